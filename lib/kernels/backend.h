@@ -89,6 +89,14 @@ struct BackendOptions {
   bool same_bits = true;
 };
 
+inline constexpr size_t kMostFusedOps = 3;
+
+// An op of a row that one kernel may run.
+struct FusedOp {
+  opdag::Op op;
+  bool wanted = true;  // output 0 is read by others than the next op of the row, or there is no next
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -100,14 +108,12 @@ class Backend {
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 
-  // One kernel for two ops of which `second` runs right after `first` and reads its output 0; null where it has none. Its arguments are
-  // those of both, the first one's before the second's: inputs (among them `first`'s output 0), parameters, outputs, accumulate; indices of
-  // CanRunInPlace count so, too. Every output has the bits that two kernels would give it, on a back end that is to give the same bits
-  // wherever a model is cut. Output 0 of `first` is null where nobody else wants it (`handed_on_wanted` false).
-  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second,
-                                                               bool handed_on_wanted) {
-    return nullptr;
-  }
+  // One kernel for a row of 2 to kMostFusedOps ops, each of which runs right after the one before and reads that one's output 0, once, and
+  // nothing else that the row makes; null where it has none. Its arguments are those of all, in the row's order: inputs (among them what
+  // one hands on to the next, which need hold nothing), parameters, outputs, accumulate; indices of CanRunInPlace count so, too. Every
+  // output has the bits that a kernel for each would give it, on a back end that is to give the same bits wherever a model is cut. Output 0
+  // of an op that is not `wanted` is null. Errors: Prepare's.
+  virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const FusedOp> row) { return nullptr; }
 
   // Where the tensors of its kernels live. The backend must outlive what is allocated there.
   virtual tensor::Memory& memory() { return tensor::HostMemory(); }

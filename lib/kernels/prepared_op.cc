@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::kernels {
 namespace {
@@ -30,6 +31,24 @@ absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op&
   if (!collect(op.inputs, graph.values(), prepared.inputs) || !collect(op.parameters, graph.parameters(), prepared.parameters) ||
       !collect(op.outputs, graph.values(), prepared.outputs)) {
     return absl::InvalidArgumentError(absl::StrCat(prepared.Prefix(), "names a value or parameter that the graph does not have"));
+  }
+  return prepared;
+}
+
+absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& graph, std::span<const FusedOp> row) {
+  std::vector<PreparedFusedOp> prepared;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto& [op, wanted] = row[i];
+    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp types, PrepareOp(graph, op));
+    size_t through = 0;
+    if (i > 0) {
+      const std::vector<opdag::ValueId>& before = row[i - 1].op.outputs;
+      while (through < op.inputs.size() && (before.empty() || op.inputs[through] != before[0])) ++through;
+      if (through == op.inputs.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(types.Prefix(), "does not read output 0 of '", row[i - 1].op.name, "'"));
+      }
+    }
+    prepared.push_back({.op = std::move(types), .through = static_cast<int>(through), .wanted = wanted});
   }
   return prepared;
 }

@@ -82,7 +82,7 @@ TEST_F(CudaStageTest, AResidualNetworkInBf16HasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallResidualNetwork()));
 }
 
-// Pairs that one kernel runs are found through views, too.
+// Rows that one kernel runs are found through views, too.
 TEST_F(CudaStageTest, ReshapesThatAreCopiedDoNotChangeABit) {
   for (const autodiff::TrainingGraph& training :
        {testing::SmallGpt2(true), testing::SmallResidualNetwork(), InBf16(testing::SmallResidualNetwork())}) {

@@ -16,14 +16,33 @@ bool Overlap(const tensor::ConstTensorView& a, const tensor::TensorView& b) {
   return x < y + b.type.bytes() && y < x + a.type.bytes();
 }
 
-// Whether what the second op writes leaves alone what the kernel still reads for the first.
-bool MemoryAllows(const kernels::Kernel& kernel, const BoundOp& first, const BoundOp& second) {
-  for (size_t o = 0; o < second.outputs.size(); ++o) {
-    const int output = static_cast<int>(first.outputs.size() + o);
-    for (size_t i = 0; i < first.inputs.size(); ++i) {
-      if (!Overlap(first.inputs[i], second.outputs[o])) continue;
-      if (first.inputs[i].data != second.outputs[o].data || !kernel.CanRunInPlace(output, static_cast<int>(i))) return false;
+// Ops of a pass that run one after the other, each on what the one before hands on.
+struct Row {
+  std::vector<size_t> positions;      // in the pass
+  std::vector<kernels::FusedOp> ops;  // whose inputs name what is handed on as its maker does
+  std::vector<size_t> through;        // which input that is; of the first op, nothing
+};
+
+// Whether what later ops write leaves alone what the kernel still reads for earlier ones. What one hands on to the next is not read, and
+// written only where it is not dead.
+bool MemoryAllows(const kernels::Kernel& kernel, const Row& row, const std::vector<BoundOp>& bound) {
+  int first_output = 0;
+  for (size_t later = 0; later < row.ops.size(); ++later) {
+    const BoundOp& writer = bound[row.positions[later]];
+    int first_input = 0;
+    for (size_t earlier = 0; earlier < later; ++earlier) {
+      const BoundOp& reader = bound[row.positions[earlier]];
+      for (size_t i = 0; i < reader.inputs.size(); ++i) {
+        if (earlier > 0 && i == row.through[earlier]) continue;
+        for (size_t o = row.ops[later].wanted ? 0 : 1; o < writer.outputs.size(); ++o) {
+          if (!Overlap(reader.inputs[i], writer.outputs[o])) continue;
+          const bool same_place = reader.inputs[i].data == writer.outputs[o].data;
+          if (!same_place || !kernel.CanRunInPlace(first_output + static_cast<int>(o), first_input + static_cast<int>(i))) return false;
+        }
+      }
+      first_input += static_cast<int>(reader.inputs.size());
     }
+    first_output += static_cast<int>(writer.outputs.size());
   }
   return true;
 }
@@ -33,19 +52,24 @@ void Append(const std::vector<T>& more, std::vector<T>& to) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-BoundOp Together(const BoundOp& first, const BoundOp& second, bool first_output_wanted) {
-  BoundOp both{.inputs = first.inputs, .parameters = first.parameters, .outputs = first.outputs};
-  if (!first_output_wanted) both.outputs[0].data = nullptr;
-  Append(second.inputs, both.inputs);
-  Append(second.parameters, both.parameters);
-  Append(second.outputs, both.outputs);
-  both.accumulate = std::make_unique<bool[]>(both.outputs.size());
-  std::copy_n(first.accumulate.get(), first.outputs.size(), both.accumulate.get());
-  std::copy_n(second.accumulate.get(), second.outputs.size(), both.accumulate.get() + first.outputs.size());
-  return both;
+BoundOp Together(const Row& row, const std::vector<BoundOp>& bound) {
+  BoundOp all;
+  std::vector<bool> accumulate;
+  for (size_t i = 0; i < row.ops.size(); ++i) {
+    const BoundOp& op = bound[row.positions[i]];
+    Append(op.inputs, all.inputs);
+    Append(op.parameters, all.parameters);
+    const size_t first_output = all.outputs.size();
+    Append(op.outputs, all.outputs);
+    if (!row.ops[i].wanted) all.outputs[first_output].data = nullptr;
+    accumulate.insert(accumulate.end(), op.accumulate.get(), op.accumulate.get() + op.outputs.size());
+  }
+  all.accumulate = std::make_unique<bool[]>(accumulate.size());
+  std::copy(accumulate.begin(), accumulate.end(), all.accumulate.get());
+  return all;
 }
 
-// What the first op hands on, by all its names.
+// What an op hands on, by all its names.
 struct HandedOn {
   std::set<opdag::ValueId> names;
   std::set<opdag::OpId> readers;  // views of it aside, of this and other passes and stages
@@ -79,42 +103,75 @@ bool Sends(const Pass& pass, size_t begin, size_t end) {
                      [](const ProgramOp& op) { return !op.sends.empty(); });
 }
 
+// Adds the next op of the pass to a row. Returns whether it can be one of it.
+bool Extend(const opdag::Graph& graph, const Pass& pass, const std::set<opdag::OpId>& views, Row& row) {
+  const size_t last = row.positions.back(), next = NextThatRuns(pass, last + 1);
+  if (next == pass.ops.size() || Sends(pass, last, next) || pass.ops[last].recompute != pass.ops[next].recompute) return false;
+  const opdag::Op& maker = row.ops.back().op;
+  if (maker.outputs.empty()) return false;
+  const opdag::ValueId between = maker.outputs[0];
+  const HandedOn handed_on = Follow(graph, views, between);
+  // Of what the row makes a kernel would find anything else, or the same once more, as an input that is not made yet.
+  std::set<opdag::ValueId> made;
+  for (const kernels::FusedOp& link : row.ops) {
+    for (const opdag::ValueId output : link.op.outputs) made.merge(Follow(graph, views, output).names);
+  }
+  opdag::Op op = graph.op(pass.ops[next].op);
+  if (std::count_if(op.inputs.begin(), op.inputs.end(), [&](opdag::ValueId input) { return made.contains(input); }) != 1) return false;
+  const auto read = std::find_if(op.inputs.begin(), op.inputs.end(), [&](opdag::ValueId input) { return handed_on.names.contains(input); });
+  if (read == op.inputs.end()) return false;
+  if (graph.value(*read).type != graph.value(between).type) return false;  // back ends look types up by the value
+  *read = between;
+  row.ops.back().wanted =
+      handed_on.readers.size() > 1 || handed_on.names.contains(graph.loss()) || pass.location[between].arena != Arena::kScratch;
+  row.positions.push_back(next);
+  row.through.push_back(static_cast<size_t>(read - op.inputs.begin()));
+  row.ops.push_back({.op = std::move(op)});
+  return true;
+}
+
+// A kernel for the row whose memory allows it, or null.
+absl::StatusOr<std::unique_ptr<kernels::Kernel>> KernelOf(const opdag::Graph& graph, const std::vector<std::vector<BoundOp>>& bound,
+                                                          const Row& row, kernels::Backend& backend) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, row.ops));
+  if (kernel == nullptr) return nullptr;
+  const auto allows = [&](const std::vector<BoundOp>& ops) { return MemoryAllows(*kernel, row, ops); };
+  if (!std::all_of(bound.begin(), bound.end(), allows)) return nullptr;
+  return kernel;
+}
+
 }  // namespace
 
-absl::StatusOr<std::map<size_t, FusedPair>> FusePass(const opdag::Graph& graph, const Pass& pass,
-                                                     const std::vector<std::vector<BoundOp>>& bound, kernels::Backend& backend) {
+absl::StatusOr<std::map<size_t, FusedRow>> FusePass(const opdag::Graph& graph, const Pass& pass,
+                                                    const std::vector<std::vector<BoundOp>>& bound, kernels::Backend& backend) {
   std::set<opdag::OpId> views;
   for (const ProgramOp& op : pass.ops) {
     if (op.view) views.insert(op.op);
   }
-  std::map<size_t, FusedPair> pairs;
-  size_t next = 0;
-  for (size_t i = NextThatRuns(pass, 0); i < pass.ops.size(); i = next) {
-    next = NextThatRuns(pass, i + 1);
-    if (next == pass.ops.size()) break;
-    const opdag::Op& first = graph.op(pass.ops[i].op);
-    opdag::Op second = graph.op(pass.ops[next].op);
-    if (first.outputs.empty() || Sends(pass, i, next) || pass.ops[i].recompute != pass.ops[next].recompute) continue;
-    const opdag::ValueId between = first.outputs[0];
-    const HandedOn handed_on = Follow(graph, views, between);
-    const auto is_handed_on = [&](opdag::ValueId value) { return handed_on.names.contains(value); };
-    // Of what is read twice a kernel would find one as its other input, and not made yet.
-    if (std::count_if(second.inputs.begin(), second.inputs.end(), is_handed_on) != 1) continue;
-    opdag::ValueId& read = *std::find_if(second.inputs.begin(), second.inputs.end(), is_handed_on);
-    if (graph.value(read).type != graph.value(between).type) continue;  // back ends look types up by the value
-    read = between;
-    const bool wanted = handed_on.readers.size() > 1 || is_handed_on(graph.loss()) || pass.location[between].arena != Arena::kScratch;
-    FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, backend.PrepareFused(graph, first, second, wanted));
-    if (kernel == nullptr) continue;
-    const auto allows = [&](const std::vector<BoundOp>& ops) { return MemoryAllows(*kernel, ops[i], ops[next]); };
-    if (!std::all_of(bound.begin(), bound.end(), allows)) continue;
-    FusedPair& pair = pairs[i];
-    pair.ops = next + 1 - i;
-    for (const std::vector<BoundOp>& ops : bound) pair.bound.push_back(Together(ops[i], ops[next], wanted));
-    pair.kernel = std::move(kernel);
-    next = NextThatRuns(pass, next + 1);  // that one is taken
+  std::map<size_t, FusedRow> rows;
+  for (size_t i = NextThatRuns(pass, 0); i < pass.ops.size();) {
+    // The row up to each length that it can have, the longest last.
+    std::vector<Row> candidates = {{.positions = {i}, .ops = {{.op = graph.op(pass.ops[i].op)}}, .through = {0}}};
+    while (candidates.size() < kernels::kMostFusedOps) {
+      Row longer = candidates.back();
+      if (!Extend(graph, pass, views, longer)) break;
+      candidates.push_back(std::move(longer));
+    }
+    size_t last = i;
+    for (; candidates.size() > 1; candidates.pop_back()) {
+      const Row& row = candidates.back();
+      FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Kernel> kernel, KernelOf(graph, bound, row, backend));
+      if (kernel == nullptr) continue;
+      last = row.positions.back();
+      FusedRow& fused = rows[i];
+      fused.ops = last + 1 - i;
+      for (const std::vector<BoundOp>& ops : bound) fused.bound.push_back(Together(row, ops));
+      fused.kernel = std::move(kernel);
+      break;
+    }
+    i = NextThatRuns(pass, last + 1);
   }
-  return pairs;
+  return rows;
 }
 
 }  // namespace fusionllm::runtime

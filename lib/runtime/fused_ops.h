@@ -1,4 +1,4 @@
-// Ops of a pass with their addresses, alone or two at a time. Internal to lib/runtime.
+// Ops of a pass with their addresses, alone or a row of them at a time. Internal to lib/runtime.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,19 @@ struct BoundOp {
   std::unique_ptr<bool[]> accumulate;  // by output: it is a parameter gradient
 };
 
-// Two neighbours of a pass that one kernel runs.
-struct FusedPair {
-  size_t ops = 2;  // with the views between them
+// Neighbours of a pass that one kernel runs.
+struct FusedRow {
+  size_t ops = 0;  // with the views between them
   std::unique_ptr<kernels::Kernel> kernel;
-  std::vector<BoundOp> bound;  // by slot; arguments of the first, then of the second
+  std::vector<BoundOp> bound;  // by slot; arguments of the first, then of the second, and so on
 };
 
-// Of a pass, by the position of the first op: the pairs that the back end has a kernel for (Backend::PrepareFused) and whose memory allows
-// it. The memory plan may give the second op's outputs the place of the first one's inputs, which are dead then: only where the kernel can
-// run in place is that left as it is. Views are looked through: ops with nothing but views between them are neighbours, and what the first
-// makes is what the second reads if that is a view of it, of the same type. `bound`: by slot, then by position. Errors: the back end's.
-absl::StatusOr<std::map<size_t, FusedPair>> FusePass(const opdag::Graph& graph, const Pass& pass,
-                                                     const std::vector<std::vector<BoundOp>>& bound, kernels::Backend& backend);
+// Of a pass, by the position of the first op: the rows that the back end has a kernel for (Backend::PrepareFused) and whose memory allows
+// it. From the first op on, each that is in no row yet begins the longest that there is. The memory plan may give an op's outputs the place
+// of an earlier one's inputs, which are dead then: only where the kernel can run in place is that left as it is. Views are looked through:
+// ops with nothing but views between them are neighbours, and what one makes is what the next reads if that is a view of it, of the same
+// type. `bound`: by slot, then by position. Errors: the back end's.
+absl::StatusOr<std::map<size_t, FusedRow>> FusePass(const opdag::Graph& graph, const Pass& pass,
+                                                    const std::vector<std::vector<BoundOp>>& bound, kernels::Backend& backend);
 
 }  // namespace fusionllm::runtime

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/kernels/prepared_op.h"
 #include "lib/opdag/graph_builder.h"
 #include "lib/runtime/testing/small_networks.h"
 
@@ -30,7 +32,9 @@ class FakeKernel : public kernels::Kernel {
   const std::set<std::pair<int, int>> in_place_;
 };
 
-// Has kernels for the pairs of op types in `pairs`, which run in place where it says.
+using Types = std::vector<std::string>;
+
+// Has kernels for the rows of op types in `rows`, which run in place where it says.
 class FakeBackend : public kernels::Backend {
  public:
   absl::string_view name() const override { return "fake"; }
@@ -39,14 +43,19 @@ class FakeBackend : public kernels::Backend {
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph&, const opdag::Op&) override {
     return absl::UnimplementedError("none");
   }
-  absl::StatusOr<std::unique_ptr<kernels::Kernel>> PrepareFused(const opdag::Graph&, const opdag::Op& first, const opdag::Op& second,
-                                                                bool handed_on_wanted) override {
+  absl::StatusOr<std::unique_ptr<kernels::Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const kernels::FusedOp> row) override {
     if (!error.ok()) return error;
-    const auto found = pairs.find({first.type, second.type});
-    if (found == pairs.end()) return nullptr;
+    EXPECT_TRUE(kernels::PrepareRow(graph, row).ok()) << "each reads the one before by its name";
+    Types types;
+    for (const kernels::FusedOp& op : row) types.push_back(op.op.type);
+    const auto found = rows.find(types);
+    if (found == rows.end()) return nullptr;
+    wanted.clear();
+    for (const kernels::FusedOp& op : row) wanted.push_back(op.wanted);
     return std::make_unique<FakeKernel>(found->second);
   }
-  std::map<std::pair<std::string, std::string>, std::set<std::pair<int, int>>> pairs;  // outputs and inputs of both
+  std::map<Types, std::set<std::pair<int, int>>> rows;  // outputs and inputs of all
+  std::vector<bool> wanted;                             // of the last kernel made
   absl::Status error;
 };
 
@@ -99,23 +108,23 @@ class FusedOpsTest : public ::testing::Test {
   }
   tensor::TensorView View(opdag::ValueId value) { return {graph_.value(value).type, arena_.data() + pass_.location[value].offset}; }
 
-  absl::StatusOr<std::map<size_t, FusedPair>> Fuse(std::vector<BoundOp> bound) {
+  absl::StatusOr<std::map<size_t, FusedRow>> Fuse(std::vector<BoundOp> bound) {
     std::vector<std::vector<BoundOp>> slots;
     slots.push_back(std::move(bound));
     return FusePass(graph_, pass_, slots, backend_);
   }
   std::vector<size_t> Found() {
-    const auto pairs = Fuse(Bound());
-    EXPECT_TRUE(pairs.ok()) << pairs.status();
+    const auto rows = Fuse(Bound());
+    EXPECT_TRUE(rows.ok()) << rows.status();
     std::vector<size_t> positions;
-    for (const auto& [position, pair] : *pairs) positions.push_back(position);
+    for (const auto& [position, row] : *rows) positions.push_back(position);
     return positions;
   }
-  // The one pair there is.
-  BoundOp OnlyPair(std::vector<BoundOp> bound) {
-    auto pairs = Fuse(std::move(bound));
-    EXPECT_TRUE(pairs.ok() && pairs->size() == 1);
-    return std::move(pairs->begin()->second.bound.at(0));
+  // The one row there is.
+  BoundOp OnlyRow(std::vector<BoundOp> bound) {
+    auto rows = Fuse(std::move(bound));
+    EXPECT_TRUE(rows.ok() && rows->size() == 1);
+    return std::move(rows->begin()->second.bound.at(0));
   }
 
   opdag::Graph graph_;
@@ -127,15 +136,15 @@ class FusedOpsTest : public ::testing::Test {
 constexpr char kTanh[] = "tanh", kExp[] = "exp", kAdd[] = "add", kMul[] = "mul";
 
 TEST_F(FusedOpsTest, NeighboursThatTheBackEndHasAKernelForAreFound) {
-  backend_.pairs = {{{kTanh, kExp}, {}}, {{kExp, kTanh}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}, {{kExp, kTanh}, {}}};
   Build({{kTanh, {0}}, {kExp, {1}}, {kTanh, {2}}, {"neg", {3}}, {kExp, {4}}, {kTanh, {5}}});
-  EXPECT_THAT(Found(), ElementsAre(0, 4)) << "an op is in one pair, and the first wins";
-  backend_.pairs = {{{kExp, kTanh}, {}}};
+  EXPECT_THAT(Found(), ElementsAre(0, 4)) << "an op is in one row, and the first wins";
+  backend_.rows = {{{kExp, kTanh}, {}}};
   EXPECT_THAT(Found(), ElementsAre(1, 4));
 }
 
 TEST_F(FusedOpsTest, TheSecondMustReadTheFirstOnce) {
-  backend_.pairs = {{{kTanh, kAdd}, {}}};
+  backend_.rows = {{{kTanh, kAdd}, {}}};
   Build({{kTanh, {0}}, {kAdd, {0, 0}}});
   EXPECT_THAT(Found(), IsEmpty()) << "neighbours only";
   Build({{kTanh, {0}}, {kAdd, {0, 1}}});
@@ -145,7 +154,7 @@ TEST_F(FusedOpsTest, TheSecondMustReadTheFirstOnce) {
 }
 
 TEST_F(FusedOpsTest, WhatIsSentStandsAlone) {
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kExp, {1}}});
   pass_.ops[0].sends = {{.value = 1, .peer = 1}};
   EXPECT_THAT(Found(), IsEmpty());
@@ -155,7 +164,7 @@ TEST_F(FusedOpsTest, WhatIsSentStandsAlone) {
 }
 
 TEST_F(FusedOpsTest, AnOpThatIsRunAgainGoesWithItsLike) {
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kExp, {1}}});
   pass_.ops[0].recompute = true;
   EXPECT_THAT(Found(), IsEmpty());
@@ -165,15 +174,15 @@ TEST_F(FusedOpsTest, AnOpThatIsRunAgainGoesWithItsLike) {
 
 TEST_F(FusedOpsTest, TheSecondMayLieWhereTheFirstReadsIfTheKernelAllowsThat) {
   Build({{kTanh, {0}}, {kExp, {1}}});
-  const std::pair<std::string, std::string> types{kTanh, kExp};
+  const Types types{kTanh, kExp};
   At(2, 0);  // where value 0 is
-  backend_.pairs = {{types, {}}};
+  backend_.rows = {{types, {}}};
   EXPECT_THAT(Found(), IsEmpty());
-  backend_.pairs = {{types, {{0, 0}}}};
+  backend_.rows = {{types, {{0, 0}}}};
   EXPECT_THAT(Found(), IsEmpty()) << "leave for another output";
-  backend_.pairs = {{types, {{1, 1}}}};
+  backend_.rows = {{types, {{1, 1}}}};
   EXPECT_THAT(Found(), IsEmpty()) << "leave for another input";
-  backend_.pairs = {{types, {{1, 0}}}};
+  backend_.rows = {{types, {{1, 0}}}};
   EXPECT_THAT(Found(), ElementsAre(0));
   for (const size_t beside : {kBytes / 2, kBytes - 1}) {
     At(0, 10 * kBytes);
@@ -182,7 +191,7 @@ TEST_F(FusedOpsTest, TheSecondMayLieWhereTheFirstReadsIfTheKernelAllowsThat) {
     At(2, 10 * kBytes - beside);
     EXPECT_THAT(Found(), IsEmpty()) << "a part of it, " << beside << " bytes back";
   }
-  backend_.pairs = {{types, {}}};
+  backend_.rows = {{types, {}}};
   for (const size_t apart : {9 * kBytes, 11 * kBytes}) {
     At(2, apart);
     EXPECT_THAT(Found(), ElementsAre(0)) << "next to it";
@@ -191,37 +200,37 @@ TEST_F(FusedOpsTest, TheSecondMayLieWhereTheFirstReadsIfTheKernelAllowsThat) {
 
 TEST_F(FusedOpsTest, MemoryOfEverySlotCounts) {
   Build({{kTanh, {0}}, {kExp, {1}}});
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   std::vector<std::vector<BoundOp>> slots;
   slots.push_back(Bound());
   At(2, 7 * kBytes);
   slots.push_back(Bound());
-  auto pairs = FusePass(graph_, pass_, slots, backend_);
-  ASSERT_TRUE(pairs.ok()) << pairs.status();
-  ASSERT_EQ(pairs->size(), 1);
-  EXPECT_EQ(pairs->at(0).bound[0].outputs[1].data, arena_.data() + 2 * kBytes);
-  EXPECT_EQ(pairs->at(0).bound[1].outputs[1].data, arena_.data() + 7 * kBytes);
+  auto rows = FusePass(graph_, pass_, slots, backend_);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 1);
+  EXPECT_EQ(rows->at(0).bound[0].outputs[1].data, arena_.data() + 2 * kBytes);
+  EXPECT_EQ(rows->at(0).bound[1].outputs[1].data, arena_.data() + 7 * kBytes);
   At(2, 0);
   slots.push_back(Bound());
-  pairs = FusePass(graph_, pass_, slots, backend_);
-  ASSERT_TRUE(pairs.ok()) << pairs.status();
-  EXPECT_THAT(*pairs, IsEmpty());
+  rows = FusePass(graph_, pass_, slots, backend_);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(*rows, IsEmpty());
 }
 
 TEST_F(FusedOpsTest, WhatNobodyElseWantsIsLeftOut) {
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {2}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, nullptr);
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, nullptr);
   At(1, kBytes, Arena::kStash);
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "the backward pass wants it";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "the backward pass wants it";
   At(1, kBytes, Arena::kUseGradient);
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "the optimizer wants it";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "the optimizer wants it";
   Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {1}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "a later op wants it";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "a later op wants it";
 }
 
 TEST_F(FusedOpsTest, ArgumentsAreTheFirstOnesThenTheSecondOnes) {
-  backend_.pairs = {{{kMul, kAdd}, {}}};
+  backend_.rows = {{{kMul, kAdd}, {}}};
   Build({{kTanh, {0}}, {kMul, {0, 1}}, {kAdd, {1, 2}}, {"neg", {2}}});
   std::vector<BoundOp> bound = Bound();
   std::vector<std::byte> parameters(3);
@@ -233,7 +242,7 @@ TEST_F(FusedOpsTest, ArgumentsAreTheFirstOnesThenTheSecondOnes) {
     bound[op].accumulate = std::make_unique<bool[]>(2);
   }
   bound[1].accumulate[1] = bound[2].accumulate[0] = true;
-  const BoundOp both = OnlyPair(std::move(bound));
+  const BoundOp both = OnlyRow(std::move(bound));
   const auto places = [&](const auto& views) {
     std::vector<std::ptrdiff_t> of;
     for (const auto& view : views) of.push_back((static_cast<const std::byte*>(view.data) - arena_.data()) / static_cast<int>(kBytes));
@@ -247,14 +256,14 @@ TEST_F(FusedOpsTest, ArgumentsAreTheFirstOnesThenTheSecondOnes) {
 }
 
 TEST_F(FusedOpsTest, ViewsAreLookedThrough) {
-  backend_.pairs = {{{kTanh, kExp}, {}}, {{"reshape", kExp}, {}}, {{kTanh, "reshape"}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}, {{"reshape", kExp}, {}}, {{kTanh, "reshape"}, {}}};
   Build({{kTanh, {0}}, {kView, {1}}, {kView, {0}}, {kView, {2}}, {kExp, {4}}});
-  const auto pairs = Fuse(Bound());
-  ASSERT_TRUE(pairs.ok()) << pairs.status();
-  ASSERT_EQ(pairs->size(), 1);
-  EXPECT_EQ(pairs->at(0).ops, 5) << "the views are behind them with the second";
-  EXPECT_EQ(pairs->at(0).bound[0].outputs[0].data, nullptr) << "views alone want nothing";
-  EXPECT_EQ(pairs->at(0).bound[0].inputs[1].data, arena_.data() + kBytes);
+  const auto rows = Fuse(Bound());
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 1);
+  EXPECT_EQ(rows->at(0).ops, 5) << "the views are behind them with the second";
+  EXPECT_EQ(rows->at(0).bound[0].outputs[0].data, nullptr) << "views alone want nothing";
+  EXPECT_EQ(rows->at(0).bound[0].inputs[1].data, arena_.data() + kBytes);
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {0}}});
   EXPECT_THAT(Found(), IsEmpty()) << "what nobody reads is handed on to nobody";
   Build({{kTanh, {0}}, {kReshape, {1}}, {kExp, {2}}});
@@ -264,30 +273,124 @@ TEST_F(FusedOpsTest, ViewsAreLookedThrough) {
 }
 
 TEST_F(FusedOpsTest, WhatIsReadByAnotherNameIsWanted) {
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {1}}, {"neg", {2}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes);
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes);
   Build({{kTanh, {0}}, {kReshape, {1}}, {kExp, {1}}, {kView, {2}}, {"neg", {4}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "of another shape, twice removed";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "of another shape, twice removed";
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {1}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by its first";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "by its first";
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}, {"neg", {2}}});
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "by none but a view's";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "by none but a view's";
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
   graph_.set_loss(2);
-  EXPECT_EQ(OnlyPair(Bound()).outputs[0].data, arena_.data() + kBytes) << "the loss is read when the pass is over";
+  EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "the loss is read when the pass is over";
 }
 
 TEST_F(FusedOpsTest, WhatIsReadByTwoNamesIsReadTwice) {
-  backend_.pairs = {{{kTanh, kAdd}, {}}};
+  backend_.rows = {{{kTanh, kAdd}, {}}};
   Build({{kTanh, {0}}, {kView, {1}}, {kAdd, {1, 2}}});
   EXPECT_THAT(Found(), IsEmpty());
 }
 
 TEST_F(FusedOpsTest, AMessageOfAViewLeavesBetweenTheTwo) {
-  backend_.pairs = {{{kTanh, kExp}, {}}};
+  backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kView, {1}}, {kExp, {2}}});
   pass_.ops[1].sends.resize(1);
+  EXPECT_THAT(Found(), IsEmpty());
+}
+
+// ---- Rows of three ----------------------------------------------------------------------------------------------------------------------
+
+TEST_F(FusedOpsTest, TheLongestRowWins) {
+  backend_.rows = {{{kTanh, kExp}, {}}, {{kExp, "neg"}, {}}, {{kTanh, kExp, "neg"}, {}}};
+  Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {2}}, {kTanh, {3}}, {kExp, {4}}, {kExp, {5}}, {"neg", {6}}});
+  const auto rows = Fuse(Bound());
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(Found(), ElementsAre(0, 3, 5));
+  EXPECT_EQ(rows->at(0).ops, 3);
+  EXPECT_EQ(rows->at(3).ops, 2);
+  At(3, 0);  // where value 0 is
+  EXPECT_THAT(Found(), ElementsAre(0, 3, 5));
+  EXPECT_EQ(Fuse(Bound())->at(0).ops, 2) << "memory allows the two of them";
+  backend_.rows.erase({kTanh, kExp});
+  EXPECT_THAT(Found(), ElementsAre(1, 5));
+}
+
+TEST_F(FusedOpsTest, WhatIsWantedIsKnownOfEachOfARow) {
+  backend_.rows = {{{kTanh, kExp, "neg"}, {}}};
+  Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {2}}});
+  const auto expect_wanted = [&](bool first, bool second, const char* why) {
+    const BoundOp row = OnlyRow(Bound());
+    EXPECT_THAT(backend_.wanted, ElementsAre(first, second, true)) << why;
+    EXPECT_EQ(row.outputs[0].data, first ? arena_.data() + kBytes : nullptr) << why;
+    EXPECT_EQ(row.outputs[1].data, second ? arena_.data() + 2 * kBytes : nullptr) << why;
+    EXPECT_EQ(row.outputs[2].data, arena_.data() + 3 * kBytes) << why;
+  };
+  expect_wanted(false, false, "by the next alone");
+  At(1, kBytes, Arena::kStash);
+  expect_wanted(true, false, "the first in the backward pass");
+  At(2, 2 * kBytes, Arena::kStash);
+  expect_wanted(true, true, "both");
+  At(1, kBytes);
+  expect_wanted(false, true, "the second in the backward pass");
+  Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {2}}, {kAdd, {1, 3}}});
+  expect_wanted(true, false, "the first by a later op");
+}
+
+TEST_F(FusedOpsTest, ARowReadsNothingElseOfItself) {
+  backend_.rows = {{{kTanh, kExp, kAdd}, {}}};
+  Build({{kTanh, {0}}, {kExp, {1}}, {kAdd, {0, 2}}});
+  EXPECT_THAT(Found(), ElementsAre(0));
+  Build({{kTanh, {0}}, {kExp, {1}}, {kAdd, {1, 2}}});
+  EXPECT_THAT(Found(), IsEmpty()) << "what the first makes is not there yet";
+  Build({{kTanh, {0}}, {kExp, {1}}, {kView, {1}}, {kAdd, {3, 2}}});
+  EXPECT_THAT(Found(), IsEmpty()) << "nor by another name";
+  Build({{kTanh, {0}}, {kExp, {1}}, {kAdd, {0, 1}}});
+  EXPECT_THAT(Found(), IsEmpty()) << "neighbours only";
+}
+
+TEST_F(FusedOpsTest, LaterOpsOfARowMayLieWhereEarlierOnesReadIfTheKernelAllowsThat) {
+  const Types types{kTanh, kAdd, kExp};  // inputs: 0; 1 and 2; 3
+  Build({{"neg", {0}}, {kTanh, {0}}, {kAdd, {1, 2}}, {kExp, {3}}});
+  const auto fuses = [&](std::set<std::pair<int, int>> in_place) {
+    backend_.rows = {{types, std::move(in_place)}};
+    return !Found().empty();
+  };
+  EXPECT_TRUE(fuses({}));
+  At(4, 0);
+  EXPECT_FALSE(fuses({})) << "the third where the first reads";
+  EXPECT_FALSE(fuses({{1, 0}}));
+  EXPECT_FALSE(fuses({{2, 1}}));
+  EXPECT_TRUE(fuses({{2, 0}}));
+  At(4, kBytes);
+  EXPECT_FALSE(fuses({})) << "the third where the second reads";
+  EXPECT_FALSE(fuses({{2, 0}}));
+  EXPECT_TRUE(fuses({{2, 1}}));
+  At(4, 2 * kBytes);
+  EXPECT_TRUE(fuses({})) << "where nobody writes what the first makes";
+  At(4, 4 * kBytes);
+  At(3, 0);
+  EXPECT_TRUE(fuses({})) << "the second where the first reads, but nobody writes it";
+  Build({{"neg", {0}}, {kTanh, {0}}, {kAdd, {1, 2}}, {kExp, {3}}, {"neg", {3}}});
+  At(3, 0);
+  EXPECT_FALSE(fuses({})) << "the second where the first reads";
+  EXPECT_TRUE(fuses({{1, 0}}));
+}
+
+TEST_F(FusedOpsTest, NothingLeavesOrIsRunAgainWithinARow) {
+  backend_.rows = {{{kTanh, kExp, "neg"}, {}}};
+  Build({{kTanh, {0}}, {kExp, {1}}, {kView, {2}}, {"neg", {3}}});
+  EXPECT_THAT(Found(), ElementsAre(0));
+  EXPECT_EQ(Fuse(Bound())->at(0).ops, 4) << "with the view";
+  for (const size_t op : {0, 1, 2}) {
+    pass_.ops[op].sends.resize(1);
+    EXPECT_THAT(Found(), IsEmpty()) << op;
+    pass_.ops[op].sends.clear();
+  }
+  pass_.ops[3].sends.resize(1);
+  EXPECT_THAT(Found(), ElementsAre(0));
+  pass_.ops[3].recompute = true;
   EXPECT_THAT(Found(), IsEmpty());
 }
 
@@ -295,17 +398,23 @@ TEST_F(FusedOpsTest, AMessageOfAViewLeavesBetweenTheTwo) {
 TEST_F(FusedOpsTest, AResidualBlocksGradientsAreNeighbours) {
   const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
   const std::vector<int> one_stage(training.graph.ops().size(), 0);
-  backend_.pairs = {{{"relu_grad", "batch_norm_grad"}, {}}};
-  std::map<Reshapes, std::vector<std::string>> found;
-  for (const Reshapes reshapes : {Reshapes::kCopies, Reshapes::kViews}) {
+  const auto found = [&](const Types& types, Reshapes reshapes, Pass StageProgram::*pass) {
+    backend_.rows = {{types, {}}};
     const auto program = BuildStageProgram(training, one_stage, 0, 1, Recompute::kNone, reshapes);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const auto pairs = FusePass(training.graph, program->backward, {}, backend_);
-    ASSERT_TRUE(pairs.ok()) << pairs.status();
-    for (const auto& [position, pair] : *pairs) found[reshapes].push_back(training.graph.op(program->backward.ops[position].op).name);
-  }
-  EXPECT_THAT(found[Reshapes::kCopies], ElementsAre("stem.relu.grad"));
-  EXPECT_THAT(found[Reshapes::kViews], ElementsAre("block2.relu.grad", "block1.relu.grad", "stem.relu.grad"));
+    EXPECT_TRUE(program.ok()) << program.status();
+    const auto rows = FusePass(training.graph, (*program).*pass, {}, backend_);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    Types names;
+    for (const auto& [position, row] : *rows) names.push_back(training.graph.op(((*program).*pass).ops[position].op).name);
+    return names;
+  };
+  const Types pair{"relu_grad", "batch_norm_grad"}, row{"add", "relu_grad", "batch_norm_grad"};
+  EXPECT_THAT(found(pair, Reshapes::kCopies, &StageProgram::backward), ElementsAre("stem.relu.grad"));
+  EXPECT_THAT(found(pair, Reshapes::kViews, &StageProgram::backward),
+              ElementsAre("block2.relu.grad", "block1.relu.grad", "stem.relu.grad"));
+  EXPECT_THAT(found(row, Reshapes::kViews, &StageProgram::backward), ElementsAre("stem.relu.grad.sum"));
+  EXPECT_THAT(found({"batch_norm", "add", "relu"}, Reshapes::kViews, &StageProgram::forward),
+              ElementsAre("block1.norm", "block2.shortcut.norm"));
 }
 
 TEST_F(FusedOpsTest, ErrorsOfTheBackEndAreTold) {

@@ -96,8 +96,8 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::T
   for (const auto& kernel : runner->kernels_) {
     if (kernel != nullptr) workspace_bytes = std::max(workspace_bytes, kernel->workspace_bytes());
   }
-  for (const auto& [pass, pairs] : runner->fused_) {
-    for (const auto& [position, pair] : pairs) workspace_bytes = std::max(workspace_bytes, pair.kernel->workspace_bytes());
+  for (const auto& [pass, rows] : runner->fused_) {
+    for (const auto& [position, row] : rows) workspace_bytes = std::max(workspace_bytes, row.kernel->workspace_bytes());
   }
   FUSIONLLM_ASSIGN_OR_RETURN(runner->workspace_, runner->memory_.Allocate(workspace_bytes));
   for (const Pass* pass : {&program.forward, &program.backward, &program.evaluate}) {
@@ -275,10 +275,10 @@ absl::Status PassRunner::RunKernel(kernels::Kernel& kernel, const BoundOp& bound
 }
 
 absl::StatusOr<size_t> PassRunner::RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context) {
-  const std::map<size_t, FusedPair>& pairs = fused_.at(&pass);
-  if (const auto pair = pairs.find(i); pair != pairs.end() && i + pair->second.ops <= end) {
-    FUSIONLLM_RETURN_IF_ERROR(RunKernel(*pair->second.kernel, pair->second.bound[context.slot], pass.ops[i], context));
-    return pair->second.ops;
+  const std::map<size_t, FusedRow>& rows = fused_.at(&pass);
+  if (const auto row = rows.find(i); row != rows.end() && i + row->second.ops <= end) {
+    FUSIONLLM_RETURN_IF_ERROR(RunKernel(*row->second.kernel, row->second.bound[context.slot], pass.ops[i], context));
+    return row->second.ops;
   }
   FUSIONLLM_RETURN_IF_ERROR(RunOp(BoundOf(pass, context.slot)[i], pass.ops[i], context));
   return 1;

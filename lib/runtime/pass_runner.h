@@ -92,7 +92,7 @@ class PassRunner {
   int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
   absl::Status RunKernel(kernels::Kernel& kernel, const BoundOp& bound, const ProgramOp& op, const PassContext& context);
-  // The op at position i, or a pair that begins there and ends before `end`. Returns how many ops that were, views among them.
+  // The op at position i, or a row of ops that begins there and ends before `end`. Returns how many ops that were, views among them.
   absl::StatusOr<size_t> RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context);
   absl::Status RunSegments(const Pass& pass, const PassContext& context);
   // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
@@ -128,7 +128,7 @@ class PassRunner {
   std::vector<std::vector<BoundOp>> forward_;
   std::vector<std::vector<BoundOp>> backward_;
   std::vector<std::vector<BoundOp>> evaluate_;
-  std::map<const Pass*, std::map<size_t, FusedPair>> fused_;
+  std::map<const Pass*, std::map<size_t, FusedRow>> fused_;
   std::map<const Pass*, std::vector<Segment>> segments_;
   SegmentRecordings recordings_;
   struct MarkedPass {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,10 +28,15 @@ const std::map<std::string, Entry>& Entries() {
   return *entries;
 }
 
-const FusedEntry* FusionOf(absl::string_view first, absl::string_view second) {
+// Null where the types of a row (FusedOp, PreparedFusedOp) are none's.
+template <typename Row>
+const FusedEntry* FusionOf(const Row& row) {
+  std::array<absl::string_view, kMostFusedOps> types;
+  if (row.size() > types.size()) return nullptr;
+  std::transform(row.begin(), row.end(), types.begin(), [](const auto& link) { return absl::string_view(link.op.type); });
   for (const auto family : {BatchNormFusions(), ElementwiseFusions(), LayerNormFusions(), LinearFusions()}) {
     for (const FusedEntry& entry : family) {
-      if (entry.first == first && entry.second == second) return &entry;
+      if (entry.types == types) return &entry;
     }
   }
   return nullptr;
@@ -87,13 +93,10 @@ class CudaBackend final : public Backend {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
   }
-  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, const opdag::Op& first, const opdag::Op& second,
-                                                       bool handed_on_wanted) override {
-    const auto through = std::find(second.inputs.begin(), second.inputs.end(), first.outputs[0]);
-    if (FusionOf(first.type, second.type) == nullptr || through == second.inputs.end()) return nullptr;
-    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp one, PrepareOp(graph, first));
-    FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp other, PrepareOp(graph, second));
-    return MakeFusedKernel(std::move(one), std::move(other), static_cast<int>(through - second.inputs.begin()), handed_on_wanted, *device_);
+  absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const FusedOp> row) override {
+    if (FusionOf(row) == nullptr) return nullptr;
+    FUSIONLLM_ASSIGN_OR_RETURN(FusedRow prepared, PrepareRow(graph, row));
+    return MakeFusedKernel(std::move(prepared), *device_);
   }
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
@@ -129,12 +132,10 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   return entry.make(std::move(op), device);
 }
 
-MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, bool handed_on_wanted, Device& device) {
-  const FusedEntry* const entry = FusionOf(first.type, second.type);
+MadeKernel MakeFusedKernel(FusedRow row, Device& device) {
+  const FusedEntry* const entry = FusionOf(row);
   if (entry == nullptr) return nullptr;
-  const bool both = entry->handed_on == FusedEntry::HandedOn::kEither;
-  if (!both && handed_on_wanted != (entry->handed_on == FusedEntry::HandedOn::kWanted)) return nullptr;
-  return entry->make(std::move(first), std::move(second), through, device);
+  return entry->make(std::move(row), device);
 }
 
 bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise) {

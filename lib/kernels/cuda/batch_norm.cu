@@ -153,19 +153,22 @@ class OverChannels : public DeviceKernel {
   }
 };
 
-// y = batch_norm(x), alone or with what the next op makes of y. Inputs: x, then those of the next op; outputs: y, mean, rstd, next.
+// y = batch_norm(x), alone or with what the next ops make of y. Inputs: x, then those of the next ops; outputs: y, mean, rstd, and one of
+// each next op. `added`: which input the sum adds to y.
 template <typename T, Next kNext = Next::kNothing>
 class BatchNorm : public OverChannels<T> {
  public:
   explicit BatchNorm(PreparedOp op, Device& device, int added = -1) : OverChannels<T>(std::move(op), device), added_(added) {}
-  // Of what is normalized an element is read by the thread that writes it, when all are measured.
-  bool CanRunInPlace(int output, int input) const override { return kNext != Next::kNothing && output == 3 && input == 0; }
+  // Of what is normalized and added an element is read by the thread that writes it, when all are measured.
+  bool CanRunInPlace(int output, int input) const override { return output >= kNextOutput && (input == 0 || input == added_); }
   absl::Status Run(const KernelArguments& arguments) override {
+    constexpr bool kTwo = kNext == Next::kAddRelu;
     Normalization<T> n{.x = arguments.inputs[0].template as<T>(),
                        .bias = arguments.parameters[kBias].f32(),
                        .y = OutputAs<T>(arguments, 0),
                        .added = added_ < 0 ? nullptr : arguments.inputs[added_].template as<T>(),
-                       .next = OutputAs<T>(arguments, 3),
+                       .sum = kTwo ? OutputAs<T>(arguments, kNextOutput) : nullptr,
+                       .last = OutputAs<T>(arguments, kTwo ? kNextOutput + 1 : kNextOutput),
                        .rows = this->rows(),
                        .columns = this->channels()};
     FUSIONLLM_RETURN_IF_ERROR(Measure(arguments, n));
@@ -176,6 +179,7 @@ class BatchNorm : public OverChannels<T> {
   }
 
  private:
+  static constexpr int kNextOutput = 3;
   // Leaves center and factor in the workspace.
   absl::Status Measure(const KernelArguments& arguments, Normalization<T>& n) const {
     auto* const center = reinterpret_cast<float*>(arguments.workspace.data());
@@ -202,69 +206,91 @@ class BatchNorm : public OverChannels<T> {
   const int added_;
 };
 
-// dx, dweight and dbias, alone or after the gradient of the relu that followed, which hands dy on. Inputs: (that one's,) x, dy, mean, rstd;
-// outputs: (dy,) dx, dweight, dbias.
-template <typename T, bool kThroughRelu = false>
+// dx, dweight and dbias, alone or of what comes by a sum and a relu's gradient. Inputs: (both addends,) (what the relu gave, and what comes
+// to it,) x, dy, mean, rstd; outputs: (the sum,) (dy,) dx, dweight, dbias.
+template <typename T, Coming kComing = Coming::kAsItIs>
 class BatchNormGrad : public OverChannels<T> {
  public:
   using OverChannels<T>::OverChannels;
-  // As forwards.
-  bool CanRunInPlace(int output, int input) const override { return kThroughRelu && output == 1 && input < kInput; }
+  // As forwards: what it comes from is read once, by the first kernel.
+  bool CanRunInPlace(int output, int input) const override {
+    if (output == kThrough) return input == kDy || input == kAdded || input == kRelu;
+    if (output == kDx) return kRelu >= 0 && (input == kDy || input == kAdded || input == kRelu);
+    return output == 0 && kAdded >= 0 && (input == kDy || input == kAdded);
+  }
   absl::Status Run(const KernelArguments& arguments) override {
     auto* const sums = reinterpret_cast<float*>(arguments.workspace.data());
-    const Gradient<T> g{.x = arguments.inputs[kInput].template as<T>(),
-                        .dy = arguments.inputs[1].template as<T>(),
-                        .relu = kThroughRelu ? arguments.inputs[0].template as<T>() : nullptr,
-                        .through = kThroughRelu ? OutputAs<T>(arguments, 0) : nullptr,
-                        .means = arguments.inputs[kInput + 2].f32(),
-                        .rstds = arguments.inputs[kInput + 3].f32(),
-                        .weight = arguments.parameters[0].f32(),
-                        .partials = sums + 2 * this->channels(),
-                        .sums = sums,
-                        .dx = OutputAs<T>(arguments, kOutput),
-                        .rows = this->rows(),
-                        .columns = this->channels()};
+    Gradient<T> g{.x = arguments.inputs[kX].template as<T>(),
+                  .dy = arguments.inputs[kDy].template as<T>(),
+                  .added = kAdded < 0 ? nullptr : arguments.inputs[kAdded].template as<T>(),
+                  .relu = kRelu < 0 ? nullptr : arguments.inputs[kRelu].template as<T>(),
+                  .sum = kAdded < 0 ? nullptr : OutputAs<T>(arguments, 0),
+                  .through = kThrough < 0 ? nullptr : OutputAs<T>(arguments, kThrough),
+                  .means = arguments.inputs[kX + 2].f32(),
+                  .rstds = arguments.inputs[kX + 3].f32(),
+                  .weight = arguments.parameters[0].f32(),
+                  .partials = sums + 2 * this->channels(),
+                  .sums = sums,
+                  .dx = OutputAs<T>(arguments, kDx),
+                  .rows = this->rows(),
+                  .columns = this->channels()};
+    // The second kernel takes dy from where the first has put it: in the place of dx, where nobody else wants it.
+    if (kThrough >= 0 && g.through == nullptr) g.through = g.dx;
     const int64_t stretches = this->stretches(kRowsMapped);
     FUSIONLLM_RETURN_IF_ERROR(Sum(g, stretches));
-    FUSIONLLM_RETURN_IF_ERROR(this->Launched(LaunchAddGradients(
-        this->stream(), g.partials, stretches, g.columns, OutputOrNull(arguments, kOutput + 1), OutputOrNull(arguments, kOutput + 2),
-        Accumulates(arguments, kOutput + 1), Accumulates(arguments, kOutput + 2), g.sums)));
-    if (g.dx == nullptr && g.through == nullptr) return absl::OkStatus();
-    if (InQuads(g.columns)) return this->LaunchMap(GradientOfQuads<kThroughRelu, T>, g);
+    FUSIONLLM_RETURN_IF_ERROR(this->Launched(LaunchAddGradients(this->stream(), g.partials, stretches, g.columns,
+                                                                OutputOrNull(arguments, kDx + 1), OutputOrNull(arguments, kDx + 2),
+                                                                Accumulates(arguments, kDx + 1), Accumulates(arguments, kDx + 2), g.sums)));
+    if (g.dx == nullptr) return absl::OkStatus();
+    if (kThrough >= 0) g.dy = g.through;
+    if (InQuads(g.columns)) return this->LaunchMap(GradientOfQuads<T>, g);
     return this->Launched(Launch(this->stream(), BlocksFor(g.rows * g.columns), kThreads, 0, GradientOfColumns<T>, g.x, g.dy, g.means,
                                  g.rstds, g.weight, g.sums, g.dx, g.rows, g.columns));
   }
 
  private:
-  static constexpr int kInput = kThroughRelu ? 2 : 0;
-  static constexpr int kOutput = kThroughRelu ? 1 : 0;
+  static constexpr int kNone = -1;
+  static constexpr bool kAdds = kComing == Coming::kAddedThroughRelu, kMasks = kComing != Coming::kAsItIs;
+  // Inputs.
+  static constexpr int kRelu = kAdds ? 2 : kMasks ? 0 : kNone;
+  static constexpr int kX = kAdds ? 4 : kMasks ? 2 : 0;
+  static constexpr int kDy = kAdds ? 0 : 1;
+  static constexpr int kAdded = kAdds ? 1 : kNone;
+  // Outputs.
+  static constexpr int kThrough = kAdds ? 1 : kMasks ? 0 : kNone;
+  static constexpr int kDx = kThrough + 1;
   absl::Status Sum(const Gradient<T>& g, int64_t stretches) const {
-    if (InQuads(g.columns)) return this->LaunchByStretches(stretches, SumGradientsOfQuads<kThroughRelu, T>, g, stretches);
+    if (InQuads(g.columns)) return this->LaunchByStretches(stretches, SumGradientsOfQuads<kComing, T>, g, stretches);
     return this->LaunchByStrips(stretches, SumGradients<false, T>, g.x, g.dy, g.means, g.rstds, g.rows, g.columns, stretches, g.partials);
   }
 };
 
 // ---- With their neighbours --------------------------------------------------------------------------------------------------------------
 
-// The norm's outputs beside y are written before the next op's, which may lie where they did.
+// The norm's outputs beside y are written before those of the next ops, which may lie where they did.
 template <Next kNext>
-MadeKernel FuseNext(PreparedOp norm, const PreparedOp& next, int through, Device& device) {
-  if (!OfOneType(norm, 1, next) || !InQuads(norm.in(0).dim(-1))) return nullptr;
-  const int added = kNext == Next::kAdd ? 2 - through : -1;
+MadeKernel FuseNext(FusedRow row, Device& device) {
+  PreparedOp& norm = row[0].op;
+  if (!InQuads(norm.in(0).dim(-1))) return nullptr;
+  for (size_t i = 1; i < row.size(); ++i) {
+    if (!OfOneType(norm, 1, row[i].op)) return nullptr;
+  }
+  constexpr bool kAdds = kNext == Next::kAdd || kNext == Next::kAddRelu;
+  const int added = kAdds ? static_cast<int>(norm.inputs.size()) + 1 - row[1].through : -1;
   if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNorm<float, kNext>>(std::move(norm), device, added);
   return std::make_unique<BatchNorm<Bf16, kNext>>(std::move(norm), device, added);
 }
-MadeKernel FuseNormRelu(PreparedOp norm, PreparedOp relu, int through, Device& device) {
-  return FuseNext<Next::kRelu>(std::move(norm), relu, through, device);
-}
-MadeKernel FuseNormAdd(PreparedOp norm, PreparedOp add, int through, Device& device) {
-  return FuseNext<Next::kAdd>(std::move(norm), add, through, device);
-}
 
-MadeKernel FuseReluNormGrad(PreparedOp relu, PreparedOp norm, int through, Device& device) {
-  if (through != 1 || !OfOneType(norm, 2, relu) || !InQuads(norm.in(0).dim(-1))) return nullptr;
-  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNormGrad<float, true>>(std::move(norm), device);
-  return std::make_unique<BatchNormGrad<Bf16, true>>(std::move(norm), device);
+// What comes to a norm: by the relu's gradient, or by a sum and that.
+template <Coming kComing>
+MadeKernel FuseNormGrad(FusedRow row, Device& device) {
+  PreparedOp& norm = row.back().op;
+  if (!InQuads(norm.in(0).dim(-1))) return nullptr;
+  for (size_t i = 0; i + 1 < row.size(); ++i) {
+    if (row[i + 1].through != 1 || !OfOneType(norm, 2, row[i].op)) return nullptr;  // a gradient is the second input of both
+  }
+  if (norm.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<BatchNormGrad<float, kComing>>(std::move(norm), device);
+  return std::make_unique<BatchNormGrad<Bf16, kComing>>(std::move(norm), device);
 }
 
 }  // namespace
@@ -278,9 +304,13 @@ std::span<const Entry> BatchNormKernels() {
 }
 
 std::span<const FusedEntry> BatchNormFusions() {
-  static constexpr FusedEntry kEntries[] = {{"batch_norm", "relu", FuseNormRelu},
-                                            {"batch_norm", "add", FuseNormAdd},
-                                            {"relu_grad", "batch_norm_grad", FuseReluNormGrad}};
+  static constexpr FusedEntry kEntries[] = {
+      {{"batch_norm", "relu"}, FuseNext<Next::kRelu>},
+      {{"batch_norm", "add"}, FuseNext<Next::kAdd>},
+      {{"batch_norm", "add", "relu"}, FuseNext<Next::kAddRelu>},
+      {{"relu_grad", "batch_norm_grad"}, FuseNormGrad<Coming::kThroughRelu>},
+      {{"add", "relu_grad", "batch_norm_grad"}, FuseNormGrad<Coming::kAddedThroughRelu>},
+  };
   return kEntries;
 }
 

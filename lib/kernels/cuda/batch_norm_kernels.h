@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kQuadThreads)
 
 // ---- Normalization ----------------------------------------------------------------------------------------------------------------------
 
-enum class Next { kNothing, kRelu, kAdd };
+enum class Next { kNothing, kRelu, kAdd, kAddRelu };
 
 template <typename T>
 struct Normalization {
@@ -100,12 +100,15 @@ struct Normalization {
   const float *center, *factor, *bias;
   T* y;            // null: goes on to the next op alone
   const T* added;  // what the next op adds, or null
-  T* next;         // what it makes of y, or null
+  T* sum;          // what it makes of y where a relu follows; null: goes on to that alone
+  T* last;         // what the last of the next ops makes, or null
   int64_t rows, columns;
 };
 
 template <Next kNext, typename T>
 __global__ void __launch_bounds__(kQuadThreads) NormalizeQuads(Normalization<T> n) {
+  constexpr bool kAdds = kNext == Next::kAdd || kNext == Next::kAddRelu;
+  const auto relu = [](float v) { return Relu(v); };
   const int64_t quads = n.columns / 4, quad = OwnQuad();
   if (quad >= quads) return;
   const float4 center = LoadQuad(n.center, quad), factor = LoadQuad(n.factor, quad), bias = LoadQuad(n.bias, quad);
@@ -116,27 +119,36 @@ __global__ void __launch_bounds__(kQuadThreads) NormalizeQuads(Normalization<T> 
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       x[k] = LoadQuad(n.x, own_rows[k]);
-      if (kNext == Next::kAdd) added[k] = LoadQuad(n.added, own_rows[k]);
+      if (kAdds) added[k] = LoadQuad(n.added, own_rows[k]);
     }
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       if (!own_rows.Has(k)) continue;
       const float4 y = AsStored<T>(OfEach([](float v, float c, float f, float b) { return (v - c) * f + b; }, x[k], center, factor, bias));
       if (kNext == Next::kNothing || n.y != nullptr) StoreQuad(n.y, own_rows[k], y);
-      if (kNext == Next::kRelu) StoreQuad(n.next, own_rows[k], OfEach([](float v) { return Relu(v); }, y));
-      if (kNext == Next::kAdd) StoreQuad(n.next, own_rows[k], OfEach([](float a, float b) { return a + b; }, y, added[k]));
+      if (kNext == Next::kRelu) StoreQuad(n.last, own_rows[k], OfEach(relu, y));
+      if (!kAdds) continue;
+      const float4 sum = AddStored<T>(y, added[k]);
+      if (kNext == Next::kAdd) StoreQuad(n.last, own_rows[k], sum);
+      if (kNext == Next::kAddRelu && n.sum != nullptr) StoreQuad(n.sum, own_rows[k], sum);
+      if (kNext == Next::kAddRelu) StoreQuad(n.last, own_rows[k], OfEach(relu, sum));
     }
   }
 }
 
 // ---- Gradients --------------------------------------------------------------------------------------------------------------------------
 
+// How a gradient comes to a norm: as it is, or through the relu that followed the norm, or as a sum of two through that.
+enum class Coming { kAsItIs, kThroughRelu, kAddedThroughRelu };
+
 template <typename T>
 struct Gradient {
   const T* x;
   const T* dy;
-  const T* relu;  // dy comes back through the relu that gave this; or null
-  T* through;     // dy when it has, or null
+  const T* added;  // what is added to dy, or null
+  const T* relu;   // what the relu gave, or null
+  T* sum;          // dy + added, or null where nobody else wants it
+  T* through;      // what the relu lets through of it; null as `sum`, or where there is no relu
   const float *means, *rstds, *weight;
   float* partials;  // of each stretch: the sums of dy * (x - mean) * rstd and of dy
   float* sums;      // of all: the same
@@ -145,24 +157,30 @@ struct Gradient {
 };
 
 // The rows that a thread holds, as they lie in memory: all are asked for before the first is made floats of.
-template <bool kThroughRelu, typename T>
+template <Coming kComing, typename T>
 struct HeldRows {
-  Quad<T> x[kRowsMapped], dy[kRowsMapped], relu[kThroughRelu ? kRowsMapped : 1];
+  static constexpr bool kAdds = kComing == Coming::kAddedThroughRelu, kThroughRelu = kComing != Coming::kAsItIs;
+  Quad<T> x[kRowsMapped], dy[kRowsMapped], added[kAdds ? kRowsMapped : 1], relu[kThroughRelu ? kRowsMapped : 1];
   __device__ HeldRows(const Gradient<T>& g, const OwnRows& rows) {
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       x[k] = reinterpret_cast<const Quad<T>*>(g.x)[rows[k]];
       dy[k] = reinterpret_cast<const Quad<T>*>(g.dy)[rows[k]];
+      if (kAdds) added[k] = reinterpret_cast<const Quad<T>*>(g.added)[rows[k]];
       if (kThroughRelu) relu[k] = reinterpret_cast<const Quad<T>*>(g.relu)[rows[k]];
     }
   }
-  __device__ float4 DyAt(int k) const {
-    if (!kThroughRelu) return Floats(dy[k]);
-    return OfEach([](float y, float d) { return ReluGradient(y, d); }, Floats(relu[kThroughRelu ? k : 0]), Floats(dy[k]));
+  __device__ float4 SumAt(int k) const { return kAdds ? AddStored<T>(Floats(dy[k]), Floats(added[kAdds ? k : 0])) : Floats(dy[k]); }
+  // Of a sum, what the relu lets through.
+  __device__ float4 Through(int k, float4 sum) const {
+    if (!kThroughRelu) return sum;
+    return OfEach([](float y, float d) { return ReluGradient(y, d); }, Floats(relu[kThroughRelu ? k : 0]), sum);
   }
 };
 
-template <bool kThroughRelu, typename T>
+// Leaves what comes to the norm in `sum` and `through`, for whoever wants it and for GradientOfQuads: so nothing is added or masked twice,
+// and what it is made of is read once. An element is read by the thread that writes it.
+template <Coming kComing, typename T>
 __global__ void __launch_bounds__(kQuadThreads, 2) SumGradientsOfQuads(Gradient<T> g, int64_t stretches) {
   __shared__ float4 products_of[kQuadThreads], sum_of[kQuadThreads];
   const int64_t quads = g.columns / 4, quad = OwnQuad();
@@ -172,11 +190,14 @@ __global__ void __launch_bounds__(kQuadThreads, 2) SumGradientsOfQuads(Gradient<
   if (quad < quads) mean = LoadQuad(g.means, quad);
   for (int64_t row = stretch.first + threadIdx.y; row < stretch.last && quad < quads; row += kRowsMapped * blockDim.y) {
     const OwnRows own_rows(row, stretch.last, quad, quads);
-    const HeldRows<kThroughRelu, T> held(g, own_rows);
+    const HeldRows<kComing, T> held(g, own_rows);
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       const bool there = own_rows.Has(k);
-      const float4 dy = OfEach([&](float d) { return there ? d : 0.0f; }, held.DyAt(k));
+      const float4 added = held.SumAt(k), through = held.Through(k, added);
+      if (kComing == Coming::kAddedThroughRelu && there && g.sum != nullptr) StoreQuad(g.sum, own_rows[k], added);
+      if (kComing != Coming::kAsItIs && there && g.through != nullptr) StoreQuad(g.through, own_rows[k], through);
+      const float4 dy = OfEach([&](float d) { return there ? d : 0.0f; }, through);
       products = OfEach([](float s, float v, float m, float d) { return s + d * (v - m); }, products, Floats(held.x[k]), mean, dy);
       sum = OfEach(add, sum, dy);
     }
@@ -197,8 +218,8 @@ __global__ void __launch_bounds__(kQuadThreads, 2) SumGradientsOfQuads(Gradient<
   StoreQuad(g.partials + (2 * static_cast<int64_t>(blockIdx.y) + 1) * g.columns, quad, sum);
 }
 
-// dx = w rstd (dy - dbias / n - (x - mean) rstd dweight / n).
-template <bool kThroughRelu, typename T>
+// dx = w rstd (dy - dbias / n - (x - mean) rstd dweight / n). dx may lie where dy does.
+template <typename T>
 __global__ void __launch_bounds__(kQuadThreads) GradientOfQuads(Gradient<T> g) {
   const int64_t quads = g.columns / 4, quad = OwnQuad();
   if (quad >= quads) return;
@@ -212,17 +233,14 @@ __global__ void __launch_bounds__(kQuadThreads) GradientOfQuads(Gradient<T> g) {
   const int64_t tile = static_cast<int64_t>(kRowsMapped) * blockDim.y;
   for (int64_t row = blockIdx.y * tile + threadIdx.y; row < g.rows; row += gridDim.y * tile) {
     const OwnRows own_rows(row, g.rows, quad, quads);
-    const HeldRows<kThroughRelu, T> held(g, own_rows);
+    const HeldRows<Coming::kAsItIs, T> held(g, own_rows);
 #pragma unroll
     for (int k = 0; k < kRowsMapped; ++k) {
       if (!own_rows.Has(k)) continue;
-      const float4 dy = held.DyAt(k);
-      if (g.through != nullptr) StoreQuad(g.through, own_rows[k], dy);
-      if (g.dx == nullptr) continue;
       const float4 centered = OfEach([](float v, float m) { return v - m; }, Floats(held.x[k]), mean);
-      StoreQuad(
-          g.dx, own_rows[k],
-          OfEach([](float d, float s, float c, float b, float f) { return (d - s - c * b) * f; }, dy, shift, centered, slope, factor));
+      StoreQuad(g.dx, own_rows[k],
+                OfEach([](float d, float s, float c, float b, float f) { return (d - s - c * b) * f; }, Floats(held.dy[k]), shift, centered,
+                       slope, factor));
     }
   }
 }

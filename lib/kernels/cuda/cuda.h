@@ -7,10 +7,12 @@
 // and copies to the host.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,15 +39,12 @@ struct Entry {
   Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/widened_kernel.h)
 };
 
-// A kernel for two ops of which the second reads the first's output 0 as its input `through` (Backend::PrepareFused); null where their
-// shapes or types are not what it is for.
-using FusedFactory = absl::StatusOr<std::unique_ptr<Kernel>> (*)(PreparedOp first, PreparedOp second, int through, Device& device);
+// A kernel for a row of ops (Backend::PrepareFused); null where their shapes or types, or what is wanted of them, are not what it is for.
+using FusedRow = std::vector<PreparedFusedOp>;
+using FusedFactory = MadeKernel (*)(FusedRow row, Device& device);
 struct FusedEntry {
-  // What becomes of the first op's output 0: it may be wanted by others too, must be, or must not be.
-  enum class HandedOn : uint8_t { kEither, kWanted, kUnwanted };
-  absl::string_view first, second;  // op types
+  std::array<absl::string_view, kMostFusedOps> types;  // of the ops; empty behind the last
   FusedFactory make;
-  HandedOn handed_on = HandedOn::kEither;
 };
 
 std::span<const Entry> AttentionKernels();
@@ -67,8 +66,8 @@ std::span<const Entry> ReductionKernels();
 // The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
 // tensors that are neither f32 nor bf16.
 MadeKernel MakeKernel(PreparedOp op, Device& device);
-// Of two ops as FusedEntry has them; null where there is none.
-MadeKernel MakeFusedKernel(PreparedOp first, PreparedOp second, int through, bool handed_on_wanted, Device& device);
+// Of a row of ops as FusedEntry has them; null where there is none.
+MadeKernel MakeFusedKernel(FusedRow row, Device& device);
 
 // Parameter updates on the device, which must outlive them.
 std::unique_ptr<OptimizerKernels> MakeOptimizer(Device& device);
@@ -98,7 +97,7 @@ MadeKernel Make(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device);
 }
 
-// Whether all tensors of elements are of one type and shape, which kernels for two ops are for: those of the elementwise op, and of the
+// Whether all tensors of elements are of one type and shape, which kernels for rows are for: those of the elementwise op, and of the
 // other's inputs the first so many and its output 0.
 bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise);
 

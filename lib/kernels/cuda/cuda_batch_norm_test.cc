@@ -23,6 +23,7 @@ using testing::Array;
 using testing::CaseOf;
 using testing::OpCase;
 using testing::RandomFloats;
+using testing::RowCase;
 using testing::RunResult;
 using testing::Target;
 using testing::Widened;
@@ -32,17 +33,12 @@ class CudaBatchNormTest : public TargetFixture<::testing::TestWithParam<DType>> 
   TensorType Elements(int64_t rows, int64_t channels) const { return {GetParam(), tensor::Shape{rows, 1, 1, channels}}; }
   static TensorType Floats(int64_t count) { return {DType::kF32, tensor::Shape{count}}; }
 
-  void ExpectSameBits(const OpCase& first, const OpCase& second, int through, const std::vector<std::vector<bool>>& accumulate,
-                      Mode mode = Mode::kTrain) {
+  void ExpectSameBits(const RowCase& row, const std::vector<std::vector<bool>>& accumulate, Mode mode = Mode::kTrain) {
     testing::ExpectFusedSameBits(
-        target_,
-        [this](PreparedOp one, PreparedOp other, int at) {
-          return MakeFusedKernel(std::move(one), std::move(other), at, /*handed_on_wanted=*/true, *device_);
-        },
-        first, second, through, accumulate, mode);
+        target_, [this](FusedRow ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate, mode);
   }
-  bool Fuses(PreparedOp first, PreparedOp second, int through) {
-    const auto kernel = MakeFusedKernel(std::move(first), std::move(second), through, /*handed_on_wanted=*/true, *device_);
+  bool Fuses(const RowCase& row) {
+    const auto kernel = MakeFusedKernel(testing::PreparedRow(row), *device_);
     return kernel.ok() && *kernel != nullptr;
   }
 
@@ -123,7 +119,7 @@ TEST_P(CudaBatchNormTest, WithTheReluAfterIt) {
     SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
     const OpCase norm = NormCase(RandomFloats(Elements(rows, channels), 1));
     for (const Mode mode : {Mode::kTrain, Mode::kRecompute, Mode::kEvaluate}) {
-      ExpectSameBits(norm, ReluCase(norm.op.outputs[0]), 0, {std::vector<bool>(4, false)}, mode);
+      ExpectSameBits({{norm}, {ReluCase(norm.op.outputs[0]), 0}}, {std::vector<bool>(4, false)}, mode);
     }
   }
 }
@@ -133,7 +129,7 @@ TEST_P(CudaBatchNormTest, WithTheSumAfterIt) {
     for (const int through : {0, 1}) {
       SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels, ", as addend ", through));
       const OpCase norm = NormCase(RandomFloats(Elements(rows, channels), 1));
-      ExpectSameBits(norm, AddCase(norm.op.outputs[0]), through, {std::vector<bool>(4, false)});
+      ExpectSameBits({{norm}, {AddCase(norm.op.outputs[0]), through}}, {std::vector<bool>(4, false)});
     }
   }
 }
@@ -145,38 +141,82 @@ TEST_P(CudaBatchNormTest, GradientWithThatOfTheReluAfterIt) {
     const OpCase norm = NormCase(RandomFloats(type, 1));
     const RunResult forward = target_.Run(norm);
     ASSERT_TRUE(forward.status.ok()) << forward.status;
-    ExpectSameBits(ReluGradCase(type), GradCase(norm, Array(type), forward), 1, {{false, false, false, false}, {false, false, true, true}});
+    ExpectSameBits({{ReluGradCase(type)}, {GradCase(norm, Array(type), forward), 1}},
+                   {{false, false, false, false}, {false, false, true, true}});
   }
 }
 
-// dx nobody wants: dy may be wanted none the less.
+TEST_P(CudaBatchNormTest, WithTheSumAndTheReluAfterIt) {
+  for (const auto [rows, channels] : kExtents) {
+    for (const int through : {0, 1}) {
+      SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels, ", as addend ", through));
+      const OpCase norm = NormCase(RandomFloats(Elements(rows, channels), 1));
+      const TensorType& type = norm.op.outputs[0];
+      const RowCase row = {{norm}, {AddCase(type), through}, {ReluCase(type), 0}};
+      const bool large = rows * channels > 20000;  // which differ in none of this
+      if (through == 0 || !large) ExpectSameBits(row, {std::vector<bool>(5, false)});
+      for (const Mode mode : {Mode::kRecompute, Mode::kEvaluate}) {
+        if (!large) ExpectSameBits(row, {std::vector<bool>(5, false)}, mode);
+      }
+    }
+  }
+}
+
+TEST_P(CudaBatchNormTest, GradientWithTheSumAndThatOfTheReluBeforeIt) {
+  for (const auto [rows, channels] : kExtents) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows of ", channels));
+    const TensorType type = Elements(rows, channels);
+    const OpCase norm = NormCase(RandomFloats(type, 1));
+    const RunResult forward = target_.Run(norm);
+    ASSERT_TRUE(forward.status.ok()) << forward.status;
+    ExpectSameBits({{AddCase(type)}, {ReluGradCase(type), 1}, {GradCase(norm, Array(type), forward), 1}},
+                   {{false, false, false, false, false}, {false, false, false, true, true}});
+  }
+}
+
+// dx nobody wants: what comes to the norm may be wanted none the less.
 TEST_P(CudaBatchNormTest, ParameterGradientsAloneHaveTheSameBits) {
   const TensorType type = Elements(70, 64);
   const OpCase norm = NormCase(RandomFloats(type, 1));
   const RunResult forward = target_.Run(norm);
-  const OpCase relu = ReluGradCase(type);
-  OpCase grad = GradCase(norm, target_.Run(relu).outputs[0], forward);
-  const RunResult want = target_.Run(grad);
-  auto fused = MakeFusedKernel(relu.op, grad.op, 1, /*handed_on_wanted=*/true, *device_);
-  ASSERT_TRUE(fused.ok() && *fused != nullptr);
-  OpCase both = relu;
-  for (const Array& input : grad.inputs) both.inputs.push_back(input);
-  both.parameters = grad.parameters;
-  both.op.outputs.insert(both.op.outputs.end(), grad.op.outputs.begin(), grad.op.outputs.end());
-  const RunResult got = testing::RunKernel(**fused, both, {.wanted = {true, false, true, true}, .memory = target_.memory});
-  ASSERT_TRUE(got.status.ok()) << got.status;
-  EXPECT_EQ(got.overrun, "");
-  EXPECT_EQ(got.outputs[0].bytes, grad.inputs[1].bytes);
-  EXPECT_EQ(got.outputs[2].bytes, want.outputs[1].bytes);
-  EXPECT_EQ(got.outputs[3].bytes, want.outputs[2].bytes);
+  const OpCase add = AddCase(type);
+  OpCase relu = ReluGradCase(type), relu_of_sum = relu;
+  relu_of_sum.inputs[1] = target_.Run(add).outputs[0];
+  for (const bool of_sum : {false, true}) {
+    const RunResult through = target_.Run(of_sum ? relu_of_sum : relu);
+    const OpCase grad = GradCase(norm, through.outputs[0], forward);
+    const RunResult want = target_.Run(grad);
+    ASSERT_TRUE(want.status.ok()) << want.status;
+    RowCase row = {{relu}, {grad, 1}};
+    if (of_sum) row = {{add}, {relu, 1}, {grad, 1}};
+    for (const bool wanted : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(of_sum ? "of a sum, " : "", wanted ? "with what comes to the norm" : "alone"));
+      const auto fused = MakeFusedKernel(testing::PreparedRow(row, std::vector<bool>(row.size() - 1, wanted)), *device_);
+      ASSERT_TRUE(fused.ok() && *fused != nullptr);
+      std::vector<bool> outputs = {wanted, false, true, true};
+      if (of_sum) outputs.insert(outputs.begin(), wanted);
+      const RunResult got = testing::RunKernel(**fused, testing::Together(row), {.wanted = outputs, .memory = target_.memory});
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      EXPECT_EQ(got.overrun, "");
+      const size_t dx = outputs.size() - 3;
+      if (wanted && of_sum) {
+        EXPECT_EQ(got.outputs[0].bytes, relu_of_sum.inputs[1].bytes);
+      }
+      if (wanted) {
+        EXPECT_EQ(got.outputs[dx - 1].bytes, through.outputs[0].bytes);
+      }
+      EXPECT_EQ(got.outputs[dx + 1].bytes, want.outputs[1].bytes);
+      EXPECT_EQ(got.outputs[dx + 2].bytes, want.outputs[2].bytes);
+    }
+  }
 }
 
 TEST_P(CudaBatchNormTest, SumsWithTheReluAfterThemAndItsGradient) {
   for (const int64_t count : {1, 7, 8, 9, 4096, 9001}) {
     SCOPED_TRACE(count);
     const TensorType type = Elements(1, count);
-    ExpectSameBits(AddCase(type), ReluCase(type), 0, {{false, false}});
-    ExpectSameBits(AddCase(type), ReluGradCase(type), 1, {{false, false}});
+    ExpectSameBits({{AddCase(type)}, {ReluCase(type), 0}}, {{false, false}});
+    ExpectSameBits({{AddCase(type)}, {ReluGradCase(type), 1}}, {{false, false}});
   }
 }
 
@@ -184,26 +224,69 @@ TEST_P(CudaBatchNormTest, NotANumberPassesARelu) {
   const TensorType type = Elements(4, 8);
   OpCase add = AddCase(type);
   std::fill(add.inputs[0].bytes.begin(), add.inputs[0].bytes.begin() + 8, std::byte{0xff});
-  ExpectSameBits(add, ReluCase(type), 0, {{false, false}});
-  ExpectSameBits(add, ReluGradCase(type), 1, {{false, false}});
+  ExpectSameBits({{add}, {ReluCase(type), 0}}, {{false, false}});
+  ExpectSameBits({{add}, {ReluGradCase(type), 1}}, {{false, false}});
+  const OpCase norm = NormCase(RandomFloats(type, 1));
+  const RunResult forward = target_.Run(norm);
+  OpCase residual = AddCase(type);
+  residual.inputs[1] = add.inputs[0];
+  ExpectSameBits({{norm}, {residual, 0}, {ReluCase(type), 0}}, {std::vector<bool>(5, false)});
+  OpCase relu_grad = ReluGradCase(type);
+  ExpectSameBits({{add}, {relu_grad, 1}, {GradCase(norm, Array(type), forward), 1}}, {std::vector<bool>(5, false)});
+  relu_grad.inputs[0] = add.inputs[0];
+  ExpectSameBits({{AddCase(type)}, {relu_grad, 1}, {GradCase(norm, Array(type), forward), 1}}, {std::vector<bool>(5, false)});
   EXPECT_NE(target_.Run(add).outputs[0].bytes[0], std::byte{0});
+}
+
+// Where memory is given anew, a row's outputs lie where its kernel lets them.
+TEST_P(CudaBatchNormTest, RowsRunInPlaceOfWhatTheyReadOnce) {
+  const TensorType type = Elements(8, 64);
+  const OpCase norm = NormCase(Array(type));
+  const OpCase grad = GradCase(norm, Array(type), target_.Run(norm));
+  const auto places = [&](const RowCase& row) {
+    const auto kernel = MakeFusedKernel(testing::PreparedRow(row), *device_);
+    const OpCase all = testing::Together(row);
+    std::vector<std::pair<int, int>> found;
+    for (int output = 0; output < static_cast<int>(all.op.outputs.size()); ++output) {
+      for (int input = 0; input < static_cast<int>(all.inputs.size()); ++input) {
+        if ((*kernel)->CanRunInPlace(output, input)) found.emplace_back(output, input);
+      }
+    }
+    return found;
+  };
+  using Places = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(places({{norm}, {AddCase(type), 0}, {ReluCase(type), 0}}), (Places{{3, 0}, {3, 2}, {4, 0}, {4, 2}}));
+  EXPECT_EQ(places({{norm}, {AddCase(type), 1}, {ReluCase(type), 0}}), (Places{{3, 0}, {3, 1}, {4, 0}, {4, 1}}));
+  EXPECT_EQ(places({{AddCase(type)}, {ReluGradCase(type), 1}, {grad, 1}}),
+            (Places{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}, {2, 0}, {2, 1}, {2, 2}}));
 }
 
 TEST_P(CudaBatchNormTest, OthersAreLeftAlone) {
   const TensorType type = Elements(8, 64), odd = Elements(8, 66);
-  const auto norm_of = [](const TensorType& t) { return NormCase(Array(t)).op; };
-  const auto add_of = [](const TensorType& t, const TensorType& other) { return CaseOf("add", {Array(t), Array(other)}, {}, {t}).op; };
-  const OpCase norm = NormCase(Array(type));
-  const PreparedOp grad = GradCase(norm, Array(type), target_.Run(norm)).op;
-  EXPECT_TRUE(Fuses(norm_of(type), ReluCase(type).op, 0));
-  EXPECT_TRUE(Fuses(ReluGradCase(type).op, grad, 1));
-  EXPECT_FALSE(Fuses(norm_of(odd), ReluCase(odd).op, 0)) << "no whole quads";
-  EXPECT_FALSE(Fuses(norm_of(type), add_of(type, Elements(1, 64)), 0)) << "a broadcast";
-  EXPECT_FALSE(Fuses(ReluGradCase(type).op, grad, 0)) << "what was normalized comes from a gradient";
-  EXPECT_TRUE(Fuses(AddCase(type).op, ReluGradCase(type).op, 1));
-  EXPECT_FALSE(Fuses(AddCase(type).op, ReluGradCase(type).op, 0)) << "the sum is what the relu gave";
-  EXPECT_FALSE(Fuses(add_of(type, Elements(1, 64)), ReluCase(type).op, 0)) << "a broadcast";
-  EXPECT_FALSE(Fuses(ReluCase(type).op, norm_of(type), 0));
+  const auto add_of = [](const TensorType& t, const TensorType& other) { return CaseOf("add", {Array(t), Array(other)}, {}, {t}); };
+  const OpCase norm = NormCase(Array(type)), odd_norm = NormCase(Array(odd));
+  const OpCase grad = GradCase(norm, Array(type), target_.Run(norm)), odd_grad = GradCase(odd_norm, Array(odd), target_.Run(odd_norm));
+  const OpCase add = AddCase(type), relu = ReluCase(type), relu_grad = ReluGradCase(type), broadcast = add_of(type, Elements(1, 64));
+  EXPECT_TRUE(Fuses({{norm}, {relu, 0}}));
+  EXPECT_TRUE(Fuses({{relu_grad}, {grad, 1}}));
+  EXPECT_FALSE(Fuses({{odd_norm}, {ReluCase(odd), 0}})) << "no whole quads";
+  EXPECT_FALSE(Fuses({{norm}, {broadcast, 0}})) << "a broadcast";
+  EXPECT_FALSE(Fuses({{relu_grad}, {grad, 0}})) << "what was normalized comes from a gradient";
+  EXPECT_TRUE(Fuses({{add}, {relu_grad, 1}}));
+  EXPECT_FALSE(Fuses({{add}, {relu_grad, 0}})) << "the sum is what the relu gave";
+  EXPECT_FALSE(Fuses({{broadcast}, {relu, 0}})) << "a broadcast";
+  EXPECT_FALSE(Fuses({{relu}, {norm, 0}}));
+
+  EXPECT_TRUE(Fuses({{norm}, {add, 1}, {relu, 0}}));
+  EXPECT_TRUE(Fuses({{add}, {relu_grad, 1}, {grad, 1}}));
+  EXPECT_FALSE(Fuses({{odd_norm}, {AddCase(odd), 0}, {ReluCase(odd), 0}})) << "no whole quads";
+  EXPECT_FALSE(Fuses({{AddCase(odd)}, {ReluGradCase(odd), 1}, {odd_grad, 1}})) << "no whole quads";
+  EXPECT_FALSE(Fuses({{norm}, {broadcast, 0}, {relu, 0}})) << "a broadcast";
+  EXPECT_FALSE(Fuses({{broadcast}, {relu_grad, 1}, {grad, 1}})) << "a broadcast";
+  EXPECT_FALSE(Fuses({{add}, {relu_grad, 0}, {grad, 1}})) << "the sum is what the relu gave";
+  EXPECT_FALSE(Fuses({{add}, {relu_grad, 1}, {grad, 0}})) << "what was normalized comes from a gradient";
+  EXPECT_FALSE(Fuses({{norm}, {relu, 0}, {add, 0}}));
+  EXPECT_FALSE(Fuses({{norm}, {add, 0}, {relu, 0}, {relu, 0}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaBatchNormTest, ::testing::Values(DType::kF32, DType::kBF16),

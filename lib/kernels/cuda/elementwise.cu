@@ -251,8 +251,9 @@ class AddRelu : public DeviceKernel {
 };
 
 template <bool kBackward>
-MadeKernel FuseAddRelu(PreparedOp add, PreparedOp relu, int through, Device& device) {
-  if (through != (kBackward ? 1 : 0) || !OfOneType(add, 2, relu)) return nullptr;
+MadeKernel FuseAddRelu(FusedRow row, Device& device) {
+  PreparedOp& add = row[0].op;
+  if (row[1].through != (kBackward ? 1 : 0) || !OfOneType(add, 2, row[1].op)) return nullptr;
   if (add.outputs[0].dtype == tensor::DType::kF32) return Make<AddRelu<float, kBackward>>(std::move(add), device);
   return Make<AddRelu<Bf16, kBackward>>(std::move(add), device);
 }
@@ -295,7 +296,7 @@ std::span<const Entry> ElementwiseKernels() {
 }
 
 std::span<const FusedEntry> ElementwiseFusions() {
-  static constexpr FusedEntry kEntries[] = {{"add", "relu", FuseAddRelu<false>}, {"add", "relu_grad", FuseAddRelu<true>}};
+  static constexpr FusedEntry kEntries[] = {{{"add", "relu"}, FuseAddRelu<false>}, {{"add", "relu_grad"}, FuseAddRelu<true>}};
   return kEntries;
 }
 

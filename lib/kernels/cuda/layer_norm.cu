@@ -384,13 +384,17 @@ class LayerNormGradAdd : public DeviceKernel {
   const int other_;
 };
 
-MadeKernel FuseAddLayerNorm(PreparedOp add, PreparedOp norm, int, Device& device) {
+MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
+  const PreparedOp& add = row[0].op;
+  PreparedOp& norm = row[1].op;
   if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
   if (norm.inputs[0].dtype == tensor::DType::kF32) return Make<AddLayerNorm<float>>(std::move(norm), device);
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
 
-MadeKernel FuseLayerNormGradAdd(PreparedOp grad, PreparedOp add, int through, Device& device) {
+MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
+  PreparedOp& grad = row[0].op;
+  const auto& [add, through, wanted] = row[1];
   if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
   const int other = static_cast<int>(grad.inputs.size()) + 1 - through;
   if (grad.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<LayerNormGradAdd<float>>(std::move(grad), device, other);
@@ -406,7 +410,7 @@ std::span<const Entry> LayerNormKernels() {
 }
 
 std::span<const FusedEntry> LayerNormFusions() {
-  static constexpr FusedEntry kEntries[] = {{"add", "layer_norm", FuseAddLayerNorm}, {"layer_norm_grad", "add", FuseLayerNormGradAdd}};
+  static constexpr FusedEntry kEntries[] = {{{"add", "layer_norm"}, FuseAddLayerNorm}, {{"layer_norm_grad", "add"}, FuseLayerNormGradAdd}};
   return kEntries;
 }
 

@@ -260,7 +260,9 @@ class GradInputGeluGrad : public ProductKernel {
 
 // Their bits are not those of two ops, so they are for back ends whose bits may depend on where a model is cut.
 template <typename K>
-MadeKernel Fuse(PreparedOp product, const PreparedOp& gelu, GemmShape shape, GemmExtra extra, Device& device) {
+MadeKernel Fuse(FusedRow row, GemmShape shape, GemmExtra extra, Device& device) {
+  PreparedOp& product = row[0].op;
+  const PreparedOp& gelu = row[1].op;
   const bool tanh = gelu.attributes.Text("approximate", "tanh") == "tanh";
   const bool alike = product.outputs[0] == gelu.outputs[0] && product.outputs[0].dtype == tensor::DType::kBF16;
   if (device.algorithm_choice() != AlgorithmChoice::kMeasured || !tanh || !alike) return nullptr;
@@ -272,15 +274,18 @@ MadeKernel Fuse(PreparedOp product, const PreparedOp& gelu, GemmShape shape, Gem
   return std::make_unique<K>(std::move(product), device, shape, *std::move(gemm));
 }
 
-MadeKernel FuseLinearGelu(PreparedOp linear, PreparedOp gelu, int, Device& device) {
-  const GemmShape shape = LinearShape(linear);
-  return Fuse<LinearGelu>(std::move(linear), gelu, shape, GemmExtra::kGelu, device);
+// The library writes what lies between the two.
+MadeKernel FuseLinearGelu(FusedRow row, Device& device) {
+  if (!row[0].wanted) return nullptr;
+  const GemmShape shape = LinearShape(row[0].op);
+  return Fuse<LinearGelu>(std::move(row), shape, GemmExtra::kGelu, device);
 }
 
-MadeKernel FuseGradInputGeluGrad(PreparedOp product, PreparedOp gelu, int through, Device& device) {
-  if (through != 1) return nullptr;
-  const GemmShape shape = GradInputShape(product);
-  return Fuse<GradInputGeluGrad>(std::move(product), gelu, shape, GemmExtra::kGeluGrad, device);
+// Here it does not.
+MadeKernel FuseGradInputGeluGrad(FusedRow row, Device& device) {
+  if (row[1].through != 1 || row[0].wanted) return nullptr;
+  const GemmShape shape = GradInputShape(row[0].op);
+  return Fuse<GradInputGeluGrad>(std::move(row), shape, GemmExtra::kGeluGrad, device);
 }
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
@@ -299,8 +304,8 @@ std::span<const Entry> LinearKernels() {
 }
 
 std::span<const FusedEntry> LinearFusions() {
-  static constexpr FusedEntry kEntries[] = {{"linear", "gelu", FuseLinearGelu, FusedEntry::HandedOn::kWanted},
-                                            {"linear_grad_input", "gelu_grad", FuseGradInputGeluGrad, FusedEntry::HandedOn::kUnwanted}};
+  static constexpr FusedEntry kEntries[] = {{{"linear", "gelu"}, FuseLinearGelu},
+                                            {{"linear_grad_input", "gelu_grad"}, FuseGradInputGeluGrad}};
   return kEntries;
 }
 
