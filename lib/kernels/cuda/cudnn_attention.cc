@@ -29,8 +29,8 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 enum Number : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
 
-// The frontend calls the runtime's functions, too, by a library of its own beside the runtime that is linked here, and throws when it runs a
-// plan and does not find one.
+// The frontend calls the runtime's functions, too, by a library of its own beside the runtime that is linked here, and throws when it runs
+// a plan and does not find one.
 absl::Status LoadFrontend() {
   if (!LoadedCudnn().ok()) return LoadedCudnn().status();
   FUSIONLLM_RETURN_IF_ERROR(base::SharedLibrary::Open({"libcudart.so.13", "libcudart.so.12"}).status());
@@ -42,9 +42,7 @@ absl::Status LoadFrontend() {
   return absl::OkStatus();
 }
 
-absl::Status ToStatus(fe::error_t error) {
-  return error.is_good() ? absl::OkStatus() : absl::UnimplementedError(error.get_message());
-}
+absl::Status ToStatus(fe::error_t error) { return error.is_good() ? absl::OkStatus() : absl::UnimplementedError(error.get_message()); }
 
 // q, k and v of qkv, or of dqkv: a head's rows are as far apart as tokens are.
 std::vector<int64_t> Extents(const AttentionSpec& s) { return {s.batch, s.heads, s.length, s.size}; }
