@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -206,7 +208,7 @@ class CudnnAttention final : public AttentionPlan {
   const std::shared_ptr<const CudnnAttentionGraph> graph_;
 };
 
-// Made once in the process for a spec and a kind of card, whoever asks: making one takes seconds. Answers that there is no way are kept,
+// Made once in the process for a spec and a card, whoever asks: making one takes seconds. Answers that there is no way are kept,
 // too.
 absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnHandle& cudnn, int device, int capability,
                                                                     const AttentionSpec& spec) {
