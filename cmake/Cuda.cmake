@@ -3,6 +3,13 @@
 # multiply or convolve. Of cuDNN 9 the headers must be there: a build without them would compute convolutions by plain gathers, wherever it
 # runs, and none of its users could help it.
 option(FUSIONLLM_CUDA "Build the CUDA back end; needs nvcc (make deps-cuda)" OFF)
+# fusionllm_opens_cuda_libraries(TEST...): of this folder. Libraries of the toolkit's wheels are where no system looks for them.
+function(fusionllm_opens_cuda_libraries)
+  if(FUSIONLLM_CUDA)
+    set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT_MODIFICATION
+      "LD_LIBRARY_PATH=path_list_append:${CUDNN_INCLUDE_DIR}/../lib;LD_LIBRARY_PATH=path_list_append:${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}/../lib")
+  endif()
+endfunction()
 if(NOT FUSIONLLM_CUDA)
   return()
 endif()

@@ -129,7 +129,7 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> Mark() { return nullptr; }
   // What `run` asks kernels for, which is not carried out now but with each Replay: with the same arguments, on what is in their memory
   // then. `run` may call nothing but kernels that have run before. Null where that would save nothing, without calling `run`. The back end
-  // must outlive it. Errors: those of `run`; Unimplemented where it asked for what cannot be recorded.
+  // must outlive it. Errors: Unimplemented where it asked for what cannot be recorded, or failed: when it is run as it is, it tells why.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) { return nullptr; }
 };
 

@@ -49,13 +49,13 @@ class CudaStageTest : public ::testing::Test {
     ASSERT_TRUE(device.ok()) << device.status();
   }
 
-  static void ExpectAsTheReference(const autodiff::TrainingGraph& training) {
+  static void ExpectAsTheReference(const autodiff::TrainingGraph& training, double tolerance = kLossTolerance) {
     const PipelineResult want = MustRun(training, SmallOptions(training, 2, "ref"));
     const PipelineResult got = MustRun(training, OnCuda(training, 2));
     ASSERT_EQ(want.steps.size(), got.steps.size());
     for (size_t i = 0; i < want.steps.size(); ++i) {
-      EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, kLossTolerance * want.steps[i].loss) << "step " << i + 1;
-      EXPECT_NEAR(want.steps[i].gradient_norm, got.steps[i].gradient_norm, 10 * kLossTolerance * want.steps[i].gradient_norm);
+      EXPECT_NEAR(want.steps[i].loss, got.steps[i].loss, tolerance * want.steps[i].loss) << "step " << i + 1;
+      EXPECT_NEAR(want.steps[i].gradient_norm, got.steps[i].gradient_norm, 10 * tolerance * want.steps[i].gradient_norm);
     }
   }
 
@@ -72,12 +72,19 @@ class CudaStageTest : public ::testing::Test {
 TEST_F(CudaStageTest, TiedGpt2LearnsAsTheReference) { ExpectAsTheReference(testing::SmallGpt2(true)); }
 TEST_F(CudaStageTest, AResidualNetworkLearnsAsTheReference) { ExpectAsTheReference(testing::SmallResidualNetwork()); }
 TEST_F(CudaStageTest, TiedGpt2LearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallGpt2(true))); }
+// Attention on matrix units rounds to bf16 what it multiplies (adr/0014), which the reference does not: losses may be as far apart.
+TEST_F(CudaStageTest, TiedGpt2LearnsByAttentionOnMatrixUnitsAsTheReference) {
+  ExpectAsTheReference(InBf16(testing::SmallGpt2(true, /*width=*/32)), /*tolerance=*/0x1p-8);
+}
 TEST_F(CudaStageTest, AResidualNetworkLearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallResidualNetwork())); }
 TEST_F(CudaStageTest, Gpt2HasTheSameBitsOnAnyNumberOfStages) { ExpectSameBitsOnAnyNumberOfStages(testing::SmallGpt2(true)); }
 TEST_F(CudaStageTest, AResidualNetworkHasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(testing::SmallResidualNetwork());
 }
-TEST_F(CudaStageTest, Gpt2InBf16HasTheSameBitsOnAnyNumberOfStages) { ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallGpt2(true))); }
+// By attention on matrix units, on a card cuDNN's.
+TEST_F(CudaStageTest, Gpt2InBf16HasTheSameBitsOnAnyNumberOfStages) {
+  ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallGpt2(true, /*width=*/32)));
+}
 TEST_F(CudaStageTest, AResidualNetworkInBf16HasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallResidualNetwork()));
 }
@@ -268,7 +275,8 @@ TEST_F(CudaStageTest, ALossThatIsNotFiniteIsNamedBeforeTheGradientsThatItSpoils)
 }
 
 TEST_F(CudaStageTest, PassesAreReplayedAfterTheFirstOnesButForWhatIsRandom) {
-  for (const autodiff::TrainingGraph& training : {testing::SmallGpt2(true), testing::SmallResidualNetwork()}) {
+  for (const autodiff::TrainingGraph& training :
+       {testing::SmallGpt2(true), InBf16(testing::SmallGpt2(true, /*width=*/32)), testing::SmallResidualNetwork()}) {
     PipelineOptions options = OnCuda(training, 2);
     std::vector<int64_t> replays(2);
     options.finish = [&](int stage, StageExecutor& executor) { replays[stage] = executor.replays(); };

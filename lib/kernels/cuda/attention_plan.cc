@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/base/log_once.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/measure.h"
 #include "lib/tensor/memory.h"
@@ -17,12 +18,6 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr int kHopper = 9;
-
-// Our kernels serve: that is worth a line, and no warning.
-void SayOnce(absl::string_view why) {
-  static std::once_flag said;
-  std::call_once(said, [&] { base::Log(base::LogLevel::kInfo, absl::StrCat("attention by kernels of FusionLLM: ", why)); });
-}
 
 // Whether the first is faster, on tensors of zeros.
 absl::StatusOr<bool> IsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
@@ -42,25 +37,28 @@ absl::StatusOr<bool> IsFaster(Device& device, const AttentionSpec& spec, const A
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace,
                              take(static_cast<int64_t>(std::max(first.workspace_bytes(), second.workspace_bytes()))));
   const AttentionTensors tensors = {qkv.data(), y.data(), reinterpret_cast<float*>(lse.data()), dy.data(), dqkv.data()};
+  // One that fails is left out below, and is to be told of.
+  FUSIONLLM_RETURN_IF_ERROR(first.Run(tensors, workspace.data()));
   const std::array<const AttentionPlan*, 2> plans = {&first, &second};
   FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest,
                              FastestOf(device, plans.size(), [&](size_t i) { return plans[i]->Run(tensors, workspace.data()); }));
   return fastest == 0;
 }
 
-// Measured once in the process for a spec: ops of one shape share the answer.
+// Measured once in the process for a spec and a card: ops of one shape share the answer.
 bool LibraryIsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& library, const AttentionPlan& own) {
   static std::mutex mutex;
-  static auto* const measured = new std::map<AttentionSpec, bool>;
+  static auto* const measured = new std::map<std::pair<int, AttentionSpec>, bool>;
   const std::lock_guard lock(mutex);
-  if (const auto found = measured->find(spec); found != measured->end()) return found->second;
+  const std::pair key(device.info().index, spec);
+  if (const auto found = measured->find(key); found != measured->end()) return found->second;
   const absl::StatusOr<bool> faster = IsFaster(device, spec, library, own);
   if (!faster.ok()) {
-    // For lack of memory, mostly: no reason not to train.
+    // For lack of memory, or because the library does not run what it has planned: no reason not to train.
     base::Log(base::LogLevel::kWarning,
               absl::StrCat("measuring ", spec.ToString(), " failed; taking the kernels of FusionLLM: ", faster.status().message()));
   }
-  return measured->emplace(spec, faster.ok() && *faster).first->second;
+  return measured->emplace(key, faster.ok() && *faster).first->second;
 }
 
 }  // namespace
@@ -77,9 +75,13 @@ MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec) {
   const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
   if (!measure && (spec.pass == AttentionPass::kBackward || device.info().major < kHopper)) return own;
   MadeAttentionPlan library = PrepareCudnnAttention(device, spec);
-  const absl::StatusCode code = library.status().code();
-  if (code == absl::StatusCode::kFailedPrecondition || code == absl::StatusCode::kUnimplemented) {
-    SayOnce(library.status().message());
+  if (absl::IsFailedPrecondition(library.status())) {  // worth a line, and no warning
+    base::LogOnce(base::LogLevel::kInfo, absl::StrCat("attention by kernels of FusionLLM: ", library.status().message()));
+    return own;
+  }
+  if (absl::IsUnimplemented(library.status())) {
+    base::LogOnce(base::LogLevel::kWarning,
+                  absl::StrCat(spec.ToString(), " by kernels of FusionLLM: cuDNN has no way: ", library.status().message()));
     return own;
   }
   if (library.ok() && measure && !LibraryIsFaster(device, spec, **library, *own)) return own;

@@ -43,7 +43,8 @@ struct AttentionTensors {
   void* dqkv = nullptr;
 };
 
-// Prepared once for a spec. Neither way has a tensor of length x length in memory.
+// Prepared once for a spec; one thread uses it, that of its device, which must outlive it. Neither way has a tensor of length x length in
+// memory.
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
@@ -58,12 +59,12 @@ bool AttentionFitsMatrixUnits(int64_t size);
 
 // Where the choice of algorithms is the heuristic's, forward is cuDNN's on compute capability 9 and above, whose matrix units our kernels
 // do not use to the full, and backward ours, because cuDNN adds up dq in another order each time. Where it is measured, the faster of the
-// two in either pass. Where cuDNN is not there, or knows no way, ours; the log says so once. `device` must outlive the plan. Errors: only
-// what a card answers.
+// two in either pass. Where cuDNN is not there, or knows no way, ours; the log says so, for each spec that it knows no way for. Errors:
+// only what a card answers.
 MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec);
 
 // The two ways. Errors of the first: FailedPrecondition, naming the library, where cuDNN or what it needs cannot be loaded; Unimplemented
-// where it knows no way, or none without a tensor of length x length.
+// where it knows no way, or none without a tensor of length x length; Internal where the card fails.
 MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec);
 std::unique_ptr<AttentionPlan> PrepareMatrixAttention(Device& device, const AttentionSpec& spec);
 

@@ -2,11 +2,13 @@
 // library's place.
 #include "lib/kernels/cuda/attention_plan.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/base/log.h"
+#include "lib/kernels/cuda/emulated/card.h"
 #include "lib/kernels/cuda/emulated/cudnn_attention.h"
 #include "lib/kernels/cuda/testing/device_fixture.h"
 
@@ -17,7 +19,10 @@ using emulated::CudnnAttention;
 
 class AttentionPlanTest : public DeviceFixture<::testing::Test> {
  protected:
-  void TearDown() override { emulated::Become(CudnnAttention::kAbsent); }
+  void TearDown() override {
+    emulated::Become(CudnnAttention::kAbsent);
+    emulated::SetMajorCapability(9);
+  }
 
   // A length of its own for each test: what is measured is kept for the process.
   static AttentionSpec Spec(AttentionPass pass, int64_t length) {
@@ -60,6 +65,36 @@ TEST_F(AttentionPlanTest, UnmeasuredForwardIsTheLibrarysAndBackwardWithItsFixedO
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 41)));
 }
 
+TEST_F(AttentionPlanTest, UnmeasuredOnCardsBeforeHopperOursServe) {
+  emulated::SetMajorCapability(8);
+  auto ampere = Device::Open(0);
+  ASSERT_TRUE(ampere.ok()) << ampere.status();
+  device_ = *std::move(ampere);
+  emulated::Become(CudnnAttention::kPresent);
+  EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, 44)));
+  EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 44)));
+}
+
+TEST_F(AttentionPlanTest, WhereTheLibraryKnowsNoWayOursServesAndThatIsSaidForEachShape) {
+  emulated::Become(CudnnAttention::kNoWay);
+  ::testing::internal::CaptureStderr();
+  for (const int64_t length : {45, 46, 45}) EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, length)));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* spec : {"attention of [1, 45] tokens with 2 heads of 16", "attention of [1, 46] tokens with 2 heads of 16"}) {
+    const size_t at = said.find(absl::StrCat(spec, " by kernels of FusionLLM: cuDNN has no way: the stand-in knows no way"));
+    ASSERT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find(spec, at + 1), std::string::npos) << "said twice: " << said;
+  }
+}
+
+TEST_F(AttentionPlanTest, AnErrorOfTheCardIsNoReasonToComputeOtherwise) {
+  emulated::Become(CudnnAttention::kBroken);
+  for (const AlgorithmChoice choice : {AlgorithmChoice::kHeuristic, AlgorithmChoice::kMeasured}) {
+    device_->set_algorithm_choice(choice);
+    EXPECT_EQ(PrepareAttention(*device_, Spec(AttentionPass::kForward, 47)).status().message(), "the stand-in's card fails");
+  }
+}
+
 TEST_F(AttentionPlanTest, MeasuredTheFasterOneComputesEitherPass) {
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
   emulated::Become(CudnnAttention::kIdle);
@@ -79,8 +114,12 @@ TEST_F(AttentionPlanTest, WhatIsMeasuredIsKept) {
 TEST_F(AttentionPlanTest, ALibraryThatDoesNotRunWhenItIsMeasuredIsNotTaken) {
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
   emulated::Become(CudnnAttention::kFails);
+  ::testing::internal::CaptureStderr();
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, 43)));
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 43)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::ContainsRegex("warning .*measuring attention of .* failed; taking the kernels of FusionLLM: the stand-in does not "
+                                       "run\n.*warning .*measuring the gradient of attention of"));
 }
 
 TEST_F(AttentionPlanTest, SpecsSayWhatTheyAre) {

@@ -31,9 +31,10 @@ __global__ void ReorderWeights(const float* weight, T* to, WeightOrder order) {
   for (int64_t i = FirstElement(); i < order.count; i += ElementStride()) to[i] = static_cast<float>(Through(weight[order.InGraph(i)]));
 }
 
-__global__ void AddWeightGradient(const float* of_plan, float* dweight, WeightOrder order, bool accumulate) {
+template <typename T>
+__global__ void AddWeightGradient(const T* of_plan, float* dweight, WeightOrder order, bool accumulate) {
   for (int64_t i = FirstElement(); i < order.count; i += ElementStride()) {
-    dweight[i] = of_plan[order.InPlan(i)] + (accumulate ? dweight[i] : 0.0f);
+    dweight[i] = static_cast<float>(of_plan[order.InPlan(i)]) + (accumulate ? dweight[i] : 0.0f);
   }
 }
 
@@ -46,7 +47,8 @@ __global__ void AddBias(const float* sums, const float* bias, T* y, int64_t coun
   }
 }
 
-// What an op of these types computes with. A bf16 result that is not final, because a bias is added or a gradient is summed up, stays f32.
+// What an op of these types computes with, the same bits in each process. A bf16 result that is not final, because a bias is added or a
+// gradient is summed up, stays f32.
 ConvolutionNumbers NumbersOf(const PreparedOp& op) {
   if (!NeedsWidening(op)) return ConvolutionNumbers::kFloat;
   const bool final_bf16 = op.outputs[0].dtype == tensor::DType::kBF16 && op.parameters.size() < 2;
@@ -206,19 +208,30 @@ class ConvolutionGradWeight : public ConvolutionKernel {
     FUSIONLLM_ASSIGN_OR_RETURN(const void* const dy, Get(dy_, arguments));
     if (float* dweight = OutputOrNull(arguments, 0); dweight != nullptr) {
       FUSIONLLM_ASSIGN_OR_RETURN(const void* const x, Get(x_, arguments));
-      auto* const gradient = static_cast<float*>(At(arguments, gradient_));
+      void* const gradient = At(arguments, gradient_);
       FUSIONLLM_RETURN_IF_ERROR(Convolve(x, dy, gradient, arguments));
-      FUSIONLLM_RETURN_IF_ERROR(
-          Launched(Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, AddWeightGradient, static_cast<const float*>(gradient),
-                          dweight, WeightOrder::Of(shape()), Accumulates(arguments, 0))));
+      FUSIONLLM_RETURN_IF_ERROR(Launched(in_bf16() ? Add(static_cast<const Bf16*>(gradient), dweight, arguments)
+                                                   : Add(static_cast<const float*>(gradient), dweight, arguments)));
     }
     float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (dbias == nullptr) return absl::OkStatus();
-    return Launched(SumColumns(stream(), static_cast<const float*>(dy), op_.in(1).rows(), shape().out_channels, Accumulates(arguments, 1),
-                               At(arguments, column_sums_), dbias));
+    return Launched(in_bf16() ? SumUp(static_cast<const Bf16*>(dy), dbias, arguments)
+                              : SumUp(static_cast<const float*>(dy), dbias, arguments));
   }
 
  private:
+  bool in_bf16() const { return spec_.dtype() == tensor::DType::kBF16; }
+
+  template <typename T>
+  cudaError_t Add(const T* gradient, float* dweight, const KernelArguments& arguments) const {
+    return Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, AddWeightGradient<T>, gradient, dweight, WeightOrder::Of(shape()),
+                  Accumulates(arguments, 0));
+  }
+  template <typename T>
+  cudaError_t SumUp(const T* dy, float* dbias, const KernelArguments& arguments) const {
+    return SumColumns(stream(), dy, op_.in(1).rows(), shape().out_channels, Accumulates(arguments, 1), At(arguments, column_sums_), dbias);
+  }
+
   const Factor x_, dy_;
   const size_t gradient_;
   const size_t column_sums_;
@@ -231,6 +244,19 @@ MadeKernel MakeConvolution(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device, spec, std::move(plan));
 }
 
+// Where bits may depend on algorithms each gradient of bf16 factors is rounded to bf16 before it is added, if the library has a way: what
+// computes it reads half the bytes by units of twice the speed (adr/0018).
+MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+  const ConvolutionSpec rounded{
+      .pass = ConvolutionPass::kGradWeight, .numbers = ConvolutionNumbers::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};
+  if (device.algorithm_choice() == AlgorithmChoice::kMeasured && NeedsWidening(op)) {
+    MadeConvolutionPlan plan = PrepareCudnnConvolution(device, rounded);
+    if (plan.ok()) return std::make_unique<ConvolutionGradWeight>(std::move(op), device, rounded, *std::move(plan));
+    if (!absl::IsUnimplemented(plan.status()) && !absl::IsFailedPrecondition(plan.status())) return plan.status();
+  }
+  return MakeConvolution<ConvolutionGradWeight>(std::move(op), device);
+}
+
 template <typename K>
 constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
   return {type, MakeConvolution<K>, {MakeConvolution<K>, inputs, outputs}};
@@ -241,7 +267,7 @@ constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::
 std::span<const Entry> ConvolutionKernels() {
   static constexpr Entry kEntries[] = {EntryOf<Convolution>("conv2d", "e", "e"),
                                        EntryOf<ConvolutionGradInput>("conv2d_grad_input", "e", "e"),
-                                       EntryOf<ConvolutionGradWeight>("conv2d_grad_weight", "ee", "ff")};
+                                       {"conv2d_grad_weight", MakeGradWeight, {MakeGradWeight, "ee", "ff"}}};
   return kEntries;
 }
 

@@ -74,7 +74,8 @@ __global__ void ConvolveBack(const T* dy, const T* weight, T* dx, int64_t count,
 }
 
 // A block for each weight: its threads share the places of all images, in an order that depends on the shape alone.
-__global__ void GradientOfWeights(const float* x, const float* dy, float* dw, int64_t count, Window w) {
+template <typename T>
+__global__ void GradientOfWeights(const T* x, const T* dy, T* dw, int64_t count, Window w) {
   const int64_t places = w.batch * w.out_height * w.out_width;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const int64_t within = i % w.in_of_group(), kw = i / w.in_of_group() % w.kernel_width;
@@ -87,7 +88,8 @@ __global__ void GradientOfWeights(const float* x, const float* dy, float* dw, in
       const int64_t h = row * w.stride_height - w.padding_height + kh * w.dilation_height;
       const int64_t c = column * w.stride_width - w.padding_width + kw * w.dilation_width;
       if (h < 0 || h >= w.in_height || c < 0 || c >= w.in_width) continue;
-      sum += x[((sample * w.in_height + h) * w.in_width + c) * w.in_channels + in] * dy[p * w.out_channels + out];
+      const float value = x[((sample * w.in_height + h) * w.in_width + c) * w.in_channels + in];
+      sum += value * static_cast<float>(dy[p * w.out_channels + out]);
     }
     sum = SumOverBlock(sum);
     if (threadIdx.x == 0) dw[i] = sum;
@@ -116,11 +118,10 @@ class GatheredConvolution final : public ConvolutionPlan {
         return Launch(device_.stream(), BlocksFor(s.outputs()), kThreads, 0, Convolve<T>, a, b, out, s.outputs(), window);
       case ConvolutionPass::kGradInput:
         return Launch(device_.stream(), BlocksFor(s.inputs()), kThreads, 0, ConvolveBack<T>, a, b, out, s.inputs(), window);
-      case ConvolutionPass::kGradWeight:
-        if constexpr (std::is_same_v<T, float>) {
-          const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.weights(), 1, kMostBlocks));
-          return Launch(device_.stream(), blocks, kThreads, 0, GradientOfWeights, a, b, out, s.weights(), window);
-        }
+      case ConvolutionPass::kGradWeight: {
+        const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.weights(), 1, kMostBlocks));
+        return Launch(device_.stream(), blocks, kThreads, 0, GradientOfWeights<T>, a, b, out, s.weights(), window);
+      }
     }
     return cudaErrorInvalidValue;
   }

@@ -1,12 +1,8 @@
 #include "lib/kernels/cuda/convolution_plan.h"
 
-#include <mutex>
-#include <set>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lib/base/log.h"
+#include "lib/base/log_once.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -23,14 +19,6 @@ absl::string_view NameOf(ConvolutionPass pass) {
   return "";
 }
 
-// Each sentence once in a process: every op of a kind, pass and stage would say it again.
-void WarnOnce(std::string sentence) {
-  static std::mutex mutex;
-  static auto* const said = new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  if (said->insert(sentence).second) base::Log(base::LogLevel::kWarning, sentence);
-}
-
 }  // namespace
 
 std::string ConvolutionSpec::ToString() const {
@@ -42,13 +30,11 @@ std::string ConvolutionSpec::ToString() const {
 }
 
 MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec) {
-  if (spec.pass == ConvolutionPass::kGradWeight && spec.numbers == ConvolutionNumbers::kBf16) {
-    return absl::InvalidArgumentError(absl::StrCat(spec.ToString(), ": it is f32"));
-  }
   MadeConvolutionPlan plan = PrepareCudnnConvolution(device, spec);
   const absl::StatusCode code = plan.status().code();
   if (code != absl::StatusCode::kFailedPrecondition && code != absl::StatusCode::kUnimplemented) return plan;
-  WarnOnce(absl::StrCat(plan.status().message(), "; computing by plain gathers, which are right and slow"));
+  // Every op of a kind, pass and stage would say it again.
+  base::LogOnce(base::LogLevel::kWarning, absl::StrCat(plan.status().message(), "; computing by plain gathers, which are right and slow"));
   return PrepareGatheredConvolution(device, spec);
 }
 

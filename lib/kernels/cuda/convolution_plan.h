@@ -24,7 +24,7 @@ enum class ConvolutionPass {
 // What the three tensors of a pass hold. Sums are fp32 in each case, in an order that depends on the spec and the kind of card alone.
 enum class ConvolutionNumbers {
   kFloat,        // f32 with fp32 products: no TF32
-  kBf16,         // bf16, and the result is rounded once; no gradients of weights
+  kBf16,         // bf16, and the result is rounded once
   kBf16InFloat,  // f32 whose factors hold numbers of bf16; the result is not rounded. TF32 units may multiply, which lose nothing of them
 };
 
@@ -50,8 +50,8 @@ class ConvolutionPlan {
 using MadeConvolutionPlan = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
 
 // By cuDNN; where it cannot be loaded or knows no way for the spec, by gathers, and the log says so: once for the library, once for each
-// spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: InvalidArgument for
-// gradients of weights in bf16; else only what a card answers that cuDNN cannot be asked on.
+// spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: only
+// what a card answers that cuDNN cannot be asked on.
 MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec);
 
 // The two ways. Errors: FailedPrecondition, naming the library, where cuDNN cannot be loaded; Unimplemented where it knows no way.

@@ -29,13 +29,13 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-enum Number : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
+enum TensorUid : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
 
 // The frontend calls the runtime's functions, too, by a library of its own beside the runtime that is linked here, and throws when it runs
-// a plan and does not find one.
+// a plan and does not find one. It takes an older one where that is found first, and any will do.
 absl::Status LoadFrontend() {
   if (!LoadedCudnn().ok()) return LoadedCudnn().status();
-  FUSIONLLM_RETURN_IF_ERROR(base::SharedLibrary::Open({"libcudart.so.13", "libcudart.so.12"}).status());
+  FUSIONLLM_RETURN_IF_ERROR(base::SharedLibrary::Open({"libcudart.so.13"}).status());
   static const bool found = [] {
     fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
     return fe::cudnn_dlhandle != nullptr;
@@ -44,7 +44,20 @@ absl::Status LoadFrontend() {
   return absl::OkStatus();
 }
 
-absl::Status ToStatus(fe::error_t error) { return error.is_good() ? absl::OkStatus() : absl::UnimplementedError(error.get_message()); }
+// What cannot be planned is Unimplemented, whatever the reason: the frontend has one code for an engine that does not support a graph and
+// for one that found no memory.
+absl::Status ToStatus(fe::error_t error) {
+  switch (error.get_code()) {
+    case fe::error_code_t::OK:
+      return absl::OkStatus();
+    case fe::error_code_t::CUDA_API_FAILED:
+    case fe::error_code_t::INVALID_CUDA_DEVICE:
+    case fe::error_code_t::HANDLE_ERROR:
+      return absl::InternalError(absl::StrCat("planning attention: ", error.get_message()));
+    default:
+      return absl::UnimplementedError(error.get_message());
+  }
+}
 
 // q, k and v of qkv, or of dqkv: a head's rows are as far apart as tokens are.
 std::vector<int64_t> Extents(const AttentionSpec& s) { return {s.batch, s.heads, s.length, s.size}; }
@@ -57,11 +70,11 @@ std::vector<int64_t> StridesOfResult(const AttentionSpec& s) {
   return {s.length * width, s.size, width, 1};
 }
 
-void DescribePart(const AttentionSpec& s, Number number, const Tensor& tensor) {
-  tensor->set_uid(number).set_dim(Extents(s)).set_stride(StridesOfPart(s));
+void DescribePart(const AttentionSpec& s, TensorUid uid, const Tensor& tensor) {
+  tensor->set_uid(uid).set_dim(Extents(s)).set_stride(StridesOfPart(s));
 }
-void DescribeResult(const AttentionSpec& s, Number number, const Tensor& tensor) {
-  tensor->set_uid(number).set_dim(Extents(s)).set_stride(StridesOfResult(s));
+void DescribeResult(const AttentionSpec& s, TensorUid uid, const Tensor& tensor) {
+  tensor->set_uid(uid).set_dim(Extents(s)).set_stride(StridesOfResult(s));
 }
 void DescribeStatistics(const AttentionSpec& s, const Tensor& tensor) {
   tensor->set_uid(kLse).set_data_type(fe::DataType_t::FLOAT).set_dim({s.batch, s.heads, s.length, 1});
@@ -76,7 +89,7 @@ Tensor Input(fe::graph::Graph& graph, Describe describe) {
 }
 
 void AddForward(fe::graph::Graph& graph, const AttentionSpec& s, float scale) {
-  const auto part = [&](Number number) { return Input(graph, [&](const Tensor& tensor) { DescribePart(s, number, tensor); }); };
+  const auto part = [&](TensorUid uid) { return Input(graph, [&](const Tensor& tensor) { DescribePart(s, uid, tensor); }); };
   const Tensor q = part(kQ), k = part(kK), v = part(kV);
   auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(scale);
   attributes.set_causal_mask(s.causal);
@@ -88,16 +101,16 @@ void AddForward(fe::graph::Graph& graph, const AttentionSpec& s, float scale) {
 }
 
 void AddBackward(fe::graph::Graph& graph, const AttentionSpec& s, float scale) {
-  const auto part = [&](Number number) { return Input(graph, [&](const Tensor& tensor) { DescribePart(s, number, tensor); }); };
-  const auto result = [&](Number number) { return Input(graph, [&](const Tensor& tensor) { DescribeResult(s, number, tensor); }); };
+  const auto part = [&](TensorUid uid) { return Input(graph, [&](const Tensor& tensor) { DescribePart(s, uid, tensor); }); };
+  const auto result = [&](TensorUid uid) { return Input(graph, [&](const Tensor& tensor) { DescribeResult(s, uid, tensor); }); };
   const Tensor q = part(kQ), k = part(kK), v = part(kV), y = result(kY), dy = result(kDy);
   const Tensor lse = Input(graph, [&](const Tensor& tensor) { DescribeStatistics(s, tensor); });
   auto attributes = fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(scale);
   attributes.set_causal_mask(s.causal);
   const auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, y, dy, lse, attributes);
-  for (const auto& [number, tensor] : {std::pair(kDq, dq), {kDk, dk}, {kDv, dv}}) {
+  for (const auto& [uid, tensor] : {std::pair(kDq, dq), {kDk, dk}, {kDv, dv}}) {
     tensor->set_output(true);
-    DescribePart(s, number, tensor);
+    DescribePart(s, uid, tensor);
   }
 }
 
@@ -138,7 +151,6 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.size)));
     if (spec.pass == AttentionPass::kForward) {
       AddForward(graph, spec, scale);
-      graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
     } else {
       AddBackward(graph, spec, scale);
     }
@@ -146,6 +158,8 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::
     FUSIONLLM_RETURN_IF_ERROR(
         ToStatus(target.handle != nullptr ? graph.build_operation_graph(target.handle) : graph.build_operation_graph()));
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(graph.create_execution_plans({fe::HeurMode_t::A})));
+    // It bars what is listed by then.
+    if (spec.pass == AttentionPass::kForward) graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
     // The first of the library's list that it can make: the choice depends on the spec and the kind of card alone.
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)));
     const std::shared_ptr<const CudnnAttentionGraph> made(new CudnnAttentionGraph(std::move(parts)));
@@ -154,7 +168,7 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::
     }
     return made;
   } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(absl::StrCat("cuDNN's frontend: ", error.what()));
+    return absl::InternalError(absl::StrCat("planning ", spec.ToString(), ": cuDNN's frontend: ", error.what()));
   }
 }
 
@@ -208,8 +222,8 @@ class CudnnAttention final : public AttentionPlan {
   const std::shared_ptr<const CudnnAttentionGraph> graph_;
 };
 
-// Made once in the process for a spec and a card, whoever asks: making one takes seconds. Answers that there is no way are kept,
-// too.
+// Made once in the process for a spec and a card, whoever asks: making one takes seconds. Answers that there is no way are kept, too, and
+// no other errors.
 absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnHandle& cudnn, int device, int capability,
                                                                     const AttentionSpec& spec) {
   static std::mutex mutex;
@@ -217,7 +231,10 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnH
   const std::lock_guard lock(mutex);
   const std::pair key(device, spec);
   if (const auto found = made->find(key); found != made->end()) return found->second;
-  return made->emplace(key, CudnnAttentionGraph::Create(spec, {.capability = capability, .handle = cudnn.handle})).first->second;
+  absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> graph =
+      CudnnAttentionGraph::Create(spec, {.capability = capability, .handle = cudnn.handle});
+  if (graph.ok() || absl::IsUnimplemented(graph.status())) made->emplace(key, graph);
+  return graph;
 }
 
 }  // namespace

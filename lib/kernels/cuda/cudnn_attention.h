@@ -29,9 +29,9 @@ struct CudnnAttentionTarget {
 // One plan, its code compiled (by the library itself: no NVRTC is loaded). Thread-safe.
 class CudnnAttentionGraph {
  public:
-  // Forward adds up in an order that the spec and the kind of card determine; backward adds up dq in another order each time. Errors:
-  // LoadedCudnn's; FailedPrecondition where the runtime's libraries cannot be loaded; Unimplemented, in the library's words, where it knows
-  // no way.
+  // Of a forward pass no engine is taken that the library marks as one that sums in another order each time; backward adds up dq in another
+  // order each time. Errors: LoadedCudnn's; FailedPrecondition where the runtime's libraries cannot be loaded; Unimplemented, in the
+  // library's words, where it knows no way; Internal where the card or the frontend fails.
   static absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> Create(const AttentionSpec& spec, const CudnnAttentionTarget& target);
   ~CudnnAttentionGraph();
 

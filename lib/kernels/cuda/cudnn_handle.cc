@@ -1,5 +1,6 @@
 #include "lib/kernels/cuda/cudnn_handle.h"
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -10,15 +11,17 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-// Handles that no Device has now. They are never closed: plans that are kept for the process were made with them.
+// Handles that no Device has now, each of the card that was current when it was made. They are never closed: plans that are kept for the
+// process were made with them.
 class FreeHandles {
  public:
-  absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library) {
+  absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library, int card) {
     {
       const std::lock_guard lock(mutex_);
-      if (!handles_.empty()) {
-        const cudnnHandle_t handle = handles_.back();
-        handles_.pop_back();
+      std::vector<cudnnHandle_t>& handles = handles_[card];
+      if (!handles.empty()) {
+        const cudnnHandle_t handle = handles.back();
+        handles.pop_back();
         return handle;
       }
     }
@@ -26,14 +29,14 @@ class FreeHandles {
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.create(&handle), "opening cuDNN"));
     return handle;
   }
-  void Give(cudnnHandle_t handle) {
+  void Give(cudnnHandle_t handle, int card) {
     const std::lock_guard lock(mutex_);
-    handles_.push_back(handle);
+    handles_[card].push_back(handle);
   }
 
  private:
   std::mutex mutex_;
-  std::vector<cudnnHandle_t> handles_;
+  std::map<int, std::vector<cudnnHandle_t>> handles_;  // by card
 };
 
 }  // namespace
@@ -44,9 +47,9 @@ absl::StatusOr<const CudnnHandle*> CudnnOf(Device& device) {
   if (kept == nullptr) {
     if (!LoadedCudnn().ok()) return LoadedCudnn().status();
     const CudnnLibrary& library = *LoadedCudnn();
-    FUSIONLLM_ASSIGN_OR_RETURN(const cudnnHandle_t handle, free->Take(library));
-    std::shared_ptr<CudnnHandle> cudnn(new CudnnHandle{library, handle}, [](CudnnHandle* gone) {
-      free->Give(gone->handle);
+    FUSIONLLM_ASSIGN_OR_RETURN(const cudnnHandle_t handle, free->Take(library, device.info().index));
+    std::shared_ptr<CudnnHandle> cudnn(new CudnnHandle{library, handle}, [card = device.info().index](CudnnHandle* gone) {
+      free->Give(gone->handle, card);
       delete gone;
     });
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(library, library.set_stream(handle, device.stream()), "giving cuDNN a stream"));

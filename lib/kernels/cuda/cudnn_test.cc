@@ -89,9 +89,7 @@ const std::vector<ConvolutionShape>& Shapes() {
 template <typename Check>
 void ForPasses(Numbers numbers, Check check) {
   for (const ConvolutionShape& shape : Shapes()) {
-    for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) {
-      if (pass != Pass::kGradWeight || numbers != Numbers::kBf16) check(ConvolutionSpec{pass, numbers, shape});
-    }
+    for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) check(ConvolutionSpec{pass, numbers, shape});
   }
 }
 
@@ -173,8 +171,7 @@ TEST_F(CudnnTest, PlansTheGradientOfAttentionAndNeverKeepsThatOfScores) {
       const auto graph = CudnnAttentionGraph::Create(spec, {.capability = card.version / 10, .described = text});
       ASSERT_TRUE(graph.ok()) << graph.status();
       const int64_t gradient_of_scores = 2 * spec.rows() * spec.length;
-      EXPECT_TRUE(spec.length < 1000 || MostAttentionWorkspaceBytes(spec) < gradient_of_scores) << MostAttentionWorkspaceBytes(spec);
-      EXPECT_LE((*graph)->workspace_bytes(), MostAttentionWorkspaceBytes(spec));
+      EXPECT_LT((*graph)->workspace_bytes(), gradient_of_scores);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "lib/kernels/cuda/column_sums.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/gemm.h"
+#include "lib/kernels/cuda/padded_gemm.h"
 #include "lib/kernels/widened_kernel.h"
 
 namespace fusionllm::kernels::cuda {
@@ -157,7 +158,7 @@ GemmShape WithTypes(GemmShape shape, const PreparedOp& op) {
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
 MadeKernel MakeProduct(PreparedOp op, Device& device) {
   const GemmShape shape = WithTypes(ShapeOf(op), op);
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareProduct(device, shape));
   return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
 }
 
@@ -217,7 +218,7 @@ MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
     if (gemm.ok()) return std::make_unique<LinearGradWeight>(std::move(op), device, with_sums, *std::move(gemm));
     if (!absl::IsUnimplemented(gemm.status())) return gemm.status();
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareGemm(device, shape));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareProduct(device, shape));
   return std::make_unique<LinearGradWeight>(std::move(op), device, shape, std::move(gemm));
 }
 

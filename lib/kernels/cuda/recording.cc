@@ -56,18 +56,16 @@ absl::StatusOr<std::unique_ptr<Recording>> RecordStream(Device& device, absl::Fu
   if (const cudaError_t begun = cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal); begun != cudaSuccess) {
     return NotRecorded(begun);
   }
+  // Whatever fails here may do so because it is recorded. Who then runs it as it is gets its own errors.
   const absl::Status asked = run();
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
-  if (ended != cudaSuccess || graph == nullptr) {
-    if (asked.ok()) return NotRecorded(ended);
+  if (!asked.ok()) {
+    if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();  // so that nobody takes it for his own
     return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", asked.message()));
   }
-  if (!asked.ok()) {
-    cudaGraphDestroy(graph);
-    return asked;
-  }
+  if (ended != cudaSuccess || graph == nullptr) return NotRecorded(ended);
   cudaGraphExec_t exec = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);

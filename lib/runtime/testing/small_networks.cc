@@ -59,9 +59,9 @@ class ResidualNetwork {
 
 }  // namespace
 
-autodiff::TrainingGraph SmallGpt2(bool tied) {
+autodiff::TrainingGraph SmallGpt2(bool tied, int64_t width) {
   return Differentiated(
-      opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = 16, .vocab = kSmallClasses, .positions = 8, .sequence = 8, .tied = tied}));
+      opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = width, .vocab = kSmallClasses, .positions = 8, .sequence = 8, .tied = tied}));
 }
 
 autodiff::TrainingGraph SmallResidualNetwork() { return Differentiated(ResidualNetwork().Build()); }

@@ -1,6 +1,7 @@
 #include "lib/kernels/cuda/emulated/cudnn_attention.h"
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -38,8 +39,11 @@ int64_t TakeCudnnAttentionRuns() { return runs.exchange(0); }
 }  // namespace emulated
 
 MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
-  const emulated::CudnnAttention what = emulated::present;
-  if (what == emulated::CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
+  using emulated::CudnnAttention;
+  const CudnnAttention what = emulated::present;
+  if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
+  if (what == CudnnAttention::kNoWay) return absl::UnimplementedError("the stand-in knows no way");
+  if (what == CudnnAttention::kBroken) return absl::InternalError("the stand-in's card fails");
   return std::make_unique<emulated::Plan>(what, PrepareMatrixAttention(device, spec));
 }
 

@@ -10,6 +10,8 @@ enum class CudnnAttention {
   kPresent,  // our own kernels, with a workspace that they check
   kIdle,     // so fast that it does nothing
   kFails,    // plans, and does not run
+  kNoWay,    // it knows no way for anything
+  kBroken,   // the card fails while it plans
 };
 void Become(CudnnAttention what);
 

@@ -1,10 +1,31 @@
-// In place of cuDNN: nothing, so that the gathers that stand in for it on other machines are what is tested here.
+#include "lib/kernels/cuda/emulated/cudnn_convolution.h"
+
+#include <atomic>
+
 #include "lib/kernels/cuda/convolution_plan.h"
 
 namespace fusionllm::kernels::cuda {
+namespace emulated {
+namespace {
 
-MadeConvolutionPlan PrepareCudnnConvolution(Device&, const ConvolutionSpec&) {
-  return absl::FailedPreconditionError("the emulated card has no cuDNN");
+std::atomic<CudnnConvolution> present = CudnnConvolution::kAbsent;
+
+}  // namespace
+
+void Become(CudnnConvolution what) { present = what; }
+
+}  // namespace emulated
+
+MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
+  switch (emulated::present) {
+    case emulated::CudnnConvolution::kAbsent:
+      return absl::FailedPreconditionError("the emulated card has no cuDNN");
+    case emulated::CudnnConvolution::kPresent:
+      return PrepareGatheredConvolution(device, spec);
+    case emulated::CudnnConvolution::kNoWay:
+      break;
+  }
+  return absl::UnimplementedError("the stand-in knows no way");
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -1,11 +1,13 @@
 // Devices and memory.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
+#include "lib/kernels/cuda/emulated/card.h"
 #include "lib/kernels/cuda/emulated/cuda_runtime.h"
 #include "lib/kernels/cuda/emulated/device_memory.h"
 
@@ -16,6 +18,7 @@ constexpr size_t kCardBytes = size_t{2} << 30;
 constexpr size_t kSpacing = 4096;
 
 std::mutex one_at_a_time;
+std::atomic<int> major_capability = 9;
 
 // First fit among the gaps of one stretch of addresses.
 class Card {
@@ -61,6 +64,8 @@ bool Absent() { return std::getenv("FUSIONLLM_EMULATED_CARDS") != nullptr && std
 
 }  // namespace
 
+void SetMajorCapability(int major) { major_capability = major; }
+
 DeviceLock::DeviceLock() : lock_(one_at_a_time) {}
 OpenDevice::OpenDevice() { TheCard().Protect(PROT_READ | PROT_WRITE); }
 OpenDevice::~OpenDevice() { TheCard().Protect(PROT_NONE); }
@@ -104,7 +109,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated card");
   properties->totalGlobalMem = e::kCardBytes;
-  properties->major = 9;
+  properties->major = e::major_capability;
   properties->multiProcessorCount = 4;
   properties->l2CacheSize = 1 << 20;
   properties->sharedMemPerBlockOptin = 227 * 1024;

@@ -1,0 +1,9 @@
+// What card the emulated one says it is.
+#pragma once
+
+namespace fusionllm::kernels::cuda::emulated {
+
+// Of compute capability MAJOR.0, which is 9 in any process at first: whoever opens the device from then on is told so.
+void SetMajorCapability(int major);
+
+}  // namespace fusionllm::kernels::cuda::emulated

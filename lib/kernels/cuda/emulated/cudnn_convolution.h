@@ -1,0 +1,13 @@
+// In place of cuDNN's convolutions, for tests of what is asked of them.
+#pragma once
+
+namespace fusionllm::kernels::cuda::emulated {
+
+enum class CudnnConvolution {
+  kAbsent,   // there is none: what any process begins with
+  kPresent,  // gathers
+  kNoWay,    // it knows no way for anything
+};
+void Become(CudnnConvolution what);
+
+}  // namespace fusionllm::kernels::cuda::emulated
