@@ -2,6 +2,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,12 +83,8 @@ TEST_F(ReplicasTest, TheNumberOfStagesChangesNoBit) {
 }
 
 // Each chain link carries the gradients of its stage once each way, besides what the plan puts on links of pipelines.
-TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
-  WriteTopology(4, 0);
-  constexpr int kSteps = 6;
-  const auto run = RunToEnd({absl::StrCat("spec.training.steps=", kSteps), kFourMicroBatches, Grid(2, 2),
-                             "spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 8}"});
-  const json plan = LinesOf(*run, "plan")[0];
+void ExpectThatLinksCarryWhatIsPlanned(const FusionctlChild& run, int steps) {
+  const json plan = LinesOf(run, "plan")[0];
   std::map<std::pair<std::string, std::string>, double> planned;
   double in_all = 0;
   for (const json& link : plan["links"]) planned[{link["src"], link["dst"]}] += link["bytes"].get<double>();
@@ -99,16 +96,30 @@ TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
   }
   EXPECT_EQ(plan["sync_bytes"], in_all);
   int carried = 0;
-  const json links = Summary(*run)["links"];
+  const json links = Summary(run)["links"];
   for (const json& link : links) {
     const auto expected = planned.find({link["src"], link["dst"]});
     if (expected == planned.end()) continue;
     ++carried;
-    const double a_step = link["bytes"].get<double>() / kSteps;
+    const double a_step = link["bytes"].get<double>() / steps;
     EXPECT_GE(a_step, expected->second) << link.dump();
     EXPECT_LE(a_step, 1.05 * expected->second + 8192) << link.dump();
   }
   EXPECT_EQ(carried, static_cast<int>(planned.size()));
+}
+
+// The second one has both uses of a tied parameter, which is most of its model, in one stage.
+TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
+  WriteTopology(4, 0);
+  constexpr int kSteps = 6;
+  for (const auto& [stages, vocabulary] : {std::pair(2, 256), std::pair(1, 4096)}) {
+    const auto run = RunToEnd(
+        {absl::StrCat("spec.training.steps=", kSteps), kFourMicroBatches, Grid(2, stages),
+         absl::StrCat("spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: ", vocabulary, ", blockSize: 8, tieWeights: true}")},
+        {}, absl::StrCat("out", stages));
+    SCOPED_TRACE(absl::StrCat(stages, " stages"));
+    ExpectThatLinksCarryWhatIsPlanned(*run, kSteps);
+  }
 }
 
 TEST_F(ReplicasTest, ReplicaZeroEvaluatesAndItsCheckpointIsTheRuns) {

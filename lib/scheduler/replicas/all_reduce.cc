@@ -210,15 +210,9 @@ Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t
 }
 
 int64_t GradientBytes(const Problem& problem, int begin, int end) {
-  const PlanRequest& request = problem.request();
   int64_t bytes = 0;
-  for (int p = begin; p < end; ++p) bytes += request.ops[problem.op_at(p)].gradient_bytes;
-  for (size_t t = 0; t < problem.tied().size(); ++t) {
-    const auto& uses = problem.tied()[t];
-    const auto here = std::lower_bound(uses.begin(), uses.end(), end) - std::lower_bound(uses.begin(), uses.end(), begin);
-    bytes -= std::max<int64_t>(0, here - 1) * request.tied[t].bytes;
-  }
-  return std::max<int64_t>(0, bytes);
+  for (int p = begin; p < end; ++p) bytes += problem.request().ops[problem.op_at(p)].gradient_bytes;
+  return bytes;
 }
 
 }  // namespace fusionllm::scheduler::replicas

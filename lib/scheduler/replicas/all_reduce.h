@@ -88,7 +88,7 @@ inline constexpr int kMostImprovedDevices = 16;
 inline constexpr double kSameSeconds = 1e-9;  // relative: sums of the same hops in another order
 Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
 
-// Gradients of positions [begin, end), those of tied parameters once.
+// Gradients of positions [begin, end): a tied parameter's once for each of its uses there, as replicas add them up use by use (adr/0020).
 int64_t GradientBytes(const Problem& problem, int begin, int end);
 
 }  // namespace fusionllm::scheduler::replicas
