@@ -6,8 +6,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/integration/run_fixture.h"
 
 namespace fusionllm::integration {
@@ -204,6 +206,33 @@ TEST_F(ReplicasTest, OneExecutorIsTooFewAndTheRefusalSaysWhatToType) {
   ExpectEnd(run, 3);
   EXPECT_THAT(run.Stderr(), HasSubstr("TooFewExecutors: 2 pipelines (strategy.replicas)"));
   EXPECT_THAT(run.Stderr(), HasSubstr("--device cpu,cpu"));
+}
+
+// And whoever types it is not refused again, whatever else the job says of executors.
+TEST_F(ReplicasTest, WhatTheRefusalSaysToTypeIsEnough) {
+  struct Case {
+    std::string executors;
+    std::vector<std::string> advised;
+  };
+  const std::string steps = "spec.training.steps=2";
+  for (const Case& c :
+       {Case{"{spares: 1}", {"--device cpu,cpu,cpu"}}, Case{"{max: 1}", {"--device cpu,cpu", "--set spec.executors.max=2"}}}) {
+    std::vector<std::string> flags = {"run", "job.yaml", "--set", Grid(2, 1), "--set", "spec.executors=" + c.executors, "--set", steps};
+    const auto with_output = [&](const std::string& name) {
+      std::vector<std::string> all = flags;
+      all.insert(all.end(), {"--output", name + std::to_string(c.advised.size())});
+      return all;
+    };
+    FusionctlChild refused(with_output("refused"), Path("."));
+    ExpectEnd(refused, 3);
+    for (const std::string& advice : c.advised) {
+      EXPECT_THAT(refused.Stderr(), HasSubstr(advice));
+      const std::vector<std::string> words = absl::StrSplit(advice, ' ');
+      flags.insert(flags.end(), words.begin(), words.end());
+    }
+    FusionctlChild run(with_output("run"), Path("."));
+    ExpectEnd(run, 0);
+  }
 }
 
 TEST_F(ReplicasTest, WhatCannotBeHadIsRefusedBeforeAStep) {
