@@ -182,6 +182,15 @@ AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains) {
   return use;
 }
 
+int64_t BytesUnderWay(const Chain& chain, size_t place) {
+  if (IsIdle(chain)) return 0;
+  const size_t size = chain.devices.size();
+  const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
+  const int64_t letters = static_cast<int64_t>(size - std::max<size_t>(1, place)) * kLettersAhead + 1;
+  const int64_t neighbours = (place > 0 ? 1 : 0) + (place + 1 < size ? 1 : 0);
+  return std::min(chain.gradient_bytes, letters * letter_bytes) + neighbours * kCopiedLetters * letter_bytes;
+}
+
 int64_t AllReduceBytes(std::span<const Chain> chains) {
   int64_t bytes = 0;
   for (const Chain& chain : chains) {

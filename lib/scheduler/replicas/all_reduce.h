@@ -22,6 +22,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -46,6 +47,14 @@ inline constexpr int64_t kMostLetterBytes = int64_t{256} << 10;
 constexpr int64_t LetterBytes(int64_t bytes) {
   return std::min(bytes, std::clamp(bytes / kLettersWanted, kLeastLetterBytes, kMostLetterBytes));
 }
+
+// What letters under way take of the memory of the device at `place` of a chain at most. Whoever sends is ahead of the next one by so many
+// letters for each device from there to the end (collective::kLettersAhead), and all of them may wait at one: those that the first has
+// sent, or the one before this has, and that have not come back. Two of each neighbour's are in motion and lie there twice, as a message
+// and as what the transport sends.
+inline constexpr int64_t kLettersAhead = 32;
+inline constexpr int64_t kCopiedLetters = 2;
+int64_t BytesUnderWay(const Chain& chain, size_t place);
 
 // What one hop of a chain does with all letters together, and a resource that hops share. Times count from when gradients are there.
 struct ChainLink {
