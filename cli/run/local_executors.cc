@@ -83,17 +83,41 @@ std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores,
 
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {
   const job::Strategy& strategy = spec.strategy;
-  const std::vector<LocalExecutor> executors = LocalExecutorsOf(topology, devices);
-  const int64_t usable = std::count_if(executors.begin(), executors.end(), [&](const LocalExecutor& executor) {
-    return !executor.spare && std::find(strategy.exclude.begin(), strategy.exclude.end(), executor.name) == strategy.exclude.end();
-  });
+  int64_t usable = 0, spares = 0;
+  for (const LocalExecutor& executor : LocalExecutorsOf(topology, devices)) {
+    if (std::find(strategy.exclude.begin(), strategy.exclude.end(), executor.name) != strategy.exclude.end()) continue;
+    ++(executor.spare ? spares : usable);
+  }
+  // As the planner's request has it (planning::MakeRequest): spares that no device is marked for are held back, beyond executors.min.
+  const int64_t held_back = std::max<int64_t>(0, spec.executors.spares - spares);
+  const int64_t limit = std::min(spec.executors.max.value_or(usable), spec.executors.replicas.value_or(usable));
+  const int64_t may_use = std::min(usable, std::max(std::min(limit, usable - held_back), spec.executors.min));
   const int64_t needed = std::max(strategy.FewestExecutors(), spec.executors.min);
-  if (usable >= needed) return "";  // a limit of the job
+  const int64_t needed_here = needed + (needed > spec.executors.min ? held_back : 0);
+
+  std::vector<std::string> ways;
+  if (usable < needed_here) {
+    ways.push_back(HowToHaveMore(needed_here, usable, topology, devices));
+    if (needed_here > needed)
+      absl::StrAppendFormat(&ways.back(), ", %d of them to be held back as %s", held_back, held_back == 1 ? "a spare" : "spares");
+  }
+  std::vector<std::string> limits;
+  if (spec.executors.max.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.max=", needed));
+  if (spec.executors.replicas.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.replicas=", needed));
+  if (!limits.empty()) {
+    const std::string raise = absl::StrCat("let the job use so many by ", absl::StrJoin(limits, " "));
+    ways.empty() ? ways.push_back(raise) : absl::StrAppend(&ways.back(), ", and ", raise);
+  }
+  if (ways.empty()) return "";  // they are enough
+  if (limits.empty() && usable >= needed) {
+    ways.push_back(absl::StrCat("hold fewer back by --set spec.executors.spares=", spares + usable - needed));
+  }
   std::vector<std::string> wishes;
   if (strategy.replicas > 1) wishes.push_back("--set spec.strategy.replicas=1");
-  if (strategy.stages > usable) wishes.push_back("--set spec.strategy.stages=0");
+  if (strategy.stages > may_use) wishes.push_back("--set spec.strategy.stages=0");
   if (spec.executors.min > usable) wishes.push_back(absl::StrCat("--set spec.executors.min=", usable));
-  return absl::StrCat(HowToHaveMore(needed, usable, topology, devices), "; or ask for less by ", absl::StrJoin(wishes, " "));
+  if (!wishes.empty()) ways.push_back(absl::StrCat("ask for less by ", absl::StrJoin(wishes, " ")));
+  return absl::StrJoin(ways, "; or ");
 }
 
 }  // namespace fusionllm::cli

@@ -26,7 +26,8 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
 // A sentence where they have more threads than there are cores, after ShareCores. Empty: each has cores of its own.
 std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
 
-// What to do about a plan that was refused for want of executors, as a sentence. Empty where more executors here would not help.
+// What to do about a plan that was refused for want of executors, as a sentence: more of them here, fewer held back, higher limits of the
+// job, or less asked for. Empty where none of these is why.
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);
 
 }  // namespace fusionllm::cli

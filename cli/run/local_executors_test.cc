@@ -98,5 +98,42 @@ TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {
   EXPECT_EQ(AdviceOnTooFew(spec, topology, {}), "") << "there are two: a limit of the job refuses them";
 }
 
+// Whoever does as it says is not refused again: what the job's limits leave of the executors is counted as the planner counts it.
+TEST(AdviceTest, CountsWhatTheJobHoldsBackAndMayUse) {
+  job::Spec spec;
+  spec.strategy.replicas = 2;
+  const std::vector<std::string> two = {"cpu", "cpu"};
+  spec.executors.spares = 1;
+  EXPECT_EQ(
+      AdviceOnTooFew(spec, std::nullopt, {}),
+      "start them on this machine by --device cpu,cpu,cpu, or by --topology FILE with 3 or more (emulated devices), 1 of them to be held "
+      "back as a spare; or ask for less by --set spec.strategy.replicas=1");
+  EXPECT_EQ(
+      AdviceOnTooFew(spec, std::nullopt, two),
+      "start them on this machine by --device with 3 entries, or by --topology FILE with 3 or more (emulated devices), 1 of them to be "
+      "held back as a spare; or hold fewer back by --set spec.executors.spares=0; or ask for less by --set spec.strategy.replicas=1");
+  const std::vector<std::string> three = {"cpu", "cpu", "cpu"};
+  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, three), "");
+  const job::Topology marked = TopologyOf({{.name = "a"}, {.name = "s", .role = job::Role::kSpare}});
+  EXPECT_THAT(AdviceOnTooFew(spec, marked, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"))
+      << "the spare is there already";
+  spec.executors.min = 2;
+  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, two), "") << "none is held back of those that must train";
+
+  spec.executors = {.max = 1};
+  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, two),
+            "let the job use so many by --set spec.executors.max=2; or ask for less by --set spec.strategy.replicas=1");
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}),
+              HasSubstr("--device cpu,cpu, or by --topology FILE with 2 or more (emulated devices), and let the job use so many by --set "
+                        "spec.executors.max=2; or"));
+  spec.executors = {.replicas = 1, .max = 2, .spares = 1};
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, two),
+              HasSubstr("--device with 3 entries, or by --topology FILE with 3 or more (emulated devices), 1 of them to be held back as a "
+                        "spare, and let the job use so many by --set spec.executors.replicas=2; or"));
+  spec.strategy.stages = 2;
+  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, two), HasSubstr("--set spec.strategy.replicas=1 --set spec.strategy.stages=0"))
+      << "one executor is what the job may use";
+}
+
 }  // namespace
 }  // namespace fusionllm::cli

@@ -130,8 +130,9 @@ TEST(ReaderChoiceTest, OfTwoThatAreAboutEqualOrUnknownItIsTheFirst) {
 }
 
 TEST(ReaderChoiceTest, WhatNoOtherReaderCuresEndsTheAsking) {
-  for (const char* reason : {kSchedulerFailed, "InstanceTooLarge", "NoExecutors", "NoOps", "NotAvailable", "OpTooLarge",
-                             "PinMatchesNothing", "TooFewExecutors", "TooManyDevices", "TooManyReplicas", "TooManyStages", ""}) {
+  for (const char* reason :
+       {kSchedulerFailed, "ConflictingWishes", "InstanceTooLarge", "NoExecutors", "NoOps", "NotAvailable", "OpTooLarge",
+        "PinMatchesNothing", "TooFewExecutors", "TooManyDevices", "TooManyReplicas", "TooManyStages", ""}) {
     ReaderChoice choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Wish::kShortestStep);
     EXPECT_EQ(NextOf(choice), "a");
     choice.Refused(reason, "why");

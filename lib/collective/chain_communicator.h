@@ -44,8 +44,11 @@ namespace fusionllm::collective {
 inline constexpr size_t kLetterBytes = size_t{256} << 10;
 // How many letters a member may be ahead of the next one in the chain. A link is kept busy where it takes as long to send so many as a
 // round trip and two letters take: 8 MiB are 1 Gbit/s over 60 ms there and back. Of all letters, (size() - 1) times as many and one may be
-// under way at a time, wherever they wait.
+// under way at a time, wherever they wait: all with the first or the second member, and with one further on in the chain as many fewer as
+// it is behind the second.
 inline constexpr int kLettersAhead = 32;
+// So many may be in the memory of the member at `place` of a chain: queued to leave, arrived, or in hand.
+constexpr int MostLettersAt(int place, int size) { return size < 2 ? 0 : (size - (place < 1 ? 1 : place)) * kLettersAhead + 1; }
 
 struct ChainOptions {
   Patience patience;  // to_meet does not matter: nobody meets

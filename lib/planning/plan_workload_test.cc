@@ -9,6 +9,7 @@
 #include "lib/planning/placement.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/testing/three_devices.h"
+#include "lib/scheduler/replicas/all_reduce.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -71,6 +72,28 @@ TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
   int64_t workspace = 0;
   for (const auto& [signature, op] : profiles.devices[0].ops) workspace = std::max(workspace, op.workspace_bytes);
   EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace + ProcessBytes(1));
+}
+
+// Of two replicas each has the letters of both directions in its memory, at worst; on a GPU its host has them.
+TEST(PlanWorkload, MemoryOfAReplicaHasTheLettersUnderWay) {
+  const auto workload = Resolve({"spec.strategy={replicas: 2, stages: 1}"}), alone = Resolve({"spec.strategy={stages: 1}"});
+  Profiles profiles = OnTopology(*workload);
+  const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
+  ASSERT_EQ(two.stages.size(), 1);
+  ASSERT_EQ(two.stages[0].in_flight, one.stages[0].in_flight);
+  const int64_t letters = scheduler::replicas::BytesUnderWay({{0, 1}, two.stages[0].sync_bytes}, 0);
+  EXPECT_GT(letters, two.stages[0].sync_bytes);
+  EXPECT_EQ(two.stages[0].memory_bytes, one.stages[0].memory_bytes + letters);
+
+  // Room for one pipeline's stage, and not for the letters of two beside it.
+  for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = (one.stages[0].memory_bytes + letters / 2) * 20 / 19;
+  PlanOf(*alone, profiles);
+  const auto refused = PlanWorkload(*workload, profiles, {});
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  ASSERT_TRUE(std::holds_alternative<wire::RefusalDocument>(*refused));
+  EXPECT_EQ(std::get<wire::RefusalDocument>(*refused).reason, "InsufficientMemory");
+  for (wire::DeviceProfile& device : profiles.devices) device.backend = "cuda";
+  EXPECT_LT(PlanOf(*workload, profiles).stages[0].memory_bytes, one.stages[0].memory_bytes);
 }
 
 // Messages lie on a GPU's host; on the GPU there is what compresses them.

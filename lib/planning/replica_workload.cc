@@ -23,6 +23,17 @@ using scheduler::Refusal;
 using scheduler::replicas::ReplicaOutcome;
 using scheduler::replicas::ReplicaPlan;
 
+// By stage.
+std::vector<int64_t> LettersOf(const std::vector<scheduler::replicas::Chain>& chains, const Plan& pipeline) {
+  std::vector<int64_t> bytes;
+  for (size_t s = 0; s < chains.size(); ++s) {
+    const std::vector<int>& devices = chains[s].devices;
+    const auto place = std::find(devices.begin(), devices.end(), pipeline.stages[s].devices[0]) - devices.begin();
+    bytes.push_back(scheduler::replicas::BytesUnderWay(chains[s], static_cast<size_t>(place)));
+  }
+  return bytes;
+}
+
 class ReplicaPlanner {
  public:
   ReplicaPlanner(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options)
@@ -45,8 +56,10 @@ class ReplicaPlanner {
       FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, scheduler::replicas::PlanReplicas(strategy_, request, replicas, options_.stop));
       if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : ReplicaOutcome(refusal);
       bool fits = true;
-      for (Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
-        FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload_, profiles_, recompute, pipeline, request));
+      ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
+      for (Plan& pipeline : plan.pipelines) {
+        FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload_, profiles_, recompute, pipeline, request,
+                                                                                 Lowering::kAdded, LettersOf(plan.chains, pipeline)));
         if (!misfit.has_value()) continue;
         refusal = *std::move(misfit);
         fits = false;

@@ -110,6 +110,26 @@ void ExcludeSmall(const job::Spec& spec, scheduler::PlanRequest& request) {
                       scheduler::SizeText(static_cast<double>(largest->memory_bytes)));
 }
 
+// Of `executors` devices that may train beside `spares` that are marked as such.
+void LimitExecutors(const job::Executors& wishes, int64_t executors, int64_t spares, scheduler::PlanRequest& request) {
+  // Spares that no device is marked for are taken from the executors, but a job always has one.
+  const int64_t held_back = std::max<int64_t>(0, wishes.spares - spares);
+  int64_t most = std::max<int64_t>(1, executors - held_back);
+  const char* field = nullptr;  // that says so
+  for (const auto& [limit, name] : {std::pair(wishes.max, "executors.max"), std::pair(wishes.replicas, "executors.replicas")}) {
+    if (!limit.has_value() || *limit >= most) continue;
+    most = *limit;
+    field = name;
+  }
+  request.min_executors = static_cast<int>(std::max<int64_t>(1, wishes.min));
+  request.max_executors = static_cast<int>(std::max<int64_t>(most, request.min_executors));
+  const int64_t out = executors - request.max_executors;
+  if (out <= 0) return;
+  request.max_executors_why = field != nullptr ? absl::StrFormat("%s is %d", field, request.max_executors)
+                              : out == 1       ? "1 is held back as a spare (executors.spares)"
+                                               : absl::StrFormat("%d are held back as spares (executors.spares)", out);
+}
+
 // What the job says about executors, strategy and placement.
 void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
   switch (spec.strategy.pipeline_schedule) {
@@ -139,13 +159,7 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
   }
   std::sort(request.exclude.begin(), request.exclude.end());
   request.exclude.erase(std::unique(request.exclude.begin(), request.exclude.end()), request.exclude.end());
-  // Spares that no device is marked for are taken from the executors, but a job always has one.
-  const int64_t held_back = std::max<int64_t>(0, spec.executors.spares - spares);
-  int64_t most = std::max<int64_t>(1, executors - held_back);
-  if (spec.executors.max.has_value()) most = std::min(most, *spec.executors.max);
-  if (spec.executors.replicas.has_value()) most = std::min(most, *spec.executors.replicas);
-  request.min_executors = static_cast<int>(std::max<int64_t>(1, spec.executors.min));
-  request.max_executors = static_cast<int>(std::max<int64_t>(most, request.min_executors));
+  LimitExecutors(spec.executors, executors, spares, request);
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, i
 int64_t ProcessBytes(int stages) { return (int64_t{9} << 20) + (int64_t{2} << 20) * (stages - 1); }
 
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
-                                                   const scheduler::Plan& plan, runtime::Recompute recompute) {
+                                                   const scheduler::Plan& plan, runtime::Recompute recompute,
+                                                   const std::vector<int64_t>& letters) {
   const autodiff::TrainingGraph& training = workload.training;
   std::vector<int> forward_stage(training.forward_ops, 0);
   for (const scheduler::PlanStage& stage : plan.stages) {
@@ -99,7 +100,8 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   const std::vector<int> stage_of_op = autodiff::Place(training, forward_stage);
   const int stages = static_cast<int>(plan.stages.size());
   const int state_tensors = static_cast<int>(kernels::StateNames(workload.optimizer).size());
-  const std::vector<int64_t> of_messages = MessageBytes(plan);
+  std::vector<int64_t> of_messages = MessageBytes(plan);
+  for (size_t s = 0; s < letters.size(); ++s) of_messages[s] += letters[s];
   const auto& values = training.graph.values();
   const bool bf16 =
       std::any_of(values.begin(), values.end(), [](const opdag::Value& value) { return value.type.dtype == tensor::DType::kBF16; });
@@ -117,8 +119,9 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
 
 absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
                                                                  runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                 scheduler::PlanRequest& request, Lowering lowering) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute));
+                                                                 scheduler::PlanRequest& request, Lowering lowering,
+                                                                 const std::vector<int64_t>& letters) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute, letters));
   std::optional<scheduler::Refusal> refusal;
   for (scheduler::PlanStage& stage : plan.stages) {
     const int device = stage.devices[0];

@@ -190,10 +190,11 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   }
   max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
-    refusal = {
-        refusals::kTooManyStages,
-        absl::StrFormat("strategy.stages is %d, executors (max, replicas, less spares) allows %d", request.stages, request.max_executors),
-        {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
+    const std::string limit = request.max_executors_why.empty() ? "" : absl::StrCat(": ", request.max_executors_why);
+    refusal = {refusals::kTooManyStages,
+               absl::StrFormat("strategy.stages is %d, executors (max, replicas, less spares) allows %d%s", request.stages,
+                               request.max_executors, limit),
+               {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
     return false;
   }
   min_stages_ = request.use_all_devices ? max_stages_ : std::clamp(request.min_executors, 1, max_stages_);

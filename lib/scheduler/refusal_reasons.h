@@ -9,6 +9,7 @@
 
 namespace fusionllm::scheduler::refusals {
 
+inline constexpr char kConflictingWishes[] = "ConflictingWishes";
 inline constexpr char kDisconnectedDevices[] = "DisconnectedDevices";
 inline constexpr char kInstanceTooLarge[] = "InstanceTooLarge";
 inline constexpr char kInsufficientMemory[] = "InsufficientMemory";
@@ -30,8 +31,9 @@ inline constexpr char kUnknownDevice[] = "UnknownDevice";
 // Whether it is said of a job and its devices before it is looked at who reads the data (PlanRequest::first_device): another one would be
 // refused as well. A reason that is not known here may be cured by another.
 inline bool HoldsWhoeverReads(absl::string_view reason) {
-  constexpr absl::string_view kOnes[] = {kInstanceTooLarge,  kNoExecutors,     kNoOps,          kNotAvailable,    kOpTooLarge,
-                                         kPinMatchesNothing, kTooFewExecutors, kTooManyDevices, kTooManyReplicas, kTooManyStages};
+  constexpr absl::string_view kOnes[] = {kConflictingWishes, kInstanceTooLarge, kNoExecutors,       kNoOps,
+                                         kNotAvailable,      kOpTooLarge,       kPinMatchesNothing, kTooFewExecutors,
+                                         kTooManyDevices,    kTooManyReplicas,  kTooManyStages};
   return std::find(std::begin(kOnes), std::end(kOnes), reason) != std::end(kOnes);
 }
 

@@ -150,8 +150,9 @@ struct PlanRequest {
   std::string exclude_why;           // a clause for refusals that they cause: of those that nobody named; empty: all were named
   int stages = 0;                    // exactly so many; 0: the planner decides
   int min_executors = 1;
-  int max_executors = 0;         // 0: all there are
-  bool use_all_devices = false;  // op-fence and exact: leave none out
+  int max_executors = 0;          // 0: all there are
+  std::string max_executors_why;  // a clause for refusals that it causes: what of the job limits them
+  bool use_all_devices = false;   // op-fence and exact: leave none out
 
   // Bytes that the devices of any one site (Device::site) may send to other sites in a step, all together. Plans keep to it, with stronger
   // codecs than links need for their speed if the policy has them.

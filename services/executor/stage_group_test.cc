@@ -10,11 +10,17 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/collective/chain_communicator.h"
+#include "lib/scheduler/replicas/all_reduce.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/replica_mail.h"
 
 namespace fusionllm::services {
 namespace {
+
+// What plans are made by.
+static_assert(scheduler::replicas::kLettersAhead == collective::kLettersAhead);
+static_assert(scheduler::replicas::kMostLetterBytes == collective::kLetterBytes);
 
 constexpr uint32_t kEpoch = 2;
 constexpr int kStages = 2;  // of each pipeline: the first places of a data plane's peers

@@ -2,11 +2,14 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/integration/run_fixture.h"
 
 namespace fusionllm::integration {
@@ -82,12 +85,8 @@ TEST_F(ReplicasTest, TheNumberOfStagesChangesNoBit) {
 }
 
 // Each chain link carries the gradients of its stage once each way, besides what the plan puts on links of pipelines.
-TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
-  WriteTopology(4, 0);
-  constexpr int kSteps = 6;
-  const auto run = RunToEnd({absl::StrCat("spec.training.steps=", kSteps), kFourMicroBatches, Grid(2, 2),
-                             "spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: 256, blockSize: 8}"});
-  const json plan = LinesOf(*run, "plan")[0];
+void ExpectThatLinksCarryWhatIsPlanned(const FusionctlChild& run, int steps) {
+  const json plan = LinesOf(run, "plan")[0];
   std::map<std::pair<std::string, std::string>, double> planned;
   double in_all = 0;
   for (const json& link : plan["links"]) planned[{link["src"], link["dst"]}] += link["bytes"].get<double>();
@@ -99,16 +98,30 @@ TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
   }
   EXPECT_EQ(plan["sync_bytes"], in_all);
   int carried = 0;
-  const json links = Summary(*run)["links"];
+  const json links = Summary(run)["links"];
   for (const json& link : links) {
     const auto expected = planned.find({link["src"], link["dst"]});
     if (expected == planned.end()) continue;
     ++carried;
-    const double a_step = link["bytes"].get<double>() / kSteps;
+    const double a_step = link["bytes"].get<double>() / steps;
     EXPECT_GE(a_step, expected->second) << link.dump();
     EXPECT_LE(a_step, 1.05 * expected->second + 8192) << link.dump();
   }
   EXPECT_EQ(carried, static_cast<int>(planned.size()));
+}
+
+// The second one has both uses of a tied parameter, which is most of its model, in one stage.
+TEST_F(ReplicasTest, LinksCarryTheGradientsThatThePlanSays) {
+  WriteTopology(4, 0);
+  constexpr int kSteps = 6;
+  for (const auto& [stages, vocabulary] : {std::pair(2, 256), std::pair(1, 4096)}) {
+    const auto run = RunToEnd(
+        {absl::StrCat("spec.training.steps=", kSteps), kFourMicroBatches, Grid(2, stages),
+         absl::StrCat("spec.model.config={nLayer: 4, nHead: 2, nEmbd: 64, vocabSize: ", vocabulary, ", blockSize: 8, tieWeights: true}")},
+        {}, absl::StrCat("out", stages));
+    SCOPED_TRACE(absl::StrCat(stages, " stages"));
+    ExpectThatLinksCarryWhatIsPlanned(*run, kSteps);
+  }
 }
 
 TEST_F(ReplicasTest, ReplicaZeroEvaluatesAndItsCheckpointIsTheRuns) {
@@ -193,6 +206,33 @@ TEST_F(ReplicasTest, OneExecutorIsTooFewAndTheRefusalSaysWhatToType) {
   ExpectEnd(run, 3);
   EXPECT_THAT(run.Stderr(), HasSubstr("TooFewExecutors: 2 pipelines (strategy.replicas)"));
   EXPECT_THAT(run.Stderr(), HasSubstr("--device cpu,cpu"));
+}
+
+// And whoever types it is not refused again, whatever else the job says of executors.
+TEST_F(ReplicasTest, WhatTheRefusalSaysToTypeIsEnough) {
+  struct Case {
+    std::string executors;
+    std::vector<std::string> advised;
+  };
+  const std::string steps = "spec.training.steps=2";
+  for (const Case& c :
+       {Case{"{spares: 1}", {"--device cpu,cpu,cpu"}}, Case{"{max: 1}", {"--device cpu,cpu", "--set spec.executors.max=2"}}}) {
+    std::vector<std::string> flags = {"run", "job.yaml", "--set", Grid(2, 1), "--set", "spec.executors=" + c.executors, "--set", steps};
+    const auto with_output = [&](const std::string& name) {
+      std::vector<std::string> all = flags;
+      all.insert(all.end(), {"--output", name + std::to_string(c.advised.size())});
+      return all;
+    };
+    FusionctlChild refused(with_output("refused"), Path("."));
+    ExpectEnd(refused, 3);
+    for (const std::string& advice : c.advised) {
+      EXPECT_THAT(refused.Stderr(), HasSubstr(advice));
+      const std::vector<std::string> words = absl::StrSplit(advice, ' ');
+      flags.insert(flags.end(), words.begin(), words.end());
+    }
+    FusionctlChild run(with_output("run"), Path("."));
+    ExpectEnd(run, 0);
+  }
 }
 
 TEST_F(ReplicasTest, WhatCannotBeHadIsRefusedBeforeAStep) {

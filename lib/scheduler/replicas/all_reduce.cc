@@ -182,6 +182,15 @@ AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains) {
   return use;
 }
 
+int64_t BytesUnderWay(const Chain& chain, size_t place) {
+  if (IsIdle(chain)) return 0;
+  const size_t size = chain.devices.size();
+  const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
+  const int64_t letters = static_cast<int64_t>(size - std::max<size_t>(1, place)) * kLettersAhead + 1;
+  const int64_t neighbours = (place > 0 ? 1 : 0) + (place + 1 < size ? 1 : 0);
+  return std::min(chain.gradient_bytes, letters * letter_bytes) + neighbours * kCopiedLetters * letter_bytes;
+}
+
 int64_t AllReduceBytes(std::span<const Chain> chains) {
   int64_t bytes = 0;
   for (const Chain& chain : chains) {
@@ -210,15 +219,9 @@ Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t
 }
 
 int64_t GradientBytes(const Problem& problem, int begin, int end) {
-  const PlanRequest& request = problem.request();
   int64_t bytes = 0;
-  for (int p = begin; p < end; ++p) bytes += request.ops[problem.op_at(p)].gradient_bytes;
-  for (size_t t = 0; t < problem.tied().size(); ++t) {
-    const auto& uses = problem.tied()[t];
-    const auto here = std::lower_bound(uses.begin(), uses.end(), end) - std::lower_bound(uses.begin(), uses.end(), begin);
-    bytes -= std::max<int64_t>(0, here - 1) * request.tied[t].bytes;
-  }
-  return std::max<int64_t>(0, bytes);
+  for (int p = begin; p < end; ++p) bytes += problem.request().ops[problem.op_at(p)].gradient_bytes;
+  return bytes;
 }
 
 }  // namespace fusionllm::scheduler::replicas

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -46,6 +47,14 @@ inline constexpr int64_t kMostLetterBytes = int64_t{256} << 10;
 constexpr int64_t LetterBytes(int64_t bytes) {
   return std::min(bytes, std::clamp(bytes / kLettersWanted, kLeastLetterBytes, kMostLetterBytes));
 }
+
+// What letters under way take of the memory of the device at `place` of a chain at most. Whoever sends is ahead of the next one by so many
+// letters for each device from there to the end (collective::kLettersAhead), and all of them may wait at one: those that the first has
+// sent, or the one before this has, and that have not come back. Two of each neighbour's are in motion and lie there twice, as a message
+// and as what the transport sends.
+inline constexpr int64_t kLettersAhead = 32;
+inline constexpr int64_t kCopiedLetters = 2;
+int64_t BytesUnderWay(const Chain& chain, size_t place);
 
 // What one hop of a chain does with all letters together, and a resource that hops share. Times count from when gradients are there.
 struct ChainLink {
@@ -88,7 +97,7 @@ inline constexpr int kMostImprovedDevices = 16;
 inline constexpr double kSameSeconds = 1e-9;  // relative: sums of the same hops in another order
 Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
 
-// Gradients of positions [begin, end), those of tied parameters once.
+// Gradients of positions [begin, end): a tied parameter's once for each of its uses there, as replicas add them up use by use (adr/0020).
 int64_t GradientBytes(const Problem& problem, int begin, int end);
 
 }  // namespace fusionllm::scheduler::replicas

@@ -213,13 +213,30 @@ TEST_F(AllReduceTest, APortInsideTheChainCarriesAllTwice) {
   EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
 }
 
-TEST_F(AllReduceTest, GradientsOfTiedParametersCountOnceInAStage) {
+TEST_F(AllReduceTest, LettersUnderWayAreAllThatMayBeAheadOfWhoIsSlow) {
+  constexpr int64_t kMany = int64_t{1} << 40, kMiB = int64_t{1} << 20;
+  const Chain two = {{0, 1}, kMany}, four = {{3, 0, 2, 1}, kMany};
+  EXPECT_EQ(BytesUnderWay(two, 0), 8 * kMiB + 3 * kMostLetterBytes);
+  EXPECT_EQ(BytesUnderWay(two, 1), BytesUnderWay(two, 0));
+  EXPECT_EQ(BytesUnderWay(four, 0), 24 * kMiB + 3 * kMostLetterBytes);
+  EXPECT_EQ(BytesUnderWay(four, 1), 24 * kMiB + 5 * kMostLetterBytes);
+  EXPECT_EQ(BytesUnderWay(four, 2), 16 * kMiB + 5 * kMostLetterBytes);
+  EXPECT_EQ(BytesUnderWay(four, 3), 8 * kMiB + 3 * kMostLetterBytes);
+  // No more than there are, and what lies there twice.
+  EXPECT_EQ(BytesUnderWay({{0, 1}, 1'000'000}, 0), 1'000'000 + 2 * kLeastLetterBytes);
+  EXPECT_EQ(BytesUnderWay({{0}, kMany}, 0), 0);
+  EXPECT_EQ(BytesUnderWay({{0, 1}, 0}, 1), 0);
+}
+
+// Replicas add up use by use, also where one stage has several (adr/0020): nothing is taken off for what is tied.
+TEST_F(AllReduceTest, GradientsOfTiedParametersCountForEachUseInAStage) {
   // op0 and the loss use one parameter of half their bytes.
   request_.tied.push_back({.name = "wte", .ops = {2, 5}, .bytes = kBytes / 2});
   Prepare();
   const int n = problem_->positions();
-  EXPECT_EQ(GradientBytes(*problem_, 0, n), 4 * kBytes - kBytes / 2);
-  EXPECT_EQ(GradientBytes(*problem_, 0, n - 1), 3 * kBytes) << "one use alone is not shared with anybody";
+  EXPECT_EQ(GradientBytes(*problem_, 0, n), 4 * kBytes);
+  EXPECT_EQ(GradientBytes(*problem_, 0, n - 1), 3 * kBytes);
+  EXPECT_EQ(GradientBytes(*problem_, n - 1, n), kBytes);
 }
 
 }  // namespace

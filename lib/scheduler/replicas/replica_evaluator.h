@@ -3,10 +3,11 @@
 //   step = slowest pipeline, with its share of the micro-batches + all-reduce of the gradients (all_reduce.h)
 //
 // A pipeline's time is the Evaluator's, so codecs, memory, depth, the round trip of the global norm and the update are as with one
-// pipeline; after the all-reduce every pipeline has all gradients and finds the same norm by itself. The loss is the mean over all
-// micro-batches of the step, so shares may differ; each pipeline has one at least. Nothing overlaps: the all-reduce begins when the slowest
-// pipeline has finished. A resource that several pipelines use is taken to give each an equal part of its rate all the time; real messages
-// miss each other now and then. The gradients' chunks on their way lie where saved activations were: no memory is counted for them.
+// pipeline. Pipeline 0 finds the norm and tells the others what was decided (adr/0020); that message is in no sum. The loss is the mean
+// over all micro-batches of the step, so shares may differ; each pipeline has one at least. Nothing overlaps: the all-reduce begins when
+// the slowest pipeline has finished. A resource that several pipelines use is taken to give each an equal part of its rate all the time;
+// real messages miss each other now and then. Gradients on their way (BytesUnderWay) are in no pipeline's memory here: lib/planning adds
+// them to what a plan's stages take, and asks for another plan where that is too much.
 //
 // Keeps Problems by number of micro-batches and sharing of resources (fewer of large ones), and results by pipeline. One thread; borrows
 // the Problem.

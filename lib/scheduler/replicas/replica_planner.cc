@@ -9,36 +9,30 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
-#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
+#include "lib/scheduler/replicas/replica_refusals.h"
 #include "lib/scheduler/replicas/replica_search.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr char kPlanner[] = "op-fence";
 constexpr double kRounding = 1 - 1e-9;  // as LowerBoundSeconds
 constexpr double kSameTime = 1e-9;
 constexpr int kEveryNumberUpTo = 8;  // of pipelines or stages; beyond, steps of about a fifth
 
-// What limits the grid as a whole; of a single pipeline nothing is wished.
-struct Wishes {
-  int replicas = kDecide;
-  int stages = 0;
-  int least_devices = 1;
-  int most_devices = 1;
-};
-
-Wishes WishesOf(const PlanRequest& request, const Problem& problem, int replicas) {
+GridWishes WishesOf(const PlanRequest& request, const Problem& problem, int replicas) {
   const int usable = static_cast<int>(problem.usable().size());
-  Wishes wishes{.replicas = replicas, .stages = request.stages, .least_devices = request.min_executors};
+  GridWishes wishes{.replicas = replicas, .stages = request.stages, .least_devices = request.min_executors};
   wishes.most_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
+  wishes.most_stages = problem.positions() - problem.first_cut() + 1;
+  if (wishes.most_devices < usable) wishes.most_devices_why = request.max_executors_why;
+  if (!request.exclude_why.empty()) wishes.fewer_devices_why = absl::StrCat("; ", request.exclude_why);
+  wishes.use_all_devices = request.use_all_devices;
   if (request.use_all_devices) wishes.least_devices = wishes.most_devices;
   return wishes;
 }
@@ -60,72 +54,19 @@ std::vector<int> NumbersUpTo(int last) {
   return numbers;
 }
 
-std::vector<GridShape> Shapes(const Problem& problem, const Wishes& wishes) {
-  const int ops = problem.positions() - problem.first_cut() + 1;
+std::vector<GridShape> Shapes(const Problem& problem, const GridWishes& wishes) {
   std::vector<int> pipelines = NumbersUpTo(std::min(wishes.most_devices, problem.request().micro_batches));
   if (wishes.replicas != kDecide) pipelines = {wishes.replicas};
   std::vector<GridShape> shapes;
   for (const int d : pipelines) {
     if (d < 2 || d > problem.request().micro_batches) continue;
-    std::vector<int> stages = NumbersUpTo(std::min(wishes.most_devices / d, ops));
+    std::vector<int> stages = NumbersUpTo(std::min(wishes.most_devices / d, wishes.most_stages));
     if (wishes.stages > 0) stages = {wishes.stages};
     for (const int s : stages) {
       if (s * d <= wishes.most_devices && s * d >= wishes.least_devices) shapes.push_back({s, d});
     }
   }
   return shapes;
-}
-
-// Why the job's wishes leave no grid with so many pipelines.
-Refusal NoShape(const Problem& problem, const Wishes& wishes) {
-  const int micro_batches = problem.request().micro_batches;
-  if (wishes.replicas > micro_batches) {
-    return {refusals::kTooManyReplicas,
-            absl::StrFormat("strategy.replicas is %d, a step has %s: every pipeline needs one", wishes.replicas,
-                            base::Counted(micro_batches, "micro-batch", "micro-batches")),
-            {"micro_batches", static_cast<double>(wishes.replicas), static_cast<double>(micro_batches)}};
-  }
-  const int64_t needed = std::max<int64_t>(int64_t{wishes.replicas} * std::max(1, wishes.stages), wishes.least_devices);
-  return {refusals::kTooFewExecutors,
-          absl::StrFormat("%d pipelines (strategy.replicas)%s%s need %d executors, the job may use %d", wishes.replicas,
-                          wishes.stages > 0 ? absl::StrCat(" of ", base::Counted(wishes.stages, "stage")) : "",
-                          wishes.least_devices > 1 ? absl::StrFormat(" on %d executors at least", wishes.least_devices) : "", needed,
-                          wishes.most_devices),
-          {"executors", static_cast<double>(needed), static_cast<double>(wishes.most_devices)}};
-}
-
-// Why several pipelines are out of the question for this job.
-std::optional<Refusal> OnePipelineOnly(absl::string_view strategy, const PlanRequest& request, const Problem& problem) {
-  if (strategy != kPlanner) {
-    return Refusal{refusals::kNotAvailable,
-                   absl::StrFormat("planner %s lays out one pipeline; strategy.replicas other than 1 is for %s only", strategy, kPlanner),
-                   {}};
-  }
-  if (!request.pins.empty()) {
-    return Refusal{refusals::kPinConflict,
-                   absl::StrFormat("ops '%s' are pinned to %s, but with strategy.replicas every op runs on several devices",
-                                   request.pins[0].ops, request.pins[0].device),
-                   {}};
-  }
-  if (!request.first_device.empty()) {
-    return Refusal{
-        refusals::kNotAvailable,
-        absl::StrFormat(
-            "%s is to read the training data, but with strategy.replicas the first stage runs on several devices: set it to 1 or auto",
-            request.first_device),
-        {}};
-  }
-  if (request.max_egress_bytes.has_value()) {
-    return Refusal{
-        refusals::kNotAvailable, "what leaves a site in a step can be limited with one pipeline only, not with strategy.replicas", {}};
-  }
-  const int usable = static_cast<int>(problem.usable().size());
-  if (usable > kMaxDevices) {
-    return Refusal{refusals::kInstanceTooLarge,
-                   absl::StrFormat("strategy.replicas is for up to %d executors, %d are usable", kMaxDevices, usable),
-                   {"executors", static_cast<double>(usable), static_cast<double>(kMaxDevices)}};
-  }
-  return std::nullopt;
 }
 
 ReplicaPlan OnePipeline(Plan plan) {
@@ -178,18 +119,6 @@ double CostOf(const Plan& plan) {
   double loss_cost = 0;
   for (const PlanLink& link : plan.links) loss_cost += link.loss_cost;
   return plan.predicted_step_s * (1 + kTimePerNat * loss_cost);
-}
-
-Refusal RefusalOf(const Problem& problem, const SearchAnswer& answer, const Wishes& wishes) {
-  if (!answer.failed.has_value()) return NoShape(problem, wishes);
-  const FoundGrid& failed = *answer.failed;
-  if (failed.evaluation.failed_pipeline < 0) {
-    return {refusals::kDisconnectedDevices, "replicas of a stage must exchange gradients, and no placement joins them all both ways", {}};
-  }
-  Refusal refusal = RefusalFor(problem, failed.grid.Pipeline(failed.evaluation.failed_pipeline), failed.evaluation.failure);
-  refusal.message = absl::StrFormat("no grid of pipelines fits; with %d pipelines of %s %s", failed.grid.pipelines(),
-                                    base::Counted(failed.grid.stages(), "stage"), refusal.message);
-  return refusal;
 }
 
 // The planner decides how many: the better of one pipeline and the best grid.
@@ -280,14 +209,14 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(free, stop));
   if (auto* refusal = std::get_if<Refusal>(&created)) return ReplicaOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
-  if (std::optional<Refusal> refusal = OnePipelineOnly(strategy, request, problem); refusal.has_value()) {
-    if (replicas != kDecide || strategy != kPlanner) return ReplicaOutcome(*std::move(refusal));
-    return one_pipeline(refusal->message);
+  if (std::optional<OnePipelineOnly> only = WhyOnePipelineOnly(strategy, request, problem); only.has_value()) {
+    if (replicas != kDecide || strategy != kPlanner) return ReplicaOutcome(std::move(only->refusal));
+    return one_pipeline(only->why);
   }
-  const Wishes wishes = WishesOf(request, problem, replicas);
+  const GridWishes wishes = WishesOf(request, problem, replicas);
   const std::vector<GridShape> shapes = Shapes(problem, wishes);
   if (shapes.empty()) {
-    if (replicas != kDecide) return ReplicaOutcome(NoShape(problem, wishes));
+    if (replicas != kDecide) return ReplicaOutcome(NoShape(wishes, request.micro_batches));
     return one_pipeline("neither the micro-batches nor the executors of the job allow more");
   }
   ReplicaEvaluator evaluator(problem);
@@ -300,7 +229,9 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
     return Better(std::move(one), answer, evaluator, std::move(bounds));
   }
-  if (!answer.best.has_value()) return ReplicaOutcome(RefusalOf(problem, answer, wishes));
+  if (!answer.best.has_value()) {
+    return ReplicaOutcome(answer.failed.has_value() ? NoGridFits(problem, *answer.failed) : NoShape(wishes, request.micro_batches));
+  }
   ReplicaPlan plan = PlanOf(evaluator, *answer.best);
   SetBounds(std::move(bounds), plan);
   return ReplicaOutcome(std::move(plan));

@@ -15,8 +15,9 @@
 
 namespace fusionllm::scheduler::replicas {
 
-inline constexpr int kMaxDevices = 256;  // usable, for more than one pipeline
-inline constexpr int kDecide = 0;        // how many pipelines: the planner decides
+inline constexpr int kMaxDevices = 256;         // usable, for more than one pipeline
+inline constexpr int kDecide = 0;               // how many pipelines: the planner decides
+inline constexpr char kPlanner[] = "op-fence";  // the one strategy for more than one pipeline
 
 // Pipelines with equal cuts. Each is a plan of its own for its share of the micro-batches (pipelines[d].micro_batches), without bounds.
 struct ReplicaPlan {
@@ -42,7 +43,8 @@ using ReplicaOutcome = std::variant<ReplicaPlan, Refusal>;
 // MakePlan answers for the strategy. More than one is op-fence's alone, and neither pins nor PlanRequest::first_device go with it: an op
 // then runs on several devices. With kDecide they leave one pipeline, and a sentence says so.
 // Errors: as MakePlan; InvalidArgument for a negative number. Refusals beside MakePlan's: TooManyReplicas (than micro-batches),
-// TooFewExecutors, InstanceTooLarge, PinConflict, NotAvailable.
+// TooFewExecutors, TooManyStages, ConflictingWishes (a number of executors that no such grid has), InstanceTooLarge, PinConflict,
+// NotAvailable.
 absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas,
                                             StopFunction stop = nullptr);
 
