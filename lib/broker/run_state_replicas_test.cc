@@ -1,4 +1,9 @@
 // A run whose plan has several pipelines side by side.
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
@@ -121,6 +126,26 @@ TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   for (const char* lost : {"b0", "c0"}) run_.Feed(Left{.name = lost, .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("1 stage on d0"));
+}
+
+TEST_F(RunStateReplicasTest, AStragglerIsToldWithItsPlace) {
+  Drill slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
+  slow.refine_plan = [](const AskPlan&, PlanSummary& plan) {
+    plan.replicas = 2;
+    plan.stage_busy_s.assign(4, 0.04);
+  };
+  for (const char* name : {"a0", "b0", "c0", "d0"}) slow.Join(name);
+  for (int64_t step = 1; step <= 8; ++step) {
+    for (const std::string& name : slow.stage_devices) {
+      slow.Feed(StageMeasured{.epoch = 1, .name = name, .step = step, .busy_s = name == "c0" ? 0.09 : 0.04});
+    }
+    slow.Step(step);
+  }
+  const std::vector<Announce> told = slow.Told("Straggler");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].stage, 0);
+  EXPECT_EQ(told[0].replica, 1);
+  EXPECT_THAT(told[0].message, HasSubstr("stage 0 of replica 1 on c0"));
 }
 
 TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
