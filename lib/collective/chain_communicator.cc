@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -132,6 +133,14 @@ class ChainCommunicator final : public Communicator {
   }
   Letter Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
 
+  // Of this member's memory: all others end with it, too, each on a device of its own.
+  absl::Status Own(const absl::Status& status) const {
+    if (status.ok()) return status;
+    absl::Status named(status.code(), absl::StrCat(membership().ToString(), ": ", status.message()));
+    status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+    return named;
+  }
+
   absl::Status Ended() {
     const std::lock_guard lock(mutex_);
     return ended_;
@@ -184,10 +193,10 @@ class ChainCommunicator final : public Communicator {
     Bytes bytes;
     if (place_ == 0) {
       bytes.resize(piece.bytes);
-      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
     } else {
       FUSIONLLM_ASSIGN_OR_RETURN(bytes, Receive(chain_[Before()], Named(kThere, letter), piece.bytes));
-      FUSIONLLM_RETURN_IF_ERROR(row.AddTo(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.AddTo(piece.begin, bytes)));
     }
     if (place_ + 1 < size()) return Send(chain_[After()], Named(kThere, letter), std::move(bytes));
     return KeepAndPassBack(cut, to, letter, std::move(bytes));
@@ -203,7 +212,7 @@ class ChainCommunicator final : public Communicator {
   absl::Status KeepAndPassBack(const Cut& cut, Concatenation& to, int letter, Bytes bytes) {
     const Cut::Piece piece = cut.piece(letter);
     const bool own = !cut.has_runs() || cut.run(letter) == rank();
-    if (own) FUSIONLLM_RETURN_IF_ERROR(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes));
+    if (own) FUSIONLLM_RETURN_IF_ERROR(Own(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes)));
     if (place_ == 0) return absl::OkStatus();
     if (own && cut.has_runs()) bytes.clear();
     return Send(chain_[Before()], Named(kBack, letter), std::move(bytes));
@@ -215,8 +224,8 @@ class ChainCommunicator final : public Communicator {
     for (int letter = 0; letter < cut.letters(); ++letter) {
       const Cut::Piece piece = cut.piece(letter);
       Bytes bytes(piece.bytes);
-      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
-      if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(copy->Write(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
+      if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(Own(copy->Write(piece.begin, bytes)));
       for (const int receiver : receivers) FUSIONLLM_RETURN_IF_ERROR(Send(receiver, Named(kThere, letter), bytes));
     }
     return absl::OkStatus();
@@ -226,7 +235,7 @@ class ChainCommunicator final : public Communicator {
     for (int letter = 0; letter < cut.letters(); ++letter) {
       const Cut::Piece piece = cut.piece(letter);
       FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Receive(sender, Named(kThere, letter), piece.bytes));
-      FUSIONLLM_RETURN_IF_ERROR(row.Write(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Write(piece.begin, bytes)));
     }
     return absl::OkStatus();
   }
