@@ -34,6 +34,9 @@ constexpr int32_t kThere = 0, kBack = 1;
 // A letter that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
 constexpr absl::Duration kLooksUp = absl::Milliseconds(20);
 
+// Members of one build call the same: a plan gives them the same stage.
+constexpr char kOneBuild[] = "; executors of different builds may do so: run the same one on all devices";
+
 class ChainCommunicator final : public Communicator {
  public:
   ChainCommunicator(Membership member, tensor::Memory& memory, Mail& mail, ChainOptions options)
@@ -246,16 +249,16 @@ class ChainCommunicator final : public Communicator {
     FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kGreets, 0)));
     heard_[static_cast<size_t>(other)] = true;
     const absl::StatusOr<Greeting> his = ParseGreeting(bytes);
-    if (!his.ok()) return absl::Status(his.status().code(), absl::StrCat(Name(other), ": ", his.status().message()));
+    if (!his.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", his.status().message(), kOneBuild));
     if (*his == greeting_) return absl::OkStatus();
     const bool look_alike = his->call == greeting_.call;
     const auto text = [&](const Greeting& greeting) {
       return look_alike ? absl::StrFormat("%s (%016x)", greeting.call, greeting.digest) : greeting.call;
     };
     const bool first = rank() < other;
-    return absl::InvalidArgumentError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s",
-                                                      membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
-                                                      std::max(rank(), other), text(first ? *his : greeting_)));
+    return absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s%s",
+                                               membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
+                                               std::max(rank(), other), text(first ? *his : greeting_), kOneBuild));
   }
 
   // Whom this member has nothing of in this call; where that is nobody, `other`.
@@ -281,7 +284,8 @@ class ChainCommunicator final : public Communicator {
     FUSIONLLM_RETURN_IF_ERROR(HearGreeting(from));
     FUSIONLLM_ASSIGN_OR_RETURN(Bytes taken, Take(from, letter));
     if (taken.size() == bytes) return taken;
-    return absl::InvalidArgumentError(absl::StrFormat("%s sent %d bytes where %s has %d", Name(from), taken.size(), greeting_.call, bytes));
+    return absl::InternalError(
+        absl::StrFormat("%s sent %d bytes where %s has %d%s", Name(from), taken.size(), greeting_.call, bytes, kOneBuild));
   }
 
   absl::StatusOr<Bytes> Take(int from, const Letter& letter) {
@@ -307,7 +311,7 @@ class ChainCommunicator final : public Communicator {
         const absl::StatusOr<Bytes> bytes = mail_.Take(other, kFarewell, absl::InfinitePast());
         if (!bytes.ok()) continue;
         const absl::StatusOr<Farewell> farewell = ParseFarewell(*bytes);
-        if (!farewell.ok()) return absl::Status(farewell.status().code(), absl::StrCat(Name(other), ": ", farewell.status().message()));
+        if (!farewell.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", farewell.status().message(), kOneBuild));
         FUSIONLLM_RETURN_IF_ERROR(farewell->why);
         left = farewell->calls;
       }

@@ -389,6 +389,34 @@ TEST(ReplicaGroupTest, AnAbortInTheMiddleEndsAllWithOneError) {
   }
 }
 
+// Its replica 0 decides on a parameter that nobody has.
+class Misleads final : public PassedOn {
+ public:
+  using PassedOn::PassedOn;
+  absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) override {
+    constexpr size_t kCulprit = 20;  // its place in a decision
+    const int32_t nobody = std::numeric_limits<int32_t>::max();
+    if (rank() == root) std::memcpy(tensors.front().as<std::byte>() + kCulprit, &nobody, sizeof(nobody));
+    return PassedOn::Broadcast(tensors, root);
+  }
+};
+
+// Nobody's input is wrong then.
+TEST(ReplicaGroupTest, ADecisionThatCannotBeIsAFailureOfTheRun) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = Options(training, 2, 1, "ref");
+  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
+                    kernels::Backend& backend) -> absl::StatusOr<std::unique_ptr<collective::Communicator>> {
+    auto joined = collective::JoinInProcess(rendezvous, member, backend.memory());
+    if (!joined.ok()) return joined;
+    return std::make_unique<Misleads>(member, *std::move(joined));
+  };
+  const auto source = testing::SyntheticSource(7, kSmallClasses);
+  const absl::Status status = testing::RunPipeline(training, options, *source).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("malformed step decision from replica 0; executors of different builds"));
+}
+
 TEST(ReplicaGroupTest, ACommunicatorOfOthersIsRefused) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 1, "ref");
