@@ -223,6 +223,27 @@ TEST(ReplicaGroupTest, EachMicroBatchIsReadByOneReplicaAndEvaluationsByTheFirst)
   EXPECT_EQ(asked[0][true].size(), 2u * kSmallMicroBatches);
 }
 
+TEST(ReplicaGroupTest, SpansOfPassesCountMicroBatchesAsTheBatchDoes) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  for (const std::vector<int>& shares : std::vector<std::vector<int>>{{}, {1, kSmallMicroBatches - 1}}) {
+    PipelineOptions options = Options(training, 2, 2, "ref");
+    options.shares = shares;
+    std::mutex mutex;
+    std::map<TraceSpan::Kind, std::multiset<int>> seen;
+    options.on_span = [&](const TraceSpan& span) {
+      const std::lock_guard lock(mutex);
+      if (span.step == 2) seen[span.kind].insert(span.micro_batch);
+    };
+    MustRun(training, options);
+    std::multiset<int> whole;  // once on each stage
+    for (int micro_batch = 0; micro_batch < kSmallMicroBatches; ++micro_batch) {
+      for (int stage = 0; stage < 2; ++stage) whole.insert(micro_batch);
+    }
+    EXPECT_EQ(seen[TraceSpan::Kind::kForward], whole);
+    EXPECT_EQ(seen[TraceSpan::Kind::kBackward], whole);
+  }
+}
+
 class Spoils : public BatchSource {
  public:
   // Images of micro-batches from `first` on are no numbers at step 2.
