@@ -68,11 +68,11 @@ void DriftWatch::JudgeStages(double step_seconds, std::span<const StageLoad> sta
                 .recovered = !subject.slow};
     if (subject.slow) {
       drift.message = absl::StrFormat(
-          "stage %d on %s has been busy for %.3g s a step where the plan counts on %.3g s (%.1f times), for %d steps; the others stand at "
+          "%s on %s has been busy for %.3g s a step where the plan counts on %.3g s (%.1f times), for %d steps; the others stand at "
           "%.1f times",
-          i, stage.device, stage.busy_s, stage.expected_s, stage.busy_s / stage.expected_s, options_.steps, norm);
+          stage.place, stage.device, stage.busy_s, stage.expected_s, stage.busy_s / stage.expected_s, options_.steps, norm);
     } else {
-      drift.message = absl::StrFormat("stage %d on %s is back at %.3g s a step", i, stage.device, stage.busy_s);
+      drift.message = absl::StrFormat("%s on %s is back at %.3g s a step", stage.place, stage.device, stage.busy_s);
     }
     found.push_back(std::move(drift));
   }

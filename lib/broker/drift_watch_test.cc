@@ -1,5 +1,6 @@
 #include "lib/broker/drift_watch.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,7 +19,8 @@ struct WatchedRun {
   std::vector<Drift> Step(std::vector<double> busy, double bytes_per_s = 1e6, double step_seconds = kStep) {
     std::vector<StageLoad> stages;
     for (size_t i = 0; i < busy.size(); ++i) {
-      stages.push_back({.device = std::string(1, static_cast<char>('a' + i)), .busy_s = busy[i], .expected_s = 0.4});
+      stages.push_back(
+          {.device = std::string(1, static_cast<char>('a' + i)), .place = absl::StrCat("stage ", i), .busy_s = busy[i], .expected_s = 0.4});
     }
     const LinkLoad link{.src = "a", .dst = "b", .bytes = 2e5, .bytes_per_s = bytes_per_s, .planned_bytes_per_s = 1e6};
     return watch.Observe(step_seconds, stages, {&link, 1});
@@ -57,6 +59,7 @@ TEST(DriftWatchTest, AStragglerIsToldOnceAfterFiveStepsAndAgainOnlyAfterItRecove
   const std::vector<Drift> over = run.Steps(10, kWell);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_TRUE(over[0].recovered);
+  EXPECT_THAT(over[0].message, HasSubstr("stage 1 on b is back"));
   EXPECT_FALSE(run.watch.drifting());
   EXPECT_THAT(run.Steps(5, kOneSlow), SizeIs(1));
 }

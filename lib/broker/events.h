@@ -60,6 +60,8 @@ struct PlanSummary {
   int executors = 0;
   int wanted = 0;
   int replicas = 1;  // of each stage; their number divides that of devices
+  // Of a step, of each replica; empty: as many for each.
+  std::vector<int64_t> micro_batches_by_replica;
 
   int stages() const { return static_cast<int>(devices.size()) / replicas; }
   int StageOf(int seat) const { return seat % stages(); }

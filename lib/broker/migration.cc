@@ -1,5 +1,8 @@
 #include "lib/broker/migration.h"
 
+#include <numeric>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "lib/base/counted.h"
 #include "lib/scheduler/assignment.h"
@@ -7,9 +10,14 @@
 namespace fusionllm::broker {
 
 double LossCost(const PlanSummary& plan) {
+  std::vector<int64_t> shares = plan.micro_batches_by_replica;
+  if (shares.size() != static_cast<size_t>(plan.replicas)) shares.assign(static_cast<size_t>(plan.replicas), 1);
   double cost = 0;
-  for (const PlannedLink& link : plan.links) cost += link.loss_cost;
-  return cost / plan.replicas;  // each on its own share of the batch
+  for (const PlannedLink& link : plan.links) {
+    const int replica = plan.replicas == 1 ? 0 : plan.ReplicaOf(link.src_seat);
+    cost += link.loss_cost * static_cast<double>(shares[static_cast<size_t>(replica)]);
+  }
+  return cost / static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));
 }
 
 double SecondsToEqualLoss(double step_s, double loss_cost) { return step_s * (1 + scheduler::kTimePerNat * loss_cost); }

@@ -13,7 +13,8 @@ namespace fusionllm::broker {
 inline constexpr double kLeastGain = 0.05;  // of a step: less is noise
 
 // Plans are compared by the time to an equal loss (docs/adr/0003).
-double LossCost(const PlanSummary& plan);  // nats, of its codecs
+// Nats, of its codecs: the mean over micro-batches of what the links of their replica cost, as the planner has it.
+double LossCost(const PlanSummary& plan);
 double SecondsToEqualLoss(double step_s, double loss_cost);
 
 struct MigrationCase {

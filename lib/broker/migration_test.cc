@@ -1,5 +1,8 @@
 #include "lib/broker/migration.h"
 
+#include <utility>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,6 +63,34 @@ TEST(MigrationJudgeTest, TimeBoughtWithLossIsWorthLess) {
   EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kAskAgain);
   harsh.other_loss_cost = 0.1;  // worth 29 % of the step
   EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kStay);
+}
+
+// Two pipelines of two stages: c > d, the second, has the only link that costs anything.
+PlanSummary TwoPipelines(std::vector<int64_t> shares) {
+  return {.devices = {"a", "b", "c", "d"},
+          .links = {{.src_seat = 0, .dst_seat = 1}, {.src_seat = 2, .dst_seat = 3, .codec = "topk", .loss_cost = 0.1}},
+          .replicas = 2,
+          .micro_batches_by_replica = std::move(shares)};
+}
+
+TEST(LossCostTest, APipelinesLinksCostWhatItTakesOfTheBatch) {
+  EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({7, 1})), 0.1 / 8);
+  EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({1, 7})), 0.1 * 7 / 8);
+  EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({})), 0.1 / 2) << "as much each where the plan does not say";
+  EXPECT_DOUBLE_EQ(LossCost({.devices = {"a", "b"}, .links = {{.dst_seat = 1, .loss_cost = 0.1}, {.src_seat = 1, .loss_cost = 0.2}}}), 0.3);
+}
+
+// With the weight of half a batch the link would seem to take more than the least gain of a step.
+TEST(LossCostTest, AHarshLinkOfASmallShareIsNoReasonToMove) {
+  MigrationCase given = Good();
+  given.step_s = given.other_step_s = 1;
+  given.steps_left = 1'000'000;
+  MigrationJudge judge;
+  std::string figures;
+  given.loss_cost = LossCost(TwoPipelines({1, 1}));
+  EXPECT_EQ(judge.Judge(given, &figures), Verdict::kAskAgain);
+  given.loss_cost = LossCost(TwoPipelines({7, 1}));
+  EXPECT_EQ(judge.Judge(given, &figures), Verdict::kStay);
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
     const auto stage = open.stages.find(plan_.devices[i]);
     if (stage == open.stages.end()) return {};
     stages.push_back({.device = plan_.devices[i],
+                      .place = plan_.Describe(static_cast<int>(i)),
                       .busy_s = stage->second.busy_s,
                       .expected_s = i < plan_.stage_busy_s.size() ? plan_.stage_busy_s[i] : 0});
   }

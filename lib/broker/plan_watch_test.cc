@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -12,6 +13,7 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 // a sends labels and b activations to c, over one wire; the planner counts on 1 MB/s of it for each. A step takes a second.
 class SharedWire : public ::testing::Test {
@@ -70,6 +72,27 @@ TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
     Add(watch_.OnStep(step_, 1), found);
   }
   EXPECT_THAT(found, IsEmpty());
+}
+
+// Two pipelines of two stages, of which c and d are the second.
+TEST(PlanWatchTest, AStragglerIsNamedByItsStageAndReplica) {
+  PlanSummary plan;
+  plan.devices = {"a", "b", "c", "d"};
+  plan.stage_busy_s = {0.4, 0.4, 0.4, 0.4};
+  plan.predicted_step_s = 1;
+  plan.replicas = 2;
+  PlanWatch watch;
+  watch.Begin(
+      plan, [](const std::string&, const std::string&) { return 0; }, [](const auto&, const auto&) { return false; });
+  std::vector<Drift> found;
+  for (int64_t step = 1; step <= 40; ++step) {
+    for (const std::string& name : plan.devices) watch.On({.name = name, .step = step, .busy_s = name == "c" && step <= 20 ? 0.9 : 0.4});
+    for (Drift& drift : watch.OnStep(step, 1)) found.push_back(std::move(drift));
+  }
+  ASSERT_THAT(found, SizeIs(2));
+  EXPECT_EQ(found[0].device, "c");
+  EXPECT_THAT(found[0].message, StartsWith("stage 0 of replica 1 on c has been busy for 0.9 s"));
+  EXPECT_THAT(found[1].message, StartsWith("stage 0 of replica 1 on c is back at 0.4 s"));
 }
 
 }  // namespace

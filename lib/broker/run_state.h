@@ -13,7 +13,8 @@
 //   kRunning      steps are being made
 //   kDraining     a member of the epoch was lost or failed: the others stop before the next plan
 //   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
-//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next
+//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next. Of several replicas the first saves
+//                 them: whoever of the others is lost from its end on, is not missed
 //   kDone, kFailed  terminal
 //
 //            joined        measured       probed        planned      ready
@@ -168,6 +169,11 @@ class RunState {
   void LoadOnSpares(bool figures_are_theirs);
   void FailUnanswered();
   void MaybeFinish();
+  static constexpr char kNotMissed[] = "; all steps of this plan were made before, so that it is not missed";
+  bool IsNeededNoMore(int seat) const;
+  void TellNotMissed(int seat, const std::string& what);
+  void EndOtherReplicas(const std::string& why);
+  void EndLateReplicas();
   void FinishWhenAllEnded();
   bool IsOfItsStage(const ShardWritten& event) const;
   bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;

@@ -119,7 +119,11 @@ void RunState::Handle(const Ended& event) {
   }
   if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
   if (!event.status.ok()) {
-    if (!event.lost_peer.empty() || IsTransient(event.status)) {
+    if (const int seat = SeatOf(event.name); IsNeededNoMore(seat)) {
+      const bool news = ended_at_.try_emplace(event.name, ended_at_.at(plan_.devices[0])).second;
+      if (news) TellNotMissed(seat, std::string(event.status.message()));
+      EndOtherReplicas(absl::StrCat(event.name, " has failed"));
+    } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
       Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
       DrainedOne(event.name);
     } else if (!BackOffFromNotFinite(event)) {
@@ -130,6 +134,33 @@ void RunState::Handle(const Ended& event) {
   }
   ended_at_[event.name] = event.last_step;
   FinishWhenAllEnded();
+}
+
+// Stage 0 of replica 0 ends when all stages of it have reported their last step, which they do after the sums with the others. From then on
+// replica 0 needs nothing of them, and it alone saves checkpoints.
+bool RunState::IsNeededNoMore(int seat) const {
+  const bool under_way = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
+  return under_way && seat >= 0 && plan_.ReplicaOf(seat) > 0 && ended_at_.contains(plan_.devices[0]);
+}
+
+void RunState::TellNotMissed(int seat, const std::string& what) {
+  const std::string& device = plan_.devices[static_cast<size_t>(seat)];
+  Announce failed{.reason = "ReplicaFailed",
+                  .step = last_step_,
+                  .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(seat), device, what, kNotMissed),
+                  .device = device};
+  SetPlace(seat, failed);
+  Do(std::move(failed));
+}
+
+// Once one of them is lost, or has failed, the rest may wait for it in vain.
+void RunState::EndOtherReplicas(const std::string& why) {
+  const int64_t last_step = ended_at_.at(plan_.devices[0]);
+  for (size_t seat = static_cast<size_t>(plan_.stages()); seat < plan_.devices.size(); ++seat) {
+    const std::string& device = plan_.devices[seat];
+    if (ended_at_.try_emplace(device, last_step).second && Present(device)) Do(SendAbort{.name = device, .epoch = epoch_, .why = why});
+  }
+  if (phase_ == Phase::kRunning) FinishWhenAllEnded();
 }
 
 void RunState::FinishWhenAllEnded() {

@@ -247,7 +247,8 @@ void RunState::Handle(const Left& event) {
   const std::string role = seat < 0 ? "no stage" : plan_.Describe(seat);
   Announce lost{.reason = "ExecutorLost",
                 .step = last_step_,
-                .message = absl::StrFormat("%s (%s) was lost after step %d: %s", event.name, role, last_step_, event.why),
+                .message = absl::StrFormat("%s (%s) was lost after step %d: %s%s", event.name, role, last_step_, event.why,
+                                           IsNeededNoMore(seat) ? kNotMissed : ""),
                 .device = event.name};
   SetPlace(seat, lost);
   Do(std::move(lost));
@@ -269,7 +270,11 @@ void RunState::Handle(const Left& event) {
     case Phase::kLoading:
     case Phase::kRunning:
     case Phase::kFinishing:
-      if (seat >= 0) Drain(absl::StrCat(event.name, " was lost"));
+      if (IsNeededNoMore(seat)) {
+        EndOtherReplicas(absl::StrCat(event.name, " was lost"));
+      } else if (seat >= 0) {
+        Drain(absl::StrCat(event.name, " was lost"));
+      }
       break;
     case Phase::kDraining:
       DrainedOne(event.name);

@@ -1,5 +1,4 @@
 // RunState: what happens before the first step of a plan: calibration, probes, the plan itself.
-#include "lib/base/counted.h"
 #include "lib/broker/run_state.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {

@@ -1,4 +1,9 @@
 // A run whose plan has several pipelines side by side.
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
@@ -123,10 +128,184 @@ TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
   EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("1 stage on d0"));
 }
 
+TEST_F(RunStateReplicasTest, AStragglerIsToldWithItsPlace) {
+  Drill slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
+  slow.refine_plan = [](const AskPlan&, PlanSummary& plan) {
+    plan.replicas = 2;
+    plan.stage_busy_s.assign(4, 0.04);
+  };
+  for (const char* name : {"a0", "b0", "c0", "d0"}) slow.Join(name);
+  for (int64_t step = 1; step <= 8; ++step) {
+    for (const std::string& name : slow.stage_devices) {
+      slow.Feed(StageMeasured{.epoch = 1, .name = name, .step = step, .busy_s = name == "c0" ? 0.09 : 0.04});
+    }
+    slow.Step(step);
+  }
+  const std::vector<Announce> told = slow.Told("Straggler");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].stage, 0);
+  EXPECT_EQ(told[0].replica, 1);
+  EXPECT_THAT(told[0].message, HasSubstr("stage 0 of replica 1 on c0"));
+}
+
 TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
   run_.Feed(Ended{.epoch = 1, .name = "d0", .status = absl::InvalidArgumentError("the loss is nan")});
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_EQ(Of<Finish>(run_.all).back().status.message(), "stage 1 of replica 1 on d0: the loss is nan");
+}
+
+// The end of a run, or of its plan: replica 0 has made its last step, and its checkpoint may be under way.
+class RunStateReplicasEndTest : public RunStateReplicasTest {
+ protected:
+  RunStateReplicasEndTest() {
+    run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // nobody stands in for who is lost
+    run_.ignores = [](const Action& action) {
+      return std::holds_alternative<CommitCheckpoint>(action) || std::holds_alternative<SendAbort>(action);
+    };
+    run_.Step(10);
+    run_.SaveShards(10);
+    Commit(10);
+    run_.Step(100);
+    run_.SaveShards(100);
+  }
+  void Commit(int64_t step) { run_.Feed(CheckpointCommitted{.step = step, .path = "step-" + std::to_string(step)}); }
+  void End(const std::string& name, absl::Status status = absl::OkStatus(), int64_t step = 100) {
+    run_.Feed(Ended{.epoch = 1, .name = name, .last_step = step, .status = std::move(status)});
+  }
+  void Lose(const std::string& name) { run_.Feed(Left{.name = name, .incarnation = 1, .why = "killed"}); }
+  std::vector<std::string> Aborted() const {
+    std::vector<std::string> names;
+    for (const SendAbort& abort : Of<SendAbort>(run_.all)) names.push_back(abort.name);
+    return names;
+  }
+  void ExpectDone(bool interrupted = false) {
+    EXPECT_EQ(run_.state.phase(), Phase::kDone);
+    const std::vector<Finish> finished = Of<Finish>(run_.all);
+    ASSERT_EQ(finished.size(), 1u);
+    EXPECT_TRUE(finished[0].status.ok()) << finished[0].status;
+    EXPECT_EQ(finished[0].interrupted, interrupted);
+    EXPECT_EQ(run_.state.epoch(), 1u) << "nothing was done again";
+  }
+};
+
+TEST_F(RunStateReplicasEndTest, WhoIsLostDuringTheLastCommitIsNotMissed) {
+  for (const char* name : {"a0", "b0", "c0", "d0"}) End(name);
+  for (const char* name : {"c0", "d0"}) {
+    Lose(name);
+    EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
+  }
+  EXPECT_EQ(run_.Told("ExecutorLost").back().message,
+            "d0 (stage 1 of replica 1) was lost after step 100: killed; all steps of this plan were made before, so that it is not missed");
+  EXPECT_THAT(Aborted(), ::testing::IsEmpty());
+  Commit(100);
+  ExpectDone();
+}
+
+TEST_F(RunStateReplicasEndTest, ReplicaZeroIsMissedUntilTheLastCommit) {
+  for (const char* name : {"a0", "b0", "c0", "d0"}) End(name);
+  Lose("b0");
+  EXPECT_EQ(run_.state.epoch(), 2u);
+  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("3 stages on a0, c0, d0"));
+}
+
+TEST_F(RunStateReplicasEndTest, WhoIsLostBetweenTheEndsOfTheReplicasHasEnded) {
+  End("a0");
+  End("b0");
+  Lose("c0");
+  EXPECT_THAT(Aborted(), ElementsAre("d0")) << "which may wait for it";
+  EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
+  End("d0", absl::CancelledError("c0 was lost"));
+  Commit(100);
+  ExpectDone();
+}
+
+TEST_F(RunStateReplicasEndTest, TheRestOfReplicaZeroIsWaitedFor) {
+  End("a0");
+  Lose("d0");
+  End("c0", absl::UnavailableError("lost the connection to d0"));
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+  Commit(100);
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+  End("b0");
+  ExpectDone();
+  EXPECT_TRUE(run_.Told("ReplicaFailed").empty()) << "it had been told to end";
+}
+
+TEST_F(RunStateReplicasEndTest, ALossOfReplicaZeroAfterThatBeginsAgainWithWhoIsThere) {
+  run_.ignores = nullptr;
+  End("a0");
+  Lose("d0");
+  Lose("b0");
+  EXPECT_EQ(run_.state.epoch(), 2u);
+  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("2 stages on a0, c0"));
+}
+
+TEST_F(RunStateReplicasEndTest, WhoIsLostWhileThePlanIsBeingLeftIsMissed) {
+  End("a0");
+  Lose("b0");
+  EXPECT_EQ(run_.state.phase(), Phase::kDraining);
+  Lose("d0");
+  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
+}
+
+TEST_F(RunStateReplicasEndTest, WhoFailsAfterReplicaZeroHasEndedIsToldAndNotMissed) {
+  End("a0");
+  End("b0");
+  End("d0", absl::InternalError("the device is gone"));
+  const Announce told = run_.Told("ReplicaFailed").back();
+  EXPECT_THAT(told.message, HasSubstr("stage 1 of replica 1 on d0: the device is gone; all steps of this plan were made"));
+  EXPECT_EQ(told.stage, 1);
+  EXPECT_EQ(told.replica, 1);
+  EXPECT_THAT(Aborted(), ElementsAre("c0"));
+  Commit(100);
+  ExpectDone();
+}
+
+TEST_F(RunStateReplicasEndTest, WhoDoesNotEndIsWaitedForAsLongAsForAStep) {
+  End("a0");
+  End("b0");
+  End("c0");
+  Commit(100);
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
+  ASSERT_TRUE(run_.timer.has_value());
+  run_.Feed(Overdue{.id = run_.timer->id});
+  EXPECT_THAT(Aborted(), ElementsAre("d0"));
+  EXPECT_THAT(run_.Told("ReplicaFailed").back().message, HasSubstr("stage 1 of replica 1 on d0: it has not ended"));
+  ExpectDone();
+}
+
+TEST_F(RunStateReplicasTest, AStopIsOverWhenItsCheckpointIsWholeWhoeverIsLostMeanwhile) {
+  run_.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
+  run_.Step(12);
+  run_.Feed(StopAsked{});
+  run_.SaveShards(12);
+  for (const char* name : {"a0", "b0"}) run_.Feed(Ended{.epoch = 1, .name = name, .last_step = 12});
+  run_.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  run_.Feed(Left{.name = "d0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
+  EXPECT_TRUE(Of<Finish>(run_.all).empty()) << "the checkpoint is not whole yet";
+  run_.Feed(CheckpointCommitted{.step = 12, .path = "step-12"});
+  ASSERT_EQ(Of<Finish>(run_.all).size(), 1u);
+  EXPECT_TRUE(Of<Finish>(run_.all)[0].status.ok());
+  EXPECT_TRUE(Of<Finish>(run_.all)[0].interrupted);
+}
+
+// What comes next is planned over who is there then, and begins with the checkpoint that was under way.
+TEST_F(RunStateReplicasTest, ALossWhileAnotherPlanIsDueDoesNotThrowBack) {
+  run_.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
+  run_.Step(12);
+  run_.SaveShards(12);
+  run_.EndAll(12);
+  run_.Feed(Left{.name = "d0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run_.state.epoch(), 1u);
+  run_.ignores = nullptr;
+  run_.Feed(CheckpointCommitted{.step = 12, .path = "step-12"});
+  EXPECT_EQ(run_.state.epoch(), 2u);
+  for (const SendAssign& assign : LastAssigned()) {
+    EXPECT_EQ(assign.first_step, 13);
+    EXPECT_NE(assign.name, "d0");
+  }
+  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -32,6 +33,9 @@ constexpr int32_t kThere = 0, kBack = 1;
 
 // A letter that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
 constexpr absl::Duration kLooksUp = absl::Milliseconds(20);
+
+// Members of one build call the same: a plan gives them the same stage.
+constexpr char kOneBuild[] = "; executors of different builds may do so: run the same one on all devices";
 
 class ChainCommunicator final : public Communicator {
  public:
@@ -132,6 +136,14 @@ class ChainCommunicator final : public Communicator {
   }
   Letter Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
 
+  // Of this member's memory: all others end with it, too, each on a device of its own.
+  absl::Status Own(const absl::Status& status) const {
+    if (status.ok()) return status;
+    absl::Status named(status.code(), absl::StrCat(membership().ToString(), ": ", status.message()));
+    status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+    return named;
+  }
+
   absl::Status Ended() {
     const std::lock_guard lock(mutex_);
     return ended_;
@@ -184,10 +196,10 @@ class ChainCommunicator final : public Communicator {
     Bytes bytes;
     if (place_ == 0) {
       bytes.resize(piece.bytes);
-      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
     } else {
       FUSIONLLM_ASSIGN_OR_RETURN(bytes, Receive(chain_[Before()], Named(kThere, letter), piece.bytes));
-      FUSIONLLM_RETURN_IF_ERROR(row.AddTo(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.AddTo(piece.begin, bytes)));
     }
     if (place_ + 1 < size()) return Send(chain_[After()], Named(kThere, letter), std::move(bytes));
     return KeepAndPassBack(cut, to, letter, std::move(bytes));
@@ -203,7 +215,7 @@ class ChainCommunicator final : public Communicator {
   absl::Status KeepAndPassBack(const Cut& cut, Concatenation& to, int letter, Bytes bytes) {
     const Cut::Piece piece = cut.piece(letter);
     const bool own = !cut.has_runs() || cut.run(letter) == rank();
-    if (own) FUSIONLLM_RETURN_IF_ERROR(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes));
+    if (own) FUSIONLLM_RETURN_IF_ERROR(Own(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes)));
     if (place_ == 0) return absl::OkStatus();
     if (own && cut.has_runs()) bytes.clear();
     return Send(chain_[Before()], Named(kBack, letter), std::move(bytes));
@@ -215,8 +227,8 @@ class ChainCommunicator final : public Communicator {
     for (int letter = 0; letter < cut.letters(); ++letter) {
       const Cut::Piece piece = cut.piece(letter);
       Bytes bytes(piece.bytes);
-      FUSIONLLM_RETURN_IF_ERROR(row.Read(piece.begin, bytes));
-      if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(copy->Write(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
+      if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(Own(copy->Write(piece.begin, bytes)));
       for (const int receiver : receivers) FUSIONLLM_RETURN_IF_ERROR(Send(receiver, Named(kThere, letter), bytes));
     }
     return absl::OkStatus();
@@ -226,7 +238,7 @@ class ChainCommunicator final : public Communicator {
     for (int letter = 0; letter < cut.letters(); ++letter) {
       const Cut::Piece piece = cut.piece(letter);
       FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Receive(sender, Named(kThere, letter), piece.bytes));
-      FUSIONLLM_RETURN_IF_ERROR(row.Write(piece.begin, bytes));
+      FUSIONLLM_RETURN_IF_ERROR(Own(row.Write(piece.begin, bytes)));
     }
     return absl::OkStatus();
   }
@@ -237,16 +249,16 @@ class ChainCommunicator final : public Communicator {
     FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kGreets, 0)));
     heard_[static_cast<size_t>(other)] = true;
     const absl::StatusOr<Greeting> his = ParseGreeting(bytes);
-    if (!his.ok()) return absl::Status(his.status().code(), absl::StrCat(Name(other), ": ", his.status().message()));
+    if (!his.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", his.status().message(), kOneBuild));
     if (*his == greeting_) return absl::OkStatus();
     const bool look_alike = his->call == greeting_.call;
     const auto text = [&](const Greeting& greeting) {
       return look_alike ? absl::StrFormat("%s (%016x)", greeting.call, greeting.digest) : greeting.call;
     };
     const bool first = rank() < other;
-    return absl::InvalidArgumentError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s",
-                                                      membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
-                                                      std::max(rank(), other), text(first ? *his : greeting_)));
+    return absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s%s",
+                                               membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
+                                               std::max(rank(), other), text(first ? *his : greeting_), kOneBuild));
   }
 
   // Whom this member has nothing of in this call; where that is nobody, `other`.
@@ -272,7 +284,8 @@ class ChainCommunicator final : public Communicator {
     FUSIONLLM_RETURN_IF_ERROR(HearGreeting(from));
     FUSIONLLM_ASSIGN_OR_RETURN(Bytes taken, Take(from, letter));
     if (taken.size() == bytes) return taken;
-    return absl::InvalidArgumentError(absl::StrFormat("%s sent %d bytes where %s has %d", Name(from), taken.size(), greeting_.call, bytes));
+    return absl::InternalError(
+        absl::StrFormat("%s sent %d bytes where %s has %d%s", Name(from), taken.size(), greeting_.call, bytes, kOneBuild));
   }
 
   absl::StatusOr<Bytes> Take(int from, const Letter& letter) {
@@ -298,7 +311,7 @@ class ChainCommunicator final : public Communicator {
         const absl::StatusOr<Bytes> bytes = mail_.Take(other, kFarewell, absl::InfinitePast());
         if (!bytes.ok()) continue;
         const absl::StatusOr<Farewell> farewell = ParseFarewell(*bytes);
-        if (!farewell.ok()) return absl::Status(farewell.status().code(), absl::StrCat(Name(other), ": ", farewell.status().message()));
+        if (!farewell.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", farewell.status().message(), kOneBuild));
         FUSIONLLM_RETURN_IF_ERROR(farewell->why);
         left = farewell->calls;
       }

@@ -17,6 +17,7 @@
 #include "lib/collective/chain_communicator.h"
 #include "lib/collective/chain_letters.h"
 #include "lib/collective/testing/letter_box.h"
+#include "lib/tensor/memory.h"
 
 namespace fusionllm::collective {
 namespace {
@@ -176,7 +177,7 @@ TEST(ChainFaultsTest, NumbersOfAnotherSizeAreToldWithTheirSender) {
       return Faulty::Outcome{};
     });
     for (const absl::Status& status : run.statuses()) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("replica ", sender.load(), " of ")));
       EXPECT_THAT(std::string(status.message()), HasSubstr(" bytes where "));
     }
@@ -196,7 +197,7 @@ TEST(ChainFaultsTest, AnotherCallIsToldWithBothMembers) {
       return Faulty::Outcome{};
     });
     for (const absl::Status& status : run.statuses()) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("replica ", sender.load(), " AllReduce f32[4711]")));
     }
   }
@@ -219,11 +220,57 @@ TEST(ChainFaultsTest, WhatIsNoGreetingAndNoFarewellIsToldWithItsSender) {
         return Faulty::Outcome{.goes = false};
       });
       for (const absl::Status& status : run.statuses()) {
-        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+        EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
         EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("replica ", sender.load(), " of ")));
         EXPECT_THAT(std::string(status.message()), HasSubstr(greeting ? "3 bytes are no greeting" : "5 bytes are no farewell"));
       }
     }
+  }
+}
+
+// A device's, which is lost after so many copies.
+class LostMemory final : public tensor::Memory {
+ public:
+  explicit LostMemory(int copies) : left_(copies) {}
+  bool on_host() const override { return false; }
+  absl::StatusOr<tensor::MemoryBlock> Allocate(size_t bytes) override { return tensor::HostMemory().Allocate(bytes); }
+  absl::Status Zero(std::byte* to, size_t bytes) override { return tensor::HostMemory().Zero(to, bytes); }
+  absl::Status CopyIn(void* to, const void* from, size_t bytes) override { return Copy(to, from, bytes); }
+  absl::Status CopyOut(void* to, const void* from, size_t bytes) override { return Copy(to, from, bytes); }
+
+ private:
+  void Free(std::byte*) override {}  // nothing is its own
+  absl::Status Copy(void* to, const void* from, size_t bytes) {
+    if (left_-- == 0) return tensor::OutOfMemoryError("the copy was too large for the card");
+    return tensor::HostMemory().CopyOut(to, from, bytes);
+  }
+
+  int left_;
+};
+
+TEST(ChainFaultsTest, WhatBefallsTheMemoryOfOneIsToldByAllWithItsOwner) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 draw(seed);
+    const int size = static_cast<int>(draw() % 4) + 2, victim = static_cast<int>(draw() % static_cast<uint32_t>(size));
+    LostMemory lost(static_cast<int>(draw() % 100));
+    PostOffice office(size, PostOffice::Habits{.late = draw() % 2 == 0, .seed = seed, .handle = nullptr});
+    std::vector<absl::Status> statuses(static_cast<size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size}, rank == victim ? lost : tensor::HostMemory(),
+                                 office.mail(rank), {.patience = {.in_calls = kLong}, .letter_bytes = 50});
+        statuses[static_cast<size_t>(rank)] = CallForever(**c, seed);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(status.message(),
+                absl::StrCat("replica ", victim, " of ", size, " of group 'g' in plan epoch 1: the copy was too large for the card"));
+    }
+    EXPECT_TRUE(tensor::IsOutOfMemory(statuses[static_cast<size_t>(victim)])) << "of which its own stage says more";
   }
 }
 
@@ -244,7 +291,7 @@ TEST(ChainFaultsTest, MembersThatCallDifferentThingsAllHearOfIt) {
       }
       for (std::thread& thread : threads) thread.join();
       for (const absl::Status& status : statuses) {
-        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+        EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
         EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("replica ", other, " Broadcast of replica ")));
       }
     }

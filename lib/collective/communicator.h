@@ -74,8 +74,9 @@ class Communicator {
   virtual absl::Status AllGather(std::span<const Exchange> exchanges) = 0;
   // Replaces each tensor, of any type, by member `root`'s.
   virtual absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) = 0;
-  // All of them. Errors: InvalidArgument for what this member gives them, which leaves the group as it was, and for what others call at the
-  // same time; Unavailable when a member is lost, or does not come in time, naming group and epoch; Abort's.
+  // All of them. Errors: InvalidArgument for what this member gives them, which leaves the group as it was; Internal for what others call
+  // at the same time, who should call the same; Unavailable when a member is lost, or does not come in time, naming group and epoch; those
+  // of a member's memory; Abort's.
 
   // Blocks until what was called has been done. Errors: as above.
   virtual absl::Status Wait() = 0;

@@ -139,8 +139,8 @@ class Circle {
     }
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank].call == all[0].call) continue;
-      return End(absl::InvalidArgumentError(absl::StrFormat("the replicas of group '%s' do not call the same: replica 0 %s, replica %d %s",
-                                                            membership_.group, all[0].call, rank, all[rank].call)));
+      return End(absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica 0 %s, replica %d %s",
+                                                     membership_.group, all[0].call, rank, all[rank].call)));
     }
     result_ = std::make_shared<const Result>(combine(all));
     ++round_;

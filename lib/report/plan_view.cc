@@ -48,13 +48,6 @@ std::string Hop(const Run& run, const std::string& from, const std::string& to) 
   return out;
 }
 
-// Those that have a device: a plan comes from outside.
-int Pipelines(const Plan& plan) {
-  size_t most = 1;
-  for (const PlanStage& stage : plan.stages) most = std::max(most, stage.devices.size());
-  return std::min(plan.replicas, static_cast<int>(most));
-}
-
 // Its stages in a row, with what travels between them.
 std::string DrawPipelineOf(const Run& run, int replica) {
   std::string out = "<div class=\"plan\">\n";
@@ -101,7 +94,7 @@ std::string DrawPlan(const Run& run) {
   if (!run.plan || run.plan->stages.empty()) return "";
   const Plan& plan = *run.plan;
   std::string out;
-  for (int replica = 0; replica < Pipelines(plan); ++replica) {
+  for (int replica = 0; replica < PipelinesOf(plan); ++replica) {
     if (plan.replicas > 1) {
       absl::StrAppend(&out, "<p class=\"pipeline\"><b>Replica ", replica, "</b> takes ", MicroBatchesOf(plan, replica), " of the ",
                       base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), "</p>\n");
@@ -120,7 +113,7 @@ std::string StagesTable(const Run& run) {
   }
   if (run.plan) {
     for (const PlanStage& stage : run.plan->stages) {
-      for (int replica = 0; replica < Pipelines(*run.plan); ++replica) planned[{replica, stage.index}] = &stage;
+      for (int replica = 0; replica < PipelinesOf(*run.plan); ++replica) planned[{replica, stage.index}] = &stage;
     }
   }
   std::set<Seat> seats;

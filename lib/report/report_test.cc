@@ -231,6 +231,25 @@ TEST(PlanViewTest, ReplicasAreDrawnAsPipelinesWithTheirSharesAndFigures) {
   EXPECT_THAT(DrawPlan(SampleRun("one", 1, "fp32")), Not(HasSubstr("Replica")));
 }
 
+TEST(TimelineTest, PipelinesAreDrawnOneAfterTheOtherWithTheirNames) {
+  report::Run run = ReplicatedRun();
+  // Whoever reports first; x has a's stage by now.
+  for (const auto& [device, micro_batch] : {std::pair("d", 6), std::pair("x", 0), std::pair("c", 5), std::pair("a", 1), std::pair("b", 1)})
+    run.spans.push_back({device, 2, Span::Kind::kForward, micro_batch, 0, 1'000'000});
+  std::string svg = DrawTimeline(run);
+  size_t at = 0;
+  for (const char* text : {">Replica 0<", ">a<", ">b<", ">Replica 1<", ">c<", ">d<", ">Not in the plan any more<", ">x<"}) {
+    const size_t found = svg.find(text, at);
+    ASSERT_NE(found, std::string::npos) << text << " after " << at << " in " << svg;
+    at = found;
+  }
+  EXPECT_THAT(svg, HasSubstr("forward of micro-batch 6"));
+  EXPECT_THAT(DrawTimeline(SampleRun("one", 1, "fp32")), AllOf(Not(HasSubstr("Replica")), Not(HasSubstr("any more"))));
+  run.plan->replicas = 1'000'000'000;  // of a plan that others made
+  svg = DrawTimeline(run);
+  EXPECT_THAT(svg, AllOf(HasSubstr(">Replica 1<"), Not(HasSubstr(">Replica 2<"))));
+}
+
 TEST(PlanViewTest, EverySeatHasARowWithItsOwnPrediction) {
   const std::string table = StagesTable(ReplicatedRun());
   EXPECT_EQ(CountOf(table, "<tr>"), 5u) << table;

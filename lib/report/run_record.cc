@@ -37,6 +37,12 @@ PlanSeat SeatOf(const PlanStage& stage, int replica) {
   return r < stage.by_replica.size() ? stage.by_replica[r] : PlanSeat{.compute_s = stage.compute_s, .memory_bytes = stage.memory_bytes};
 }
 
+int PipelinesOf(const Plan& plan) {
+  size_t most = 1;
+  for (const PlanStage& stage : plan.stages) most = std::max(most, stage.devices.size());
+  return std::min(plan.replicas, static_cast<int>(most));
+}
+
 std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan) {
   std::map<std::pair<std::string, std::string>, int64_t> bytes;
   for (const PlanStage& stage : plan.stages) {

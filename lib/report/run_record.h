@@ -132,10 +132,11 @@ struct Run {
 };
 
 // What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;
-// the device of its stage, empty: unknown; the figures of its stage.
+// the device of its stage, empty: unknown; the figures of its stage. How many have a device, at least one.
 int64_t MicroBatchesOf(const Plan& plan, int replica);
 std::string DeviceOf(const PlanStage& stage, int replica);
 PlanSeat SeatOf(const PlanStage& stage, int replica);
+int PipelinesOf(const Plan& plan);
 // Bytes of a step from one replica to the next along their chain, and back, by the devices at both ends.
 std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan);
 // Bytes that went between replicas of the same stage over the whole run, both directions. Nothing where there is one replica, no summary,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/report/html.h"
@@ -10,7 +13,7 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 128, kRight = 12, kTop = 6, kRow = 26, kGap = 8, kAxis = 30;
+constexpr double kWidth = 1100, kLeft = 128, kRight = 12, kTop = 6, kRow = 26, kGap = 8, kHeading = 24, kAxis = 30;
 constexpr size_t kMaxBoxes = 20'000;
 
 struct Look {
@@ -35,18 +38,30 @@ int64_t PickStep(const Run& run) {
   return best;
 }
 
-// Devices from top to bottom: by stage of the plan, then those that the plan does not name any more.
-std::vector<std::string> Rows(const Run& run, const std::vector<Span>& spans) {
-  std::vector<std::string> rows;
+struct Row {
+  std::string device;
+  std::string heading;  // above it; mostly empty
+  double top = 0;
+};
+
+// From top to bottom: the plan's pipelines, by stage, then devices that the plan does not name any more.
+std::vector<Row> Rows(const Run& run, const std::vector<Span>& spans) {
+  std::vector<Row> rows;
+  double top = kTop;
+  std::string heading;  // of the next row
   const auto add = [&](const std::string& device) {
     const bool traced = std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.device == device; });
-    if (traced && std::find(rows.begin(), rows.end(), device) == rows.end()) rows.push_back(device);
+    if (!traced || std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row.device == device; })) return;
+    if (!heading.empty()) top += kHeading;
+    rows.push_back({device, std::exchange(heading, ""), top});
+    top += kRow + kGap;
   };
-  if (run.plan) {
-    for (const PlanStage& stage : run.plan->stages) {
-      for (const std::string& device : stage.devices) add(device);
-    }
+  const bool several = run.plan && run.plan->replicas > 1;
+  for (int replica = 0; run.plan && replica < PipelinesOf(*run.plan); ++replica) {
+    if (several) heading = absl::StrCat("Replica ", replica);
+    for (const PlanStage& stage : run.plan->stages) add(DeviceOf(stage, replica));
   }
+  if (several) heading = "Not in the plan any more";
   for (const Span& span : spans) add(span.device);
   return rows;
 }
@@ -60,14 +75,14 @@ std::string DrawTimeline(const Run& run) {
     if (span.step == step && span.end_ns >= span.begin_ns && spans.size() < kMaxBoxes) spans.push_back(span);
   }
   if (spans.empty()) return "";
-  const std::vector<std::string> rows = Rows(run, spans);
+  const std::vector<Row> rows = Rows(run, spans);
   int64_t begin = spans[0].begin_ns, end = spans[0].end_ns;
   for (const Span& span : spans) {
     begin = std::min(begin, span.begin_ns);
     end = std::max(end, span.end_ns);
   }
   const double seconds = std::max(static_cast<double>(end - begin) * 1e-9, 1e-9);
-  const double bottom = kTop + static_cast<double>(rows.size()) * (kRow + kGap);
+  const double bottom = rows.back().top + kRow + kGap;
   const auto x = [&](double second) { return kLeft + second / seconds * (kWidth - kLeft - kRight); };
 
   std::string out = absl::StrCat("<figure class=\"timeline\"><figcaption>Step ", step, ":");
@@ -85,12 +100,15 @@ std::string DrawTimeline(const Run& run) {
                     bottom + 18, "\" text-anchor=\"middle\">", tick == 0 ? "0" : Seconds(tick), "</text>");
   }
   absl::StrAppend(&out, "</g>\n");
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const double top = kTop + static_cast<double>(row) * (kRow + kGap);
+  for (const auto& [device, heading, top] : rows) {
+    if (!heading.empty()) {
+      absl::StrAppend(&out, "<text class=\"row\" x=\"0\" y=\"", top - kHeading / 2, "\" dy=\"4\" font-weight=\"bold\">", heading,
+                      "</text>\n");
+    }
     absl::StrAppend(&out, "<text class=\"row\" x=\"", kLeft - 10, "\" y=\"", top + kRow / 2, "\" dy=\"4\" text-anchor=\"end\">",
-                    Escape(rows[row]), "</text>\n");
+                    Escape(device), "</text>\n");
     for (const Span& span : spans) {
-      if (span.device != rows[row]) continue;
+      if (span.device != device) continue;
       const double from = x(static_cast<double>(span.begin_ns - begin) * 1e-9);
       const double width = std::max(x(static_cast<double>(span.end_ns - begin) * 1e-9) - from, 0.4);
       const Look& look = LookOf(span);

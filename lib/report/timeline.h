@@ -1,4 +1,4 @@
-// The timeline of one traced step as SVG text: a row for each stage, a box for each pass of a micro-batch and each wait.
+// The timeline of one traced step as SVG text: a row for each stage of each replica, a box for each pass of a micro-batch and each wait.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace fusionllm::report {
 
-// The step that most devices have traced (the newest of those); empty text when nothing was traced.
+// The step that most devices have traced (the newest of those); empty text when nothing was traced. Rows are in the order of the plan's
+// pipelines, which are named where there are several; micro-batches have their numbers in the whole batch.
 std::string DrawTimeline(const Run& run);
 
 }  // namespace fusionllm::report

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 
@@ -104,7 +105,7 @@ absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecisi
                                                kDecides, record.step));
   }
   if (record.culprit < opdag::kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
-    return absl::InvalidArgumentError(absl::StrFormat("malformed step decision from replica %d", kDecides));
+    return Malformed(absl::StrCat("decision from replica ", kDecides));
   }
   return StepDecision{
       .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};

@@ -39,7 +39,8 @@ class ReplicaGroup {
   // gradients have. Errors: the communicator's.
   absl::Status AddUp(double& loss_sum);
 
-  // On stage 0: replica 0's decision, for all. Errors: the communicator's; Internal for a replica that is at another step.
+  // On stage 0: replica 0's decision, for all. Errors: the communicator's; Internal for a replica 0 that is at another step,
+  // or decides on what this one has not.
   absl::StatusOr<StepDecision> Follow(int64_t step, const StepDecision& own);
 
  private:

@@ -128,8 +128,8 @@ TEST_P(ReplicaTest, StagesDoNotChangeABit) {
 
 // Two terms have one sum: with a micro-batch each, two replicas are one with two, in every bit. But not where a kernel adds the rows of a
 // micro-batch one by one to what there is, as an embedding's gradient does, and they are no multiples of something coarse, as in bf16.
-TEST_P(ReplicaTest, TwoMicroBatchesHaveOneSum) {
-  if (std::get<0>(GetParam()) == "TiedGpt2") return;
+class ReplicaBitsTest : public ReplicaTest {};
+TEST_P(ReplicaBitsTest, TwoMicroBatchesHaveOneSum) {
   PipelineOptions one = Options(1, 2), two = Options(2, 2);
   one.config.micro_batches = one.config.in_flight = 2;
   two.config.micro_batches = two.config.in_flight = 1;
@@ -162,10 +162,16 @@ TEST_P(ReplicaTest, TrainByLettersWithTheSameBits) {
   }
 }
 
+std::string NameOf(const ::testing::TestParamInfo<ReplicaTest::ParamType>& info) {
+  return absl::StrCat(std::get<0>(info.param), "On_", std::get<1>(info.param));
+}
 INSTANTIATE_TEST_SUITE_P(Networks, ReplicaTest,
                          ::testing::Combine(::testing::Values("TiedGpt2", "Residual", "TiedGpt2InBf16"),
                                             ::testing::Values("ref", "cpu", kApart)),
-                         [](const auto& info) { return absl::StrCat(std::get<0>(info.param), "On_", std::get<1>(info.param)); });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Networks, ReplicaBitsTest,
+                         ::testing::Combine(::testing::Values("Residual", "TiedGpt2InBf16"), ::testing::Values("ref", "cpu", kApart)),
+                         NameOf);
 
 TEST(ReplicaGroupTest, RunningStatisticsAreReplicaZeros) {
   const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
@@ -221,6 +227,27 @@ TEST(ReplicaGroupTest, EachMicroBatchIsReadByOneReplicaAndEvaluationsByTheFirst)
   EXPECT_EQ(asked[1], asked[0]);
   EXPECT_EQ(times[1], times[0]) << "some were read twice";
   EXPECT_EQ(asked[0][true].size(), 2u * kSmallMicroBatches);
+}
+
+TEST(ReplicaGroupTest, SpansOfPassesCountMicroBatchesAsTheBatchDoes) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  for (const std::vector<int>& shares : std::vector<std::vector<int>>{{}, {1, kSmallMicroBatches - 1}}) {
+    PipelineOptions options = Options(training, 2, 2, "ref");
+    options.shares = shares;
+    std::mutex mutex;
+    std::map<TraceSpan::Kind, std::multiset<int>> seen;
+    options.on_span = [&](const TraceSpan& span) {
+      const std::lock_guard lock(mutex);
+      if (span.step == 2) seen[span.kind].insert(span.micro_batch);
+    };
+    MustRun(training, options);
+    std::multiset<int> whole;  // once on each stage
+    for (int micro_batch = 0; micro_batch < kSmallMicroBatches; ++micro_batch) {
+      for (int stage = 0; stage < 2; ++stage) whole.insert(micro_batch);
+    }
+    EXPECT_EQ(seen[TraceSpan::Kind::kForward], whole);
+    EXPECT_EQ(seen[TraceSpan::Kind::kBackward], whole);
+  }
 }
 
 class Spoils : public BatchSource {
@@ -387,6 +414,34 @@ TEST(ReplicaGroupTest, AnAbortInTheMiddleEndsAllWithOneError) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("told to stop"));
   }
+}
+
+// Its replica 0 decides on a parameter that nobody has.
+class Misleads final : public PassedOn {
+ public:
+  using PassedOn::PassedOn;
+  absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) override {
+    constexpr size_t kCulprit = 20;  // its place in a decision
+    const int32_t nobody = std::numeric_limits<int32_t>::max();
+    if (rank() == root) std::memcpy(tensors.front().as<std::byte>() + kCulprit, &nobody, sizeof(nobody));
+    return PassedOn::Broadcast(tensors, root);
+  }
+};
+
+// Nobody's input is wrong then.
+TEST(ReplicaGroupTest, ADecisionThatCannotBeIsAFailureOfTheRun) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = Options(training, 2, 1, "ref");
+  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
+                    kernels::Backend& backend) -> absl::StatusOr<std::unique_ptr<collective::Communicator>> {
+    auto joined = collective::JoinInProcess(rendezvous, member, backend.memory());
+    if (!joined.ok()) return joined;
+    return std::make_unique<Misleads>(member, *std::move(joined));
+  };
+  const auto source = testing::SyntheticSource(7, kSmallClasses);
+  const absl::Status status = testing::RunPipeline(training, options, *source).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("malformed step decision from replica 0; executors of different builds"));
 }
 
 TEST(ReplicaGroupTest, ACommunicatorOfOthersIsRefused) {

@@ -245,7 +245,7 @@ class StageExecutor::Impl {
       losses_.push_back({micro_batch, std::move(copy)});
       if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
     }
-    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kForward, micro_batch, step, begin);
+    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kForward, GlobalIndex(micro_batch), step, begin);
     return absl::OkStatus();
   }
 
@@ -253,7 +253,7 @@ class StageExecutor::Impl {
     const int64_t begin = MonotonicNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.backward, ContextOf(step, micro_batch)));
     times_.backward_seconds += seconds;
-    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kBackward, micro_batch, step, begin);
+    if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kBackward, GlobalIndex(micro_batch), step, begin);
     return absl::OkStatus();
   }
 
@@ -276,7 +276,7 @@ class StageExecutor::Impl {
       const bool forward = pass.pass == &program_.forward;
       (forward ? times_.forward_seconds : times_.backward_seconds) += 1e-9 * static_cast<double>(pass.end_ns - pass.begin_ns);
       if (!callbacks_.on_span) continue;
-      callbacks_.on_span({forward ? TraceSpan::Kind::kForward : TraceSpan::Kind::kBackward, pass.micro_batch, step,
+      callbacks_.on_span({forward ? TraceSpan::Kind::kForward : TraceSpan::Kind::kBackward, GlobalIndex(pass.micro_batch), step,
                           step_begin + pass.begin_ns, step_begin + pass.end_ns});
     }
     return absl::OkStatus();

@@ -96,7 +96,7 @@ struct StageStepTimes {
 struct TraceSpan {
   enum class Kind : uint8_t { kForward, kBackward, kUpdate, kWait, kEvaluate };
   Kind kind;
-  int32_t micro_batch;
+  int32_t micro_batch;  // of the whole batch, whichever replica takes it; -1: of none
   int64_t step;
   int64_t begin_ns;
   int64_t end_ns;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::runtime {
@@ -40,7 +40,7 @@ void Append(Payload& payload, const T& record) {
 }
 
 absl::StatusOr<StageReport> ParseReport(const Payload& payload, size_t parameters, int from) {
-  const absl::Status bad = absl::InvalidArgumentError(absl::StrFormat("malformed step report from stage %d", from));
+  const absl::Status bad = Malformed(absl::StrCat("report from stage ", from));
   ReportHeader header;
   if (payload.size() < sizeof(header)) return bad;
   std::memcpy(&header, payload.data(), sizeof(header));
@@ -56,6 +56,11 @@ absl::StatusOr<StageReport> ParseReport(const Payload& payload, size_t parameter
 }
 
 }  // namespace
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InternalError(
+      absl::StrCat("malformed step ", what, "; executors of different builds may send such: run the same one on all devices"));
+}
 
 StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, MessagePort& port,
                            Inbox& inbox)
@@ -128,10 +133,10 @@ absl::Status StepExchange::SendDecision(int64_t step, const StepDecision& decisi
 absl::StatusOr<StepDecision> StepExchange::AwaitDecision(int64_t step) {
   FUSIONLLM_ASSIGN_OR_RETURN(const Payload payload, inbox_.Take({.step = step, .kind = MessageKind::kDecision}));
   DecisionRecord record;
-  if (payload.size() != sizeof(record)) return absl::InvalidArgumentError("malformed step decision from stage 0");
+  if (payload.size() != sizeof(record)) return Malformed("decision from stage 0");
   std::memcpy(&record, payload.data(), sizeof(record));
   if (record.culprit < kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
-    return absl::InvalidArgumentError("malformed step decision from stage 0");
+    return Malformed("decision from stage 0");
   }
   return StepDecision{
       .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/parameter_store.h"
@@ -28,6 +29,9 @@ struct StepDecision {
   // When the norm is not finite: the first parameter, in the order of names, whose gradient is to blame.
   opdag::ParameterId culprit = opdag::kNone;
 };
+
+// Of a report or a decision that cannot be ("decision from stage 0"). Internal: nothing that the user gave is wrong.
+absl::Status Malformed(absl::string_view what);
 
 class StepExchange {
  public:

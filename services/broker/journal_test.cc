@@ -100,6 +100,7 @@ TEST(Journal, AfterACrashEverySeatIsWhoseItWas) {
   EXPECT_EQ(plan.stages(), 2);
   EXPECT_THAT(plan.devices, ElementsAre("a", "b", "c", "s"));
   EXPECT_EQ(plan.Describe(3), "stage 1 of replica 1");
+  EXPECT_THAT(plan.micro_batches_by_replica, ElementsAre(5, 3));
   EXPECT_THAT(plan.memory_bytes, ElementsAre(1, 2, 3, 40));
   EXPECT_THAT(plan.stage_busy_s, ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's seat nothing is expected";
   ASSERT_EQ(plan.links.size(), 1u);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/plan_json.h"
 
@@ -40,6 +41,18 @@ absl::Status AddSeats(const json& stages, int replica, broker::PlanSummary& plan
   return absl::OkStatus();
 }
 
+absl::Status ReadShares(const json& document, broker::PlanSummary& plan) {
+  plan.micro_batches_by_replica = document.value("micro_batches_by_replica", std::vector<int64_t>());
+  const std::vector<int64_t>& shares = plan.micro_batches_by_replica;
+  const bool fits = shares.empty() || shares.size() == static_cast<size_t>(plan.replicas);
+  if (fits && std::all_of(shares.begin(), shares.end(), [](int64_t share) { return share > 0 && share <= wire::kMaxPlanMicroBatches; })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the scheduler answered with shares of micro-batches (%s) that are none of %d replica%s", absl::StrJoin(shares, ", "),
+                      plan.replicas, plan.replicas == 1 ? "" : "s"));
+}
+
 absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const json& document) {
   broker::PlanSummary plan{.document = text, .replicas = Replicas(document)};
   const json stages = document.value("stages", json::array());
@@ -60,6 +73,7 @@ absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const jso
     }
   }
   plan.predicted_step_s = document.value("predicted_step_seconds", 0.0);
+  FUSIONLLM_RETURN_IF_ERROR(ReadShares(document, plan));
   return plan;
 }
 

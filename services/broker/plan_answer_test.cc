@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_replace.h"
+
 namespace fusionllm::services {
 namespace {
 
@@ -31,7 +33,7 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
 }
 
 TEST(PlanAnswerTest, PipelinesSideBySideAreSeatsReplicaByReplica) {
-  const std::string several = R"({"predicted_step_seconds": 0.5, "replicas": 2, "stages": [
+  const std::string several = R"({"predicted_step_seconds": 0.5, "replicas": 2, "micro_batches_by_replica": [7, 1], "stages": [
     {"devices": ["a", "b"], "memory_bytes": 9, "by_replica": [
       {"memory_bytes": 7, "compute_seconds": 0.3}, {"memory_bytes": 9, "compute_seconds": 0.4, "update_seconds": 0.1}]},
     {"devices": ["c", "d"], "memory_bytes": 6, "by_replica": [{"memory_bytes": 5}, {"memory_bytes": 6}]}],
@@ -46,10 +48,17 @@ TEST(PlanAnswerTest, PipelinesSideBySideAreSeatsReplicaByReplica) {
   EXPECT_EQ(plan->links[0].src_seat, 2);
   EXPECT_EQ(plan->links[0].dst_seat, 3);
   EXPECT_EQ(plan->Describe(3), "stage 1 of replica 1");
+  EXPECT_THAT(plan->micro_batches_by_replica, ElementsAre(7, 1));
   EXPECT_EQ(std::get<broker::Planned>(PlanEventOf({.id = 7, .devices = {"a", "b", "c", "d"}}, several)).plan.devices, plan->devices);
   const std::string short_of_one = R"({"replicas": 2, "stages": [{"devices": ["a"], "by_replica": [{}, {}]}]})";
   EXPECT_THAT(std::string(SummaryOf(short_of_one).status().message()), HasSubstr("a stage of 1 devices in a plan of 2 replicas"));
   EXPECT_FALSE(SummaryOf(R"({"replicas": 2, "stages": [{"devices": ["a", "b"]}]})").ok()) << "no figures";
+  for (const char* shares : {"[7]", "[7, 1, 1]", "[8, 0]", "[9, -1]", R"([7, "x"])", "7", "[7, 1000001]"}) {
+    const std::string wrong = absl::StrReplaceAll(several, {{"[7, 1]", shares}});
+    EXPECT_EQ(SummaryOf(wrong).status().code(), absl::StatusCode::kInvalidArgument) << shares;
+  }
+  EXPECT_THAT(SummaryOf(absl::StrReplaceAll(several, {{R"("micro_batches_by_replica": [7, 1], )", ""}}))->micro_batches_by_replica,
+              ::testing::IsEmpty());
 }
 
 TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {

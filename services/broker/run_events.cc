@@ -37,6 +37,7 @@ constexpr Notable kNotable[] = {
     {"LinkRecovered"},
     {"PlanKept"},
     {"Replanned"},
+    {"ReplicaFailed", true},
     {"ResidualsDropped"},
     {"Restored"},
     {"ShardsInSites", true},

@@ -1,6 +1,7 @@
 // The replicas of a stage in different processes, as far as these are data planes of one: they meet and add up over the network's own road.
 #include "services/executor/stage_group.h"
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -21,6 +22,10 @@ namespace {
 // What plans are made by.
 static_assert(scheduler::replicas::kLettersAhead == collective::kLettersAhead);
 static_assert(scheduler::replicas::kMostLetterBytes == collective::kLetterBytes);
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 constexpr uint32_t kEpoch = 2;
 constexpr int kStages = 2;  // of each pipeline: the first places of a data plane's peers
@@ -81,6 +86,71 @@ TEST_F(StageGroupTest, AddsUpOverTheNetwork) {
   for (const size_t i : {size_t{0}, size_t{1}, kElements / 2, kElements - 1}) {
     const float i_f = static_cast<float>(i);
     EXPECT_EQ(first[i], 3 * ((i_f + 2) + i_f + (i_f + 1))) << "in the chain's order, and once more with three times that";
+  }
+}
+
+// Of a process that is killed when it is about to send a number of letters of a sum.
+class MailUntilDeath final : public collective::Mail {
+ public:
+  MailUntilDeath(collective::Mail& inner, int letters, std::function<void()> die) : inner_(inner), left_(letters), die_(std::move(die)) {}
+  absl::Status Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) override {
+    if (letter.round == 0 && letter.call >= 0 && left_-- == 0) {
+      dead_ = true;
+      die_();
+    }
+    return dead_ ? absl::UnavailableError("dead") : inner_.Send(to_rank, letter, std::move(bytes));
+  }
+  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Letter& letter, absl::Time deadline) override {
+    if (dead_) return absl::UnavailableError("dead");
+    return inner_.Take(from_rank, letter, deadline);
+  }
+  void Cancel(absl::Status why) override { inner_.Cancel(std::move(why)); }
+
+ private:
+  collective::Mail& inner_;
+  int left_;
+  const std::function<void()> die_;
+  bool dead_ = false;
+};
+
+// And is started again, which is how the others hear of it without waiting whether it comes back.
+TEST_F(StageGroupTest, APeerThatIsLostInTheMiddleOfASumEndsItForTheOthers) {
+  constexpr int kVictim = 0;  // in the middle of the chain
+  std::unique_ptr<DataPlane> again;
+  const auto inbox = std::make_shared<runtime::Inbox>();
+  MailUntilDeath mail(*replicas_[kVictim].mail, 3, [&] {
+    again = *DataPlane::Create({.name = Name(kVictim), .incarnation = 2}, credentials_);
+    std::vector<std::string> peers;
+    for (int r = 0; r < 3; ++r) {
+      peers.push_back(Name(r));
+      if (r != kVictim) again->SetPeer(Name(r), replicas_[r].data_plane->address(), true, 1);
+    }
+    runtime::MessagePort& port = again->Attach(kEpoch + 1, peers, inbox, nullptr);
+    for (const int r : {1, 2}) EXPECT_TRUE(port.Send(r, {.kind = runtime::MessageKind::kReport}, runtime::Payload(1)).ok());
+  });
+  std::vector<std::future<absl::Status>> ends;
+  for (int r = 0; r < 3; ++r) {
+    ends.push_back(std::async(std::launch::async, [this, r, &mail]() -> absl::Status {
+      std::vector<float> values(700'001);
+      auto group = JoinGroup({.group = "stage-0", .epoch = kEpoch, .rank = r, .size = 3}, *replicas_[r].backend,
+                             r == kVictim ? static_cast<collective::Mail&>(mail) : *replicas_[r].mail, {.replicas = {2, 0, 1}},
+                             /*near=*/true, {});
+      if (!group.ok()) return group.status();
+      const tensor::TensorView view{{tensor::DType::kF32, {static_cast<int64_t>(values.size())}},
+                                    reinterpret_cast<std::byte*>(values.data())};
+      const absl::Status status = (*group)->AllReduce({&view, 1});
+      EXPECT_EQ((*group)->AllReduce({&view, 1}), status) << "of no more use";
+      return status;
+    }));
+  }
+  for (int r = 0; r < 3; ++r) {
+    const absl::Status end = ends[static_cast<size_t>(r)].get();
+    EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+    if (r == kVictim) continue;
+    EXPECT_THAT(std::string(end.message()),
+                AllOf(HasSubstr("of 3 of group 'stage-0' in plan epoch 2"),
+                      AnyOf(HasSubstr("lost the connection to replica-0"), HasSubstr("cannot reach replica 0"))));
+    EXPECT_FALSE(replicas_[r].inbox->status().ok()) << "its pipeline ends, too";
   }
 }
 
