@@ -22,11 +22,7 @@ constexpr int kHopper = 9;
 // Whether the first is faster, on tensors of zeros.
 absl::StatusOr<bool> IsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
   constexpr int64_t kBytesOfBf16 = 2;
-  const auto take = [&](int64_t bytes) -> absl::StatusOr<tensor::MemoryBlock> {
-    FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(static_cast<size_t>(bytes)));
-    FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
-    return block;
-  };
+  const auto take = [&](int64_t bytes) { return TakeZeros(device, static_cast<size_t>(bytes)); };
   const bool backward = spec.pass == AttentionPass::kBackward;
   const int64_t y_bytes = kBytesOfBf16 * spec.rows() * spec.size;
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock qkv, take(3 * y_bytes));

@@ -45,11 +45,7 @@ absl::StatusOr<CudnnAlgorithm> Fastest(const CudnnHandle& cudnn, Device& device,
   for (const CudnnAlgorithm& algorithm : algorithms) {
     workspace_bytes = std::max(workspace_bytes, plans.emplace_back(cudnn, algorithm).workspace_bytes());
   }
-  const auto take = [&](int64_t elements) -> absl::StatusOr<tensor::MemoryBlock> {
-    FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(tensor::SizeOf(spec.dtype()) * elements));
-    FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
-    return block;
-  };
+  const auto take = [&](int64_t elements) { return TakeZeros(device, tensor::SizeOf(spec.dtype()) * static_cast<size_t>(elements)); };
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock x, take(s.inputs()));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock weight, take(s.weights()));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock y, take(s.outputs()));

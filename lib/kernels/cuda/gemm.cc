@@ -195,10 +195,8 @@ class CublasGemm final : public Gemm {
     for (const cublasLtMatmulHeuristicResult_t& algorithm : algorithms)
       workspace_bytes = std::max(workspace_bytes, algorithm.workspaceSize);
     const auto elements = [&](int64_t rows, int64_t leading, int64_t stride) { return (s_.batch - 1) * stride + rows * leading; };
-    const auto take = [&](int64_t count, tensor::DType type) -> absl::StatusOr<tensor::MemoryBlock> {
-      FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device_.memory().Allocate(static_cast<size_t>(count) * tensor::SizeOf(type)));
-      FUSIONLLM_RETURN_IF_ERROR(device_.memory().Zero(block.data(), block.size()));
-      return block;
+    const auto take = [&](int64_t count, tensor::DType type) {
+      return TakeZeros(device_, static_cast<size_t>(count) * tensor::SizeOf(type));
     };
     FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock a, take(elements(s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a), s_.factors));
     FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock b, take(elements(s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b), s_.factors));

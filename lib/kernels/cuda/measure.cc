@@ -36,6 +36,12 @@ int64_t SteadyNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes) {
+  FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(bytes));
+  FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
+  return block;
+}
+
 absl::StatusOr<size_t> FastestOf(Device& device, size_t ways, absl::FunctionRef<absl::Status(size_t)> run,
                                  absl::FunctionRef<int64_t()> now_ns) {
   absl::StatusOr<size_t> fastest = absl::InvalidArgumentError("there is nothing to measure");
