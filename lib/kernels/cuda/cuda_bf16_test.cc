@@ -39,19 +39,6 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CudaBf16Test, ::testing::Values(1, 2));
 class CudaBf16DeviceTest : public CudaBf16Test {
  protected:
   tensor::MemoryBlock Room(size_t bytes) { return *device_->memory().Allocate(bytes); }
-
-  template <typename T>
-  tensor::MemoryBlock Sent(const std::vector<T>& values) {
-    tensor::MemoryBlock block = Room(values.size() * sizeof(T));
-    EXPECT_TRUE(device_->memory().CopyIn(block.data(), values.data(), values.size() * sizeof(T)).ok());
-    return block;
-  }
-  template <typename T>
-  std::vector<T> Received(const tensor::MemoryBlock& block) {
-    std::vector<T> values(block.size() / sizeof(T));
-    EXPECT_TRUE(device_->memory().CopyOut(values.data(), block.data(), block.size()).ok());
-    return values;
-  }
 };
 
 // By their bits: NaNs are among them.

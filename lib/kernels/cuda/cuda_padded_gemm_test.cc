@@ -41,18 +41,6 @@ const std::vector<Case>& Cases() {
 
 class CudaPaddedGemmTest : public DeviceFixture<::testing::Test> {
  protected:
-  template <typename T>
-  tensor::MemoryBlock Sent(const std::vector<T>& values) {
-    tensor::MemoryBlock block = *device_->memory().Allocate(values.size() * sizeof(T));
-    EXPECT_TRUE(device_->memory().CopyIn(block.data(), values.data(), values.size() * sizeof(T)).ok());
-    return block;
-  }
-  template <typename T>
-  std::vector<T> Received(const tensor::MemoryBlock& block) {
-    std::vector<T> values(block.size() / sizeof(T));
-    EXPECT_TRUE(device_->memory().CopyOut(values.data(), block.data(), block.size()).ok());
-    return values;
-  }
   static std::vector<uint16_t> Bf16s(int64_t count, absl::string_view name) {
     const base::CounterRng rng(5, name);
     std::vector<uint16_t> values(static_cast<size_t>(count));

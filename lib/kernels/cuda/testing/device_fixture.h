@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/testing/conformance.h"
+#include "lib/tensor/memory.h"
 
 namespace fusionllm::kernels::cuda {
 
@@ -21,6 +23,20 @@ class DeviceFixture : public Base {
     if (absl::IsNotFound(device.status())) GTEST_SKIP() << device.status().message();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
+  }
+
+  // Copies of values in the device's memory, and of what is there.
+  template <typename T>
+  tensor::MemoryBlock Sent(const std::vector<T>& values) {
+    tensor::MemoryBlock block = *device_->memory().Allocate(values.size() * sizeof(T));
+    EXPECT_TRUE(device_->memory().CopyIn(block.data(), values.data(), values.size() * sizeof(T)).ok());
+    return block;
+  }
+  template <typename T>
+  std::vector<T> Received(const tensor::MemoryBlock& block) {
+    std::vector<T> values(block.size() / sizeof(T));
+    EXPECT_TRUE(device_->memory().CopyOut(values.data(), block.data(), block.size()).ok());
+    return values;
   }
 
   std::unique_ptr<Device> device_;
