@@ -81,7 +81,7 @@ TEST_F(CudaStageTest, Gpt2HasTheSameBitsOnAnyNumberOfStages) { ExpectSameBitsOnA
 TEST_F(CudaStageTest, AResidualNetworkHasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(testing::SmallResidualNetwork());
 }
-// By attention on matrix units, on a card cuDNN's.
+// By attention on matrix units: cuDNN's on cards that it is chosen for, else ours.
 TEST_F(CudaStageTest, Gpt2InBf16HasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallGpt2(true, /*width=*/32)));
 }

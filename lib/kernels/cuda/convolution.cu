@@ -47,7 +47,7 @@ __global__ void AddBias(const float* sums, const float* bias, T* y, int64_t coun
   }
 }
 
-// What an op of these types computes with, the same bits in each process. A bf16 result that is not final, because a bias is added or a
+// What an op of these types computes with, unless MakeGradWeight takes bf16. A bf16 result that is not final, because a bias is added or a
 // gradient is summed up, stays f32.
 ConvolutionNumbers NumbersOf(const PreparedOp& op) {
   if (!NeedsWidening(op)) return ConvolutionNumbers::kFloat;
@@ -244,8 +244,8 @@ MadeKernel MakeConvolution(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device, spec, std::move(plan));
 }
 
-// Where bits may depend on algorithms each gradient of bf16 factors is rounded to bf16 before it is added, if the library has a way: what
-// computes it reads half the bytes by units of twice the speed (adr/0018).
+// Where bits may depend on algorithms each gradient of bf16 factors is rounded to bf16 before it is added, if the library has a way: that
+// reads half the bytes, and its units multiply twice as fast by their data sheets (adr/0018).
 MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
   const ConvolutionSpec rounded{
       .pass = ConvolutionPass::kGradWeight, .numbers = ConvolutionNumbers::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};

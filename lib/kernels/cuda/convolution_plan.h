@@ -50,8 +50,8 @@ class ConvolutionPlan {
 using MadeConvolutionPlan = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
 
 // By cuDNN; where it cannot be loaded or knows no way for the spec, by gathers, and the log says so: once for the library, once for each
-// spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: only
-// what a card answers that cuDNN cannot be asked on.
+// spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: only what a card answers
+// that cuDNN cannot be asked on.
 MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec);
 
 // The two ways. Errors: FailedPrecondition, naming the library, where cuDNN cannot be loaded; Unimplemented where it knows no way.

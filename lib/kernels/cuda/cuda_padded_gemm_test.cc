@@ -131,6 +131,9 @@ TEST_F(CudaPaddedGemmTest, ProductsThatHaveWholeVectorsOrCannotBeMadeInStretches
   EXPECT_TRUE(left_alone(logits, [](GemmShape& s) { s.result = DType::kF32; })) << "a result in fp32";
   EXPECT_TRUE(left_alone(grad_input, [](GemmShape& s) { s.transpose_b = true, s.ldb = 43; })) << "a weight of such rows";
   EXPECT_TRUE(left_alone(grad_weight, [](GemmShape& s) { s.result = DType::kBF16; })) << "parts of a sum would be rounded";
+  EXPECT_TRUE(left_alone(grad_weight, [](GemmShape& s) { s.bias = true; })) << "it would be added with each stretch";
+  EXPECT_TRUE(left_alone(grad_weight, [](GemmShape& s) { s.transpose_b = true, s.ldb = 40; })) << "a stretch of columns";
+  EXPECT_TRUE(left_alone(Cases()[3].shape, [](GemmShape& s) { s.transpose_a = false, s.lda = 40; })) << "a stretch of columns";
 }
 
 TEST_F(CudaPaddedGemmTest, RowsAreCopiedAndWhatLiesBetweenIsNot) {

@@ -132,9 +132,14 @@ class CudnnGraph {
 
 namespace {
 
+// Gradients of weights that are rounded to bf16 are asked for because of their units' speed.
+bool OnTensorCoresAlone(const ConvolutionSpec& spec) {
+  return spec.pass == ConvolutionPass::kGradWeight && spec.numbers == ConvolutionNumbers::kBf16;
+}
+
 // Whether an engine with such notes may be used; `tensor_cores`: whether it multiplies on them. Those that do on f32 round factors to TF32,
 // and say no more of it than that (cuDNN 9.28 has no DOWN_CONVERT_INPUTS for them).
-absl::StatusOr<bool> Allowed(const CudnnDescriptor& engine, ConvolutionNumbers numbers, bool& tensor_cores) {
+absl::StatusOr<bool> Allowed(const CudnnDescriptor& engine, const ConvolutionSpec& spec, bool& tensor_cores) {
   FUSIONLLM_ASSIGN_OR_RETURN(const auto behavior, engine.Get<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE));
   if (std::find(behavior.begin(), behavior.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior.end()) return false;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto notes, engine.Get<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE));
@@ -142,7 +147,7 @@ absl::StatusOr<bool> Allowed(const CudnnDescriptor& engine, ConvolutionNumbers n
     switch (note) {
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
         tensor_cores = true;
-        if (numbers == ConvolutionNumbers::kFloat) return false;
+        if (spec.numbers == ConvolutionNumbers::kFloat) return false;
         break;
       case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
         break;
@@ -150,7 +155,7 @@ absl::StatusOr<bool> Allowed(const CudnnDescriptor& engine, ConvolutionNumbers n
         return false;
     }
   }
-  return true;
+  return tensor_cores || !OnTensorCoresAlone(spec);
 }
 
 absl::StatusOr<CudnnAlgorithm> Plan(const CudnnLibrary& library, const CudnnTarget& target, std::shared_ptr<const CudnnGraph> graph,
@@ -186,7 +191,7 @@ absl::StatusOr<CudnnAlgorithm> AlgorithmOf(const CudnnLibrary& library, const Cu
                              configuration->GetDescriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> number, engine.at(0).Get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
   bool tensor_cores = false;
-  FUSIONLLM_ASSIGN_OR_RETURN(const bool allowed, Allowed(engine.at(0), spec.numbers, tensor_cores));
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool allowed, Allowed(engine.at(0), spec, tensor_cores));
   if (!allowed) return absl::UnimplementedError(absl::StrCat("its engine ", number.at(0), " computes otherwise"));
   FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, Plan(library, target, std::move(graph), std::move(configuration)));
   if (algorithm.workspace_bytes > kMostConvolutionWorkspaceBytes) {

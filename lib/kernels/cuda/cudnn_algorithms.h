@@ -36,8 +36,8 @@ struct CudnnAlgorithm {
 enum CudnnTensor : int64_t { kFirstTensor = 1, kSecondTensor, kResultTensor };
 
 // The first `most` of the library's list that may be used: sums in fp32, in the same order each time; no factors rounded on the way; no
-// tricks (FFT, Winograd) whose errors are those of other numbers than the factors; no compiler at run time. Errors: Unimplemented where
-// there is none; ToStatus's.
+// tricks (FFT, Winograd) whose errors are those of other numbers than the factors; no compiler at run time; gradients of weights in bf16 on
+// tensor cores alone. Errors: Unimplemented where there is none; ToStatus's.
 absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& library, const CudnnTarget& target,
                                                           const ConvolutionSpec& spec, size_t most);
 

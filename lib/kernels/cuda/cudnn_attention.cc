@@ -31,19 +31,6 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 enum TensorUid : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv };
 
-// The frontend calls the runtime's functions, too, by a library of its own beside the runtime that is linked here, and throws when it runs
-// a plan and does not find one. It takes an older one where that is found first, and any will do.
-absl::Status LoadFrontend() {
-  if (!LoadedCudnn().ok()) return LoadedCudnn().status();
-  FUSIONLLM_RETURN_IF_ERROR(base::SharedLibrary::Open({"libcudart.so.13"}).status());
-  static const bool found = [] {
-    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
-    return fe::cudnn_dlhandle != nullptr;
-  }();
-  if (!found) return absl::FailedPreconditionError("libcudnn.so.9 was loaded and is not there any more");
-  return absl::OkStatus();
-}
-
 // What cannot be planned is Unimplemented, whatever the reason: the frontend has one code for an engine that does not support a graph and
 // for one that found no memory.
 absl::Status ToStatus(fe::error_t error) {
@@ -116,6 +103,19 @@ void AddBackward(fe::graph::Graph& graph, const AttentionSpec& s, float scale) {
 
 }  // namespace
 
+// The frontend calls the runtime's functions, too, by a library of its own beside the runtime that is linked here, and throws when it runs
+// a plan and does not find one. (Where there is an older runtime as well it says so on stderr, and takes that.)
+absl::Status LoadCudnnFrontend() {
+  if (!LoadedCudnn().ok()) return LoadedCudnn().status();
+  FUSIONLLM_RETURN_IF_ERROR(base::SharedLibrary::Open({"libcudart.so.13"}).status());
+  static const bool found = [] {
+    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
+    return fe::cudnn_dlhandle != nullptr;
+  }();
+  if (!found) return absl::FailedPreconditionError("libcudnn.so.9 was loaded and is not there any more");
+  return absl::OkStatus();
+}
+
 struct CudnnAttentionGraph::Parts {
   AttentionSpec spec;
   fe::graph::Graph graph;
@@ -132,7 +132,7 @@ int64_t MostAttentionWorkspaceBytes(const AttentionSpec& spec) {
 
 absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::Create(const AttentionSpec& spec,
                                                                                        const CudnnAttentionTarget& target) {
-  FUSIONLLM_RETURN_IF_ERROR(LoadFrontend());
+  FUSIONLLM_RETURN_IF_ERROR(LoadCudnnFrontend());
   try {
     auto parts = std::make_unique<Parts>();
     parts->spec = spec;
@@ -168,7 +168,7 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::
     }
     return made;
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("planning ", spec.ToString(), ": cuDNN's frontend: ", error.what()));
+    return absl::FailedPreconditionError(absl::StrCat("planning ", spec.ToString(), ": cuDNN's frontend: ", error.what()));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/kernels/cuda/attention_plan.h"
@@ -26,12 +27,16 @@ struct CudnnAttentionTarget {
   absl::string_view described = {};
 };
 
+// OK where the libraries are there that plans of attention take: cuDNN, and CUDA's runtime as a shared one. Errors: LoadedCudnn's;
+// FailedPrecondition, naming the library.
+absl::Status LoadCudnnFrontend();
+
 // One plan, its code compiled (by the library itself: no NVRTC is loaded). Thread-safe.
 class CudnnAttentionGraph {
  public:
   // Of a forward pass no engine is taken that the library marks as one that sums in another order each time; backward adds up dq in another
-  // order each time. Errors: LoadedCudnn's; FailedPrecondition where the runtime's libraries cannot be loaded; Unimplemented, in the
-  // library's words, where it knows no way; Internal where the card or the frontend fails.
+  // order each time. Errors: LoadCudnnFrontend's; FailedPrecondition, too, where the frontend throws, as it does where a library lacks what
+  // it looks for; Unimplemented, in the library's words, where it knows no way; Internal where the card fails.
   static absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> Create(const AttentionSpec& spec, const CudnnAttentionTarget& target);
   ~CudnnAttentionGraph();
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -73,15 +74,18 @@ absl::StatusOr<CudnnAlgorithm> Choose(const CudnnHandle& cudnn, Device& device, 
   return std::move(algorithms[0]);
 }
 
-// Chosen once in the process for a spec and a way of choosing, whoever asks: ops of one shape share it. Answers that there is no way are
-// kept as well.
+// Chosen once in the process for a spec, a card and a way of choosing, whoever asks: ops of one shape share it. Answers that there is no
+// way are kept as well, and no other errors.
 absl::StatusOr<CudnnAlgorithm> ChosenFor(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
   static std::mutex mutex;
-  static auto* const chosen = new std::map<std::pair<AlgorithmChoice, ConvolutionSpec>, absl::StatusOr<CudnnAlgorithm>>;
+  using Key = std::tuple<int, AlgorithmChoice, ConvolutionSpec>;
+  static auto* const chosen = new std::map<Key, absl::StatusOr<CudnnAlgorithm>>;
   const std::lock_guard lock(mutex);
-  const std::pair key(device.algorithm_choice(), spec);
-  const auto found = chosen->find(key);
-  return found != chosen->end() ? found->second : chosen->emplace(key, Choose(cudnn, device, spec)).first->second;
+  const Key key(device.info().index, device.algorithm_choice(), spec);
+  if (const auto found = chosen->find(key); found != chosen->end()) return found->second;
+  absl::StatusOr<CudnnAlgorithm> algorithm = Choose(cudnn, device, spec);
+  if (algorithm.ok() || absl::IsUnimplemented(algorithm.status())) chosen->emplace(key, algorithm);
+  return algorithm;
 }
 
 }  // namespace

@@ -49,16 +49,20 @@ class CudnnTest : public ::testing::Test {
   }
   static const CudnnLibrary& library() { return *LoadedCudnn(); }
 
+  static void Describe(const Card& card, CudnnDescriptor& described) {
+    const std::string text = Description(card);
+    const absl::Status status =
+        described.Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span(text.c_str(), text.size() + 1)).Finalize("describing a card");
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
   // `check` gets what the library offers for each card.
   template <typename Check>
   static void ForCards(const ConvolutionSpec& spec, size_t most, Check check) {
     for (const Card& card : kCards) {
       SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
       CudnnDescriptor described(library(), CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-      const std::string text = Description(card);
-      const absl::Status status =
-          described.Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span(text.c_str(), text.size() + 1)).Finalize("describing a card");
-      ASSERT_TRUE(status.ok()) << status;
+      Describe(card, described);
       const auto algorithms = AlgorithmsFor(library(), {.described = &described}, spec, most);
       ASSERT_TRUE(algorithms.ok()) << algorithms.status();
       ASSERT_FALSE(algorithms->empty());
@@ -86,10 +90,13 @@ const std::vector<ConvolutionShape>& Shapes() {
   return *shapes;
 }
 
+// But gradients of weights in bf16, which are where matrix units fit.
 template <typename Check>
 void ForPasses(Numbers numbers, Check check) {
   for (const ConvolutionShape& shape : Shapes()) {
-    for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) check(ConvolutionSpec{pass, numbers, shape});
+    for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) {
+      if (pass != Pass::kGradWeight || numbers != Numbers::kBf16) check(ConvolutionSpec{pass, numbers, shape});
+    }
   }
 }
 
@@ -141,6 +148,22 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
         EXPECT_TRUE(!fits || algorithms[0].tensor_cores) << "engine " << algorithms[0].engine;
       });
     });
+  }
+}
+
+TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByMatrixUnitsOrNotAtAll) {
+  for (const ConvolutionShape& shape : Shapes()) {
+    const bool fits = shape.in_channels % 8 == 0 && shape.groups == 1;
+    for (const Card& card : kCards) {
+      const ConvolutionSpec spec{Pass::kGradWeight, Numbers::kBf16, shape};
+      SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
+      CudnnDescriptor described(library(), CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+      Describe(card, described);
+      const auto algorithms = AlgorithmsFor(library(), {.described = &described}, spec, 100);
+      ASSERT_TRUE(algorithms.ok() || (!fits && absl::IsUnimplemented(algorithms.status()))) << algorithms.status();
+      if (!algorithms.ok()) continue;
+      for (const CudnnAlgorithm& algorithm : *algorithms) EXPECT_TRUE(algorithm.tensor_cores) << "engine " << algorithm.engine;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -228,16 +229,18 @@ class CublasGemm final : public Gemm {
     return algorithms[0];
   }
 
-  // Once in the process for a shape and a way of choosing, whoever asks.
+  // Once in the process for a shape, a card and a way of choosing, whoever asks. That there is no way is kept as well, and no other error.
   absl::Status Choose() {
+    using Key = std::tuple<int, AlgorithmChoice, GemmShape>;
     static std::mutex mutex;
-    static auto* const chosen = new std::map<std::pair<AlgorithmChoice, GemmShape>, absl::StatusOr<cublasLtMatmulHeuristicResult_t>>;
+    static auto* const chosen = new std::map<Key, absl::StatusOr<cublasLtMatmulHeuristicResult_t>>;
     const std::lock_guard lock(mutex);
-    const std::pair key(device_.algorithm_choice(), s_);
-    auto found = chosen->find(key);
-    if (found == chosen->end()) found = chosen->emplace(key, Chosen()).first;
-    if (!found->second.ok()) return found->second.status();
-    choice_ = *found->second;
+    const Key key(device_.info().index, device_.algorithm_choice(), s_);
+    const auto found = chosen->find(key);
+    const absl::StatusOr<cublasLtMatmulHeuristicResult_t> choice = found != chosen->end() ? found->second : Chosen();
+    if (choice.ok() || absl::IsUnimplemented(choice.status())) chosen->emplace(key, choice);
+    if (!choice.ok()) return choice.status();
+    choice_ = *choice;
     return absl::OkStatus();
   }
 

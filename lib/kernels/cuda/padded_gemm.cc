@@ -6,7 +6,6 @@
 #include <mutex>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
@@ -113,6 +112,8 @@ absl::StatusOr<bool> IsFaster(Device& device, const GemmShape& s, const Gemm& fi
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace,
                              device.memory().Allocate(std::max(first.workspace_bytes(), second.workspace_bytes())));
   const GemmData data{.a = a.data(), .b = b.data(), .c = c.data(), .bias = bias.data()};
+  // One that fails is left out below, and is to be told of.
+  FUSIONLLM_RETURN_IF_ERROR(first.Run(data, workspace.data()));
   const std::array<const Gemm*, 2> ways = {&first, &second};
   FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest,
                              FastestOf(device, ways.size(), [&](size_t i) { return ways[i]->Run(data, workspace.data()); }));
@@ -138,14 +139,13 @@ bool PaddedIsFaster(Device& device, const GemmShape& shape, const Gemm& padded, 
 
 std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t most_bytes) {
   if (s.factors != tensor::DType::kBF16 || s.batch != 1 || s.extra != GemmExtra::kNone || s.m * s.n * s.k == 0) return std::nullopt;
-  // f32 results are gradients of weights, whose rows are as long as those of activations but in heads of another layout.
-  const int64_t elements_of_c = s.result == tensor::DType::kBF16 ? kVectorElements : kVectorElements / 2;
+  const int64_t elements_of_c = s.result == tensor::DType::kBF16 ? kVectorElements : kVectorElements / 2;  // of f32, in 16 bytes
   const bool a = s.lda % kVectorElements != 0, b = s.ldb % kVectorElements != 0, c = s.ldc % elements_of_c != 0;
   if (a + b + c != 1) return std::nullopt;
   const bool over_rows = a ? s.transpose_a : b;
-  if (over_rows && s.result != tensor::DType::kF32) return std::nullopt;
-  // Whole rows of the weight are what the other ones would be multiplied by.
-  if (b && (s.transpose_b || !s.transpose_a)) return std::nullopt;
+  if (over_rows && (s.result != tensor::DType::kF32 || s.bias || s.transpose_b)) return std::nullopt;
+  // The sum goes over rows of b, and over columns of an a that is not transposed: those of a stretch do not lie together.
+  if (b && !s.transpose_a) return std::nullopt;
   if (c && (s.result != tensor::DType::kBF16 || s.transpose_a)) return std::nullopt;
   RowPadding padding;
   padding.of = a ? Of::kA : b ? Of::kB : Of::kC;
