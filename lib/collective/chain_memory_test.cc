@@ -95,7 +95,7 @@ void SumAll(int size, uint32_t seed, Counts& counts, const std::function<void(in
   for (std::thread& thread : threads) thread.join();
 }
 
-// Until so many lie on a hop. Nothing else slows them down, and they are the most that may come.
+// Until so many lie on a hop: the most that may, and nothing holds them up.
 void AwaitLetters(const Counts& counts, int hop, int letters) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (counts.on_hop(hop) < letters) {
