@@ -13,8 +13,8 @@
 //   kRunning      steps are being made
 //   kDraining     a member of the epoch was lost or failed: the others stop before the next plan
 //   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
-//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next. Of several replicas the first saves
-//                 them: whoever of the others is lost from its end on, is not missed
+//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next. Of several replicas replica 0
+//                 saves them: once all of its stages have ended (kRunning or here), whoever of the others is lost is not missed
 //   kDone, kFailed  terminal
 //
 //            joined        measured       probed        planned      ready
@@ -102,6 +102,9 @@ class RunState {
   const PlanWatch::Ends& telling_links() const { return watch_.telling_links(); }
 
  private:
+  // What users are told of a seat that is needed no more.
+  static constexpr char kNotMissed[] = "; all steps of this plan had been made, so nothing is lost";
+
   // One handler per event; they append to actions_.
   void Handle(const Begun& event);
   void Handle(const Joined& event);
@@ -169,12 +172,12 @@ class RunState {
   void LoadOnSpares(bool figures_are_theirs);
   void FailUnanswered();
   void MaybeFinish();
-  static constexpr char kNotMissed[] = "; all steps of this plan were made before, so that it is not missed";
-  bool IsNeededNoMore(int seat) const;
-  void TellNotMissed(int seat, const std::string& what);
-  void EndOtherReplicas(const std::string& why);
-  void EndLateReplicas();
-  void FinishWhenAllEnded();
+  bool ReplicaZeroHasEnded() const;                       // all stages of it
+  bool IsNeededNoMore(int seat) const;                    // by the plan under way: a loss or an error of it is told, and that is all
+  void TellNotMissed(int seat, const std::string& what);  // of a seat that is needed no more
+  void EndOtherReplicas(const std::string& why);          // once replica 0 has: counts all seats as ended, and stops those that have not
+  void EndLateReplicas();                                 // the same, told of each that has not
+  void FinishWhenAllEnded();                              // to kFinishing
   bool IsOfItsStage(const ShardWritten& event) const;
   bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;
   void Replace();

@@ -120,8 +120,8 @@ void RunState::Handle(const Ended& event) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
   if (!event.status.ok()) {
     if (const int seat = SeatOf(event.name); IsNeededNoMore(seat)) {
-      const bool news = ended_at_.try_emplace(event.name, ended_at_.at(plan_.devices[0])).second;
-      if (news) TellNotMissed(seat, std::string(event.status.message()));
+      ended_at_[event.name] = ended_at_.at(plan_.devices[0]);
+      TellNotMissed(seat, std::string(event.status.message()));
       EndOtherReplicas(absl::StrCat(event.name, " has failed"));
     } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
       Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
@@ -136,11 +136,17 @@ void RunState::Handle(const Ended& event) {
   FinishWhenAllEnded();
 }
 
-// Stage 0 of replica 0 ends when all stages of it have reported their last step, which they do after the sums with the others. From then on
-// replica 0 needs nothing of them, and it alone saves checkpoints.
+bool RunState::ReplicaZeroHasEnded() const {
+  const auto begin = plan_.devices.begin();
+  return !plan_.devices.empty() &&
+         std::all_of(begin, begin + plan_.stages(), [this](const std::string& device) { return ended_at_.contains(device); });
+}
+
+// Replica 0 alone evaluates and saves checkpoints, and needs the others for its sums. But until each of its stages has ended, a lost
+// replica of it is a lost peer, which ends it.
 bool RunState::IsNeededNoMore(int seat) const {
   const bool under_way = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
-  return under_way && seat >= 0 && plan_.ReplicaOf(seat) > 0 && ended_at_.contains(plan_.devices[0]);
+  return under_way && seat >= 0 && plan_.ReplicaOf(seat) > 0 && ReplicaZeroHasEnded();
 }
 
 void RunState::TellNotMissed(int seat, const std::string& what) {
@@ -155,12 +161,21 @@ void RunState::TellNotMissed(int seat, const std::string& what) {
 
 // Once one of them is lost, or has failed, the rest may wait for it in vain.
 void RunState::EndOtherReplicas(const std::string& why) {
+  if (phase_ != Phase::kRunning) return;  // they have ended
   const int64_t last_step = ended_at_.at(plan_.devices[0]);
   for (size_t seat = static_cast<size_t>(plan_.stages()); seat < plan_.devices.size(); ++seat) {
     const std::string& device = plan_.devices[seat];
     if (ended_at_.try_emplace(device, last_step).second && Present(device)) Do(SendAbort{.name = device, .epoch = epoch_, .why = why});
   }
-  if (phase_ == Phase::kRunning) FinishWhenAllEnded();
+  FinishWhenAllEnded();
+}
+
+// The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
+void RunState::EndLateReplicas() {
+  for (int seat = plan_.stages(); seat < static_cast<int>(plan_.devices.size()); ++seat) {
+    if (!ended_at_.contains(plan_.devices[static_cast<size_t>(seat)])) TellNotMissed(seat, "it has not ended");
+  }
+  EndOtherReplicas("replica 0 has ended long ago");
 }
 
 void RunState::FinishWhenAllEnded() {

@@ -32,7 +32,7 @@ void RunState::Handle(const Joined& event) {
   if (previous != members_.end() && !same_process) {
     // A restarted executor: its former life is over before the new one begins.
     Handle(Left{.name = member.name, .incarnation = previous->second.incarnation, .why = "restarted"});
-    if (phase_ == Phase::kFailed) return;
+    if (phase_ == Phase::kDone || phase_ == Phase::kFailed) return;
   }
   members_[member.name] = member;
   if (member.spare || !MayTrain(member)) {

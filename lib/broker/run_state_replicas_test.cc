@@ -195,7 +195,7 @@ TEST_F(RunStateReplicasEndTest, WhoIsLostDuringTheLastCommitIsNotMissed) {
     EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
   }
   EXPECT_EQ(run_.Told("ExecutorLost").back().message,
-            "d0 (stage 1 of replica 1) was lost after step 100: killed; all steps of this plan were made before, so that it is not missed");
+            "d0 (stage 1 of replica 1) was lost after step 100: killed; all steps of this plan had been made, so nothing is lost");
   EXPECT_THAT(Aborted(), ::testing::IsEmpty());
   Commit(100);
   ExpectDone();
@@ -217,27 +217,55 @@ TEST_F(RunStateReplicasEndTest, WhoIsLostBetweenTheEndsOfTheReplicasHasEnded) {
   End("d0", absl::CancelledError("c0 was lost"));
   Commit(100);
   ExpectDone();
+  EXPECT_TRUE(run_.Told("ReplicaFailed").empty()) << "it had been told to end";
 }
 
-TEST_F(RunStateReplicasEndTest, TheRestOfReplicaZeroIsWaitedFor) {
+// To each stage of replica 0 the others of its stage are peers, the loss of which ends it.
+TEST_F(RunStateReplicasEndTest, ALossBeforeAllOfReplicaZeroHasEndedIsMissed) {
   End("a0");
   Lose("d0");
-  End("c0", absl::UnavailableError("lost the connection to d0"));
+  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
+  EXPECT_EQ(run_.state.phase(), Phase::kDraining);
+  EXPECT_THAT(Aborted(), ElementsAre("b0", "c0"));
+  Commit(100);  // before b0 has stopped
+  End("b0", absl::UnavailableError("lost the connection to d0"));
+  End("c0", absl::CancelledError("d0 was lost"));
+  EXPECT_EQ(run_.state.epoch(), 2u);
+  for (const SendAssign& assign : LastAssigned()) EXPECT_EQ(assign.first_step, 101) << "nothing was done again";
+}
+
+TEST_F(RunStateReplicasEndTest, AStageOfReplicaZeroThatEndsByALossIsNoError) {
+  run_.ignores = nullptr;
+  End("a0");
+  run_.Feed(Ended{.epoch = 1, .name = "b0", .status = absl::UnavailableError("lost the connection to d0"), .lost_peer = "d0"});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  Commit(100);
-  EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  End("b0");
-  ExpectDone();
-  EXPECT_TRUE(run_.Told("ReplicaFailed").empty()) << "it had been told to end";
+  EXPECT_EQ(run_.state.epoch(), 2u);
+}
+
+TEST_F(RunStateReplicasEndTest, AnErrorBeforeAllOfReplicaZeroHasEndedFailsTheRun) {
+  End("a0");
+  End("d0", absl::InternalError("the device is gone"));
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_TRUE(run_.Told("ReplicaFailed").empty());
+}
+
+TEST_F(RunStateReplicasEndTest, WhoHasEndedIsMissedAsLongAsReplicaZeroHasNot) {
+  End("a0");
+  End("d0");
+  Lose("d0");
+  EXPECT_EQ(run_.state.phase(), Phase::kDraining);
+  EXPECT_THAT(Aborted(), ElementsAre("b0", "c0"));
 }
 
 TEST_F(RunStateReplicasEndTest, ALossOfReplicaZeroAfterThatBeginsAgainWithWhoIsThere) {
   run_.ignores = nullptr;
   End("a0");
-  Lose("d0");
+  End("b0");
+  Lose("c0");
+  EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
   Lose("b0");
   EXPECT_EQ(run_.state.epoch(), 2u);
-  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("2 stages on a0, c0"));
+  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("2 stages on a0, d0"));
 }
 
 TEST_F(RunStateReplicasEndTest, WhoIsLostWhileThePlanIsBeingLeftIsMissed) {
@@ -253,7 +281,7 @@ TEST_F(RunStateReplicasEndTest, WhoFailsAfterReplicaZeroHasEndedIsToldAndNotMiss
   End("b0");
   End("d0", absl::InternalError("the device is gone"));
   const Announce told = run_.Told("ReplicaFailed").back();
-  EXPECT_THAT(told.message, HasSubstr("stage 1 of replica 1 on d0: the device is gone; all steps of this plan were made"));
+  EXPECT_THAT(told.message, HasSubstr("stage 1 of replica 1 on d0: the device is gone; all steps of this plan had been made"));
   EXPECT_EQ(told.stage, 1);
   EXPECT_EQ(told.replica, 1);
   EXPECT_THAT(Aborted(), ElementsAre("c0"));
@@ -272,6 +300,58 @@ TEST_F(RunStateReplicasEndTest, WhoDoesNotEndIsWaitedForAsLongAsForAStep) {
   EXPECT_THAT(Aborted(), ElementsAre("d0"));
   EXPECT_THAT(run_.Told("ReplicaFailed").back().message, HasSubstr("stage 1 of replica 1 on d0: it has not ended"));
   ExpectDone();
+}
+
+TEST_F(RunStateReplicasEndTest, BeforeReplicaZeroHasEndedAStepThatDoesNotComeDrains) {
+  End("a0");
+  End("d0");
+  ASSERT_TRUE(run_.timer.has_value());
+  run_.Feed(Overdue{.id = run_.timer->id});
+  EXPECT_EQ(run_.state.phase(), Phase::kDraining);
+  EXPECT_THAT(Aborted(), ElementsAre("b0", "c0"));
+}
+
+TEST_F(RunStateReplicasEndTest, NothingIsToldAfterTheEndOfARunThatEndedWithARestart) {
+  Commit(100);
+  for (const char* name : {"a0", "b0", "d0"}) End(name);
+  run_.Join("c0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
+  ExpectDone();
+  EXPECT_TRUE(std::holds_alternative<Finish>(run_.all.back()));
+}
+
+// Else it would be given a stage of the next plan, which all would wait for, while it hangs in this one.
+TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirst) {
+  RunOptions options = Options({"a0", "b0", "c0", "d0"});
+  options.total_steps = 1000;
+  Drill run(options, {"a0", "b0", "c0", "d0"});
+  run.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+    if (plan.devices.size() == 4) plan.replicas = 2;
+    plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = ask.codec_limit.empty() ? "topk@100:int8" : ask.codec_limit, .bytes = 100}};
+  };
+  run.ignores = [](const Action& action) {
+    const auto* abort = std::get_if<SendAbort>(&action);
+    return abort != nullptr && abort->name == "c0";
+  };
+  for (const char* name : {"a0", "b0", "c0", "d0"}) run.Join(name);
+  while (Of<SendStop>(run.all).empty()) {
+    ASSERT_LT(run.state.last_step(), 100) << "the loss has left its trend";
+    run.Step(run.state.last_step() + 1, run.state.last_step() < 60 ? 3 : 4);
+  }
+  const int64_t last = run.state.last_step();
+  run.SaveShards(last);
+  for (const char* name : {"a0", "b0", "d0"}) run.Feed(Ended{.epoch = 1, .name = name, .last_step = last});
+  ASSERT_TRUE(run.timer.has_value());
+  run.Feed(Overdue{.id = run.timer->id});
+  ASSERT_EQ(run.state.phase(), Phase::kDraining);
+  EXPECT_TRUE(run.Told("ReplicaFailed").empty());
+  ASSERT_EQ(Of<SendAbort>(run.all).size(), 1u);
+  EXPECT_EQ(Of<SendAbort>(run.all)[0].name, "c0");
+  run.Feed(Overdue{.id = run.timer->id});
+  EXPECT_THAT(run.Told("ExecutorLost").back().message, HasSubstr("did not stop when told to"));
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_THAT(run.Told("Replanned").back().message, HasSubstr("3 stages on a0, b0, d0"));
+  EXPECT_EQ(Of<AskPlan>(run.all).back().codec_limit, "topk@50:int8") << "the plan that was due";
+  EXPECT_EQ(Of<SendAssign>(run.all).back().first_step, last + 1);
 }
 
 TEST_F(RunStateReplicasTest, AStopIsOverWhenItsCheckpointIsWholeWhoeverIsLostMeanwhile) {

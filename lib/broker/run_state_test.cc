@@ -332,6 +332,16 @@ TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
 }
 
+TEST(RunStateTest, AStageThatIsRestartedUnderAStopEndsTheRunAndIsNotToldAfterIt) {
+  Drill run(Options({"a0"}), {"a0"});
+  run.Join("a0");
+  run.Step(7);
+  run.Feed(StopAsked{});
+  run.Join("a0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
+  EXPECT_EQ(run.state.phase(), Phase::kDone);
+  EXPECT_TRUE(std::holds_alternative<Finish>(run.all.back()));
+}
+
 TEST(RunStateTest, AStopDoesNotWaitForEverForAStepWithoutAnEnd) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -146,17 +146,6 @@ void RunState::Handle(const StopAsked& event) {
   }
 }
 
-// That have not ended long after replica 0, if it has.
-void RunState::EndLateReplicas() {
-  bool any = false;
-  for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
-    if (!IsNeededNoMore(seat) || ended_at_.contains(plan_.devices[static_cast<size_t>(seat)])) continue;
-    TellNotMissed(seat, "it has not ended");
-    any = true;
-  }
-  if (any) EndOtherReplicas("replica 0 has ended long ago");
-}
-
 void RunState::FailUnanswered() { Fail(absl::DeadlineExceededError(absl::StrFormat("no answer while %s", Name(phase_)))); }
 
 void RunState::Handle(const Overdue& event) {
@@ -191,8 +180,11 @@ void RunState::Handle(const Overdue& event) {
       FailUnanswered();
       break;
     case Phase::kRunning:
-      EndLateReplicas();
-      if (phase_ != Phase::kRunning) break;
+      // Where another plan is due, whoever hangs must not be given a stage of it: it is to stop first, or counts as lost.
+      if (ReplicaZeroHasEnded() && !EndedForAnotherPlan()) {
+        EndLateReplicas();
+        break;
+      }
       [[fallthrough]];
     case Phase::kLoading:
       Drain(absl::StrFormat("no progress while %s after step %d", Name(phase_), last_step_));

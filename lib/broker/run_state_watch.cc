@@ -210,7 +210,7 @@ void RunState::EndEpochFor(Renewal renewal) {
 
 // A broker that was restarted in between has forgotten why, and asks for a plan.
 bool RunState::EndedForAnotherPlan() const {
-  if (stop_asked_ || ended_at_.size() < plan_.devices.size()) return false;
+  if (stop_asked_ || !ReplicaZeroHasEnded()) return false;
   return std::all_of(ended_at_.begin(), ended_at_.end(), [this](const auto& end) { return end.second < options_.total_steps; });
 }
 

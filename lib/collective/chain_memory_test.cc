@@ -1,5 +1,6 @@
 // How many letters one member of a chain has at a time, whoever is slow: what executors must have memory for.
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -94,6 +95,18 @@ void SumAll(int size, uint32_t seed, Counts& counts, const std::function<void(in
   for (std::thread& thread : threads) thread.join();
 }
 
+// Until so many lie on a hop: the most that may, and nothing holds them up.
+void AwaitLetters(const Counts& counts, int hop, int letters) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (counts.on_hop(hop) < letters) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << counts.on_hop(hop) << " letters lie on hop " << hop << ", and not " << letters;
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
 // The one that is late finds all letters that those before it may send.
 TEST(ChainMemoryTest, AMemberHasNoMoreLettersThanThoseBeforeItMayBeAhead) {
   for (int size = 2; size <= 5; ++size) {
@@ -102,8 +115,9 @@ TEST(ChainMemoryTest, AMemberHasNoMoreLettersThanThoseBeforeItMayBeAhead) {
         SCOPED_TRACE(absl::StrCat("member ", late, " of ", size, " is late, seed ", seed));
         Counts counts(size);
         SumAll(size, seed, counts, [&](int rank) {
-          while (rank == late && counts.on_hop(late - 1) < MostLettersAt(late, size)) std::this_thread::yield();
+          if (rank == late) AwaitLetters(counts, late - 1, MostLettersAt(late, size));
         });
+        if (HasFailure()) return;  // it waits long for each
         EXPECT_EQ(counts.most(late), MostLettersAt(late, size));
         if (late == 1) {
           EXPECT_EQ(counts.most(0), MostLettersAt(0, size)) << "not yet sent, perhaps";

@@ -96,6 +96,40 @@ TEST(PlanWorkload, MemoryOfAReplicaHasTheLettersUnderWay) {
   EXPECT_LT(PlanOf(*workload, profiles).stages[0].memory_bytes, one.stages[0].memory_bytes);
 }
 
+// What two replicas' letters lack in memory, one pipeline does not: it is the answer where the planner decides.
+TEST(PlanWorkload, OnePipelineHasTheMemoryThatLettersOfMoreWouldTake) {
+  constexpr char kTwins[] = R"(
+apiVersion: fusionllm.io/v1alpha1
+kind: Topology
+metadata: {name: twins}
+spec:
+  sites:
+  - name: paris
+    devices: [{name: paris-0, computeScale: 0.5, memory: 1Gi}, {name: paris-1, computeScale: 0.5, memory: 1Gi}]
+    internal: {bandwidth: 1Gbit, latency: 1ms}
+)";
+  const auto workload = Resolve({"spec.strategy={replicas: auto, stages: 1}"}), alone = Resolve({"spec.strategy={stages: 1}"});
+  Profiles profiles = OnTopology(*workload, kTwins);
+  const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
+  ASSERT_EQ(two.replicas, 2);
+  const int64_t letters = two.stages[0].memory_bytes - one.stages[0].memory_bytes;
+  ASSERT_GT(letters, 0);
+  const auto with_room = [&](int64_t bytes) {
+    for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = bytes * 20 / 19 + 20;
+    return PlanOf(*workload, profiles, {.explain = true});
+  };
+  for (const int64_t room : {one.stages[0].memory_bytes, one.stages[0].memory_bytes + letters / 2, two.stages[0].memory_bytes - 100}) {
+    const wire::PlanDocument plan = with_room(room);
+    ASSERT_EQ(plan.stages.size(), 1) << room;
+    EXPECT_EQ(plan.replicas, 1);
+    EXPECT_EQ(plan.stages[0].memory_bytes, one.stages[0].memory_bytes);
+    EXPECT_EQ(plan.predicted_step_seconds, one.predicted_step_seconds);
+    EXPECT_LE(plan.lower_bound_seconds, two.predicted_step_seconds) << "of all plans that were allowed";
+    EXPECT_THAT(plan.explain, Contains(HasSubstr("no plan with several pipelines that fits the memory of its devices was found")));
+  }
+  EXPECT_EQ(with_room(two.stages[0].memory_bytes).replicas, 2);
+}
+
 // Messages lie on a GPU's host; on the GPU there is what compresses them.
 TEST(PlanWorkload, MemoryOfAGpuHasItsCodecsAndNotTheHostsMessages) {
   const auto workload = Resolve({"spec.strategy.stages=2", "spec.compression={policy: uniform, codec: topk, ratio: 10}"});

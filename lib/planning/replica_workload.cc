@@ -34,6 +34,19 @@ std::vector<int64_t> LettersOf(const std::vector<scheduler::replicas::Chain>& ch
   return bytes;
 }
 
+bool IsFaster(const ReplicaOutcome& outcome, const ReplicaOutcome& than) {
+  const auto *a = std::get_if<ReplicaPlan>(&outcome), *b = std::get_if<ReplicaPlan>(&than);
+  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
+}
+
+// `several`: what there is instead of a faster plan with one pipeline.
+std::string WhyNotSeveral(const ReplicaOutcome& several) {
+  const auto* plan = std::get_if<ReplicaPlan>(&several);
+  if (plan == nullptr || plan->pipelines.size() == 1) return "no plan with several pipelines that fits the memory of its devices was found";
+  return absl::StrFormat("the best plan with several pipelines that fits the memory of its devices has %d and takes %.4g s",
+                         plan->pipelines.size(), plan->predicted_step_s);
+}
+
 class ReplicaPlanner {
  public:
   ReplicaPlanner(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options)
@@ -43,20 +56,45 @@ class ReplicaPlanner {
 
   const Request& request() const { return request_; }
 
-  // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
   absl::StatusOr<ReplicaOutcome> PlanWith(Recompute recompute) {
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
     const auto policy = PolicyOf(workload_.job.spec.compression);
     const CompressionPolicy codecs(policy, CodecDevice(profiles_));
     request.codec_policy = &codecs;
+    const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);
+    FUSIONLLM_ASSIGN_OR_RETURN(Fitted fitted, Fit(request, recompute, replicas));
+    if (replicas != scheduler::replicas::kDecide || !fitted.several_misfit) return std::move(fitted.outcome);
+    // Memory was taken from devices for letters, too, of which one pipeline has none.
+    FUSIONLLM_ASSIGN_OR_RETURN(Fitted one, Fit(request, recompute, 1));
+    if (!IsFaster(one.outcome, fitted.outcome)) return std::move(fitted.outcome);
+    ReplicaPlan& plan = std::get<ReplicaPlan>(one.outcome);
+    plan.explain.pop_back();  // the bound among plans with one pipeline
+    plan.explain.push_back(WhyNotSeveral(fitted.outcome));
+    SetBounds(std::move(fitted.bounds), plan);
+    return std::move(one.outcome);
+  }
+
+ private:
+  struct Fitted {
+    ReplicaOutcome outcome;
+    std::vector<scheduler::LowerBound> bounds;  // of the first plan, made on all the memory there is
+    bool several_misfit = false;                // a plan of several pipelines did not fit
+  };
+
+  // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
+  absl::StatusOr<Fitted> Fit(scheduler::PlanRequest request, Recompute recompute, int replicas) const {
+    Fitted fitted;
     Refusal refusal;
     for (int round = 0; round < kMostMemoryRounds; ++round) {
-      const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);
-      FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, scheduler::replicas::PlanReplicas(strategy_, request, replicas, options_.stop));
-      if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : ReplicaOutcome(refusal);
+      FUSIONLLM_ASSIGN_OR_RETURN(fitted.outcome, scheduler::replicas::PlanReplicas(strategy_, request, replicas, options_.stop));
+      if (std::holds_alternative<Refusal>(fitted.outcome)) {
+        if (round > 0) fitted.outcome = std::move(refusal);
+        return fitted;
+      }
+      ReplicaPlan& plan = std::get<ReplicaPlan>(fitted.outcome);
+      if (round == 0) fitted.bounds = plan.lower_bounds;
       bool fits = true;
-      ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
       for (Plan& pipeline : plan.pipelines) {
         FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload_, profiles_, recompute, pipeline, request,
                                                                                  Lowering::kAdded, LettersOf(plan.chains, pipeline)));
@@ -64,12 +102,13 @@ class ReplicaPlanner {
         refusal = *std::move(misfit);
         fits = false;
       }
-      if (fits) return outcome;
+      if (fits) return fitted;
+      fitted.several_misfit = fitted.several_misfit || plan.pipelines.size() > 1;
     }
-    return ReplicaOutcome(refusal);
+    fitted.outcome = std::move(refusal);
+    return fitted;
   }
 
- private:
   const workload::Workload& workload_;
   const Profiles& profiles_;
   const PlanOptions& options_;
@@ -89,11 +128,6 @@ bool MemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
     }
   }
   return false;
-}
-
-bool IsFaster(const ReplicaOutcome& outcome, const ReplicaOutcome& than) {
-  const auto *a = std::get_if<ReplicaPlan>(&outcome), *b = std::get_if<ReplicaPlan>(&than);
-  return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
 }
 
 double BusySeconds(const wire::PlanStage& stage) { return stage.compute_seconds + stage.codec_seconds + stage.update_seconds; }

@@ -106,14 +106,6 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
   return plan;
 }
 
-void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
-  plan.lower_bounds = std::move(bounds);
-  const LowerBound* const binding = BindingBound(plan.lower_bounds);
-  plan.lower_bound_s = binding == nullptr ? 0 : binding->seconds;
-  plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
-  plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
-}
-
 // Of a plan with one pipeline: its seconds to an equal loss.
 double CostOf(const Plan& plan) {
   double loss_cost = 0;
@@ -167,6 +159,14 @@ double BalancedSeconds(const Problem& problem, int most_devices) {
 }
 
 }  // namespace
+
+void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
+  plan.lower_bounds = std::move(bounds);
+  const LowerBound* const binding = BindingBound(plan.lower_bounds);
+  plan.lower_bound_s = binding == nullptr ? 0 : binding->seconds;
+  plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
+  plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
+}
 
 absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices) {
   PlanRequest share = problem.request();

@@ -52,4 +52,7 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
 // the devices; and otherwise for the pipeline that has its share of the micro-batches or more.
 absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices);
 
+// Judges the plan by these bounds, and has `explain` end with a sentence about them.
+void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan);
+
 }  // namespace fusionllm::scheduler::replicas

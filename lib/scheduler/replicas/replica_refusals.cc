@@ -48,7 +48,7 @@ Refusal NotSoMany(const GridWishes& wishes, int64_t most) {
         absl::StrFormat("%s (strategy.stages) use exactly %d executors, and %s: %s", Pipelines(wishes), most, LeastDevices(wishes), cure),
         Executors(wishes.least_devices, most)};
   }
-  if (wishes.most_devices / wishes.replicas > wishes.most_stages) {
+  if (wishes.most_devices / wishes.replicas >= wishes.most_stages) {  // no number of executors allows one stage more
     return {refusals::kTooManyStages,
             absl::StrFormat("%s use at most %d executors, for the model has only %s to share out, and %s: %s, or take more replicas",
                             Pipelines(wishes), most, base::Counted(wishes.most_stages, "op"), LeastDevices(wishes), fewer),
