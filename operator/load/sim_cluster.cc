@@ -90,9 +90,10 @@ std::string SimCluster::Kubeconfig() const {
                       "contexts: [{name: c, context: {cluster: c, user: u, namespace: ", kNamespace, "}}]\ncurrent-context: c\n");
 }
 
-void SimCluster::Patch(const kube::ObjectKey& pod, const json& patch, const std::string& subresource) {
-  // One that is gone meanwhile needs nothing any more.
-  (void)admin_.Patch(kPods, pod, kube::PatchType::kMerge, patch.dump(), {.field_manager = "kubelet", .subresource = subresource});
+bool SimCluster::Patch(const kube::ObjectMeta& pod, json patch, const std::string& subresource) {
+  patch["metadata"]["uid"] = pod.uid;
+  return admin_.Patch(kPods, pod.Key(), kube::PatchType::kMerge, patch.dump(), {.field_manager = "kubelet", .subresource = subresource})
+      .ok();
 }
 
 void SimCluster::NoteDoubles(const std::string& uid, const LivePod& pod, bool live) {
@@ -110,34 +111,31 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
   const auto& pod = static_cast<const PodState&>(*event.object);
   const kube::ObjectKey key = pod.meta.Key();
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
+  bool called = false;  // Running, though it may say Pending as it was before
   {
     const std::lock_guard lock(mutex_);
     // What runs and is gone although the kubelet has not ended it runs on.
     const bool runs_on = pod.phase == "Running" && !ended_.contains(pod.meta.uid);
     NoteDoubles(pod.meta.uid, {pod.meta.name, pod.attempt}, gone ? runs_on : pod.phase != "Succeeded" && pod.phase != "Failed");
     if (!gone && !pod.meta.deletion_timestamp.empty()) ended_.insert(pod.meta.uid);
-    if (gone || pod.phase != "Running" || !pod.meta.deletion_timestamp.empty()) {
-      running_.erase(key);
-    } else {
-      running_[key] = true;
-    }
+    if (gone || !pod.meta.deletion_timestamp.empty() || pod.phase == "Succeeded" || pod.phase == "Failed") running_.erase(pod.meta.uid);
+    called = running_.contains(pod.meta.uid);
   }
   if (gone) return;
   if (!pod.meta.deletion_timestamp.empty()) {
     (void)admin_.Delete(kPods, key, {.uid = pod.meta.uid, .grace_period_seconds = 0});
   } else if (!pod.on_node) {
-    Patch(key, {{"spec", {{"nodeName", NodeName()}}}}, "");
-  } else if (!pod.started && pod.phase == "Pending") {
+    Patch(pod.meta, {{"spec", {{"nodeName", NodeName()}}}}, "");
+  } else if (!pod.started && pod.phase == "Pending" && !called) {
     const std::string ip = pod.role == kBrokerRole ? BrokerAddress() : "10.0.0.1";
     const json running = {{"name", pod.role}, {"ready", true}, {"state", {{"running", {{"startedAt", "2026-01-01T00:00:00Z"}}}}}};
-    Patch(key,
-          {{"status",
-            {{"phase", "Running"},
-             {"podIP", ip},
-             {"conditions", {{{"type", "PodScheduled"}, {"status", "True"}}, {{"type", "Ready"}, {"status", "True"}}}},
-             {"containerStatuses", {running}}}}},
-          "status");
+    const json status = {{"phase", "Running"},
+                         {"podIP", ip},
+                         {"conditions", {{{"type", "PodScheduled"}, {"status", "True"}}, {{"type", "Ready"}, {"status", "True"}}}},
+                         {"containerStatuses", {running}}};
+    if (!Patch(pod.meta, {{"status", status}}, "status")) return;
     const std::lock_guard lock(mutex_);
+    running_.insert(pod.meta.uid);
     last_start_ = kube::RealClock().Monotonic();
     ++starts_;
   }

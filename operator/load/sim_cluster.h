@@ -45,7 +45,7 @@ class SimCluster {
   kube::testing::FakeApiServer& server() { return server_; }
   kube::testing::FakeHttpServer& front() { return front_; }
 
-  // Pods that run and are not being deleted, as the kubelet knows.
+  // Pods that the kubelet has called Running, and of which it was not told yet that they have ended or are being deleted.
   int RunningPods() const;
   // Of the API server's own clock, when the kubelet last called a Pod Running.
   absl::Duration LastStart() const;
@@ -65,7 +65,8 @@ class SimCluster {
   std::string NodeName() const { return name_ + "-node"; }
   void NoteDoubles(const std::string& uid, const LivePod& pod, bool live);
   void Tend(const kube::InformerEvent& event);
-  void Patch(const kube::ObjectKey& pod, const nlohmann::json& patch, const std::string& subresource);
+  // False: it is gone, though another one may have its name.
+  bool Patch(const kube::ObjectMeta& pod, nlohmann::json patch, const std::string& subresource);
 
   const std::string name_;
   const std::string ca_pem_;
@@ -74,7 +75,7 @@ class SimCluster {
   kube::RestClient client_;
   kube::ApiClient& admin_ = client_;
   mutable std::mutex mutex_;
-  std::map<kube::ObjectKey, bool> running_;
+  std::set<std::string> running_;  // uids
   std::map<std::string, std::map<std::string, LivePod>>
       live_;                     // Pods that have not ended by uid, by what they have in common but the attempt
   std::set<std::string> ended_;  // uids of those that the kubelet has ended

@@ -16,6 +16,9 @@ std::string MetricsName(const WatchScope& scope) {
   return scope.ns.empty() ? scope.resource.Name() : absl::StrCat(scope.resource.Name(), "/", scope.ns);
 }
 
+// And not only of one name.
+bool IsSame(const ObjectPtr& a, const ObjectPtr& b) { return a != nullptr && b != nullptr && a->meta.uid == b->meta.uid; }
+
 }  // namespace
 
 Informer::Informer(ApiClient& client, Clock& clock, const InformerMetrics* metrics, Options options)
@@ -231,9 +234,11 @@ void Informer::Enqueue(Listener& listener, const ObjectKey& key, Pending pending
     return;
   }
   // It has not been told the change before either: its picture stays, and so does the time since when it is out of date.
-  at->second.now = std::move(pending.now);
-  at->second.last = std::move(pending.last);
-  at->second.resync = false;
+  Pending& waits = at->second;
+  const ObjectPtr& end = pending.last != nullptr ? pending.last : pending.told;
+  if (IsSame(waits.told, end) && !IsSame(end, pending.now)) waits.last = end;  // whatever comes by that name before this is told
+  waits.now = std::move(pending.now);
+  waits.resync = false;
 }
 
 void Informer::Dispatch(const std::stop_token& stop) {
@@ -290,8 +295,7 @@ void Informer::Tell(const Handler& handler, const Pending& pending) {
   const bool replaced = told != nullptr && now != nullptr && told->meta.uid != now->meta.uid;
   if (told != nullptr && (now == nullptr || replaced)) {
     // The state in which it went, unless that was another object's of the same name that came and went untold.
-    const bool same = last != nullptr && last->meta.uid == told->meta.uid;
-    handler({.kind = Kind::kDeleted, .object = same ? last : told, .old = told});
+    handler({.kind = Kind::kDeleted, .object = IsSame(last, told) ? last : told, .old = told});
   }
   if (now == nullptr) return;
   if (told == nullptr || replaced) return handler({.kind = Kind::kAdded, .object = now, .initial = initial});

@@ -102,7 +102,7 @@ class Informer : private ReflectorSink {
   struct Pending {
     ObjectPtr told;  // the handler's picture; null: it knows of none
     ObjectPtr now;   // null: gone
-    ObjectPtr last;  // of what is gone: as it last was
+    ObjectPtr last;  // of what `told` is of, if that is gone: as it last was
     bool initial = false, resync = false;
     absl::Duration received;
   };

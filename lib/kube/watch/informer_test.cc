@@ -133,7 +133,7 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 3\n"));
   clock_.Advance(absl::Seconds(5));
   leave.count_down();
-  EXPECT_THAT(story_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@1 was 1", "+slow@502"));
+  EXPECT_THAT(story_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@501 was 1", "+slow@502"));
   informer->Stop();  // the last handler has come back
   const std::string text = registry_.Text();
   EXPECT_THAT(text, HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 0\n"));
@@ -192,6 +192,38 @@ TEST_F(InformerTest, WhatVanishedWhileNobodyWatchedIsToldAsDeleted) {
   const std::vector<std::string> told = story_.Lines(9);
   EXPECT_THAT(std::vector<std::string>(told.begin() + 4, told.end()),
               UnorderedElementsAre("-gone@5 was 5", "~changed@30 was 7", "+new@31", "-remade@8 was 8", "+remade@32"));
+}
+
+TEST_F(InformerTest, WhatIsGoneUntoldIsToldInItsOwnLastStateWhoeverHasItsName) {
+  client_.OnList(ListJson({PodJson("busy", "1"), PodJson("listed", "2"), PodJson("watched", "3"), PodJson("twice", "4")}, "10"));
+  const auto informer = Make();
+  std::latch entered(1), leave(1);
+  informer->AddHandler([&](const InformerEvent& event) {
+    if (event.object->meta.resource_version == "11") {
+      entered.count_down();
+      leave.wait();
+    }
+    story_.Tell(event);
+  });
+  informer->Start();
+  ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
+  client_.OnWatch([&](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
+    sink.OnOpen().IgnoreError();
+    sink.OnData(EventJson("MODIFIED", PodJson("busy", "11"))).IgnoreError();
+    entered.wait();  // from here on nothing is told
+    sink.OnData(EventJson("MODIFIED", PodJson("listed", "12")) + EventJson("MODIFIED", PodJson("watched", "13")) +
+                EventJson("DELETED", PodJson("watched", "14")) + EventJson("ADDED", PodJson("watched", "15", "another")) +
+                EventJson("MODIFIED", PodJson("watched", "16", "another")) + EventJson("DELETED", PodJson("twice", "17")) +
+                EventJson("ADDED", PodJson("twice", "18", "another")) + EventJson("DELETED", PodJson("twice", "19", "another")))
+        .IgnoreError();
+    return ToStatus({.code = 410, .reason = "Expired", .message = "too old"});
+  });
+  client_.OnList(ListJson({PodJson("busy", "11"), PodJson("listed", "32", "another"), PodJson("watched", "16", "another")}, "40"));
+  PassTimeUntil([&] { return informer->resource_version() == "40"; });
+  leave.count_down();
+  const std::vector<std::string> told = story_.Lines(10);
+  EXPECT_THAT(std::vector<std::string>(told.begin() + 4, told.end()),
+              ElementsAre("~busy@11 was 1", "-listed@12 was 2", "+listed@32", "-watched@14 was 3", "+watched@16", "-twice@17 was 4"));
 }
 
 TEST_F(InformerTest, AnObjectThatCannotBeReadIsNotTakenForDeleted) {
