@@ -52,6 +52,14 @@ absl::Status NotFit(const Op& op, const CutEdge& edge, const PassContext& contex
                                         op.name, op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
 }
 
+// What a peer sent is nobody's input: a message that the codec refuses comes of two builds that differ, or of a defect.
+absl::Status NotAsAgreed(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return WithOp(status, op);
+  return absl::InternalError(absl::StrFormat("op '%s' (%s): what stage %d sent of it at step %d, micro-batch %d is not as agreed: %s",
+                                             op.name, op.type, edge.peer, context.step, context.micro_batch,
+                                             std::string(status.message())));
+}
+
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
 
 double MedianOf(std::vector<int64_t>& numbers) {
@@ -203,7 +211,7 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
     const tensor::TensorView view = ViewOf(pass, edge.value, context.slot);
     const tensor::TensorView room = CodecTakesTensors() ? view : HostRoom(view);
     if (absl::Status status = codec_.Decode(edge, context.slot, payload, room); !status.ok()) {
-      return WithOp(status, training_.graph.op(training_.graph.value(edge.value).producer));
+      return NotAsAgreed(training_.graph.op(training_.graph.value(edge.value).producer), edge, context, status);
     }
     if (room.data != view.data) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
     pacer_.ChargeCpu(CpuNow() - begin);

@@ -117,6 +117,20 @@ TEST(StageExecutorTest, AValueThatNoCodecCarriesNamesTheOpThatMadeIt) {
   }
 }
 
+// Bad input it is not (exit code 2): nothing that a user wrote makes two stages disagree.
+TEST(StageExecutorTest, AMessageOfAnotherCodecIsADefectThatNamesOpAndSender) {
+  PipelineOptions options = SmallOptions(Mlp({4, 5, 3}), 2, "ref");
+  options.codecs = [](int stage) {
+    if (stage == 1) return ExactEdgeCodec();
+    return CompressedEdgeCodec(stage, {{{0, 1}, {.kind = compression::CodecKind::kInt8}}});
+  };
+  const absl::Status status = FailureOf(Mlp({4, 5, 3}), options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("op '"), HasSubstr("what stage 0 sent of it at step 1, micro-batch 0 is not"),
+                               HasSubstr("bytes, expected")));
+}
+
 TEST(StageExecutorTest, AnErrorOfAKernelNamesItsOpOnce) {
   const autodiff::TrainingGraph training = SmallGpt2(true);
   for (const std::string backend : {"ref", "cpu"}) {
