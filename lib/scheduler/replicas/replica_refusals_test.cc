@@ -161,6 +161,16 @@ TEST(ReplicaRefusalsTest, WhatGoesWithOnePipelineOnlyIsNamedWithAWayOut) {
   }
 }
 
+TEST(ReplicaRefusalsTest, ReplicasThatNoLinkJoinsAreNamedWithAWayOut) {
+  PlanRequest request = Site(1);
+  testing::AddDevice(request, "rome", 1);  // without a link
+  request.stages = 1;
+  const Refusal refusal = RefusalFor(request, 2);
+  EXPECT_EQ(refusal.reason, "DisconnectedDevices");
+  EXPECT_THAT(refusal.message, HasSubstr("(paris-0 and rome-0, among others, are not joined): let them reach each other, or set "
+                                         "strategy.replicas to 1"));
+}
+
 TEST(ReplicaRefusalsTest, OfAGridThatDoesNotFitThePipelineIsNamed) {
   PlanRequest request = Site(2);
   request.stages = 1;
