@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/transport/grpc/renewing_channel.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {
@@ -18,15 +19,15 @@ constexpr auto kRedialPause = std::chrono::milliseconds(200);
 }  // namespace
 
 absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunction& on_message) {
-  const auto channel = BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false);
-  const auto stub = v1::Broker::NewStub(channel);
+  transport::RenewingChannel channel([this] { return BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false); },
+                                     options_.renewal);
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));
   Clock::time_point give_up = Clock::now() + patience;
   bool away = false;  // and said so
   while (true) {
     bool over = false, welcomed = false;
     const absl::Status status = Attend(
-        *stub, hello,
+        *v1::Broker::NewStub(channel.ForDial()), hello,
         [&](const v1::BrokerMessage& message) {
           welcomed = true;
           if (away) base::Log(base::LogLevel::kWarning, absl::StrCat("the broker at ", options_.address, " is back"));

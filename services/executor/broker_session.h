@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -27,6 +28,7 @@ struct SessionOptions {
   // session, perhaps two at once. Must not block long.
   std::function<void()> on_contact = [] {};
   double contact_seconds = 30;
+  std::chrono::milliseconds renewal{2'000};  // see RenewingChannel
 };
 
 class BrokerSession {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "lib/transport/testing/name_server.h"
 
 namespace fusionllm::services {
 namespace {
@@ -21,11 +22,9 @@ class ScriptedBroker final : public v1::Broker::Service {
   using Script = std::function<grpc::Status(Stream& stream)>;
   explicit ScriptedBroker(Script script) : script_(std::move(script)) {
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    address_ = absl::StrCat("127.0.0.1:", port);
   }
   ~ScriptedBroker() override { server_->Shutdown(std::chrono::system_clock::now()); }
   grpc::Status Attend(grpc::ServerContext*, Stream* stream) override {
@@ -33,15 +32,18 @@ class ScriptedBroker final : public v1::Broker::Service {
     return script_(*stream);
   }
   SessionOptions Options(double patience_seconds = 60) const {
-    return {.address = address_, .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = patience_seconds};
+    return {.address = absl::StrCat("127.0.0.1:", port_),
+            .credentials = grpc::InsecureChannelCredentials(),
+            .patience_seconds = patience_seconds};
   }
+  int port() const { return port_; }
   int streams() const { return streams_; }
 
  private:
   const Script script_;
   std::atomic<int> streams_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  int port_ = 0;
 };
 
 v1::BrokerMessage Welcome() {
@@ -205,6 +207,23 @@ TEST(BrokerSessionTest, ABrokerThatStaysAwayIsGivenUp) {
   const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:0"));
+}
+
+// In a cluster the Pod of an executor may look for the broker's Service before there is one.
+TEST(BrokerSessionTest, ABrokerWhoseNameComesLateIsFoundSoon) {
+  ScriptedBroker broker([](ScriptedBroker::Stream& stream) {
+    v1::BrokerMessage shutdown;
+    shutdown.mutable_shutdown();
+    stream.Write(shutdown);
+    return grpc::Status::OK;
+  });
+  transport::testing::NameServer names(/*refusals=*/10);
+  SessionOptions options = broker.Options(/*patience_seconds=*/30);
+  options.address = names.Target(broker.port());
+  options.renewal = std::chrono::milliseconds(20);
+  BrokerSession session(options);
+  EXPECT_EQ(session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {}), absl::OkStatus());
+  EXPECT_EQ(broker.streams(), 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/transport/grpc/grpc_streams.h"
+#include "lib/transport/grpc/renewing_channel.h"
 
 namespace fusionllm::transport {
 namespace {
@@ -50,14 +51,18 @@ class GrpcEndpoint::AddressBook : public Dialer {
     const auto found = entries_.find(std::string(peer));
     if (found == entries_.end()) return absl::NotFoundError(absl::StrCat("no address is known for peer ", std::string(peer)));
     Entry& entry = found->second;
-    if (entry.channel == nullptr) entry.channel = MakeChannel(entry.address, peer, credentials_, keepalive_);
-    return std::make_unique<CallStream>(entry.channel, kExchange, std::vector<std::pair<std::string, std::string>>());
+    if (entry.channel == nullptr) {
+      entry.channel =
+          std::make_unique<RenewingChannel>([address = entry.address, peer = std::string(peer), credentials = credentials_,
+                                             keepalive = keepalive_] { return MakeChannel(address, peer, credentials, keepalive); });
+    }
+    return std::make_unique<CallStream>(entry.channel->ForDial(), kExchange, std::vector<std::pair<std::string, std::string>>());
   }
 
  private:
   struct Entry {
     std::string address;
-    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<RenewingChannel> channel;
   };
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds keepalive_;

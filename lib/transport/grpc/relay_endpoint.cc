@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/transport/grpc/grpc_streams.h"
 #include "lib/transport/grpc/relay_names.h"
+#include "lib/transport/grpc/renewing_channel.h"
 #include "lib/transport/retry.h"
 #include "proto/fusionllm/v1/peer.grpc.pb.h"
 
@@ -39,13 +40,13 @@ class GrpcRelayEndpoint::Client : public Dialer {
  public:
   Client(std::string name, const RelayClientOptions& options)
       : name_(std::move(name)),
-        channel_(MakeChannel(options.address, options.name, options.credentials, options.keepalive)),
-        stub_(v1::Relay::NewStub(channel_)) {}
+        channel_([options] { return MakeChannel(options.address, options.name, options.credentials, options.keepalive); }) {}
 
   absl::Status CanReach(absl::string_view) const override { return absl::OkStatus(); }  // the relay knows
   absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override {
     return std::make_unique<CallStream>(
-        channel_, kRelayDial, std::vector<std::pair<std::string, std::string>>{{kRelayCaller, name_}, {kRelayPeer, std::string(peer)}});
+        channel_.ForDial(), kRelayDial,
+        std::vector<std::pair<std::string, std::string>>{{kRelayCaller, name_}, {kRelayPeer, std::string(peer)}});
   }
 
   void Start(StreamEndpoint* endpoint) {
@@ -89,7 +90,8 @@ class GrpcRelayEndpoint::Client : public Dialer {
         if (stopping_) return;
         listen_context_ = &context;
       }
-      const auto reader = stub_->Listen(&context, v1::ListenRequest());
+      const auto stub = v1::Relay::NewStub(channel_.ForDial());
+      const auto reader = stub->Listen(&context, v1::ListenRequest());
       v1::Incoming incoming;
       while (reader->Read(&incoming)) {
         backoff = kBackoffMin;
@@ -133,7 +135,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
 
   // `from`: whom the relay knows the caller to be, whatever its handshake says.
   void RunAnswer(const std::string& call, const std::string& from) {
-    CallStream stream(channel_, kRelayAnswer, {{kRelayCaller, name_}, {kRelayCall, call}});
+    CallStream stream(channel_.ForDial(), kRelayAnswer, {{kRelayCaller, name_}, {kRelayCall, call}});
     AnsweringStream answering(stream);
     const absl::Status status = endpoint_->Accept(answering, {from});
     stream.Write(EndFrame(status));
@@ -145,8 +147,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   }
 
   const std::string name_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Relay::Stub> stub_;
+  RenewingChannel channel_;
   StreamEndpoint* endpoint_ = nullptr;
   std::mutex mu_;
   std::condition_variable changed_;

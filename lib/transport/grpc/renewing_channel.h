@@ -1,0 +1,36 @@
+// A channel for whoever dials until it is answered, and to whom names matter that come late or move.
+//
+// A gRPC channel asks for its name again after pauses that grow to two minutes where there was no answer (GRPC_ARG_MAX_RECONNECT_BACKOFF_MS
+// is for connections alone, and ChannelResetConnectionBackoff does not shorten them: both tried with 1.51), and after half a minute where
+// there was one. Names of load balancers and Services may come after those that look for them. A new channel asks at once.
+//
+// Thread-safe; blocks on nothing.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace fusionllm::transport {
+
+class RenewingChannel {
+ public:
+  using Make = std::function<std::shared_ptr<grpc::Channel>()>;
+  explicit RenewingChannel(Make make, std::chrono::milliseconds every = std::chrono::seconds(2)) : make_(std::move(make)), every_(every) {}
+
+  // For one dial: the channel of the last one, but a new one in the place of one that has failed to connect and is older than `every`.
+  // Calls on one that is replaced keep it.
+  std::shared_ptr<grpc::Channel> ForDial();
+
+ private:
+  const Make make_;
+  const std::chrono::milliseconds every_;
+  std::mutex mu_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::chrono::steady_clock::time_point made_at_;
+};
+
+}  // namespace fusionllm::transport
