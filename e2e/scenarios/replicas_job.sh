@@ -20,6 +20,7 @@ stages=1 replicas=2 job pair 1000000 "$(one_in_each)" "$impatient" "$with_checkp
 wait_for pair condition=Ready
 until_true "a checkpoint" has_passed pair 20
 status_is pair plan.stages 1 || fail "the status tells of $(status_of pair plan.stages) stages"
+status_is pair plan.replicas 2 || fail "the status tells of $(status_of pair plan.replicas) replicas"
 # Whole logs: a program that still writes to a grep that has ended fails.
 plan=$(k logs pair-broker-r0 --tail=-1 | grep '"type":"plan"' | tail -1)
 [[ $plan == *'"replicas":2'* ]] || fail "the plan of the job has not two replicas: ${plan:0:300}"

@@ -70,6 +70,7 @@ struct CheckpointStatus {
 struct PlanStatus {
   int64_t epoch = 0;
   int64_t stages = 0;
+  int64_t replicas = 1;  // of each stage
   std::optional<int64_t> predicted_step_milliseconds;
   bool operator==(const PlanStatus&) const = default;
 };

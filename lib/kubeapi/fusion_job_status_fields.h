@@ -65,6 +65,7 @@ template <class V>
 void Visit(V& v, PlanStatus& p) {
   v.Field("epoch", p.epoch, {.min = 0}, "Counts the plans of this job.");
   v.Field("stages", p.stages, {.min = 0, .max = job::kMaxExecutors}, "Stages of the pipeline.");
+  v.Field("replicas", p.replicas, {.min = 1, .max = job::kMaxExecutors}, "Pipelines side by side, which share each batch.");
   v.Field("predictedStepMilliseconds", p.predicted_step_milliseconds, {.min = 0}, "Time of a step.");
 }
 

@@ -1,5 +1,6 @@
 #include "operator/progress/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/cut_text.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/fusion_job.h"
 #include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
@@ -24,6 +26,9 @@ std::optional<double> Number(const json& object, const char* key) {
   if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
   return value.get<double>();
 }
+
+// As many as a status takes.
+int Count(const json& list) { return static_cast<int>(std::min<size_t>(list.size(), job::kMaxExecutors)); }
 
 std::string Text(const json& object, const char* key) { return base::CutText(kube::TextAt(object, key), kMaxText); }
 
@@ -60,7 +65,11 @@ Progress ProgressIn(const json& page) {
   progress.reason = Text(page, "reason");
   if (At(page, "checkpoint_step").is_number_integer()) progress.checkpoint_step = Integer(page, "checkpoint_step");
   if (At(page, "exit_code").is_number_integer()) progress.exit_code = static_cast<int>(Integer(page, "exit_code"));
-  if (At(page, "stages").is_array()) progress.stages = static_cast<int>(At(page, "stages").size());
+  if (const json& stages = At(page, "stages"); stages.is_array()) {
+    progress.stages = Count(stages);
+    // A list for each stage where there are replicas, else a name.
+    if (!stages.empty() && stages[0].is_array() && !stages[0].empty()) progress.replicas = Count(stages[0]);
+  }
   if (const json& link = At(page, "slowest_link"); link.is_object()) {
     progress.slowest_link = absl::StrCat(Text(link, "src"), "->", Text(link, "dst"), " ", Text(link, "codec"));
     if (const auto rate = Number(link, "bandwidth_bytes_per_second")) absl::StrAppend(&progress.slowest_link, " ", Rate(*rate));

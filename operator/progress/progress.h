@@ -19,7 +19,7 @@ struct Progress {
   int64_t epoch = 0;
   int64_t executors = 0;                             // that the broker is in touch with
   int64_t plan_executors = 0, wanted_executors = 0;  // that the plan in force was made over, that the run trains on; 0: not known
-  int stages = 0;
+  int stages = 0, replicas = 1;
   int64_t recoveries = 0;
   std::optional<double> loss, tokens_per_second, learning_rate;
   std::optional<double> step_seconds, predicted_step_seconds, eta_seconds;
@@ -32,7 +32,8 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-inline constexpr size_t kMaxProgressBytes = 64 << 10;
+// Room for the names of all devices of the largest plan (job::kMaxExecutors).
+inline constexpr size_t kMaxProgressBytes = 1 << 20;
 
 // From a pod that may be anybody's: InvalidArgument when the text is too long or no JSON object; fields of other types count as absent, and
 // texts are cut.

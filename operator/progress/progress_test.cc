@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/job/fusion_job.h"
+
 namespace fusionllm::op {
 namespace {
 
@@ -19,6 +26,32 @@ TEST(ProgressTest, ReadsWhatTheBrokerTells) {
   EXPECT_EQ(progress->checkpoint_step, 10);
   EXPECT_EQ(progress->slowest_link, "a->b int8 1.2 MB/s");
   EXPECT_FALSE(progress->exit_code.has_value());
+}
+
+TEST(ProgressTest, CountsStagesAndReplicas) {
+  struct Case {
+    const char* stages;
+    int expected, replicas;
+  };
+  for (const Case& c : {Case{R"([["a","b","c"],["d","e","f"]])", 2, 3}, Case{R"(["a","b"])", 2, 1}, Case{"[]", 0, 1}, Case{"[[]]", 1, 1}}) {
+    const auto progress = ParseProgress(absl::StrCat(R"({"step":1,"stages":)", c.stages, "}"));
+    ASSERT_TRUE(progress.ok()) << progress.status();
+    EXPECT_EQ(progress->stages, c.expected) << c.stages;
+    EXPECT_EQ(progress->replicas, c.replicas) << c.stages;
+  }
+}
+
+TEST(ProgressTest, ThePageOfTheLargestRunIsRead) {
+  const std::string longest = absl::StrCat("\"", std::string(63, 'x'), "\"");
+  const auto progress =
+      ParseProgress(absl::StrCat("{\"stages\":[", absl::StrJoin(std::vector<std::string>(job::kMaxExecutors, longest), ","), "]}"));
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(progress->stages, job::kMaxExecutors);
+
+  // A status with more would be refused as a whole.
+  const auto more = ParseProgress(absl::StrCat("{\"stages\":[", absl::StrJoin(std::vector<int>(job::kMaxExecutors + 1), ","), "]}"));
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_EQ(more->stages, job::kMaxExecutors);
 }
 
 TEST(ProgressTest, ReadsTheReportOfARunThatFailed) {

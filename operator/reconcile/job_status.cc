@@ -152,6 +152,7 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
     kubeapi::PlanStatus plan = status.plan.value_or(kubeapi::PlanStatus());
     plan.epoch = progress.epoch;
     plan.stages = progress.stages;
+    plan.replicas = progress.replicas;
     plan.predicted_step_milliseconds = Milliseconds(progress.predicted_step_seconds);
     status.plan = plan;
   }

@@ -103,6 +103,7 @@ class StatusReferenceTest : public ::testing::Test {
                       .steps = 100,
                       .epoch = 1,
                       .stages = 2,
+                      .replicas = 2,
                       .loss = 2.5,
                       .tokens_per_second = 1000,
                       .learning_rate = 1e-4,
