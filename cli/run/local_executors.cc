@@ -39,6 +39,10 @@ std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<jo
 
 absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text) {
   std::vector<std::string> devices = absl::StrSplit(text, ',');
+  if (devices.size() > kMostLocalDevices) {
+    return absl::InvalidArgumentError(absl::StrFormat("a list of %d devices: an executor is a process, and one machine starts at most %d",
+                                                      devices.size(), kMostLocalDevices));
+  }
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].empty()) {
       return absl::InvalidArgumentError(

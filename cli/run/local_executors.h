@@ -15,7 +15,8 @@
 
 namespace fusionllm::cli {
 
-// "cpu,cuda:0": its entries. Errors: InvalidArgument for one that is empty, by its place, or no device's name.
+inline constexpr size_t kMostLocalDevices = 256;  // an executor is a process
+// "cpu,cuda:0": its entries. Errors: InvalidArgument for one that is empty, by its place, or no device's name, and for too many.
 absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text);
 
 // One for each device of the topology, else for each of `devices`, else one; in a run with machines that join these have the data.

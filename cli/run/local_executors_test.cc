@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace fusionllm::cli {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 job::Topology TopologyOf(const std::vector<job::Device>& devices) {
   job::Topology topology;
@@ -30,6 +34,14 @@ TEST(ParseDeviceListTest, ReadsItsEntriesAndNamesThoseThatAreNone) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.list;
     EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words));
   }
+}
+
+TEST(ParseDeviceListTest, StopsAtAsManyAsOneMachineCouldEverStart) {
+  const std::vector<std::string> most(kMostLocalDevices, "cpu");
+  EXPECT_THAT(*ParseDeviceList(absl::StrJoin(most, ",")), SizeIs(kMostLocalDevices));
+  const absl::Status status = ParseDeviceList(absl::StrCat(absl::StrJoin(most, ","), ",cpu")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a list of 257 devices"));
 }
 
 TEST(LocalExecutorsTest, AreThoseOfTheTopologyElseOfTheListElseOne) {

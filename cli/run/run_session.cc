@@ -34,6 +34,10 @@ constexpr char kStillCollecting[] =
     "still waiting for parts of the last checkpoint that lie in other sites (%s); interrupt once more to end at once: they stay there";
 // Reasons that the broker gives while it is at that.
 constexpr absl::string_view kCollecting[] = {"CollectingShards", "SiteAwaited", "ShardRecalled"};
+// The steps are over by then.
+constexpr absl::string_view kCopying = "CopyingCheckpoints";
+constexpr char kStopWhileCopying[] =
+    "the run ends when its checkpoints are copied (%s), or cannot be; interrupt once more to end at once: they stay where they are";
 // As services/executor/main.cc says it: nothing is wrong with the executor.
 constexpr int kExecutorRunFailed = 5;
 
@@ -254,7 +258,7 @@ class Session {
       stop_asked_ = true;
       if (broker_.child) {
         if (!reader_gone_) {
-          observer_.OnNotice("stopping after this step; interrupt once more to end at once");
+          observer_.OnNotice(EndOfCopies().value_or("stopping after this step; interrupt once more to end at once"));
           tell_again_at_ = After(options_.stop_told_again_s);
         }
         broker_.child->Signal(SIGTERM);
@@ -267,7 +271,15 @@ class Session {
     }
   }
 
+  // Of a run that has only copies left to make; the broker may have told since that one failed.
+  std::optional<std::string> EndOfCopies() const {
+    const auto told = std::find_if(run_.events.begin(), run_.events.end(), [](const auto& event) { return event.reason == kCopying; });
+    if (told == run_.events.end()) return std::nullopt;
+    return absl::StrFormat(kStopWhileCopying, told->message);
+  }
+
   std::string StillStopping() const {
+    if (const auto copies = EndOfCopies()) return absl::StrCat("still waiting: ", *copies);
     const std::string last = run_.events.empty() ? "" : run_.events.back().reason;
     const bool collects = std::find(std::begin(kCollecting), std::end(kCollecting), last) != std::end(kCollecting);
     return collects ? absl::StrFormat(kStillCollecting, run_.events.back().message) : std::string(kStillStopping);

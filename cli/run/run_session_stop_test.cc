@@ -66,6 +66,26 @@ TEST_F(RunSessionTest, AStopThatWaitsForAnotherSiteSaysSo) {
   ExpectNoChildLeft();
 }
 
+// All steps are made and saved: there is none to stop after, and none to wait for.
+TEST_F(RunSessionTest, AStopWhileCheckpointsAreCopiedSaysSo) {
+  Script({kStep1, R"(print {"type":"event","reason":"CopyingCheckpoints","step":1,"message":"step-1 to /mnt/copies"})",
+          R"(print {"type":"event","reason":"CheckpointCopyFailed","step":1,"message":"no room"})", "wait-term", "wait " + folder_ / "go",
+          kSummary, "exit 0"});
+  options_.stop_told_again_s = 0.01;
+  collector_.on_line = [](LineType type, const report::Run& run) {
+    if (type == LineType::kEvent && run.events.size() == 2) kill(getpid(), SIGTERM);
+    return true;
+  };
+  collector_.on_notice = [&](absl::string_view sentence) {
+    if (absl::StrContains(sentence, "still waiting")) folder_.Write("go", "");
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(collector_.notices, ElementsAre(HasSubstr("the run ends when its checkpoints are copied (step-1 to /mnt/copies)"),
+                                              HasSubstr("still waiting: the run ends when its checkpoints are copied (step-1")));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
   Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
   options_.end_grace_s = 1000;  // patience would hang the test

@@ -141,6 +141,12 @@ TEST(ExecutorProgram, WhoIsOfAnEarlierAttemptEndsSoThatTheKubeletLeavesItAlone) 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--name", "a"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--log-level", "loud"}).Wait(), 2);
+  for (const std::string& name : {std::string(), std::string("../x"), std::string("a,b"), std::string("a\nb"), std::string(254, 'a')}) {
+    EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", name}).Wait(), 2) << name;
+  }
+  for (const char* flag : {"--memory-bytes", "--incarnation", "--attempt"}) {
+    EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", flag, "-1"}).Wait(), 2) << flag;
+  }
   for (const char* nowhere : {"", "localhost", "::1:1", "lab:http"}) {
     EXPECT_EQ(Program("fusion-executor", {"--broker", nowhere, "--name", "a"}).Wait(), 2) << nowhere;
   }

@@ -20,6 +20,7 @@
 #include "lib/job/name.h"
 #include "lib/kernels/devices.h"
 #include "lib/nvml/nvml.h"
+#include "lib/security/certificate_authority.h"
 #include "services/credentials.h"
 #include "services/executor/broker_contact.h"
 #include "services/executor/broker_session.h"
@@ -51,12 +52,17 @@ struct Flags {
   daemon::CommonFlags common;
 };
 
+// CLI11 takes "-1" for the greatest number where a flag has no sign, and CLI::NonNegativeNumber answers with 300 digits.
+std::string CheckNotNegative(const std::string& text) { return absl::StartsWith(text, "-") ? text + " is negative" : ""; }
+
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--broker", flags.session.address, "Address of the broker")
       // Of a broker on this machine it may be one that stands for any.
       ->check([](const std::string& text) { return std::string(base::SplitHostPort(text).status().message()); })
       ->required();
-  app.add_option("--name", flags.host.name, "Name of this device")->required();
+  app.add_option("--name", flags.host.name, "Name of this device")->required()->check([](const std::string& text) {
+    return std::string(security::CheckProcessName(text).message());
+  });
   app.add_option("--site", flags.host.site, "Site of this device, when no topology says")->check([](const std::string& text) {
     return text.empty() || job::IsName(text) ? "" : absl::StrCat("'", text, "' is no name: ", job::kNameRule);
   });
@@ -72,10 +78,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->needs(listen)
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--relay", flags.relay, "Meet peers that cannot be dialled at the broker; without --listen be met there too");
-  app.add_option("--memory-bytes", flags.host.memory_bytes, "Memory this device may use; 0: all");
+  app.add_option("--memory-bytes", flags.host.memory_bytes, "Memory this device may use; 0: all")->check(CheckNotNegative);
   app.add_option("--attempt", flags.host.attempt, "Of the job: a broker of a later one ends this program, with exit code 0")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--incarnation", flags.host.incarnation, "Grows with every start; 0: from the clock");
+      ->check(CheckNotNegative);
+  app.add_option("--incarnation", flags.host.incarnation, "Grows with every start; 0: from the clock")->check(CheckNotNegative);
   app.add_option("--device", flags.device, "What computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });

@@ -106,7 +106,7 @@ Refusal NoShape(const GridWishes& wishes, int micro_batches) {
 std::optional<OnePipelineOnly> WhyOnePipelineOnly(absl::string_view strategy, const PlanRequest& request, const Problem& problem) {
   if (strategy != kPlanner) {
     return Because(refusals::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", strategy),
-                   absl::StrFormat("strategy.replicas other than 1 is for %s only", kPlanner));
+                   absl::StrFormat("set strategy.planner to %s, or strategy.replicas to 1", kPlanner));
   }
   if (!request.pins.empty()) {
     return Because(refusals::kPinConflict,

@@ -157,7 +157,7 @@ TEST(ReplicaRefusalsTest, WhatGoesWithOnePipelineOnlyIsNamedWithAWayOut) {
   }
   for (const int replicas : {2, kDecide}) {
     EXPECT_EQ(RefusalFor(Site(4), replicas, "equal-ops").message,
-              "planner equal-ops lays out one pipeline: strategy.replicas other than 1 is for op-fence only");
+              "planner equal-ops lays out one pipeline: set strategy.planner to op-fence, or strategy.replicas to 1");
   }
 }
 
