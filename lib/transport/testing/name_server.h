@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -57,18 +59,18 @@ class NameServer {
       sendto(socket_, answer.data(), answer.size(), 0, reinterpret_cast<const sockaddr*>(&from), length);
     }
   }
+  static std::string Bytes(std::initializer_list<uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
   // RFC 1035, section 4: the question comes back, behind a header of our own, and an address behind it.
   std::string Answer(std::string_view question) {
-    using namespace std::string_literals;
     const size_t end = question.find('\0', kHeader) + 5;  // of the name, and of type and class behind it
     if (end > question.size()) return "";
     const bool address = question[end - 3] == kA;
     const bool known = asked_ >= refusals_;
     if (address) ++asked_;
     const std::string id(question.substr(0, 2)), asked(question.substr(kHeader, end - kHeader));
-    if (!known) return id + "\x81\x83\0\1\0\0\0\0\0\0"s + asked;
-    if (!address) return id + "\x81\x80\0\1\0\0\0\0\0\0"s + asked;
-    return id + "\x81\x80\0\1\0\1\0\0\0\0"s + asked + "\xc0\x0c\0\1\0\1\0\0\0\5\0\4\x7f\0\0\1"s;
+    if (!known) return id + Bytes({0x81, 0x83, 0, 1, 0, 0, 0, 0, 0, 0}) + asked;
+    if (!address) return id + Bytes({0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}) + asked;
+    return id + Bytes({0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0}) + asked + Bytes({0xc0, kHeader, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1});
   }
 
   const int refusals_;
