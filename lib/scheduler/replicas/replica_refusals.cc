@@ -68,22 +68,18 @@ OnePipelineOnly Because(const char* reason, std::string why, absl::string_view c
   return {std::move(refusal), std::move(why)};
 }
 
-// Of the replicas of one stage, two that no link joins: of `grid`, which is no better or worse than others.
-Refusal ReplicasNotJoined(const Problem& problem, const ReplicaGrid& grid) {
-  std::string among;
+// Of the replicas of one stage of `grid`, which is no better or worse than others, two that no link joins: "a and b".
+std::string TwoNotJoined(const Problem& problem, const ReplicaGrid& grid) {
+  const auto& devices = problem.request().devices;
   for (const std::vector<int>& replicas : grid.devices) {
-    for (size_t a = 0; a < replicas.size() && among.empty(); ++a) {
-      for (size_t b = 0; b < a && among.empty(); ++b) {
-        if (problem.Connected(replicas[b], replicas[a])) continue;
-        const auto& devices = problem.request().devices;
-        among = absl::StrFormat(" (%s and %s, among others, are not joined)", devices[replicas[b]].name, devices[replicas[a]].name);
+    for (size_t a = 0; a < replicas.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        if (!problem.Connected(replicas[b], replicas[a]))
+          return absl::StrCat(devices[replicas[b]].name, " and ", devices[replicas[a]].name);
       }
     }
   }
-  return {refusals::kDisconnectedDevices,
-          absl::StrCat("replicas of a stage must exchange gradients, and no placement joins them all both ways", among,
-                       ": let them reach each other, or set strategy.replicas to 1"),
-          {}};
+  return "some";  // a sum along a chain has no way only where a pair has none
 }
 
 }  // namespace
@@ -137,7 +133,14 @@ std::optional<OnePipelineOnly> WhyOnePipelineOnly(absl::string_view strategy, co
 
 Refusal NoGridFits(const Problem& problem, const FoundGrid& failed) {
   const int pipeline = failed.evaluation.failed_pipeline;
-  if (pipeline < 0) return ReplicasNotJoined(problem, failed.grid);
+  if (pipeline < 0) {
+    return {
+        refusals::kDisconnectedDevices,
+        absl::StrFormat("replicas of a stage must exchange gradients, and no placement joins them all both ways (%s, among others, are not "
+                        "joined): let them reach each other, or set strategy.replicas to 1",
+                        TwoNotJoined(problem, failed.grid)),
+        {}};
+  }
   Refusal refusal = RefusalFor(problem, failed.grid.Pipeline(pipeline), failed.evaluation.failure);
   refusal.message =
       absl::StrFormat("no grid of pipelines fits; with %s of %s, in pipeline %d: %s", base::Counted(failed.grid.pipelines(), "pipeline"),

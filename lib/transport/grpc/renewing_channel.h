@@ -1,8 +1,9 @@
 // A channel for whoever dials until it is answered, and to whom names matter that come late or move.
 //
-// A gRPC channel asks for its name again after pauses that grow to two minutes where there was no answer (GRPC_ARG_MAX_RECONNECT_BACKOFF_MS
-// is for connections alone, and ChannelResetConnectionBackoff does not shorten them: both tried with 1.51), and after half a minute where
-// there was one. Names of load balancers and Services may come after those that look for them. A new channel asks at once.
+// A gRPC channel asks for its name again after pauses that grow where there was no answer, to two minutes by its defaults, and after half a
+// minute where there was one. GRPC_ARG_MAX_RECONNECT_BACKOFF_MS is for connections alone, and ChannelResetConnectionBackoff did not shorten
+// the pauses (1.51: some 30 s after the first minute, with it and without). Names of load balancers and Services may come after those that
+// look for them. A new channel asks at once.
 //
 // Thread-safe; blocks on nothing.
 #pragma once
