@@ -1,7 +1,7 @@
 #!/bin/bash
 # clang-tidy (.clang-tidy) on the C++ sources that differ from a base commit. Needs build/compile_commands.json and generated headers.
 # The base: VERIFY_BASE if set; else where HEAD left origin/main; else (nothing there, or HEAD is origin/main) the commit before HEAD.
-# A changed header is checked through the .cc file of its name and its test. TIDY_SECONDS (default 600) bounds the whole; files that it
+# A changed header is checked through the .cc file of its name and its test, or else through a source that includes it. TIDY_SECONDS (default 600) bounds the whole; files that it
 # leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI run. With --list it prints the sources it
 # would check and ends.
 set -euo pipefail
@@ -22,7 +22,11 @@ sources=$(while IFS= read -r file; do
   case $file in
     *.cc) echo "$file" ;;
     # `if`, not `&&`: a last header without a test would end the loop, and with it the script, with a failure of `[`.
-    *.h) for source in "${file%.h}.cc" "${file%.h}_test.cc"; do if [ -f "$source" ]; then echo "$source"; fi; done ;;
+    *.h)
+      stand_ins=$(for source in "${file%.h}.cc" "${file%.h}_test.cc"; do if [ -f "$source" ]; then echo "$source"; fi; done)
+      [ -n "$stand_ins" ] || stand_ins=$(git grep -l --max-count=1 --fixed-strings "#include \"$file\"" -- '*.cc' | head -n 1 || true)
+      [ -z "$stand_ins" ] || echo "$stand_ins"
+      ;;
   esac
 done <<<"$changed" | sort -u)
 known=$(sed -n 's|^  "file": "'"$PWD"'/\(.*\)".*|\1|p' build/compile_commands.json | sort -u)

@@ -41,6 +41,7 @@ check "shell syntax" shell_syntax
 check "repository lint" repository_lint
 check "self-contained headers" header_sets
 check "generated files" tools/check-generated.sh
+check "changed files under sanitizers" tools/check-sanitizers.sh
 check "clang-tidy on changed files" tools/tidy.sh
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -82,6 +82,16 @@ TEST_F(ChangedSources, TheLastOfThemMayBeAHeaderWithoutTestOrSource) {
   EXPECT_EQ(output, "a/plan.cc\n");
 }
 
+TEST_F(ChangedSources, AHeaderAloneIsReadThroughASourceThatIncludesIt) {
+  Commit({"a/plan.cc", "b/use.cc", "c/use.cc", "z/kind.h"});
+  for (const char* user : {"b/use.cc", "c/use.cc"}) Write(user, "#include \"z/kind.h\"\n");
+  ASSERT_EQ(Run("git -c user.name=a -c user.email=a@example.com -c commit.gpgsign=false commit -q -a -m second").first, 0);
+  Write("z/kind.h", "// second\n");
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh --list");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "b/use.cc\n");
+}
+
 TEST_F(ChangedSources, NothingChangedIsNothingToCheck) {
   Commit({"a/plan.cc"});
   const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh");
