@@ -376,6 +376,9 @@ TEST_F(Fusionctl, EvalOfGeneratedDataTakesNoFile) {
   const Outcome refused = Run("eval " + checkpoint + " --data text.bin");
   EXPECT_EQ(refused.code, 2) << refused.out;
   EXPECT_THAT(refused.err, AllOf(HasSubstr("--data text.bin"), HasSubstr("generated"), HasSubstr("spec.data.kind: shapes")));
+  const Outcome windows = Run("eval " + checkpoint + " --sequence-length 16");
+  EXPECT_EQ(windows.code, 2) << windows.out;
+  EXPECT_THAT(windows.err, AllOf(HasSubstr("--sequence-length 16"), HasSubstr("of kind shapes")));
   const Outcome whole = Run("--format json eval " + checkpoint);
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_EQ(json::parse(whole.out)["windows"], 11);

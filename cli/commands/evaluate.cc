@@ -106,6 +106,10 @@ absl::Status ReadFrom(const std::string& file, job::Data& data) {
 absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoint::CheckpointReader& stored, const std::string& file,
                                               int64_t sequence_length, int threads) {
   if (sequence_length > 0) {
+    if (!job::IsOfTokens(job.spec.data.kind)) {
+      return absl::InvalidArgumentError(absl::StrCat("--sequence-length ", sequence_length, ": the job's data is of kind ",
+                                                     job::ToString(job.spec.data.kind), ", whose samples are no sequences; leave it out"));
+    }
     // The number of positions follows the sequence length unless it is written down; the stored model's stays what it was.
     FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
     if (const auto* gpt = std::get_if<job::GptConfig>(&model)) job.spec.model.config.block_size = gpt->block_size;

@@ -19,6 +19,7 @@
 #include "lib/report/html.h"
 #include "lib/report/pipeline_drawing.h"
 #include "lib/report/words.h"
+#include "lib/scheduler/simulation.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -227,6 +228,7 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--straggler", arguments->stragglers, "DEVICE:FACTOR[@PROBABILITY]: times as slow, in that share of the steps")
       ->allow_extra_args(false);
   command->add_option("--steps", arguments->steps, "simulate so many steps that vary, and tell mean and percentiles")
+      ->check(CLI::Range(1, scheduler::kMaxSimulatedSteps))
       ->capture_default_str();
   command
       ->add_option("--timeline", arguments->timeline,

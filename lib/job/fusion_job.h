@@ -19,6 +19,8 @@ enum class Family { kGpt2, kResnet, kMlp };
 enum class Stem { kCifar, kImagenet };
 enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
 enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
+// Whose samples are sequences of tokens, spec.training.sequenceLength long.
+constexpr bool IsOfTokens(DataKind kind) { return kind == DataKind::kText || kind == DataKind::kTokens; }
 enum class TokenDtype { kAuto, kUint16, kUint32 };
 enum class OptimizerName { kAdamw, kSgd };
 enum class ScheduleName { kConstant, kCosine, kLinear };

@@ -186,6 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"UnknownPlanner", 8, "  strategy: {planner: opfense}",
                "8: spec.strategy.planner: must be one of op-fence, equal-ops, equal-compute, dt-fm, exact, got \"opfense\"; did you mean "
                "op-fence?"},
+        BadJob{"NegativeReplicas", 8, "  strategy: {replicas: -1}", "8: spec.strategy.replicas: must be auto (0) or at least 1, got -1"},
         BadJob{"MoreInFlightThanAPlannerTakes", 8, "  strategy: {inFlight: 4097}",
                "8: spec.strategy.inFlight: must be at most 4096, got 4097"},
         BadJob{"PinWithoutDevice", 8, "  strategy: {pins: [{ops: a}, {ops: b, device: d}]}", "8: spec.strategy.pins[0].device: required"},

@@ -162,7 +162,7 @@ void CheckOwners(const Spec& spec, const Report& report) {
 
 void CheckDataFits(const Spec& spec, const Report& report) {
   if (!spec.model.family) return;
-  const bool tokens = spec.data.kind == DataKind::kText || spec.data.kind == DataKind::kTokens;
+  const bool tokens = IsOfTokens(spec.data.kind);
   if (tokens == (spec.model.family == Family::kGpt2)) return;
   report({"spec.data.kind", "spec.model.family"},
          absl::StrCat("family ", ToString(*spec.model.family), " trains on ", tokens ? "images (cifar10, idx, shapes)" : "text or tokens",

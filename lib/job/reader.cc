@@ -1,5 +1,6 @@
 #include "lib/job/reader.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +16,7 @@ std::string Got(const Node& node) { return absl::StrCat(", got ", Describe(node)
 bool IsPlain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
 
 std::string CheckBounds(double value, const Rule& rule, const std::string& got) {
+  if (value < rule.min && rule.min == 0 && rule.zero_is_auto) return absl::StrCat("must be auto (0) or at least 1", got);
   if (value < rule.min) return absl::StrCat("must be ", rule.above_min ? "above " : "at least ", NumberText(rule.min), got);
   if (rule.above_min && value == rule.min) return absl::StrCat("must be above ", NumberText(rule.min), got);
   if (value > rule.max) return absl::StrCat("must be ", rule.below_max ? "below " : "at most ", NumberText(rule.max), got);

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/units.h"
+#include "lib/scheduler/schedule_variants.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -344,7 +345,10 @@ absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text) {
   }
   absl::string_view stages = text;
   ScheduleWish interleaved{ScheduleChoice::kInterleaved};
-  if (absl::ConsumePrefix(&stages, "interleaved:") && absl::SimpleAtoi(stages, &interleaved.virtual_stages)) return interleaved;
+  if (absl::ConsumePrefix(&stages, "interleaved:") && absl::SimpleAtoi(stages, &interleaved.virtual_stages)) {
+    FUSIONLLM_RETURN_IF_ERROR(scheduler::CheckVirtualStages(interleaved.virtual_stages));
+    return interleaved;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("no schedule '", text, "'; there are ", absl::StrJoin(ScheduleNames(), ", "), " and interleaved:VIRTUAL_STAGES"));
 }

@@ -50,7 +50,7 @@ struct ScheduleWish {
 };
 // Those that ParseSchedule knows; after the last, ":VIRTUAL_STAGES" may follow.
 std::vector<std::string> ScheduleNames();
-// Errors: InvalidArgument listing the names.
+// Errors: InvalidArgument listing the names, or those of scheduler::CheckVirtualStages.
 absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text);
 
 struct Changed {

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -34,12 +35,15 @@ absl::StatusOr<PipelineInput> SplitBackward(const PlanPipeline& pipeline) {
   return simulator.Run(deeper).step_s < simulator.Run(split).step_s ? deeper : split;
 }
 
+absl::Status CheckVirtualStages(int chunks) {
+  if (chunks >= 2 && chunks <= kMaxVirtualStages) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("%d virtual stages: must lie between 2 and %d", chunks, kMaxVirtualStages));
+}
+
 absl::StatusOr<PipelineInput> Interleave(const PlanPipeline& pipeline, int chunks) {
   const PipelineInput& plain = pipeline.input;
   const int workers = plain.workers();
-  if (chunks < 2 || chunks > kMaxVirtualStages) {
-    return absl::InvalidArgumentError(absl::StrFormat("%d virtual stages: must lie between 2 and %d", chunks, kMaxVirtualStages));
-  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckVirtualStages(chunks));
   if (workers < 2) return absl::InvalidArgumentError("one stage cannot be interleaved");
   const bool goes_round = std::any_of(plain.links.begin(), plain.links.end(), [](const StageLink& link) { return link.backward.used; });
   if (goes_round && !pipeline.wrap_around.forward.used) {

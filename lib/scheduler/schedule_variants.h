@@ -3,12 +3,15 @@
 // Pure functions. Both respect the memory that limited the plan's depth. The results are for the same devices and ops.
 #pragma once
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/scheduler/plan.h"
 
 namespace fusionllm::scheduler {
 
 inline constexpr int kMaxVirtualStages = 64;
+// InvalidArgument outside 2 .. kMaxVirtualStages.
+absl::Status CheckVirtualStages(int chunks);
 
 // The backward split in gradients of inputs and of weights (arXiv 2401.10241), at the plan's depths or, where that is faster, a pipeline's
 // length deeper. Errors: FailedPrecondition when no op's gradients of weights stand apart.
@@ -17,7 +20,7 @@ absl::StatusOr<PipelineInput> SplitBackward(const PlanPipeline& pipeline);
 // Every stage cut into `chunks` equal parts, chunk c of all stages before chunk c + 1 (arXiv 2104.04473): messages between neighbours are
 // sent once for each chunk, and from the last device back to the first between chunks, as large as the slowest of the others. An estimate:
 // the ops are not placed anew, and coding what goes round is not counted.
-// Errors: InvalidArgument for chunks outside 2 .. kMaxVirtualStages or one stage; FailedPrecondition when the last and the first device
+// Errors: those of CheckVirtualStages; InvalidArgument for one stage; FailedPrecondition when the last and the first device
 // are not joined or memory does not hold the micro-batches that must be in flight.
 absl::StatusOr<PipelineInput> Interleave(const PlanPipeline& pipeline, int chunks);
 

@@ -166,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   if (bf16) FUSIONLLM_RETURN_IF_ERROR(autodiff::LowerPrecision(workload->training));
 
   workload->data = DataOf(job.spec, graph, base_directory);
-  if (job.spec.data.kind == job::DataKind::kText || job.spec.data.kind == job::DataKind::kTokens) {
+  if (job::IsOfTokens(job.spec.data.kind)) {
     workload->targets_per_sample = training.sequence_length;
   }
   workload->optimizer = OptimizerOf(training.optimizer);

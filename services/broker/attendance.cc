@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
 #include "lib/job/name.h"
+#include "lib/security/certificate_authority.h"
 #include "services/broker/peer_name.h"
 
 namespace fusionllm::services {
@@ -52,6 +53,10 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (options_.require_certificate && !IsCertifiedAs(context, hello.name())) {
     return absl::UnauthenticatedError(
         absl::StrFormat("WrongCertificate: the certificate presented was not issued to executor '%s' by this job's CA", hello.name()));
+  }
+  // Names of certificates are; without certificates anything may be said.
+  if (const absl::Status name = security::CheckProcessName(hello.name()); !name.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: ", std::string(name.message())));
   }
   // Without one of its own a machine's site has its name.
   if (!hello.site().empty() && hello.site() != hello.name() && !job::IsName(hello.site())) {

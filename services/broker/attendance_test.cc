@@ -7,6 +7,7 @@
 
 #include <future>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/security/credential_files.h"
@@ -267,6 +268,25 @@ TEST_F(AttendanceTest, WhoDoesNotIntroduceThemselvesIsRefused) {
     EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
   EXPECT_THAT(Notes(), IsEmpty());
+}
+
+class UncertifiedAttendanceTest : public AttendanceTest {
+ protected:
+  UncertifiedAttendanceTest() : AttendanceTest({.require_certificate = false}) {}
+};
+
+TEST_F(UncertifiedAttendanceTest, NamesThatNoCertificateHasAreRefused) {
+  for (const std::string& name :
+       {std::string("../../x"), std::string("a b"), std::string("a\nb"), std::string(64, 'x'), std::string("ca")}) {
+    const Turned turned = TurnedAway(CertifiedAs("a"), HelloOf(name));
+    EXPECT_EQ(turned.reason, "MalformedHandshake");
+    EXPECT_THAT(turned.message, HasSubstr(absl::StrCat("the name '", absl::CHexEscape(name), "'")));
+    EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_THAT(Notes(), IsEmpty());
+  Peer peer(address_, CertifiedAs("a"));
+  ASSERT_TRUE(peer.Say(HelloOf("somebody-else")));
+  EXPECT_TRUE(peer.Hear().has_welcome());
 }
 
 TEST_F(AttendanceTest, ASiteIsANameOrThatOfItsMachine) {
