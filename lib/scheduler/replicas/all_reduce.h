@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/scheduler/assignment.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler::replicas {
@@ -90,12 +91,12 @@ int64_t AllReduceBytes(std::span<const Chain> chains);
 
 // The chain with the least seconds, alone on the network, and of equally fast ones the first: the order given, then by permutation. Of all
 // orders up to kMostTriedOrders devices; beyond, of those that go to the nearest device left, from every start, and up to
-// kMostImprovedDevices of what reversing a run of one makes faster. A chain backwards has the same hops and takes the same time, so of the
-// two one is tried, links of different rates each way or not.
+// kMostImprovedDevices of what reversing runs of one makes faster, and with full effort, some milliseconds, of some like it. A chain
+// backwards has the same hops and takes the same time, so of the two one is tried, links of different rates each way or not.
 inline constexpr int kMostTriedOrders = 6;
 inline constexpr int kMostImprovedDevices = 16;
 inline constexpr double kSameSeconds = 1e-9;  // relative: sums of the same hops in another order
-Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes);
+Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes, Effort effort = Effort::kFull);
 
 // Gradients of positions [begin, end): a tied parameter's once for each of its uses there, as replicas add them up use by use (adr/0020).
 int64_t GradientBytes(const Problem& problem, int begin, int end);

@@ -151,7 +151,7 @@ TEST(FastestChainTest, NoOrderIsFaster) {
 // 7 and 8 devices are too many to try all orders.
 TEST(FastestChainTest, BeyondAllOrdersItIsNearTheBest) {
   std::vector<double> ratios;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
     const PlanRequest request = RandomSites(seed, {.sites = 1 + static_cast<int>(seed % 4), .devices = seed % 8 == 0 ? 8 : 7});
     const auto problem = ProblemOf(request);
     const int64_t bytes = int64_t{1} << (16 + seed % 15);
@@ -166,7 +166,7 @@ TEST(FastestChainTest, BeyondAllOrdersItIsNearTheBest) {
   }
   std::sort(ratios.begin(), ratios.end());
   std::printf("7 and 8 devices: median %.4f, largest %.4f of the best order's time\n", ratios[ratios.size() / 2], ratios.back());
-  EXPECT_LE(ratios.back(), 1.01);
+  EXPECT_LE(ratios.back(), 1.001);
   EXPECT_LE(ratios[ratios.size() / 2], 1 + 1e-9);
 }
 

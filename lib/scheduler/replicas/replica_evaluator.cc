@@ -187,13 +187,18 @@ Chain ReplicaEvaluator::ChainOf(const std::vector<int>& devices, int64_t bytes) 
   auto found = chains_.find(key);
   if (found == chains_.end()) {
     if (chains_.size() >= kMostRemembered) chains_.clear();
-    Chain chain = FastestChain(problem_, key.first, bytes);
+    Chain chain = FastestChain(problem_, key.first, bytes, chain_effort_);
     const double seconds = AllReduceSeconds(problem_, {&chain, 1});
     found = chains_.emplace(std::move(key), FoundChain{std::move(chain), seconds}).first;
   }
   const Chain by_pipeline{.devices = devices, .gradient_bytes = bytes};
   const bool as_fast = AllReduceSeconds(problem_, {&by_pipeline, 1}) <= found->second.seconds * (1 + kSameSeconds);
   return as_fast ? by_pipeline : found->second.chain;
+}
+
+void ReplicaEvaluator::LookHarderForChains() {
+  chain_effort_ = Effort::kFull;
+  chains_.clear();
 }
 
 std::vector<Chain> ReplicaEvaluator::Chains(const ReplicaGrid& grid) {

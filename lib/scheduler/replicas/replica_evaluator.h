@@ -53,6 +53,8 @@ class ReplicaEvaluator {
 
   // The plan of each pipeline, with its share. Precondition: feasible.
   std::vector<Plan> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy);
+  // From here on chains are looked for with FastestChain's full effort: for the last few grids, not for all that a search tries.
+  void LookHarderForChains();
   // By stage. In the order of pipelines, which is that of the replicas' data, where no other is faster.
   std::vector<Chain> Chains(const ReplicaGrid& grid);
 
@@ -97,6 +99,7 @@ class ReplicaEvaluator {
   const size_t most_subs_;
   std::map<std::pair<int, Sharing>, Sub> subs_;
   std::map<PipelineKey, Evaluation> remembered_;
+  Effort chain_effort_ = Effort::kQuick;
   std::map<std::pair<std::vector<int>, int64_t>, FoundChain> chains_;          // by the devices in ascending order
   std::pair<std::vector<int>, std::vector<std::pair<int, int>>> stage_pairs_;  // of the cuts last asked for
   int64_t work_ = 0;

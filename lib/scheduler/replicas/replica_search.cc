@@ -327,6 +327,10 @@ class GridSearch {
     pool_.resize(judged);
     SortPool();
     for (size_t i = 0; i < pool_.size() && i < 2 && !Done(); ++i) Climb(pool_[i]);
+    evaluator_.LookHarderForChains();
+    for (FoundGrid& found : pool_) {
+      if (found.evaluation.feasible()) found.evaluation = evaluator_.EvaluateDealt(found.grid, found.evaluation.shares, effort_);
+    }
     SortPool();
   }
 
