@@ -346,12 +346,27 @@ std::optional<EstimatedPlan> CappedFill::Recut(std::span<const int> devices) {
   const int count = static_cast<int>(devices.size());
   std::optional<EstimatedPlan> best;
   RecutAtDepth(devices, 1, best);
+  ConsiderEqualParts(devices, best);
   // Where memory for a pipeline in full flow is short, stages that hold more of it must be shorter.
   for (int deepest = 2; best && deepest < 2 * std::min(count, problem_.request().micro_batches); deepest *= 2) {
     if (FitsAtDepth(best->assignment)) break;
     RecutAtDepth(devices, deepest, best);
   }
   return best;
+}
+
+// Cuts by a cap on the time of a stage may all be worse, where few ops are unequal and links slow.
+void CappedFill::ConsiderEqualParts(std::span<const int> devices, std::optional<EstimatedPlan>& best) {
+  const int count = static_cast<int>(devices.size()), first = problem_.first_cut() - 1, places = problem_.positions() - first;
+  if (count > std::min(places, problem_.max_stages())) return;
+  Assignment equal{.devices = {devices.begin(), devices.end()}};
+  for (int s = 0; s < count; ++s) equal.begins.push_back(s == 0 ? 0 : first + places * s / count);
+  for (int s = 0; s < count; ++s) {
+    ++work_;
+    if (!problem_.Allowed(equal.begins[s], s + 1 < count ? equal.begins[s + 1] : problem_.positions(), devices[s])) return;
+  }
+  const double estimate_s = form_.StepSeconds(equal);
+  if (estimate_s < (best ? best->estimate_s : kInfinity)) best = EstimatedPlan{std::move(equal), estimate_s};
 }
 
 void CappedFill::RecutAtDepth(std::span<const int> devices, int deepest, std::optional<EstimatedPlan>& best) {

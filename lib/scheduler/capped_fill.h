@@ -31,7 +31,8 @@ class CappedFill {
   // of stages, best estimate first, then the others. Stops early when work() passes `most_work`, or when the plan is not wanted any more.
   std::vector<EstimatedPlan> Plans(size_t limit, int64_t most_work);
 
-  // The best cuts for devices in a given order; those that nothing is left for go without a stage as far as the job lets them.
+  // Cuts for devices in a given order, no worse than as many ops for each; those that nothing is left for go without a stage as far as the
+  // job lets them.
   std::optional<EstimatedPlan> Recut(std::span<const int> devices);
 
   // Steps so far: what searches charge to their budget.
@@ -77,6 +78,7 @@ class CappedFill {
   bool FitsAtDepth(const Assignment& assignment) const;
 
   bool Place(std::span<const int> devices, const Fill& fill, bool all, Assignment& assignment);
+  void ConsiderEqualParts(std::span<const int> devices, std::optional<EstimatedPlan>& best);
   void RecutAtDepth(std::span<const int> devices, int deepest, std::optional<EstimatedPlan>& best);
   std::optional<EstimatedPlan> Spread(int group);
   double Try(const Fill& fill);
