@@ -318,8 +318,8 @@ TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
 
   const Outcome resumed = Run(keep + " --set spec.training.steps=4 --set spec.training.seed=77");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("'seed: 77' for 'seed: "), HasSubstr("out/kept/step-000004"),
-                                 Not(HasSubstr("kept//"))));
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("spec.training 'seed: 77' for 'seed: "),
+                                 HasSubstr("out/kept/step-000004"), Not(HasSubstr("kept//"))));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000005")));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000004"))) << "it went on from step 3, the newest";
   EXPECT_THAT(Run(keep + " --set spec.training.steps=6 --set spec.training.seed=77").out, Not(HasSubstr("JobChanged")));
@@ -379,6 +379,10 @@ TEST_F(Fusionctl, EvalOfGeneratedDataTakesNoFile) {
   const Outcome windows = Run("eval " + checkpoint + " --sequence-length 16");
   EXPECT_EQ(windows.code, 2) << windows.out;
   EXPECT_THAT(windows.err, AllOf(HasSubstr("--sequence-length 16"), HasSubstr("of kind shapes")));
+  const Outcome too_long =
+      Run("eval " + checkpoint + " --job job.yaml --data text.bin --sequence-length 4096 --set spec.model.config.blockSize=64");
+  EXPECT_EQ(too_long.code, 2);
+  EXPECT_THAT(too_long.err, HasSubstr("--sequence-length 4096: "));
   const Outcome whole = Run("--format json eval " + checkpoint);
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_EQ(json::parse(whole.out)["windows"], 11);

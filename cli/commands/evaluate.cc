@@ -117,7 +117,12 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   }
   FUSIONLLM_RETURN_IF_ERROR(ReadFrom(file, job.spec.data));
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
+  absl::StatusOr<std::unique_ptr<workload::Workload>> resolved = workload::Resolve(job, "");
+  if (!resolved.ok() && sequence_length > 0) {
+    return absl::Status(resolved.status().code(),
+                        absl::StrCat("--sequence-length ", sequence_length, ": ", std::string(resolved.status().message())));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, std::move(resolved));
   FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::OfNamedFile(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));

@@ -87,7 +87,9 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, ParseDeviceList(list));
     options.devices.insert(options.devices.end(), devices.begin(), devices.end());
   }
-  for (const std::string& device : options.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
+  if (!options.topology) {  // with one RunJob refuses any device
+    for (const std::string& device : options.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
+  }
   options.fastest = flags.fastest;
   options.output = flags.output;
   options.fresh = flags.fresh;

@@ -210,7 +210,7 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
   command
       ->add_option("--schedule", arguments->schedule,
                    "of the step, instead of the plan's: gpipe or 1f1b, as runs have them; or, known to simulate alone, 1f1b-split,\n"
-                   "interleaved (two stages for each device) or interleaved:STAGES")
+                   "interleaved (two stages for each device) or interleaved:VIRTUAL_STAGES")
       ->check(OneOf(planning::ScheduleNames(),
                     [](const std::string& text) { return std::string(planning::ParseSchedule(text).status().message()); }));
   command

@@ -33,6 +33,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
 #include "lib/scheduler/refusal_reasons.h"
@@ -219,6 +220,16 @@ void ReadEarlierSteps(const std::string& path, report::Run& run) {
   run.evaluations = std::move(earlier.evaluations);
 }
 
+// What is to be said of a folder that another job's run has left; empty: nothing.
+std::string OtherJobsRecord(const RunFolder::Earlier& earlier, const RunFolder& folder, const job::FusionJob& job) {
+  const auto text = earlier.files.find("job.yaml");
+  if (text == earlier.files.end() || !text->second.has_value()) return "";
+  const absl::StatusOr<job::FusionJob> other = job::ParseFusionJob(*text->second, folder / "job.yaml");
+  if (!other.ok() || other->metadata.name == job.metadata.name) return "";
+  return absl::StrCat(folder.path(), " has a run of the job ", other->metadata.name,
+                      ": its job.yaml and report give way to those of this run (another folder: --output)");
+}
+
 // A broker that was killed leaves it.
 void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
   const std::string where = job.spec.checkpoint ? services::CheckpointDirectory(job.spec.checkpoint->path, folder) : folder;
@@ -226,12 +237,15 @@ void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
 }
 
 // In few words, without the error. `run` may begin with steps of earlier starts.
-std::string OutcomeOf(const SessionResult& result, const report::Run& run, bool steps_made) {
+std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made) {
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
   if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
   if (result.exit_code == kExitDone) return absl::StrCat("done ", steps);
-  if (result.exit_code == kExitInterrupted) return absl::StrCat("interrupted ", steps);
+  if (result.exit_code == kExitInterrupted) {
+    const bool lost = !none && !job.spec.checkpoint.has_value();
+    return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the job has no spec.checkpoint" : "");
+  }
   if (result.exit_code == kExitInfeasible) return "no plan";
   return absl::StrCat("failed ", steps);
 }
@@ -282,6 +296,9 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
   FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
   const RunFolder::Earlier earlier = folder.Remember();
+  if (const std::string other = OtherJobsRecord(earlier, folder, options.job); !other.empty()) {
+    absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, other);
+  }
   absl::Cleanup put_back = [&] { folder.PutBack(earlier); };
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   std::vector<LocalExecutor> executors = LocalExecutorsOf(options.topology, options.devices);
@@ -357,7 +374,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;
-  const std::string outcome = OutcomeOf(ended, run, steps_made);
+  const std::string outcome = OutcomeOf(options.job, ended, run, steps_made);
   run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);

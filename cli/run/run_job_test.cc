@@ -16,6 +16,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -156,6 +157,16 @@ TEST_F(RunJobTest, ExecutorsThatShareCoresAreWarnedOf) {
   EXPECT_THAT(stderr_, Not(HasSubstr("warning: --device")));
 }
 
+TEST_F(RunJobTest, AFolderWithTheRunOfAnotherJobIsWarnedOf) {
+  Script({kStep1, kSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, Not(HasSubstr("has a run of the job")));
+  const std::string before = std::exchange(options_.job.metadata.name, "another");
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, HasSubstr(absl::StrCat("/out has a run of the job ", before, ": its job.yaml")));
+}
+
 TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
   options_.format = OutputFormat::kJson;
   Script({kStep1, kSummary, "exit 7"});
@@ -214,9 +225,11 @@ TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {
 
 TEST_F(RunJobTest, AResumedRunReportsItsEarlierStepsAndAFreshOneDoesNot) {
   Script({kStep1, "exit 130"});
-  ASSERT_TRUE(Run().ok());
-  Script({kStep2, kSummary, "exit 0"});
   auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->run.outcome, "interrupted after step 1; nothing of it is kept: the job has no spec.checkpoint");
+  Script({kStep2, kSummary, "exit 0"});
+  result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->run.steps.size(), 2u);
   options_.fresh = true;

@@ -27,6 +27,20 @@ constexpr size_t kDifferencesTold = 3;
 std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
 
 // The first lines that differ, as "sgd for adamw".
+// The keys that a line of block YAML stands below, joined by dots.
+std::string ParentsOf(const std::vector<std::string>& lines, size_t line) {
+  std::string path;
+  size_t indent = lines[line].find_first_not_of(' ');
+  for (size_t i = line; i-- > 0 && indent > 0;) {
+    const size_t other = lines[i].find_first_not_of(' ');
+    if (other >= indent) continue;
+    indent = other;
+    const absl::string_view key = absl::StripSuffix(absl::StripAsciiWhitespace(lines[i]), ":");
+    path = path.empty() ? std::string(key) : absl::StrCat(key, ".", path);
+  }
+  return path;
+}
+
 std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest) {
   absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
   if (!then.ok()) return "";
@@ -37,8 +51,9 @@ std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest
   std::vector<std::string> differences;
   for (size_t i = 0; i < std::min(now_lines.size(), then_lines.size()) && differences.size() < kDifferencesTold; ++i) {
     if (now_lines[i] == then_lines[i]) continue;
-    differences.push_back(
-        absl::StrCat("'", absl::StripAsciiWhitespace(now_lines[i]), "' for '", absl::StripAsciiWhitespace(then_lines[i]), "'"));
+    const std::string parents = ParentsOf(now_lines, i);
+    differences.push_back(absl::StrCat(parents, parents.empty() ? "'" : " '", absl::StripAsciiWhitespace(now_lines[i]), "' for '",
+                                       absl::StripAsciiWhitespace(then_lines[i]), "'"));
   }
   return absl::StrJoin(differences, ", ");
 }
@@ -51,6 +66,12 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
   }
   if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
+    if (const std::string& other = reader.manifest()->job_name; other != job.metadata.name) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or begin anew (--fresh, "
+                          "spec.checkpoint.resume: never)",
+                          reader.path(), other, job.metadata.name, base::Counted(job.spec.training.steps, "step")));
+    }
     return absl::InvalidArgumentError(
         absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
                         "spec.checkpoint.resume: never)",

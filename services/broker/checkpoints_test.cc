@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/job/parse.h"
 
@@ -16,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CheckpointsTest : public ::testing::Test {
  protected:
@@ -51,6 +55,17 @@ TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWo
   const absl::Status none = FindAnother(job_, root_, folder_.path(), {}, eligible).status();
   EXPECT_TRUE(absl::IsDataLoss(none)) << none;
   EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
+}
+
+TEST_F(CheckpointsTest, ACheckpointWithMoreStepsIsRefusedByWhoseItIs) {
+  Save(10);
+  const std::string maker = checkpoint::CheckpointReader::Open(root_ + "/step-000010")->manifest()->job_name;
+  job_.spec.training.steps = 9;
+  job_.metadata.name = maker;
+  EXPECT_THAT(FindCheckpoint(job_, root_, folder_.path()).status().message(), HasSubstr("has seen 10 steps already; give more steps"));
+  job_.metadata.name = "test";
+  EXPECT_THAT(FindCheckpoint(job_, root_, folder_.path()).status().message(),
+              AllOf(HasSubstr(absl::StrCat("step-000010 is of the job ", maker, ", not of test")), Not(HasSubstr("give more steps"))));
 }
 
 // The file named in the manifest is beside it, as if it had been brought from site paris.
