@@ -2,16 +2,19 @@
 #include <fcntl.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/log.h"
+#include "lib/job/scalar.h"
 
 namespace {
 
@@ -33,11 +36,41 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
 };
 
 int UnknownCommand(const CLI::App& app) {
+  if (app.remaining().front().starts_with('-')) {
+    std::fprintf(stderr, "fusionctl: no option '%s'; fusionctl --help lists them\n", app.remaining().front().c_str());
+    return fusionllm::cli::kExitBadInput;
+  }
   std::string names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   std::fprintf(stderr, "fusionctl: no command '%s'; there are %s\n", app.remaining().front().c_str(), names.c_str());
+  return fusionllm::cli::kExitBadInput;
+}
+
+// What CLI11 lists last word first, and without a way out.
+int UnexpectedArguments(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string words = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    words += " " + command->get_name();
+  }
+  std::string first = app.remaining(/*recurse=*/true).front();
+  first.resize(std::min(first.find('='), first.size()));
+  std::vector<std::string> options;
+  for (const CLI::Option* const option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  }
+  if (std::find(options.begin(), options.end(), first) != options.end()) {
+    std::fprintf(stderr, "%s: %s stands before the command that it belongs to; write it behind\n", words.c_str(), first.c_str());
+  } else if (first.starts_with('-')) {
+    const std::string near = fusionllm::job::NearestChoice(first, options);
+    std::fprintf(stderr, "%s: no option '%s'%s%s; %s --help lists them\n", words.c_str(), first.c_str(),
+                 near.empty() ? "" : "; did you mean ", near.c_str(), words.c_str());
+  } else {
+    std::fprintf(stderr, "%s: '%s' was not expected; %s --help says what is\n", words.c_str(), first.c_str(), words.c_str());
+  }
   return fusionllm::cli::kExitBadInput;
 }
 
@@ -99,6 +132,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::RequiredError& error) {
     if (app.get_subcommands().empty() && !app.remaining().empty()) return UnknownCommand(app);
     return EndOfParsing(app, error);
+  } catch (const CLI::ExtrasError& error) {
+    return app.remaining(/*recurse=*/true).empty() ? EndOfParsing(app, error) : UnexpectedArguments(app);
   } catch (const CLI::ParseError& error) {
     return EndOfParsing(app, error);
   }

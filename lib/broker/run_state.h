@@ -137,6 +137,7 @@ class RunState {
 
   std::vector<std::string> Missing() const;
   bool LacksData() const;
+  int64_t ExecutorsHere() const;  // spares left out
   bool IsComplete() const;
   bool OnlyDataIsMissing() const;  // of who is waited for before the first plan; nobody with the data has ever come
   void AwaitMembers();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
@@ -65,6 +66,13 @@ void RunState::Handle(const Joined& event) {
                   .pid = member.pid});
     }
     if (!awaits_data_.has_value()) return;
+  } else if (!same_process && options_.min_executors > 0) {  // whose names nobody knew: somebody may be waiting for them to come
+    Do(Announce{.reason = "ExecutorArrived",
+                .step = last_step_,
+                .message = absl::StrFormat("%s is here%s; %d of %s", member.name, member.spare ? ", a spare" : "", ExecutorsHere(),
+                                           base::Counted(options_.min_executors, "executor")),
+                .device = member.name,
+                .pid = member.pid});
   }
   BeginWhenComplete();
 }
@@ -92,11 +100,14 @@ bool RunState::OnlyDataIsMissing() const {
          std::all_of(missing.begin(), missing.end(), [this](const std::string& name) { return HasData(name); });
 }
 
+int64_t RunState::ExecutorsHere() const {
+  return std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
+}
+
 bool RunState::IsComplete() const {
   if (gathering_over_ && plan_.devices.empty()) return !LacksData();
   const bool known = !options_.expected.empty() || options_.min_executors > 0;
-  const auto executors = std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.spare; });
-  return known && executors >= options_.min_executors && Missing().empty();
+  return known && ExecutorsHere() >= options_.min_executors && Missing().empty();
 }
 
 void RunState::BeginWhenComplete() {

@@ -27,6 +27,21 @@ TEST(RunStatePreparationTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
   EXPECT_NE(drill.state.phase(), Phase::kGathering);
 }
 
+TEST(RunStatePreparationTest, WhoComesWhileExecutorsWithoutNamesAreAwaitedIsTold) {
+  Drill drill({.min_executors = 3, .total_steps = 100}, {"a", "b", "c", "s"});
+  drill.Join("a");
+  drill.Join("s", /*spare=*/true);
+  drill.Join("a");  // the same process: its stream broke
+  drill.Join("b");
+  std::vector<std::string> sentences;
+  for (const Announce& told : drill.Told("ExecutorArrived")) sentences.push_back(told.message);
+  EXPECT_THAT(sentences,
+              ::testing::ElementsAre("a is here; 1 of 3 executors", "s is here, a spare; 1 of 3 executors", "b is here; 2 of 3 executors"));
+  Drill named(Options({"a", "b"}), {"a", "b"});
+  named.Join("a");
+  EXPECT_TRUE(named.Told("ExecutorArrived").empty()) << "a run on one machine starts them itself";
+}
+
 TEST(RunStatePreparationTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfTheirSites) {
   RunOptions options = Options({"a0", "a1", "b0", "b1"});
   // One line of a0 and b0 both ways; one from a1 to site b.
