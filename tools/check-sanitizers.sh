@@ -16,11 +16,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Of each source its first command, a line `file<TAB>command`.
 awk -v root="$PWD/" '
-  /^  "command": / { command = $0; sub(/^  "command": "/, "", command); sub(/",$/, "", command); gsub(/\\"/, "\"", command) }
+  /^  "command": / { command = $0; sub(/^  "command": "/, "", command); sub(/",$/, "", command) }
   /^  "file": / {
     file = $2; gsub(/[",]/, "", file)
     if (index(file, root) == 1 && !(file in seen)) { seen[file] = 1; print substr(file, length(root) + 1) "\t" command }
-  }' build/compile_commands.json | sed 's| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' | sort >"$work/commands"
+  }' build/compile_commands.json | sed -E 's/\\(["\\])/\1/g; s| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' | sort >"$work/commands"
 join -t $'\t' <(echo "$sources" | sort) "$work/commands" >"$work/chosen"
 status=0
 cut -f 2 "$work/chosen" | tr '\n' '\0' | timeout --kill-after=10 "$limit_s" xargs -0 -P "$jobs" -I COMMAND \
