@@ -195,7 +195,7 @@ TEST(CappedFillTest, GivesEachDeviceWhatItsSpeedIsWorth) {
 }
 
 TEST(CappedFillTest, RecutsNoWorseThanEqualParts) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
     const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 40, .max_devices = 6, .tight_memory = false});
     const auto problem = ProblemOf(request);
     const int stages = problem->max_stages();
