@@ -64,9 +64,12 @@ absl::Status Explain(const grpc::Status& status, const std::string& address) {
     case grpc::StatusCode::UNAVAILABLE:
       if (absl::StrContains(said, "andshake") || absl::StrContains(said, "CERTIFICATE_VERIFY")) {
         return absl::InvalidArgumentError(
-            absl::StrCat("what listens at ", address, " is not the run that this token is for: its certificate is of another authority"));
+            absl::StrCat("what listens at ", address,
+                         " is not the run that this token is for: it is another program, or its certificate is of "
+                         "another authority (each start of a run prints a new token)"));
       }
-      return absl::UnavailableError(absl::StrCat("cannot reach ", address, ": ", said));
+      return absl::UnavailableError(
+          absl::StrCat("cannot reach ", address, ": ", said, "; does the run wait there, and does a firewall let it be dialled?"));
     default:
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
   }

@@ -8,8 +8,11 @@
 #include <optional>
 #include <sstream>
 #include <unordered_map>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "lib/job/scalar.h"
 
 namespace fusionllm::job {
@@ -160,6 +163,13 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
   return std::nullopt;
 }
 
+// yaml-cpp's words for a tab that indents depend on where it stands. `line` counts from 0.
+bool IsIndentedByATab(absl::string_view text, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (line < 0 || line >= static_cast<int>(lines.size())) return false;
+  return absl::StrContains(lines[line].substr(0, lines[line].find_first_not_of(" \t")), '\t');
+}
+
 std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const DocumentLimits& limits) {
   if (std::optional<Refused> refused = CheckText(text, limits.bytes)) return refused;
   try {
@@ -173,7 +183,9 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
   } catch (const Refused& refused) {
     return refused;
   } catch (const YAML::Exception& error) {
-    return Refused{std::max(error.mark.line, 0) + 1, absl::StrCat("not YAML: ", error.msg)};
+    return Refused{std::max(error.mark.line, 0) + 1, absl::StrCat("not YAML: ", IsIndentedByATab(text, error.mark.line)
+                                                                                    ? "a tab indents this line, and YAML takes spaces alone"
+                                                                                    : error.msg)};
   } catch (const std::exception& error) {
     return Refused{1, absl::StrCat("not YAML: ", error.what())};
   }

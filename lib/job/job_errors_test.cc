@@ -273,6 +273,9 @@ TEST(JobErrorsTest, DocumentsThatCannotBeReadAtAllSayWhy) {
   EXPECT_EQ(ErrorOf("a: b\nc: \xC3("), "job.yaml:2: not UTF-8 at byte 8");
   EXPECT_EQ(ErrorOf(std::string("a: b\0c", 6)), "job.yaml:1: control character 0 at byte 4");
   EXPECT_THAT(ErrorOf("a: b\nc: [d\n"), StartsWith("job.yaml:3: not YAML: "));
+  for (const char* tab : {"a:\n\tb: c\n", "a:\n  b:\n\tc: d\n", "a:\n  b: c\n\td: e\n"}) {
+    EXPECT_THAT(ErrorOf(tab), ::testing::EndsWith(": not YAML: a tab indents this line, and YAML takes spaces alone")) << tab;
+  }
   EXPECT_THAT(ErrorOf("a: *b\n"), StartsWith("job.yaml:1: not YAML: "));
   EXPECT_EQ(ErrorOf("a: &b [*b]\n"), "job.yaml:1: an alias must not stand inside what it refers to");
   EXPECT_EQ(ErrorOf(std::string((1 << 20) + 1, ' ')), "job.yaml:1: the document has 1048577 bytes, more than the limit of 1048576");
