@@ -1,9 +1,9 @@
 #!/bin/bash
 # clang-tidy (.clang-tidy) on the C++ sources that differ from a base commit. Needs build/compile_commands.json and generated headers.
 # The base: VERIFY_BASE if set; else where HEAD left origin/main; else (nothing there, or HEAD is origin/main) the commit before HEAD.
-# A changed header is checked through the .cc file of its name and its test, or else through a source that includes it. TIDY_SECONDS (default 600) bounds the whole; files that it
-# leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI run. With --list it prints the sources it
-# would check and ends.
+# A changed header is checked through the .cc file of its name and its test, or else through a source that includes it. TIDY_SECONDS
+# (default 600) bounds the whole; files that it leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI
+# run. With --list it prints the sources it would check and ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-2}

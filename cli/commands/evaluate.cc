@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
@@ -118,7 +119,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_RETURN_IF_ERROR(ReadFrom(file, job.spec.data));
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = 1;
   absl::StatusOr<std::unique_ptr<workload::Workload>> resolved = workload::Resolve(job, "");
-  if (!resolved.ok() && sequence_length > 0) {
+  if (sequence_length > 0 && absl::StrContains(resolved.status().message(), "sequenceLength")) {
     return absl::Status(resolved.status().code(),
                         absl::StrCat("--sequence-length ", sequence_length, ": ", std::string(resolved.status().message())));
   }

@@ -31,6 +31,7 @@ std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", bas
 std::string ParentsOf(const std::vector<std::string>& lines, size_t line) {
   std::string path;
   size_t indent = lines[line].find_first_not_of(' ');
+  if (indent == std::string::npos) return path;
   for (size_t i = line; i-- > 0 && indent > 0;) {
     const size_t other = lines[i].find_first_not_of(' ');
     if (other >= indent) continue;
