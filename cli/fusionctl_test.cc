@@ -405,11 +405,13 @@ TEST_F(Fusionctl, ARunTellsWhatIsOddAboutItsJob) {
 TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
   Write("text.txt", std::string(400, 'x'));
   Write("short.txt", "short");
-  for (const auto& [set, word] :
-       std::vector<std::pair<std::string, std::string>>{{"spec.training.precision=fp8", "spec.training.precision: must be"},
-                                                        {"spec.data.path=[nowhere.txt]", "nowhere.txt"},
-                                                        {"spec.training.sequenceLength=32 --set spec.data.path=[short.txt]", "5 tokens"},
-                                                        {"spec.model='{graph: {inline: \"graph g\"}}'", "spec.model.graph.inline:1:7"}}) {
+  for (const auto& [set, word] : std::vector<std::pair<std::string, std::string>>{
+           {"spec.training.precision=fp8", "spec.training.precision: must be"},
+           {"spec.data.path=[nowhere.txt]", "fusionctl: spec.data.path: "},
+           {"spec.data.path=[nowhere.txt]", "nowhere.txt does not exist"},
+           {"spec.data.validation.path=[nowhere.txt]", "fusionctl: spec.data.validation.path: "},
+           {"spec.training.sequenceLength=32 --set spec.data.path=[short.txt]", "5 tokens"},
+           {"spec.model='{graph: {inline: \"graph g\"}}'", "spec.model.graph.inline:1:7"}}) {
     const Outcome outcome = Run("run job.yaml --output out --set " + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_THAT(outcome.err, HasSubstr(word));

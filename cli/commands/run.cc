@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,20 @@ absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
   return absl::OkStatus();
 }
 
+// Which field names data that is not there.
+absl::Status CheckDataIsThere(const job::Data& data) {
+  const auto check = [](const char* field, const std::vector<std::string>& paths) {
+    std::error_code error;
+    for (const std::string& path : paths) {
+      if (base::IsUri(path) || std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found) continue;
+      return absl::InvalidArgumentError(absl::StrCat(field, ": ", path, " does not exist"));
+    }
+    return absl::OkStatus();
+  };
+  FUSIONLLM_RETURN_IF_ERROR(check("spec.data.path", data.path));
+  return data.validation ? check("spec.data.validation.path", data.validation->path) : absl::OkStatus();
+}
+
 // What is wrong with the job's model, data or start is told before any process is started.
 absl::Status CheckInput(const job::FusionJob& job) {
   bool data_in_store = false;
@@ -67,6 +82,7 @@ absl::Status CheckInput(const job::FusionJob& job) {
     if (!whole.ok()) return absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data));
   if (data_in_store) return absl::OkStatus();
   return base::OfNamedFile(workload::DatasetSource::Open(*workload).status());
 }
