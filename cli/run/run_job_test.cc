@@ -306,8 +306,10 @@ TEST_F(RunJobTest, ARunWhoseFolderIsTakenAwayFails) {
   const std::jthread remover([&](const std::stop_token& stop) {
     const auto has_step = [&] { return base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") != std::string::npos; };
     while (!has_step() && !stop.stop_requested()) std::this_thread::yield();
+    // At once: what is written into a folder that is being removed keeps it.
     std::error_code ignored;
-    std::filesystem::remove_all(options_.output, ignored);
+    std::filesystem::rename(folder_ / "out", folder_ / "taken", ignored);
+    std::filesystem::remove_all(folder_ / "taken", ignored);
     folder_.Write("gone", "");
   });
   const auto result = Run();
