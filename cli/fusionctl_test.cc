@@ -1,21 +1,20 @@
 // The program as users call it: exit codes, what goes to stdout and stderr, and documents that parse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "lib/checkpoint/safetensors.h"
+#include "cli/testing/fusionctl_test.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
 #include "lib/wire/plan_json.h"
-#include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -28,74 +27,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-class Fusionctl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "fusionctl_test_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    Write("job.yaml", kJob);
-    Write("topology.yaml", kTopology);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  void Write(const std::string& name, const std::string& text) const { std::ofstream(Path(name), std::ios::binary) << text; }
-
-  // Runs in the test's folder; `arguments` as in a shell.
-  Outcome Run(const std::string& arguments) const {
-    const char* bin = std::getenv("FUSIONLLM_BIN_DIR");
-    const std::string command =
-        "cd '" + folder_ + "' && '" + std::string(bin == nullptr ? "." : bin) + "/fusionctl' " + arguments + " 2>stderr.txt";
-    FILE* pipe = popen(command.c_str(), "r");
-    Outcome outcome;
-    char buffer[4096];
-    for (size_t n = fread(buffer, 1, sizeof buffer, pipe); n > 0; n = fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, n);
-    const int status = pclose(pipe);
-    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.err = ReadAll(Path("stderr.txt"));
-    return outcome;
-  }
-
-  std::string Calibrated() const {
-    const Outcome outcome = Run("bench job.yaml --calibrate -o profiles.json");
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return "profiles.json";
-  }
-
-  static constexpr char kJob[] =
-      "apiVersion: fusionllm.io/v1alpha1\n"
-      "kind: FusionJob\n"
-      "metadata: {name: test}\n"
-      "spec:\n"
-      "  model: {family: gpt2, preset: tiny, config: {nLayer: 2, nHead: 2, nEmbd: 32, vocabSize: 256, blockSize: 32}}\n"
-      "  data: {kind: text, path: [text.txt]}\n"
-      "  training: {steps: 2, globalBatchSize: 4, microBatchSize: 2, sequenceLength: 16}\n";
-  static constexpr char kTopology[] =
-      "apiVersion: fusionllm.io/v1alpha1\n"
-      "kind: Topology\n"
-      "metadata: {name: two}\n"
-      "spec:\n"
-      "  sites:\n"
-      "  - {name: a, devices: [{name: a-0, computeScale: 0.5, memory: 1Gi}, {name: a-1, computeScale: 0.25, memory: 1Gi}]}\n"
-      "  - {name: b, devices: [{name: b-0, computeScale: 0.5, memory: 1Gi}]}\n"
-      "  links: [{from: a, to: b, bandwidth: 100Mbit, latency: 5ms, symmetric: true}]\n";
-
- private:
-  std::string folder_;
-};
-
-TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
+TEST_F(FusionctlTest, VersionAndHelpAreDoneAndBadUsageIsTwo) {
   EXPECT_EQ(Run("--version").code, 0);
   EXPECT_THAT(Run("--version").out, HasSubstr("fusionctl 0."));
   EXPECT_EQ(Run("--help").code, 0);
@@ -106,7 +38,7 @@ TEST_F(Fusionctl, VersionAndHelpAreDoneAndBadUsageIsTwo) {
   EXPECT_EQ(Run("--format xml plan job.yaml").code, 2);
 }
 
-TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
+TEST_F(FusionctlTest, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
   EXPECT_THAT(Run("bake job.yaml").err, AllOf(HasSubstr("'bake'"), HasSubstr("run, join")));
   const Outcome level = Run("--log-level loud plan job.yaml");
   EXPECT_EQ(level.code, 2);
@@ -118,14 +50,14 @@ TEST_F(Fusionctl, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
 }
 
 // Nobody listens there: that the device is not there is told before the run is asked.
-TEST_F(Fusionctl, JoinNamesADeviceThatIsNotThereBeforeItDials) {
+TEST_F(FusionctlTest, JoinNamesADeviceThatIsNotThereBeforeItDials) {
   const Outcome join = Run("join nowhere --token none --device cuda:999");
   EXPECT_EQ(join.code, 2);
   EXPECT_THAT(join.err, HasSubstr("cuda:999"));
   EXPECT_THAT(join.err, Not(HasSubstr("nowhere")));
 }
 
-TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
+TEST_F(FusionctlTest, EveryCommandHasHelpWithAnExample) {
   for (const std::string command : {"run", "join", "demo", "plan", "simulate", "graph", "checkpoint", "checkpoint ls", "checkpoint inspect",
                                     "checkpoint verify", "checkpoint export", "eval", "bench", "doctor", "completion"}) {
     const Outcome outcome = Run(command + " --help");
@@ -135,7 +67,7 @@ TEST_F(Fusionctl, EveryCommandHasHelpWithAnExample) {
   }
 }
 
-TEST_F(Fusionctl, ErrorsInAJobNameFileLineAndField) {
+TEST_F(FusionctlTest, ErrorsInAJobNameFileLineAndField) {
   std::string text = kJob;
   text.replace(text.find("steps: 2"), 8, "stpes: 2");
   Write("typo.yaml", text);
@@ -150,7 +82,7 @@ TEST_F(Fusionctl, ErrorsInAJobNameFileLineAndField) {
   EXPECT_THAT(override.err, HasSubstr("--set spec.training.steps"));
 }
 
-TEST_F(Fusionctl, TheSameProfilesAndSeedGiveTheSamePlan) {
+TEST_F(FusionctlTest, TheSameProfilesAndSeedGiveTheSamePlan) {
   const std::string profiles = Calibrated();
   std::string documents[2];
   for (std::string& text : documents) {
@@ -172,7 +104,7 @@ TEST_F(Fusionctl, TheSameProfilesAndSeedGiveTheSamePlan) {
   EXPECT_GE(plan["gap"].get<double>(), 0);
 }
 
-TEST_F(Fusionctl, AQuickPlanIsAPlanOfTheSameJobAndNoBetterThanAFullOne) {
+TEST_F(FusionctlTest, AQuickPlanIsAPlanOfTheSameJobAndNoBetterThanAFullOne) {
   const std::string rest = " --topology topology.yaml --format json --profiles " + Calibrated();
   json plans[2];
   for (const int full : {0, 1}) {
@@ -187,7 +119,7 @@ TEST_F(Fusionctl, AQuickPlanIsAPlanOfTheSameJobAndNoBetterThanAFullOne) {
   EXPECT_THAT(unknown.err, HasSubstr("--effort"));
 }
 
-TEST_F(Fusionctl, StrategyAndOverridesAreHeeded) {
+TEST_F(FusionctlTest, StrategyAndOverridesAreHeeded) {
   const std::string rest = " --topology topology.yaml --profiles " + Calibrated();
   const Outcome outcome = Run("plan job.yaml --strategy equal-ops --set spec.training.globalBatchSize=8 --format json" + rest);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -200,7 +132,7 @@ TEST_F(Fusionctl, StrategyAndOverridesAreHeeded) {
   EXPECT_THAT(unknown.err, HasSubstr("op-fence"));
 }
 
-TEST_F(Fusionctl, ARefusedPlanIsThree) {
+TEST_F(FusionctlTest, ARefusedPlanIsThree) {
   std::string small = kTopology;
   for (size_t at = small.find("1Gi"); at != std::string::npos; at = small.find("1Gi")) small.replace(at, 3, "8Ki");
   Write("small.yaml", small);
@@ -212,11 +144,11 @@ TEST_F(Fusionctl, ARefusedPlanIsThree) {
   EXPECT_GT(document["refused"]["shortfall"]["needed"].get<double>(), document["refused"]["shortfall"]["available"].get<double>());
 }
 
-TEST_F(Fusionctl, GraphIsDrawnAndItsTextFormIsAJobAgain) {
+TEST_F(FusionctlTest, GraphIsDrawnAndItsTextFormIsAJobAgain) {
   EXPECT_EQ(Run("graph job.yaml -o g.svg").code, 0);
-  EXPECT_THAT(ReadAll(Path("g.svg")), HasSubstr("<svg"));
+  EXPECT_THAT(base::ReadWholeFile(Path("g.svg")), HasSubstr("<svg"));
   EXPECT_EQ(Run("graph job.yaml --plan --topology topology.yaml -o g.dot --profiles " + Calibrated()).code, 0);
-  EXPECT_THAT(ReadAll(Path("g.dot")), HasSubstr("digraph"));
+  EXPECT_THAT(base::ReadWholeFile(Path("g.dot")), HasSubstr("digraph"));
   ASSERT_EQ(Run("graph job.yaml -o g.dag").code, 0);
   std::string own = kJob;
   const size_t begin = own.find("model:"), end = own.find('\n', begin);
@@ -224,11 +156,11 @@ TEST_F(Fusionctl, GraphIsDrawnAndItsTextFormIsAJobAgain) {
   Write("own.yaml", own);
   const Outcome again = Run("graph own.yaml -o again.dag");
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(ReadAll(Path("again.dag")), ReadAll(Path("g.dag")));
+  EXPECT_EQ(base::ReadWholeFile(Path("again.dag")), base::ReadWholeFile(Path("g.dag")));
   EXPECT_EQ(Run("graph job.yaml -o g.png").code, 2);
 }
 
-TEST_F(Fusionctl, CheckpointCommandsSayWhatIsMissing) {
+TEST_F(FusionctlTest, CheckpointCommandsSayWhatIsMissing) {
   EXPECT_EQ(Run("--format json checkpoint ls .").out, "[]\n");
   const Outcome missing = Run("checkpoint ls nowhere");
   EXPECT_EQ(missing.code, 2);
@@ -239,40 +171,8 @@ TEST_F(Fusionctl, CheckpointCommandsSayWhatIsMissing) {
   EXPECT_EQ(Run("eval nowhere --data text.txt").code, 2);
 }
 
-// With all parameters zero every byte is equally likely: the loss is log 256, whatever the text.
-TEST_F(Fusionctl, EvalReadsEveryWindowOfTheFileOnce) {
-  const auto job = job::ParseFusionJob(kJob, "job.yaml");
-  ASSERT_TRUE(job.ok()) << job.status();
-  const auto graph = workload::BuildForwardGraph(*job, "");
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  std::vector<tensor::Tensor> zeros;
-  std::vector<checkpoint::NamedTensor> tensors;
-  for (const opdag::Parameter& parameter : graph->parameters()) zeros.emplace_back(parameter.type);
-  for (size_t i = 0; i < zeros.size(); ++i) tensors.push_back({.name = graph->parameters()[i].name, .view = zeros[i].view()});
-  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("model.safetensors"), tensors).ok());
-  Write("text.txt", std::string(11 * 16 + 5, 'x'));  // eleven windows of sixteen: a batch of eight and a rest
-
-  const Outcome outcome = Run("--format json eval model.safetensors --job job.yaml --data text.txt");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json report = json::parse(outcome.out);
-  EXPECT_EQ(report["windows"], 11);
-  EXPECT_EQ(report["tokens"], 176);
-  EXPECT_NEAR(report["loss"].get<double>(), std::log(256.0), 1e-5);
-  EXPECT_EQ(json::parse(Run("--format json eval model.safetensors --job job.yaml --data text.txt --sequence-length 8").out)["windows"], 22);
-
-  EXPECT_EQ(Run("eval model.safetensors --data text.txt").code, 2) << "no job";
-  EXPECT_EQ(Run("eval model.safetensors --job job.yaml --data text.txt --sequence-length 64").code, 2) << "more than the positions";
-  tensors.pop_back();
-  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("less.safetensors"), tensors).ok());
-  const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
-  EXPECT_EQ(lacking.code, 2);
-  EXPECT_EQ(lacking.err, "fusionctl: less.safetensors has no tensor '" + graph->parameters().back().name + "'\n");
-  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1025").err, HasSubstr("--threads"));
-  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1024").err, HasSubstr("has no tensor"));
-}
-
 // One bit in a checkpoint: whoever reads it says so.
-TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported) {
+TEST_F(FusionctlTest, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported) {
   Write("text.txt", std::string(400, 'x'));
   const std::string save = " --set spec.training.steps=2 --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 2}'";
   ASSERT_EQ(Run("run job.yaml --output out" + save).code, 0);
@@ -283,7 +183,7 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
   EXPECT_EQ(Run("checkpoint export out/kept good.safetensors").code, 0);
 
   const std::string file = Path("out/kept/step-000002/model.safetensors");
-  std::string bytes = ReadAll(file);
+  std::string bytes = base::ReadWholeFile(file);
   bytes[bytes.size() - 3] ^= 1;
   std::ofstream(file, std::ios::binary) << bytes;
   for (const char* reads :
@@ -307,7 +207,7 @@ TEST_F(Fusionctl, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported)
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
+TEST_F(FusionctlTest, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
   Write("text.txt", std::string(400, 'x'));
   const std::string keep = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept/, everySteps: 1, keep: 1}'";
   ASSERT_EQ(Run(keep + " --set spec.training.steps=5").code, 0);
@@ -325,7 +225,7 @@ TEST_F(Fusionctl, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
   EXPECT_THAT(Run(keep + " --set spec.training.steps=6 --set spec.training.seed=77").out, Not(HasSubstr("JobChanged")));
 }
 
-TEST_F(Fusionctl, WhatCannotBeWrittenIsSaid) {
+TEST_F(FusionctlTest, WhatCannotBeWrittenIsSaid) {
   Write("text.txt", std::string(400, 'x'));
   for (const char* arguments : {"--format json checkpoint ls . >/dev/full", "run job.yaml --format json --output out >/dev/full"}) {
     const Outcome outcome = Run(arguments);
@@ -340,17 +240,17 @@ TEST_F(Fusionctl, WhatCannotBeWrittenIsSaid) {
   }
 }
 
-TEST_F(Fusionctl, AnOutputThatCannotBeWrittenStaysAsItWas) {
+TEST_F(FusionctlTest, AnOutputThatCannotBeWrittenStaysAsItWas) {
   for (const std::string arguments : {"graph job.yaml -o out.svg", "bench job.yaml --calibrate -o out.svg"}) {
     Write("out.svg", "of before");
     const Outcome outcome = Run("--version >/dev/null && trap '' XFSZ && ulimit -f 1 && exec $FUSIONLLM_BIN_DIR/fusionctl " + arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("cannot write out.svg: File too large")) << arguments;
-    EXPECT_EQ(ReadAll(Path("out.svg")), "of before") << arguments;
+    EXPECT_EQ(base::ReadWholeFile(Path("out.svg")), "of before") << arguments;
   }
 }
 
-TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
+TEST_F(FusionctlTest, AnEmptyValueIsNoValue) {
   for (const char* arguments : {"run job.yaml --topology ''", "run job.yaml --output ''", "plan job.yaml --profiles \"\"", "run ''"}) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
@@ -358,51 +258,14 @@ TEST_F(Fusionctl, AnEmptyValueIsNoValue) {
   }
 }
 
-TEST_F(Fusionctl, EvalOfGeneratedDataTakesNoFile) {
-  constexpr char kShapes[] =
-      "apiVersion: fusionllm.io/v1alpha1\n"
-      "kind: FusionJob\n"
-      "metadata: {name: shapes}\n"
-      "spec:\n"
-      "  model: {family: mlp, config: {layers: [192, 4]}}\n"
-      "  data: {kind: shapes, shapes: {samples: 11, imageSize: 8, numClasses: 4}}\n"
-      "  training: {steps: 0, globalBatchSize: 1}\n"
-      "  checkpoint: {path: checkpoints}\n";
-  Write("shapes.yaml", kShapes);
-  Write("text.bin", std::string(400, 'x'));
-  const Outcome run = Run("run shapes.yaml --output out");
-  ASSERT_EQ(run.code, 0) << run.err;
-  const std::string checkpoint = "out/checkpoints/latest";
-  const Outcome refused = Run("eval " + checkpoint + " --data text.bin");
-  EXPECT_EQ(refused.code, 2) << refused.out;
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("--data text.bin"), HasSubstr("generated"), HasSubstr("spec.data.kind: shapes")));
-  const Outcome windows = Run("eval " + checkpoint + " --sequence-length 16");
-  EXPECT_EQ(windows.code, 2) << windows.out;
-  EXPECT_THAT(windows.err, AllOf(HasSubstr("--sequence-length 16"), HasSubstr("of kind shapes")));
-  const Outcome too_long =
-      Run("eval " + checkpoint + " --job job.yaml --data text.bin --sequence-length 4096 --set spec.model.config.blockSize=64");
-  EXPECT_EQ(too_long.code, 2);
-  EXPECT_THAT(too_long.err, HasSubstr("--sequence-length 4096: "));
-  const Outcome whole = Run("--format json eval " + checkpoint);
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  EXPECT_EQ(json::parse(whole.out)["windows"], 11);
-  const Outcome held_out = Run("--format json eval " + checkpoint + " --set 'spec.data.validation={fraction: 0.3}'");
-  ASSERT_EQ(held_out.code, 0) << held_out.err;
-  EXPECT_EQ(json::parse(held_out.out)["windows"], 3);
-
-  const Outcome no_file = Run("eval " + checkpoint + " --job job.yaml");
-  EXPECT_EQ(no_file.code, 2);
-  EXPECT_THAT(no_file.err, HasSubstr("--data is required"));
-}
-
-TEST_F(Fusionctl, ARunTellsWhatIsOddAboutItsJob) {
+TEST_F(FusionctlTest, ARunTellsWhatIsOddAboutItsJob) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome = Run("run job.yaml --output out --set spec.training.steps=0");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("warning: spec.training.steps: 0"));
 }
 
-TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
+TEST_F(FusionctlTest, ARunThatCannotBeginStartsNothing) {
   Write("text.txt", std::string(400, 'x'));
   Write("short.txt", "short");
   for (const auto& [set, word] : std::vector<std::pair<std::string, std::string>>{
@@ -420,7 +283,7 @@ TEST_F(Fusionctl, ARunThatCannotBeginStartsNothing) {
   EXPECT_EQ(Run("plan job.yaml --profiles .").code, 2) << "a folder";
 }
 
-TEST_F(Fusionctl, ARunEvaluatesWhenItIsTold) {
+TEST_F(FusionctlTest, ARunEvaluatesWhenItIsTold) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome =
       Run("--format json run job.yaml --output out --set spec.training.steps=5 --set spec.data.validation='{fraction: 0.3}' "
@@ -439,7 +302,7 @@ TEST_F(Fusionctl, ARunEvaluatesWhenItIsTold) {
   EXPECT_EQ(evaluated, (std::vector<int>{2, 4}));
 }
 
-TEST_F(Fusionctl, AMedianOfNothingIsNotZero) {
+TEST_F(FusionctlTest, AMedianOfNothingIsNotZero) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome = Run("--format json run job.yaml --output out --set spec.training.steps=2");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -451,7 +314,7 @@ TEST_F(Fusionctl, AMedianOfNothingIsNotZero) {
   EXPECT_GT(last["predicted_step_seconds"].get<double>(), 0);
 }
 
-TEST_F(Fusionctl, DoctorAndCompletionWork) {
+TEST_F(FusionctlTest, DoctorAndCompletionWork) {
   const Outcome doctor = Run("--format json doctor");
   const json report = json::parse(doctor.out);
   EXPECT_EQ(doctor.code, report["healthy"].get<bool>() ? 0 : 1);
@@ -468,7 +331,7 @@ TEST_F(Fusionctl, DoctorAndCompletionWork) {
   }
 }
 
-TEST_F(Fusionctl, CompletionKnowsCommandsOptionsAndTheirValues) {
+TEST_F(FusionctlTest, CompletionKnowsCommandsOptionsAndTheirValues) {
   Write("completion.bash", Run("completion bash").out);
   const auto complete = [this](const std::string& words) {  // the last one is completed
     Write("complete.sh", "source completion.bash\nCOMP_WORDS=(fusionctl " + words +

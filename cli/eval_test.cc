@@ -1,0 +1,94 @@
+// fusionctl eval: which windows are read, and what cannot be evaluated.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/testing/fusionctl_test.h"
+#include "lib/checkpoint/safetensors.h"
+#include "lib/job/parse.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class EvalTest : public FusionctlTest {};
+
+// With all parameters zero every byte is equally likely: the loss is log 256, whatever the text.
+TEST_F(EvalTest, EvalReadsEveryWindowOfTheFileOnce) {
+  const auto job = job::ParseFusionJob(kJob, "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto graph = workload::BuildForwardGraph(*job, "");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<tensor::Tensor> zeros;
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const opdag::Parameter& parameter : graph->parameters()) zeros.emplace_back(parameter.type);
+  for (size_t i = 0; i < zeros.size(); ++i) tensors.push_back({.name = graph->parameters()[i].name, .view = zeros[i].view()});
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("model.safetensors"), tensors).ok());
+  Write("text.txt", std::string(11 * 16 + 5, 'x'));  // eleven windows of sixteen: a batch of eight and a rest
+
+  const Outcome outcome = Run("--format json eval model.safetensors --job job.yaml --data text.txt");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report["windows"], 11);
+  EXPECT_EQ(report["tokens"], 176);
+  EXPECT_NEAR(report["loss"].get<double>(), std::log(256.0), 1e-5);
+  EXPECT_EQ(json::parse(Run("--format json eval model.safetensors --job job.yaml --data text.txt --sequence-length 8").out)["windows"], 22);
+
+  EXPECT_EQ(Run("eval model.safetensors --data text.txt").code, 2) << "no job";
+  EXPECT_EQ(Run("eval model.safetensors --job job.yaml --data text.txt --sequence-length 64").code, 2) << "more than the positions";
+  tensors.pop_back();
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("less.safetensors"), tensors).ok());
+  const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
+  EXPECT_EQ(lacking.code, 2);
+  EXPECT_EQ(lacking.err, "fusionctl: less.safetensors has no tensor '" + graph->parameters().back().name + "'\n");
+  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1025").err, HasSubstr("--threads"));
+  EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1024").err, HasSubstr("has no tensor"));
+}
+
+TEST_F(EvalTest, EvalOfGeneratedDataTakesNoFile) {
+  constexpr char kShapes[] =
+      "apiVersion: fusionllm.io/v1alpha1\n"
+      "kind: FusionJob\n"
+      "metadata: {name: shapes}\n"
+      "spec:\n"
+      "  model: {family: mlp, config: {layers: [192, 4]}}\n"
+      "  data: {kind: shapes, shapes: {samples: 11, imageSize: 8, numClasses: 4}}\n"
+      "  training: {steps: 0, globalBatchSize: 1}\n"
+      "  checkpoint: {path: checkpoints}\n";
+  Write("shapes.yaml", kShapes);
+  Write("text.bin", std::string(400, 'x'));
+  const Outcome run = Run("run shapes.yaml --output out");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string checkpoint = "out/checkpoints/latest";
+  const Outcome refused = Run("eval " + checkpoint + " --data text.bin");
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("--data text.bin"), HasSubstr("generated"), HasSubstr("spec.data.kind: shapes")));
+  const Outcome windows = Run("eval " + checkpoint + " --sequence-length 16");
+  EXPECT_EQ(windows.code, 2) << windows.out;
+  EXPECT_THAT(windows.err, AllOf(HasSubstr("--sequence-length 16"), HasSubstr("of kind shapes")));
+  const Outcome too_long =
+      Run("eval " + checkpoint + " --job job.yaml --data text.bin --sequence-length 4096 --set spec.model.config.blockSize=64");
+  EXPECT_EQ(too_long.code, 2);
+  EXPECT_THAT(too_long.err, HasSubstr("--sequence-length 4096: "));
+  const Outcome whole = Run("--format json eval " + checkpoint);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(json::parse(whole.out)["windows"], 11);
+  const Outcome held_out = Run("--format json eval " + checkpoint + " --set 'spec.data.validation={fraction: 0.3}'");
+  ASSERT_EQ(held_out.code, 0) << held_out.err;
+  EXPECT_EQ(json::parse(held_out.out)["windows"], 3);
+
+  const Outcome no_file = Run("eval " + checkpoint + " --job job.yaml");
+  EXPECT_EQ(no_file.code, 2);
+  EXPECT_THAT(no_file.err, HasSubstr("--data is required"));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

@@ -1,0 +1,34 @@
+#include "cli/run/plan_drawing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "cli/run/testing/run_job_fixture.h"
+#include "lib/job/parse.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(PlanDrawingTest, DrawsTheGraphOfThePlanAndNoOther) {
+  const auto job = job::ParseFusionJob(kJob, "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto graph = workload::BuildForwardGraph(*job, "/");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  report::Plan plan;
+  plan.stages.resize(2);
+  for (int stage : {0, 1}) plan.stages[stage] = {stage, {absl::StrCat("device-", stage)}, {}, 0, 0};
+  for (size_t op = 0; op < graph->ops().size(); ++op) plan.stages[op < 3 ? 0 : 1].ops.push_back(graph->ops()[op].name);
+  EXPECT_THAT(DrawPlanGraph(*job, plan), AllOf(HasSubstr("<svg"), HasSubstr("stage 1: device-1")));
+  plan.stages[1].ops.pop_back();
+  EXPECT_EQ(DrawPlanGraph(*job, plan), "") << "an op without a stage";
+  plan.stages[1].ops.push_back("another.model");
+  EXPECT_EQ(DrawPlanGraph(*job, plan), "");
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
