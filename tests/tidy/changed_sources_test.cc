@@ -1,4 +1,5 @@
 // tools/tidy.sh chooses what clang-tidy reads: the sources that differ from a base, and those that stand for a changed header.
+// tools/check-sanitizers.sh compiles them.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ class ChangedSources : public ::testing::Test {
     ASSERT_NE(source_dir, nullptr) << "set FUSIONLLM_SOURCE_DIR to the root of the repository (ctest does)";
     root_ = fs::canonical(::testing::TempDir()) / absl::StrCat("changed_sources_", getpid());
     fs::create_directories(root_ / "tools");
-    fs::copy_file(fs::path(source_dir) / "tools/tidy.sh", root_ / "tools/tidy.sh");
+    for (const char* script : {"tools/tidy.sh", "tools/check-sanitizers.sh"}) fs::copy_file(fs::path(source_dir) / script, root_ / script);
   }
 
   void TearDown() override { fs::remove_all(root_); }
@@ -97,6 +98,26 @@ TEST_F(ChangedSources, NothingChangedIsNothingToCheck) {
   const auto [status, output] = Run("VERIFY_BASE=HEAD tools/tidy.sh");
   EXPECT_EQ(status, 0) << output;
   EXPECT_EQ(output, "no C++ source differs from HEAD\n");
+}
+
+// What is compiled for nothing but its errors: without the precompiled header, and with commands as JSON has them escaped.
+TEST_F(ChangedSources, AreCompiledAsSanitizersWould) {
+  Commit({"a/good.cc", "a/bad.cc"});
+  const auto command = [&](const std::string& file) {
+    const std::string path = (root_ / file).string();
+    return absl::StrCat("  \"command\": \"c++ -DNAME=\\\\\\\"x\\\\\\\" -std=c++20 -Winvalid-pch -include string/cmake_pch.hxx -o out.o -c ",
+                        path, "\",\n  \"file\": \"", path, "\",\n");
+  };
+  Write("build/compile_commands.json", command("a/good.cc") + command("a/bad.cc"));
+  Write("build/string/cmake_pch.hxx", "#include <string>\n");
+  Write("a/good.cc", "#include <string>\nstd::string name = NAME;\n");
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/check-sanitizers.sh");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "1 files\n");
+  Write("a/bad.cc", "std::string name = NAME;\n");
+  const auto [refused, why] = Run("VERIFY_BASE=HEAD tools/check-sanitizers.sh");
+  EXPECT_EQ(refused, 1) << why;
+  EXPECT_NE(why.find("a/bad.cc:1"), std::string::npos) << why;
 }
 
 }  // namespace

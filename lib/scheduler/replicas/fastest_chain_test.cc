@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/scheduler/replicas/all_reduce.h"
+#include "lib/scheduler/replicas/replica_planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {
@@ -168,6 +169,25 @@ TEST(FastestChainTest, BeyondAllOrdersItIsNearTheBest) {
   std::printf("7 and 8 devices: median %.4f, largest %.4f of the best order's time\n", ratios[ratios.size() / 2], ratios.back());
   EXPECT_LE(ratios.back(), 1.001);
   EXPECT_LE(ratios[ratios.size() / 2], 1 + 1e-9);
+}
+
+// Whom a quick look leaves with a third more seconds: the two devices of one site are to be passed through one at a time.
+TEST(FastestChainTest, APlansChainIsLookedForWithAllEffort) {
+  PlanRequest request = RandomSites(103, {.sites = 4, .devices = 7});
+  request.micro_batches = 7;
+  request.stages = 1;
+  for (auto& op : request.ops) op.gradient_bytes = 0;
+  request.ops.back().gradient_bytes = int64_t{1} << 29;
+  const auto problem = ProblemOf(request);
+  const auto seconds = [&](Effort effort) {
+    const Chain found = FastestChain(*problem, AllDevices(request), request.ops.back().gradient_bytes, effort);
+    return AllReduceSeconds(*problem, {&found, 1});
+  };
+  ASSERT_GT(seconds(Effort::kQuick), 1.3 * seconds(Effort::kFull)) << "this test would say nothing";
+  const auto outcome = PlanReplicas("op-fence", request, 7);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(std::holds_alternative<ReplicaPlan>(*outcome)) << std::get<Refusal>(*outcome).message;
+  EXPECT_NEAR(std::get<ReplicaPlan>(*outcome).sync_s, seconds(Effort::kFull), 1e-9);
 }
 
 // The ring all-reduce (Patarasuk and Yuan, 2009) on the same terms: 2 (D - 1) rounds of 1/D of the bytes over each link of the ring.
