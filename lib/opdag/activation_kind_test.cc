@@ -1,0 +1,160 @@
+#include "lib/opdag/activation_kind.h"
+
+#include <map>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/mlp.h"
+#include "lib/opdag/models/resnet.h"
+#include "lib/opdag/text.h"
+
+namespace fusionllm::opdag {
+namespace {
+
+using enum ActivationKind;
+
+class KindByName {
+ public:
+  explicit KindByName(absl::StatusOr<Graph> graph) : graph_(*std::move(graph)) {
+    EXPECT_TRUE(InferTypes(graph_, 2).ok());
+    const std::vector<ActivationKind> kinds = ActivationKindsOf(graph_, static_cast<OpId>(graph_.ops().size()));
+    for (size_t v = 0; v < kinds.size(); ++v) kinds_[graph_.value(static_cast<ValueId>(v)).name] = kinds[v];
+  }
+  absl::string_view operator[](const std::string& value) const { return kinds_.contains(value) ? Name(kinds_.at(value)) : "no such value"; }
+
+ private:
+  Graph graph_;
+  std::map<std::string, ActivationKind> kinds_;
+};
+
+TEST(ActivationKindTest, GptTellsLogitsStreamQueriesAndInsidesApart) {
+  const KindByName kind(BuildGpt2({.layers = 2, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4}));
+  EXPECT_EQ(kind["tokens"], "data");
+  EXPECT_EQ(kind["targets"], "data");
+  EXPECT_EQ(kind["embed"], "residual");
+  EXPECT_EQ(kind["block.0.ln_1"], "normalized");
+  EXPECT_EQ(kind["block.0.attn.c_attn"], "attention_input");
+  EXPECT_EQ(kind["block.0.attn"], "hidden");
+  EXPECT_EQ(kind["block.0.attn.c_proj"], "hidden");
+  EXPECT_EQ(kind["block.0.attn.add"], "residual");
+  EXPECT_EQ(kind["block.1.mlp.c_fc"], "hidden");
+  EXPECT_EQ(kind["block.1.mlp.gelu"], "hidden");
+  EXPECT_EQ(kind["block.1.mlp.add"], "residual");
+  EXPECT_EQ(kind["ln_f"], "normalized");
+  EXPECT_EQ(kind["lm_head"], "loss_input");
+}
+
+TEST(ActivationKindTest, ResNetStreamIsTheRectifiedSum) {
+  const KindByName kind(BuildResNet({.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 8}));
+  EXPECT_EQ(kind["images"], "data");
+  EXPECT_EQ(kind["relu"], "residual");  // of the stem: what the first skip connection carries
+  EXPECT_EQ(kind["layer1.0.conv1"], "hidden");
+  EXPECT_EQ(kind["layer1.0.bn1"], "normalized");
+  EXPECT_EQ(kind["layer1.0.relu1"], "hidden");
+  EXPECT_EQ(kind["layer1.0.add"], "residual");
+  EXPECT_EQ(kind["layer1.0.relu"], "residual");
+  EXPECT_EQ(kind["layer2.0.downsample.1"], "normalized");
+  EXPECT_EQ(kind["layer4.1.relu"], "residual");
+  EXPECT_EQ(kind["avgpool"], "hidden");
+  EXPECT_EQ(kind["fc"], "loss_input");
+}
+
+TEST(ActivationKindTest, MlpHasHiddenValuesAndLogits) {
+  const KindByName kind(BuildMlp({.layers = {12, 8, 8, 5}, .activation = "relu"}));
+  EXPECT_EQ(kind["images"], "data");
+  EXPECT_EQ(kind["layers.0"], "hidden");
+  EXPECT_EQ(kind["layers.1.relu"], "hidden");
+  EXPECT_EQ(kind["layers.2"], "loss_input");
+}
+
+// Two branches with attention written out, a second loss, logits that are scaled, shifted and reshaped.
+constexpr char kBranched[] = R"(graph "branched" {
+  x = placeholder() {role="images", dtype="f32", shape=[b, 4, 6]}
+  y = placeholder() {role="labels", dtype="i32", shape=[b]}
+  mask = constant() {value=0.5, shape=[b, 4, 4]}
+  frozen_fc = linear(x; @frozen.weight) {out=6, bias=false}
+  fc = linear(frozen_fc) {out=6}
+  norm = layer_norm(fc)
+  q = linear(norm) {out=6}
+  k = linear(norm) {out=6}
+  v = linear(norm) {out=6}
+  k_turned = transpose(k) {permutation=[0, 2, 1]}
+  scores = matmul(q, k_turned)
+  scaled = scale(scores) {factor=0.4}
+  masked = add(scaled, mask)
+  shares = softmax(masked)
+  mixed = matmul(shares, v)
+  left = linear(mixed) {out=6}
+  dropped = dropout(left) {rate=0.1}
+  sum = add(fc, dropped)
+  act = relu(sum)
+  gated = mul(act, k)
+  flat = flatten(gated)
+  head = linear(flat) {out=5, bias=false}
+  shift = linear(bias_of; @shift.weight) {out=5, bias=false}
+  bias_of = constant() {value=1, shape=[1, 3]}
+  shifted = add(head, shift)
+  soft = scale(shifted) {factor=0.1}
+  capped = tanh(soft)
+  logits = reshape(capped) {shape=[b, 5]}
+  ce = cross_entropy(logits, y)
+  reconstruction = linear(act) {out=6}
+  error = sub(reconstruction, x)
+  squares = square(error)
+  mean = reduce(squares) {kind="mean", axes=[0, 1, 2]}
+  weighted = scale(mean) {factor=0.5}
+  loss = add(ce, weighted)
+  param @frozen.weight f32[6, 6] normal(0.1) frozen
+  return loss
+}
+)";
+
+TEST(ActivationKindTest, LossInputsAreFoundThroughWhatLearnsNothing) {
+  const KindByName kind(ParseGraph(kBranched, "branched.dag"));
+  for (const char* value : {"logits", "capped", "soft", "shifted", "head"}) EXPECT_EQ(kind[value], "loss_input") << value;
+  // A loss composed of plain ops, of two terms.
+  for (const char* value : {"ce", "weighted", "mean", "squares", "error", "reconstruction"}) EXPECT_EQ(kind[value], "loss_input") << value;
+  for (const char* value : {"flat", "gated"}) EXPECT_EQ(kind[value], "hidden") << value;
+}
+
+TEST(ActivationKindTest, AttentionOfPlainOpsIsFoundByItsProducts) {
+  const KindByName kind(ParseGraph(kBranched, "branched.dag"));
+  for (const char* value : {"q", "k", "v", "k_turned", "shares", "masked", "scaled", "scores"}) {
+    EXPECT_EQ(kind[value], "attention_input") << value;
+  }
+  EXPECT_EQ(kind["mixed"], "hidden");
+}
+
+TEST(ActivationKindTest, SkipConnectionsMakeTheStream) {
+  const KindByName kind(ParseGraph(kBranched, "branched.dag"));
+  EXPECT_EQ(kind["fc"], "residual");  // the sum reads it beside the norm
+  EXPECT_EQ(kind["norm"], "normalized");
+  for (const char* value : {"left", "dropped"}) EXPECT_EQ(kind[value], "hidden") << value;
+  for (const char* value : {"sum", "act"}) EXPECT_EQ(kind[value], "residual") << value;
+}
+
+TEST(ActivationKindTest, WhatNoParameterMadeIsData) {
+  const KindByName kind(ParseGraph(kBranched, "branched.dag"));
+  for (const char* value : {"x", "y", "mask", "bias_of", "frozen_fc"}) EXPECT_EQ(kind[value], "data") << value;
+}
+
+TEST(ActivationKindTest, ValuesBehindTheForwardOpsAreData) {
+  Graph graph = *BuildMlp({.layers = {12, 8, 5}, .activation = "relu"});
+  ASSERT_TRUE(InferTypes(graph, 2).ok());
+  const std::vector<ActivationKind> kinds = ActivationKindsOf(graph, graph.FindOp("layers.0.relu"));
+  EXPECT_EQ(kinds[graph.op(graph.FindOp("layers.0")).outputs[0]], kHidden);
+  EXPECT_EQ(kinds[graph.op(graph.FindOp("layers.1")).outputs[0]], kData);
+}
+
+TEST(ActivationKindTest, NamesReadBack) {
+  for (int i = 0; i < kActivationKindCount; ++i) {
+    const auto kind = static_cast<ActivationKind>(i);
+    EXPECT_EQ(*ParseActivationKind(Name(kind)), kind);
+  }
+  EXPECT_THAT(std::string(ParseActivationKind("logits").status().message()), testing::HasSubstr("'logits'"));
+}
+
+}  // namespace
+}  // namespace fusionllm::opdag
