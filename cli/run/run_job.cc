@@ -22,12 +22,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/run/listen_address.h"
 #include "cli/run/local_executors.h"
 #include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_lines.h"
+#include "cli/run/run_summary.h"
 #include "cli/run/summary_text.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
@@ -69,7 +72,7 @@ class Output : public SessionObserver {
     }
     error_told_ = error_told_ || type == LineType::kError;
     if (type == LineType::kSummary) {  // the last line, whatever there is to tell of the end: see End
-      summary_ = WithField(line, "report", report_path_);
+      summary_ = std::string(line);
       if (options_.format == OutputFormat::kText) progress_.Show(type, run);
       return true;
     }
@@ -83,15 +86,15 @@ class Output : public SessionObserver {
     return Print(text);
   }
 
-  // What the broker could not tell, and the summary.
-  void End(const SessionResult& result) {
+  // What the broker could not tell, and the summary. `already_done`: as in CompleteSummary.
+  void End(const SessionResult& result, const report::Run& run, const EarlierRecord* already_done) {
     // A run that was resumed with nothing left to do, or not for long, is part of its history.
     const bool refused = result.exit_code != kExitDone && result.exit_code != kExitInterrupted;
     if (!options_.fresh && !refused) lines_.Begin();
     if (!result.error.empty() && !error_told_) {
       Tell(nlohmann::json{{"type", "error"}, {"code", "INTERNAL"}, {"reason", ""}, {"message", result.error}}.dump());
     }
-    if (!summary_.empty()) Tell(summary_);
+    if (!summary_.empty()) Tell(CompleteSummary(summary_, run, report_path_, already_done));
   }
 
   void OnNotice(absl::string_view sentence) override { OnLog(base::LogLevel::kWarning, sentence); }
@@ -209,17 +212,6 @@ absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& 
   return *std::move(lock);
 }
 
-// Steps of earlier starts in this folder, so that the report of a resumed run shows the whole training.
-void ReadEarlierSteps(const std::string& path, report::Run& run) {
-  std::ifstream file(path);
-  report::Run earlier;
-  RunRecorder recorder(&earlier);
-  for (std::string line; std::getline(file, line);) (void)recorder.Add(line);
-  run.steps = std::move(earlier.steps);
-  run.earlier_steps = run.steps.size();
-  run.evaluations = std::move(earlier.evaluations);
-}
-
 // What is to be said of a folder that another job's run has left; empty: nothing.
 std::string OtherJobsRecord(const RunFolder::Earlier& earlier, const RunFolder& folder, const job::FusionJob& job) {
   const auto text = earlier.files.find("job.yaml");
@@ -237,7 +229,11 @@ void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
 }
 
 // In few words, without the error. `run` may begin with steps of earlier starts.
-std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made) {
+std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done) {
+  if (already_done) {
+    return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps,
+                        " steps, and nothing was left to train (more: --set spec.training.steps=N; anew: --fresh)");
+  }
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
   if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
@@ -278,6 +274,7 @@ std::vector<std::pair<std::string, std::string>> DescribeMachine() {
 
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
   RunJobOptions options = given;
+  const absl::Time begin = absl::Now();
   if (options.topology) FUSIONLLM_RETURN_IF_ERROR(CheckEmulated(*options.topology));
   if (options.topology && !options.devices.empty()) {
     return absl::InvalidArgumentError("--device and --topology cannot be combined: a topology says which devices there are");
@@ -333,25 +330,26 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   result.folder = folder.path();
   result.report_path = folder / "report.html";
   report::Run& run = result.run;
-  run.job = name;
+  DescribeJob(options.job, run);
   run.title = options.title.empty() ? name : options.title;
-  const job::DataKind data = options.job.spec.data.kind;
-  run.unit = data == job::DataKind::kText || data == job::DataKind::kTokens ? "tokens" : "images";
+  run.started = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", begin, absl::UTCTimeZone());
   if (options.topology) {
     for (const job::Site& site : options.topology->spec.sites) {
       for (const job::Device& device : site.devices) run.site_of[device.name] = site.name;
     }
   }
-  ReadEarlierSteps(folder / "events.jsonl", run);
-  const bool had_steps = !run.steps.empty();
-  if (options.fresh) {
-    run.steps.clear();
-    run.evaluations.clear();
-    run.earlier_steps = 0;
+  // The report of a resumed run shows the whole training.
+  const EarlierRecord record = ReadEarlierRecord(folder / "events.jsonl");
+  const bool had_steps = !record.run.steps.empty();
+  if (!options.fresh) {
+    run.steps = record.run.steps;
+    run.evaluations = record.run.evaluations;
+    run.checkpoints = record.run.checkpoints;
+    run.earlier_steps = run.steps.size();
   }
 
   SessionResult ended;
-  bool steps_made = false;
+  bool steps_made = false, already_done = false;
   {
     Output output(options, folder, had_steps, std::move(token), result.report_path);
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
@@ -361,8 +359,11 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     } else {
       ended = {kExitFailed, false, std::string(session_result.status().message())};
     }
-    output.End(ended);
     steps_made = output.steps_made();
+    run.elapsed_s = absl::ToDoubleSeconds(absl::Now() - begin);
+    already_done = ended.exit_code == kExitDone && !ended.time_was_up && !steps_made && run.total_steps > 0;
+    if (already_done && !TakeOverRecord(record, run)) run.summary.reset();  // zeros and nulls
+    output.End(ended, run, already_done ? &record : nullptr);
     const bool well = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
     if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
@@ -374,7 +375,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;
-  const std::string outcome = OutcomeOf(options.job, ended, run, steps_made);
+  const std::string outcome = OutcomeOf(options.job, ended, run, steps_made, already_done);
   run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);

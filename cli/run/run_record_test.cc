@@ -239,6 +239,45 @@ TEST_F(RunRecordTest, AResumedRunWithNothingLeftToDoIsPartOfTheHistory) {
   EXPECT_EQ(base::ReadWholeFile(folder_ / "out/events.jsonl"), before + stdout_);
 }
 
+TEST_F(RunRecordTest, AStartOfARunThatIsDoneTellsWhatTheRecordHas) {
+  const std::string eval = R"(print {"type":"eval","step":2,"loss":4.5,"accuracy":0.25})";
+  Script({kStep1, kStep2, eval, kLinkSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  options_.format = OutputFormat::kJson;
+  const std::string nothing =
+      R"(print {"type":"summary","steps":0,"final_loss":null,"median_step_seconds":null,"predicted_step_seconds":0,"wire_bytes":0,)"
+      R"("links":[],"stages":[]})";
+  Script({nothing, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stdout_, AllOf(HasSubstr(R"("already_done":true)"), HasSubstr(R"("steps":2)"), HasSubstr(R"("final_loss":5.25)"),
+                             HasSubstr(R"("median_step_seconds":0.5)"), HasSubstr(R"("bytes":4000)"), HasSubstr(R"("validation_loss":4.5)"),
+                             Not(HasSubstr("null"))));
+  options_.format = OutputFormat::kText;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stdout_, AllOf(HasSubstr("small: done already: an earlier start made all 2 steps, and nothing was left to train"),
+                             HasSubstr("5.2500"), HasSubstr("validation loss"), HasSubstr("0.50s"), HasSubstr("2.00 kB")));
+}
+
+TEST_F(RunRecordTest, AStartOfARunThatIsDoneWithoutARecordSaysSo) {
+  Script({R"(print {"type":"summary","steps":0,"final_loss":null,"links":[],"stages":[]})", "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stdout_, HasSubstr("small: done already: an earlier start made all 2 steps"));
+  options_.format = OutputFormat::kJson;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stdout_, AllOf(HasSubstr(R"("already_done":true)"), HasSubstr(R"("steps":2)")));
+}
+
+TEST_F(RunRecordTest, TheSummaryHasMeansValidationAndTimes) {
+  const std::string eval = R"(print {"type":"eval","step":2,"loss":4.5,"accuracy":null})";
+  options_.format = OutputFormat::kJson;
+  Script({kStep1, kStep2, eval, kLinkSummary, "exit 0"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stdout_, AllOf(HasSubstr(R"("mean_loss":5.25,"mean_loss_steps":1)"), HasSubstr(R"("validation_loss":4.5)"),
+                             HasSubstr(R"("validation_step":2)"), HasSubstr(R"("training_seconds":1.0)"), HasSubstr(R"("steps_made":2)"),
+                             HasSubstr(R"("started":"20)"), HasSubstr(R"("elapsed_seconds":)"), HasSubstr(R"("final_loss":5.25)"),
+                             HasSubstr(R"("parameters":49338)"), Not(HasSubstr("already_done"))));
+}
+
 TEST_F(RunRecordTest, AFirstStartThatIsRefusedIsReported) {
   Script({R"(print {"type":"error","code":"FAILED_PRECONDITION","reason":"NoDevices","message":"none is left"})", "exit 3"});
   ASSERT_TRUE(Run().ok());

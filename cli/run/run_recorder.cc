@@ -16,7 +16,7 @@ using nlohmann::json;
 using report::Run;
 
 constexpr int64_t kMostReplicas = 10'000;
-constexpr size_t kMaxSpans = 200'000;  // of one traced step; more would make an unreadable drawing
+constexpr size_t kMaxSpans = 200'000;  // more would make an unreadable drawing even of one step
 
 const json& Get(const json& object, const char* key) {
   static const json none;
@@ -100,6 +100,8 @@ report::Plan ReadPlan(const json& line) {
     stage.compute_s = Number(item, "compute_seconds");
     stage.memory_bytes = Integer(item, "memory_bytes");
     stage.sync_bytes = Integer(item, "sync_bytes");
+    stage.codec_s = Number(item, "codec_seconds");
+    stage.update_s = Number(item, "update_seconds");
     stage.by_replica = List<report::PlanSeat>(item, "by_replica", [](const json& seat) {
       return report::PlanSeat{.compute_s = Number(seat, "compute_seconds"), .memory_bytes = Integer(seat, "memory_bytes")};
     });
@@ -110,9 +112,21 @@ report::Plan ReadPlan(const json& line) {
     for (const json& stage : Get(line, "stages")) plan.in_flight = std::max(plan.in_flight, Integer(stage, "in_flight"));
   }
   plan.links = List<report::PlanLink>(line, "links", [](const json& item) {
-    return report::PlanLink{Text(item, "src"),   Text(item, "dst"),        Integer(item, "bytes"),
-                            Text(item, "codec"), Number(item, "ratio", 1), Number(item, "seconds")};
+    return report::PlanLink{.src = Text(item, "src"),
+                            .dst = Text(item, "dst"),
+                            .bytes = Integer(item, "bytes"),
+                            .codec = Text(item, "codec"),
+                            .ratio = Number(item, "ratio", 1),
+                            .seconds = Number(item, "seconds"),
+                            .loss_cost = Number(item, "loss_cost")};
   });
+  plan.bottleneck = Text(line, "bottleneck");
+  for (const char* key : {"loss_cost", "expected_loss_increase"}) {
+    if (Get(line, key).is_number()) plan.loss_cost = Number(line, key);
+  }
+  for (const char* key : {"loss_cost_source", "loss_increase_source"}) {
+    if (const std::string source = Text(line, key); !source.empty()) plan.loss_cost_source = source;
+  }
   return plan;
 }
 
@@ -124,8 +138,17 @@ report::Summary ReadSummary(const json& line) {
   summary.predicted_step_s = Number(line, "predicted_step_seconds");
   summary.wire_bytes = Integer(line, "wire_bytes");
   summary.links = List<report::LinkTotal>(line, "links", [](const json& item) {
-    return report::LinkTotal{Text(item, "src"),   Text(item, "dst"),        Integer(item, "bytes"),
-                             Text(item, "codec"), Number(item, "ratio", 1), Number(item, "bandwidth_bytes_per_second")};
+    report::LinkTotal link{.src = Text(item, "src"),
+                           .dst = Text(item, "dst"),
+                           .bytes = Integer(item, "bytes"),
+                           .codec = Text(item, "codec"),
+                           .ratio = Number(item, "ratio", 1),
+                           .bytes_per_s = Number(item, "bandwidth_bytes_per_second"),
+                           .compared_messages = Integer(item, "compared_messages"),
+                           .relative_error = Number(item, "relative_error"),
+                           .cosine = Number(item, "cosine")};
+    if (Get(item, "evaluation_bytes").is_number()) link.evaluation_bytes = Integer(item, "evaluation_bytes");
+    return link;
   });
   summary.stages = List<report::StageTotal>(line, "stages", [](const json& item) {
     return report::StageTotal{static_cast<int>(Integer(item, "index")),
@@ -151,6 +174,7 @@ void AddStep(const json& line, Run& run) {
   while (!run.steps.empty() && run.steps.back().step >= point.step) run.steps.pop_back();
   run.earlier_steps = std::min(run.earlier_steps, run.steps.size());
   run.steps.push_back(point);
+  ++run.steps_made;
 }
 
 void AddEvaluation(const json& line, Run& run) {
@@ -160,19 +184,32 @@ void AddEvaluation(const json& line, Run& run) {
   run.evaluations.push_back(point);
 }
 
-// Keeps the newest traced step of each device.
+// After a restore checkpoints are saved again; those behind it were of a history that is given up.
+void AddCheckpoint(const report::Event& event, Run& run) {
+  while (!run.checkpoints.empty() && run.checkpoints.back().step >= event.step) run.checkpoints.pop_back();
+  run.checkpoints.push_back({event.step, event.message});
+}
+
+// Keeps those of the newest plan that has any, of too many the newest steps.
 void AddTrace(const json& line, Run& run) {
   const std::string device = Text(line, "device");
   const int64_t step = Integer(line, "step");
-  std::erase_if(run.spans, [&](const report::Span& span) { return span.device == device && span.step != step; });
   const auto& spans = Get(line, "spans");
-  if (!spans.is_array()) return;
+  if (!spans.is_array() || spans.empty()) return;
+  // A step that is made again after a restore is told again.
+  std::erase_if(run.spans,
+                [&](const report::Span& span) { return span.plan != run.plans || (span.device == device && span.step == step); });
+  while (!run.spans.empty() && run.spans.size() + spans.size() > kMaxSpans) {
+    const auto oldest = std::min_element(run.spans.begin(), run.spans.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (oldest->step >= step) break;
+    std::erase_if(run.spans, [gone = oldest->step](const report::Span& span) { return span.step == gone; });
+  }
   for (const json& item : spans) {
     if (!item.is_array() || item.size() != 4 || run.spans.size() >= kMaxSpans) continue;
     const int64_t kind = AsInteger(item[0]);
     if (kind < 0 || kind > static_cast<int64_t>(report::Span::Kind::kEvaluate)) continue;
     run.spans.push_back({device, step, static_cast<report::Span::Kind>(kind), static_cast<int32_t>(AsInteger(item[1])), AsInteger(item[2]),
-                         AsInteger(item[3])});
+                         AsInteger(item[3]), run.plans});
   }
 }
 
@@ -199,6 +236,7 @@ absl::StatusOr<LineType> RunRecorder::Add(absl::string_view line) {
   }
   if (type == "event") {
     run_->events.push_back({Text(document, "reason"), Integer(document, "step"), Text(document, "message"), Text(document, "device")});
+    if (run_->events.back().reason == "CheckpointSaved") AddCheckpoint(run_->events.back(), *run_);
     return LineType::kEvent;
   }
   if (type == "trace") {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/summary_text.h"
@@ -52,6 +53,7 @@ TEST(ComparisonTest, BytesAStepAreThoseOfTheStepsThatTheRunItselfMade) {
              R"({"type":"summary","steps":3,"links":[{"src":"a","dst":"b","bytes":4000}]})"});
   run.site_of = {{"a", "paris"}, {"b", "tokyo"}};
   run.earlier_steps = 1;  // of the start that this one resumed
+  run.steps_made = 2;
   EXPECT_EQ(Compare({run}).rows.at(0).slow_link_step_bytes, 2000);
 }
 
@@ -133,14 +135,55 @@ TEST(RunRecorderTest, WhatIsNoObjectIsAnErrorAndWrongTypesAreNot) {
   EXPECT_EQ(*recorder.Add(R"({"type":"later"})"), LineType::kOther);
 }
 
-TEST(RunRecorderTest, OnlyTheNewestTracedStepOfADeviceIsKept) {
-  const report::Run run = RunOf({R"({"type":"trace","device":"a","step":3,"spans":[[0,0,10,20],[1,0,20,40]]})",
-                                 R"({"type":"trace","device":"b","step":3,"spans":[[0,0,20,30]]})",
-                                 R"({"type":"trace","device":"a","step":9,"spans":[[3,1,50,60]]})"});
-  ASSERT_EQ(run.spans.size(), 2u);
-  EXPECT_EQ(run.spans[0].device, "b");
-  EXPECT_EQ(run.spans[1].step, 9);
-  EXPECT_EQ(run.spans[1].kind, report::Span::Kind::kWait);
+TEST(RunRecorderTest, TracedStepsOfTheNewestPlanAreKept) {
+  const std::vector<std::string> traces = {kPlan, R"({"type":"trace","device":"a","step":3,"spans":[[0,0,10,20],[1,0,20,40]]})",
+                                           R"({"type":"trace","device":"b","step":3,"spans":[[0,0,20,30]]})",
+                                           R"({"type":"trace","device":"a","step":9,"spans":[[3,1,50,60]]})"};
+  report::Run run = RunOf(traces);
+  ASSERT_EQ(run.spans.size(), 4u);
+  EXPECT_EQ(run.spans[2].device, "b");
+  EXPECT_EQ(run.spans[3].step, 9);
+  EXPECT_EQ(run.spans[3].kind, report::Span::Kind::kWait);
+  RunRecorder recorder(&run);
+  ASSERT_TRUE(recorder.Add(R"({"type":"trace","device":"a","step":3,"spans":[[0,0,90,95]]})").ok());
+  ASSERT_EQ(run.spans.size(), 3u) << "made again after a restore";
+  ASSERT_TRUE(recorder.Add(kPlan).ok());
+  EXPECT_EQ(run.spans.size(), 3u) << "as long as the new plan has none";
+  ASSERT_TRUE(recorder.Add(R"({"type":"trace","device":"c","step":5,"spans":[[0,0,1,2]]})").ok());
+  ASSERT_EQ(run.spans.size(), 1u);
+  EXPECT_EQ(run.spans[0].device, "c");
+}
+
+TEST(RunRecorderTest, OfTooManySpansTheNewestStepsAreKept) {
+  std::string spans = "[0,0,1,2]";
+  while (spans.size() < 600'000) spans += "," + spans;
+  report::Run run;
+  RunRecorder recorder(&run);
+  for (int step = 1; step <= 6; ++step) {
+    ASSERT_TRUE(recorder.Add(absl::StrCat(R"({"type":"trace","device":"a","step":)", step, R"(,"spans":[)", spans, "]}")).ok());
+  }
+  EXPECT_LE(run.spans.size(), 200'000u);
+  EXPECT_EQ(run.spans.back().step, 6);
+  EXPECT_GT(run.spans.front().step, 1);
+}
+
+TEST(RunRecorderTest, CheckpointsBehindARestoreAreGivenUp) {
+  const auto saved = [](int step, const std::string& path) {
+    return absl::StrCat(R"({"type":"event","reason":"CheckpointSaved","step":)", step, R"(,"message":")", path, "\"}");
+  };
+  const report::Run run = RunOf({saved(10, "a"), saved(20, "b"), saved(30, "c"), saved(20, "d")});
+  ASSERT_EQ(run.checkpoints.size(), 2u);
+  EXPECT_EQ(run.checkpoints[1].path, "d");
+}
+
+TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
+  const report::Run plain = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","loss_cost":0.14}]})"});
+  EXPECT_EQ(plain.plan->links[0].loss_cost, 0.14);
+  EXPECT_EQ(plain.plan->loss_cost, std::nullopt);
+  const report::Run run = RunOf({R"({"type":"plan","bottleneck":"The step is limited by x.","loss_cost":0.2,"loss_cost_source":"y"})"});
+  EXPECT_EQ(run.plan->bottleneck, "The step is limited by x.");
+  EXPECT_EQ(run.plan->loss_cost, 0.2);
+  EXPECT_EQ(run.plan->loss_cost_source, "y");
 }
 
 TEST(WithFieldTest, AddsTheReportToTheSummary) {
@@ -165,10 +208,19 @@ TEST(SummaryTextTest, HasFiguresLinksAndStages) {
                            R"("peak_memory_bytes":1048576,"predicted_memory_bytes":2097152}]})"});
   run.site_of = {{"paris-0", "paris"}, {"tokyo-0", "tokyo"}};
   const std::string text = SummaryText(run);
-  EXPECT_THAT(text, HasSubstr("2.00s measured (median), 1.60s predicted (measured is +25.0%)"));
-  EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk     100  1.25 MB/s"));
+  EXPECT_THAT(text, HasSubstr("2.00s measured, 1.60s predicted (median; measured is +25.0%)"));
+  EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk     100  1.25 MB/s\n"));
   EXPECT_THAT(text, HasSubstr("between sites"));
   EXPECT_THAT(text, HasSubstr("50.0%          2.00 MiB  1.00 MiB"));
+}
+
+TEST(SummaryTextTest, WhereMessagesWereComparedLinksHaveTheirError) {
+  const std::string text = SummaryText(
+      RunOf({R"({"type":"step","step":1,"loss":5})",
+             R"({"type":"summary","steps":1,"links":[{"src":"a","dst":"b","bytes":3000,"codec":"topk","ratio":100,"compared_messages":2,)"
+             R"("relative_error":0.496,"cosine":0.87},{"src":"b","dst":"a","bytes":3000,"codec":"fp32"}]})"}));
+  EXPECT_THAT(text, AllOf(HasSubstr("error  cosine\n"), HasSubstr("49.6%    0.87\n"), HasSubstr("-       -\n")));
+  EXPECT_THAT(text, HasSubstr("messages arrive with 50% error (cosine 0.87)"));
 }
 
 TEST(SummaryTextTest, LeavesOutWhatTooFewStepsCannotTell) {
@@ -178,7 +230,7 @@ TEST(SummaryTextTest, LeavesOutWhatTooFewStepsCannotTell) {
   RunRecorder recorder(&run);
   constexpr char kSummary[] = R"({"type":"summary","steps":2,"median_step_seconds":null,"predicted_step_seconds":0.19})";
   ASSERT_TRUE(recorder.Add(kSummary).ok());
-  EXPECT_THAT(SummaryText(run), AllOf(HasSubstr("0.19s predicted\n"), Not(HasSubstr("measured")), Not(HasSubstr("nan"))));
+  EXPECT_THAT(SummaryText(run), AllOf(HasSubstr("0.19s predicted\n"), Not(HasSubstr("s measured")), Not(HasSubstr("nan"))));
   EXPECT_THAT(SummaryText(run), Not(HasSubstr("tokens/s"))) << "those are of an earlier start";
   EXPECT_THAT(ComparisonJson(Compare({run}), "r.html"),
               AllOf(HasSubstr(R"("median_step_seconds":null)"), HasSubstr(R"("tokens_per_second":null)")));

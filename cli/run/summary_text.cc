@@ -12,20 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "cli/run/text_table.h"
 #include "lib/base/counted.h"
+#include "lib/report/key_figures.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
-
-// What was measured, against what was predicted; a run of two steps has no median.
-std::string StepTime(const report::Summary& summary) {
-  const double predicted = summary.predicted_step_s, measured = summary.median_step_s;
-  const std::string promise = predicted > 0 ? absl::StrCat(report::StepSeconds(predicted), " predicted") : "";
-  if (!(measured > 0)) return promise;
-  const std::string text = absl::StrCat(report::StepSeconds(measured), " measured (median)");
-  if (promise.empty()) return text;
-  return absl::StrFormat("%s, %s (measured is %+.1f%%)", text, promise, (measured / predicted - 1) * 100);
-}
 
 // How the batch is shared out and what adding up costs, of plans with several replicas.
 void AddReplicas(const report::Run& run, TextTable& figures) {
@@ -37,18 +28,28 @@ void AddReplicas(const report::Run& run, TextTable& figures) {
   std::string sums = absl::StrCat(report::StepSeconds(plan.sync_s), " and ", report::TrafficBytes(static_cast<double>(plan.sync_bytes)),
                                   " of a step predicted");
   const std::optional<int64_t> bytes = report::BytesBetweenReplicas(run);
-  if (const size_t own = report::OwnSteps(run); bytes && own > 0) {
-    absl::StrAppend(&sums, ", ", report::TrafficBytes(static_cast<double>(*bytes) / static_cast<double>(own)), " measured");
+  if (bytes && report::OwnSteps(run) > 0) {
+    absl::StrAppend(&sums, ", ", report::TrafficBytes(static_cast<double>(*bytes) / report::StepsSent(run)), " measured");
   }
   figures.Row({"sums of gradients", sums});
 }
 
 std::string LinksText(const report::Summary& summary) {
-  TextTable links({"link", ">bytes", "codec", ">ratio", ">bandwidth"});
+  const bool compared =
+      std::any_of(summary.links.begin(), summary.links.end(), [](const auto& link) { return link.compared_messages > 0; });
+  std::vector<std::string> titles = {"link", ">bytes", "codec", ">ratio", ">bandwidth"};
+  if (compared) titles.insert(titles.end(), {">error", ">cosine"});
+  TextTable links(std::move(titles));
   for (const report::LinkTotal& link : summary.links) {
     if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
-    links.Row({absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
-               absl::StrFormat("%.3g", link.ratio), link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"});
+    std::vector<std::string> row = {absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)),
+                                    link.codec, absl::StrFormat("%.3g", link.ratio),
+                                    link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"};
+    if (compared) {
+      const bool known = link.compared_messages > 0;
+      row.insert(row.end(), {known ? report::Percent(link.relative_error) : "-", known ? absl::StrFormat("%.3g", link.cosine) : "-"});
+    }
+    links.Row(std::move(row));
   }
   return links.ToString();
 }
@@ -86,13 +87,7 @@ std::string SummaryText(const report::Run& run, const std::string& outcome) {
   if (!run.summary || run.summary->steps == 0) return text;
   const report::Summary& summary = *run.summary;
   TextTable figures({"", ""});
-  figures.Row({"steps", absl::StrCat(summary.steps)});
-  figures.Row({"final loss", Loss(summary.final_loss)});
-  if (const std::string time = StepTime(summary); !time.empty()) figures.Row({"step time", time});
-  if (const double rate = report::MedianTokensPerSecond(run); rate > 0) figures.Row({absl::StrCat(run.unit, "/s"), report::Count(rate)});
-  figures.Row({"bytes on links", report::TrafficBytes(static_cast<double>(summary.wire_bytes))});
-  if (const int64_t slow = report::BytesBetweenSites(run); slow > 0)
-    figures.Row({"between sites", report::TrafficBytes(static_cast<double>(slow))});
+  for (const report::KeyFigure& figure : report::KeyFigures(run)) figures.Row({figure.name, report::InOneSentence(figure)});
   AddReplicas(run, figures);
   absl::StrAppend(&text, figures.ToString().substr(1));  // without the empty titles
 
@@ -118,8 +113,8 @@ Comparison Compare(const std::vector<report::Run>& runs) {
     row.samples_per_s = report::MedianSamplesPerSecond(run);
     row.lost_devices = report::LostDevices(run);
     row.slow_link_bytes = report::BytesBetweenSites(run);
-    if (const size_t own = report::OwnSteps(run); own > 0)
-      row.slow_link_step_bytes = static_cast<double>(row.slow_link_bytes) / static_cast<double>(own);
+    if (report::OwnSteps(run) > 0 && report::KnowsSites(run))
+      row.slow_link_step_bytes = static_cast<double>(report::BytesOfRun(run).training()) / report::StepsSent(run);
     row.loss = report::LossAt(run, comparison.steps).value_or(std::numeric_limits<double>::quiet_NaN());
     const double first = comparison.rows.empty() ? row.median_step_s : comparison.rows.front().median_step_s;
     row.speed_up = row.median_step_s > 0 ? first / row.median_step_s : 0;

@@ -11,8 +11,8 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kWidth = 900, kHeight = 320;
-constexpr double kLeft = 56, kRight = 16, kTop = 12, kBottom = 44;
+constexpr double kLeastLeft = 56, kRight = 16, kTop = 12, kBottom = 44;
+constexpr double kLetter = 7, kBesideLabels = 24;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -57,18 +57,24 @@ class Chart {
       }
     }
     if (x.empty()) return "";
-    x_ticks_ = Ticks(x, 9);
-    y_ticks_ = Ticks(y, 6);
+    x_ticks_ = Ticks(x, std::max(3, static_cast<int>(options_.width / 100)));
+    y_ticks_ = Ticks(y, std::max(3, static_cast<int>(options_.height / 52)));
     // Lines end where the data ends, not at the next tick.
     x_ = x.low < x.high ? x : Range{x_ticks_.front(), x_ticks_.back()};
     y_ = {y_ticks_.front(), y_ticks_.back()};
-    std::string out =
-        absl::StrCat("<figure class=\"chart\" id=\"", Escape(options_.id), "\">\n", Legend(), "<svg viewBox=\"0 0 ", kWidth, " ", kHeight,
-                     "\" role=\"img\" aria-label=\"", Escape(options_.y_title), " over ", Escape(options_.x_title), "\">\n");
+    for (const double tick : y_ticks_) {
+      left_ = std::max(left_, kLetter * static_cast<double>(TickLabel(tick, y_ticks_[1] - y_ticks_[0]).size()) + kBesideLabels);
+    }
+    std::string out = absl::StrCat("<figure class=\"chart\" id=\"", Escape(options_.id), "\">\n", Legend(), "<svg viewBox=\"0 0 ",
+                                   options_.width, " ", options_.height, "\" role=\"img\" aria-label=\"", Escape(options_.y_title),
+                                   " over ", Escape(options_.x_title), "\">\n");
     absl::StrAppend(&out, Axes());
-    for (const ChartSeries& series : series_) absl::StrAppend(&out, Line(series), Markers(series));
-    absl::StrAppend(&out, "<line class=\"cross\" y1=\"", kTop, "\" y2=\"", kHeight - kBottom, "\" visibility=\"hidden\"/>\n</svg>\n",
-                    Data(), "</figure>\n");
+    for (const ChartSeries& series : series_) {
+      absl::StrAppend(&out, Line(series), Markers(series, series.markers, options_.markers));
+      if (series.ringed) absl::StrAppend(&out, Markers(series, series.points, ""));
+    }
+    absl::StrAppend(&out, "<line class=\"cross\" y1=\"", kTop, "\" y2=\"", options_.height - kBottom,
+                    "\" visibility=\"hidden\"/>\n</svg>\n", Data(), "</figure>\n");
     return out;
   }
 
@@ -83,14 +89,22 @@ class Chart {
     return NiceTicks(range.low, range.high, most);
   }
 
-  double X(double value) const { return kLeft + (value - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight); }
-  double Y(double value) const { return kHeight - kBottom - (value - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom); }
+  double X(double value) const { return left_ + (value - x_.low) / (x_.high - x_.low) * (options_.width - left_ - kRight); }
+  double Y(double value) const {
+    return options_.height - kBottom - (value - y_.low) / (y_.high - y_.low) * (options_.height - kTop - kBottom);
+  }
 
   std::string Legend() const {
     std::string out = "<figcaption>";
     for (const ChartSeries& series : series_) {
-      absl::StrAppend(&out, "<span class=\"key\"><i class=\"bg", series.colour % 8, "\"></i>", Escape(series.name), "</span>");
+      const std::string look = series.ringed  ? absl::StrCat("ring st", series.colour % 8)
+                               : series.faint ? absl::StrCat("bg", series.colour % 8, " faint")
+                                              : absl::StrCat("bg", series.colour % 8);
+      absl::StrAppend(&out, "<span class=\"key\"><i class=\"", look, "\"></i>", Escape(series.name), "</span>");
     }
+    const bool marked = std::any_of(series_.begin(), series_.end(), [](const ChartSeries& series) { return !series.markers.empty(); });
+    if (marked && !options_.markers.empty())
+      absl::StrAppend(&out, "<span class=\"key\"><i class=\"ring\"></i>", Escape(options_.markers), "</span>");
     return out + "</figcaption>\n";
   }
 
@@ -98,17 +112,18 @@ class Chart {
     std::string out = "<g class=\"axis\">";
     for (const double tick : y_ticks_) {
       const std::string y = Coordinate(Y(tick));
-      absl::StrAppend(&out, "<line x1=\"", kLeft, "\" x2=\"", kWidth - kRight, "\" y1=\"", y, "\" y2=\"", y, "\"/><text x=\"", kLeft - 8,
-                      "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", TickLabel(tick, y_ticks_[1] - y_ticks_[0]), "</text>");
+      absl::StrAppend(&out, "<line x1=\"", left_, "\" x2=\"", options_.width - kRight, "\" y1=\"", y, "\" y2=\"", y, "\"/><text x=\"",
+                      left_ - 8, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", TickLabel(tick, y_ticks_[1] - y_ticks_[0]), "</text>");
     }
     for (const double tick : x_ticks_) {
       if (tick < x_.low || tick > x_.high) continue;
-      absl::StrAppend(&out, "<text x=\"", Coordinate(X(tick)), "\" y=\"", kHeight - kBottom + 18, "\" text-anchor=\"middle\">",
+      absl::StrAppend(&out, "<text x=\"", Coordinate(X(tick)), "\" y=\"", options_.height - kBottom + 18, "\" text-anchor=\"middle\">",
                       TickLabel(tick, x_ticks_[1] - x_ticks_[0]), "</text>");
     }
-    absl::StrAppend(&out, "<text class=\"title\" x=\"", (kLeft + kWidth - kRight) / 2, "\" y=\"", kHeight - 6, "\" text-anchor=\"middle\">",
-                    Escape(options_.x_title), "</text><text class=\"title\" transform=\"translate(13 ", (kTop + kHeight - kBottom) / 2,
-                    ") rotate(-90)\" text-anchor=\"middle\">", Escape(options_.y_title), "</text></g>\n");
+    absl::StrAppend(&out, "<text class=\"title\" x=\"", (left_ + options_.width - kRight) / 2, "\" y=\"", options_.height - 6,
+                    "\" text-anchor=\"middle\">", Escape(options_.x_title), "</text><text class=\"title\" transform=\"translate(13 ",
+                    (kTop + options_.height - kBottom) / 2, ") rotate(-90)\" text-anchor=\"middle\">", Escape(options_.y_title),
+                    "</text></g>\n");
     return out;
   }
 
@@ -123,25 +138,26 @@ class Chart {
       absl::StrAppend(&path, pen_down ? "L" : "M", Coordinate(X(point.x)), " ", Coordinate(Y(point.y)));
       pen_down = true;
     }
-    return path.empty() ? "" : absl::StrCat("<path class=\"line st", series.colour % 8, "\" d=\"", path, "\"/>\n");
+    return path.empty() ? ""
+                        : absl::StrCat("<path class=\"line st", series.colour % 8, series.faint ? " faint" : "", "\" d=\"", path, "\"/>\n");
   }
 
-  std::string Markers(const ChartSeries& series) const {
+  std::string Markers(const ChartSeries& series, const std::vector<ChartPoint>& points, absl::string_view what) const {
     std::string out;
-    for (const ChartPoint& point : series.markers) {
+    for (const ChartPoint& point : points) {
       if (!IsFinite(point)) continue;
       absl::StrAppend(&out, "<circle class=\"marker st", series.colour % 8, "\" cx=\"", Coordinate(X(point.x)), "\" cy=\"",
-                      Coordinate(Y(point.y)), "\" r=\"4\"><title>", Escape(series.name), ", validation: ", absl::StrFormat("%.4g", point.y),
-                      "</title></circle>\n");
+                      Coordinate(Y(point.y)), "\" r=\"4\"><title>", Escape(series.name), what.empty() ? "" : ", ", Escape(what), ": ",
+                      absl::StrFormat("%.4g", point.y), "</title></circle>\n");
     }
     return out;
   }
 
   // What the crosshair reads: the frame in the units of the drawing, and the points of each series.
   std::string Data() const {
-    std::string out =
-        absl::StrCat("<script type=\"application/json\">{\"left\":", kLeft, ",\"right\":", kWidth - kRight, ",\"width\":", kWidth,
-                     ",\"low\":", absl::StrFormat("%.9g", x_.low), ",\"high\":", absl::StrFormat("%.9g", x_.high), ",\"series\":[");
+    std::string out = absl::StrCat("<script type=\"application/json\">{\"left\":", left_, ",\"right\":", options_.width - kRight,
+                                   ",\"width\":", options_.width, ",\"low\":", absl::StrFormat("%.9g", x_.low),
+                                   ",\"high\":", absl::StrFormat("%.9g", x_.high), ",\"series\":[");
     for (size_t i = 0; i < series_.size(); ++i) {
       absl::StrAppend(&out, i == 0 ? "" : ",", "[");
       bool first = true;
@@ -159,6 +175,7 @@ class Chart {
   std::vector<ChartSeries> series_;
   std::vector<double> x_ticks_, y_ticks_;
   Range x_, y_;
+  double left_ = kLeastLeft;  // of the plane: labels and the title stand before it
 };
 
 }  // namespace

@@ -16,13 +16,17 @@ struct ChartPoint {
 struct ChartSeries {
   std::string name;
   int colour = 0;
-  std::vector<ChartPoint> points;   // ascending x; drawn as a line
-  std::vector<ChartPoint> markers;  // drawn as rings
+  std::vector<ChartPoint> points = {};   // ascending x; drawn as a line
+  std::vector<ChartPoint> markers = {};  // drawn as rings
+  bool faint = false;                    // the line is background to another one
+  bool ringed = false;                   // each point has a ring as well, and so has the legend
 };
 
 struct ChartOptions {
   std::string id;  // of the element; a plain word
   std::string x_title, y_title;
+  std::string markers = {};          // what rings of markers are, for the legend
+  double width = 900, height = 320;  // of the drawing, which is scaled to its place
 };
 
 // At most this many points of a series are drawn: each is then the mean of those it stands for.

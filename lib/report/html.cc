@@ -92,7 +92,7 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
         if (right.back()) cell.remove_prefix(1);
       }
       const bool aligned = c < right.size() && right[c];
-      absl::StrAppend(&out, r == 0 ? "<th" : "<td", aligned ? " class=\"r\">" : ">", cell, r == 0 ? "</th>" : "</td>");
+      absl::StrAppend(&out, r == 0 ? "<th scope=\"col\"" : "<td", aligned ? " class=\"r\">" : ">", cell, r == 0 ? "</th>" : "</td>");
     }
     out += r == 0 ? "</tr></thead>" : "</tr>";
   }

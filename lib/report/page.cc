@@ -17,8 +17,8 @@ h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 34px 0 10
 p { margin: 6px 0 12px; max-width: 80ch; } .soft { color: var(--soft); }
 section, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 6px 20px 18px; margin: 16px 0; }
 section > h2 { margin-top: 12px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 16px 0; }
-.tile { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px; margin: 16px 0; }
+.tile { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 14px; }
 .tile b { display: block; font-size: 23px; font-weight: 600; line-height: 1.25; } .tile span { color: var(--soft); font-size: 13px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
@@ -27,10 +27,16 @@ th { text-align: left; color: var(--soft); font-weight: 500; font-size: 13px; } 
 tbody tr:last-child td { border-bottom: 0; } .r { text-align: right; }
 td .bar { display: inline-block; width: 90px; height: 8px; border-radius: 4px; background: var(--wait); margin-right: 8px; overflow: hidden; vertical-align: 1px; }
 td .bar i { display: block; height: 100%; }
-figure { margin: 0; position: relative; } svg { width: 100%; height: auto; display: block; } figcaption { margin: 4px 0 8px; font-size: 14px; color: var(--soft); }
+figure { margin: 0; position: relative; overflow-x: auto; overflow-y: hidden; } figure.chart svg, figure.timeline svg { min-width: 620px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 12px 24px; } .pair figure.chart svg { min-width: 340px; }
+pre { overflow-x: auto; font-size: 13px; } code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; } code { overflow-wrap: anywhere; }
+#time-to-loss table { width: auto; } #time-to-loss th, #time-to-loss td { padding-right: 28px; }
+.figures td:first-child { white-space: nowrap; } .figures td:nth-child(2), .figures td:nth-child(3) { min-width: 9em; } .figures td:nth-child(4) { min-width: 12em; } svg { width: 100%; height: auto; display: block; } figcaption { margin: 4px 0 8px; font-size: 14px; color: var(--soft); }
 .key { display: inline-flex; align-items: center; gap: 6px; margin-right: 18px; color: var(--ink); } .key i { width: 14px; height: 10px; border-radius: 3px; display: inline-block; }
 .axis line { stroke: var(--rule); } .axis text { fill: var(--soft); font-size: 12px; }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round; } .marker { fill: var(--card); stroke-width: 2; } .cross { stroke: var(--soft); stroke-dasharray: 3 3; }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; } .line.faint { stroke-width: 1.2; opacity: 0.45; } .key i.faint { opacity: 0.45; }
+.key i.ring { border: 2px solid var(--soft); border-radius: 50%; width: 10px; }
+.key i.ring.st0 { border-color: var(--c0); } .key i.ring.st1 { border-color: var(--c1); } .marker { fill: var(--card); stroke-width: 2; } .cross { stroke: var(--soft); stroke-dasharray: 3 3; }
 .tip { position: absolute; pointer-events: none; background: var(--card); border: 1px solid var(--rule); border-radius: 8px; padding: 6px 10px; font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 0.15); white-space: nowrap; z-index: 1; }
 .tip div { display: flex; gap: 8px; align-items: center; } .tip i { width: 10px; height: 10px; border-radius: 3px; }
@@ -41,6 +47,7 @@ figure { margin: 0; position: relative; } svg { width: 100%; height: auto; displ
 .bg4 { background: var(--c4); } .bg5 { background: var(--c5); } .bg6 { background: var(--c6); } .bg7 { background: var(--c7); }
 .st0 { stroke: var(--c0); } .st1 { stroke: var(--c1); } .st2 { stroke: var(--c2); } .st3 { stroke: var(--c3); }
 .st4 { stroke: var(--c4); } .st5 { stroke: var(--c5); } .st6 { stroke: var(--c6); } .st7 { stroke: var(--c7); }
+@media (max-width: 640px) { main { padding: 16px 10px 40px; } section, .card { padding: 4px 12px 14px; } .tile b { font-size: 20px; } }
 .pipeline { margin: 14px 0 6px; } .plan { display: flex; flex-wrap: wrap; align-items: stretch; row-gap: 14px; }
 .stage { border: 1px solid var(--rule); border-radius: 8px; width: 128px; overflow: hidden; font-size: 12.5px; } .stage > i { display: block; height: 6px; }
 .stage div { padding: 7px 9px 9px; } .stage b { font-size: 14px; } .stage small { display: block; color: var(--soft); font-size: 12px; overflow-wrap: anywhere; }

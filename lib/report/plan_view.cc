@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/counted.h"
@@ -70,6 +71,10 @@ std::string Bar(double share, int colour) {
   const double width = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) * 100 : 0;
   return absl::StrCat("<span class=\"bar\"><i class=\"bg", colour % 8, "\" style=\"width:", Coordinate(width), "%\"></i></span>",
                       Percent(share));
+}
+
+std::string ErrorText(const LinkTotal& link) {
+  return absl::StrCat(Percent(link.relative_error), " <span class=\"soft\">(cosine ", absl::StrFormat("%.3g", link.cosine), ")</span>");
 }
 
 }  // namespace
@@ -160,9 +165,17 @@ std::string LinksTable(const Run& run) {
   for (const auto& [ends, bytes] : chains) links[ends];
   if (links.empty()) return "";
   // Steps of earlier starts in the folder are shown; their bytes were counted then.
-  const double steps = static_cast<double>(std::max<size_t>(1, OwnSteps(run)));
+  const double steps = StepsSent(run);
+  const auto any = [&](const auto& what) {
+    return std::any_of(links.begin(), links.end(),
+                       [&](const auto& link) { return link.second.second != nullptr && what(*link.second.second); });
+  };
+  const bool evaluated = any([](const LinkTotal& link) { return link.evaluation_bytes.value_or(0) > 0; });
+  const bool compared = any([](const LinkTotal& link) { return link.compared_messages > 0; });
   std::vector<std::vector<std::string>> rows = {
       {"from", "to", "codec", ">a step, predicted", ">a step, measured", ">since the start", ">time, predicted", ">bandwidth, measured"}};
+  if (evaluated) rows[0].insert(rows[0].begin() + 6, ">of it evaluations");
+  if (compared) rows[0].push_back(">error of messages");
   for (const auto& [ends, link] : links) {
     const auto& [plan, total] = link;
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
@@ -175,12 +188,16 @@ std::string LinksTable(const Run& run) {
     const std::string predicted = plan != nullptr ? bytes(static_cast<double>(plan->bytes))
                                   : sums          ? bytes(static_cast<double>(chain->second))
                                                   : "–";
+    const int64_t evaluation = total != nullptr ? total->evaluation_bytes.value_or(0) : 0;
     rows.push_back({Escape(ends.first),
                     absl::StrCat(Escape(ends.second), from != to ? " <span class=\"soft\">(between sites)</span>" : "",
                                  sums ? " <span class=\"soft\">(sums of gradients)</span>" : ""),
-                    codec, predicted, total != nullptr ? bytes(static_cast<double>(total->bytes) / steps) : "–",
+                    codec, predicted, total != nullptr ? bytes(static_cast<double>(total->bytes - evaluation) / steps) : "–",
                     total != nullptr ? bytes(static_cast<double>(total->bytes)) : "–", plan != nullptr ? Seconds(plan->seconds) : "–",
                     total != nullptr && total->bytes_per_s > 0 ? TrafficBytes(total->bytes_per_s) + "/s" : "–"});
+    std::vector<std::string>& row = rows.back();
+    if (evaluated) row.insert(row.begin() + 6, total != nullptr ? bytes(static_cast<double>(evaluation)) : "–");
+    if (compared) row.push_back(total != nullptr && total->compared_messages > 0 ? ErrorText(*total) : "–");
   }
   return Table(rows);
 }

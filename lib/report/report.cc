@@ -5,9 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
-#include "lib/report/chart.h"
+#include "lib/report/curves.h"
 #include "lib/report/html.h"
+#include "lib/report/key_figures.h"
+#include "lib/report/overview.h"
 #include "lib/report/page.h"
 #include "lib/report/plan_view.h"
 #include "lib/report/timeline.h"
@@ -17,35 +20,9 @@ namespace fusionllm::report {
 namespace {
 
 constexpr size_t kMaxEvents = 500;  // a table that is longer is no longer read
-
-std::string TitleOf(const Run& run, size_t index) {
-  if (!run.title.empty()) return run.title;
-  return run.job.empty() ? absl::StrCat("run ", index + 1) : run.job;
-}
+constexpr size_t kMaxCheckpoints = 20;
 
 std::string LossText(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "–"; }
-
-std::string Tile(absl::string_view value, absl::string_view label) {
-  return absl::StrCat("<div class=\"tile\"><b>", value, "</b><span>", label, "</span></div>");
-}
-
-std::string Tiles(const Run& run) {
-  if (run.steps.empty()) return "";
-  std::string out = "<div class=\"tiles\">";
-  absl::StrAppend(&out, Tile(absl::StrCat(run.steps.back().step), "steps"), Tile(LossText(run.steps.back().loss), "loss of the last step"));
-  if (run.summary) {
-    const double predicted = run.summary->predicted_step_s, measured = run.summary->median_step_s;
-    if (measured > 0) absl::StrAppend(&out, Tile(Seconds(measured), "a step (median)"));
-    if (predicted > 0) absl::StrAppend(&out, Tile(Seconds(predicted), "a step, predicted"));
-    if (predicted > 0 && measured > 0) {
-      absl::StrAppend(&out, Tile(absl::StrFormat("%+.1f %%", (measured / predicted - 1) * 100), "measured against predicted"));
-    }
-    absl::StrAppend(&out, Tile(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), "on all links"));
-  }
-  if (const double rate = MedianTokensPerSecond(run); rate > 0)
-    absl::StrAppend(&out, Tile(Count(rate), absl::StrCat(run.unit, " a second")));
-  return out + "</div>\n";
-}
 
 std::string ComparisonTable(const std::vector<Run>& runs) {
   int64_t steps = INT64_MAX;
@@ -59,39 +36,17 @@ std::string ComparisonTable(const std::vector<Run>& runs) {
     const Run& run = runs[i];
     const double median = run.summary ? run.summary->median_step_s : 0;
     const auto between = static_cast<double>(BytesBetweenSites(run));
+    const double a_step = KnowsSites(run) ? std::round(static_cast<double>(BytesOfRun(run).training()) / StepsSent(run)) : 0;
     const std::vector<std::string> lost = LostDevices(run);
     for (const std::string& sentence : lost)
       absl::StrAppend(&notes, "<p>* ", Escape(absl::StrCat(TitleOf(run, i), ": ", sentence)), "</p>\n");
     rows.push_back(
         {absl::StrCat("<span class=\"key\"><i class=\"bg", i % 8, "\"></i>", Escape(TitleOf(run, i)), lost.empty() ? "" : " *", "</span>"),
          run.summary ? Seconds(run.summary->predicted_step_s) : "–", run.summary ? Seconds(median) : "–", Count(MedianTokensPerSecond(run)),
-         TrafficBytes(between), OwnSteps(run) == 0 ? "–" : TrafficBytes(std::round(between / static_cast<double>(OwnSteps(run)))),
-         LossText(LossAt(run, steps).value_or(NAN)), first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
+         TrafficBytes(between), OwnSteps(run) == 0 ? "–" : TrafficBytes(a_step), LossText(LossAt(run, steps).value_or(NAN)),
+         first > 0 && median > 0 ? absl::StrFormat("<b>%.2f×</b>", first / median) : "–"});
   }
   return absl::StrCat("<section id=\"comparison\"><h2>Side by side</h2>\n", Table(rows), notes, "</section>\n");
-}
-
-std::string LossCharts(const std::vector<Run>& runs) {
-  std::vector<ChartSeries> by_step, by_time;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    ChartSeries step = {TitleOf(runs[i], i), static_cast<int>(i), {}, {}};
-    ChartSeries time = step;
-    double seconds = 0;
-    for (const StepPoint& point : runs[i].steps) {
-      seconds += std::isfinite(point.seconds) ? point.seconds : 0;
-      step.points.push_back({static_cast<double>(point.step), point.loss});
-      time.points.push_back({seconds, point.loss});
-    }
-    for (const EvaluationPoint& point : runs[i].evaluations) step.markers.push_back({static_cast<double>(point.step), point.loss});
-    by_step.push_back(std::move(step));
-    by_time.push_back(std::move(time));
-  }
-  const std::string steps = DrawChart({"loss-by-step", "step", "loss"}, by_step);
-  if (steps.empty()) return "";
-  std::string out = absl::StrCat("<section><h2>Loss by step</h2>\n", steps);
-  if (runs.size() > 1) absl::StrAppend(&out, "</section>\n<section><h2>Loss by time</h2>\n");
-  if (runs.size() > 1) absl::StrAppend(&out, DrawChart({"loss-by-time", "seconds of training", "loss"}, by_time));
-  return out + "</section>\n";
 }
 
 std::string Events(const Run& run) {
@@ -106,6 +61,22 @@ std::string Events(const Run& run) {
   }
   return absl::StrCat("<details class=\"events\"><summary>", run.events.size(), " event", run.events.size() == 1 ? "" : "s",
                       skipped > 0 ? absl::StrCat(", the last ", kMaxEvents, " of them") : "", "</summary>\n", Table(rows), "</details>\n");
+}
+
+std::string Checkpoints(const Run& run) {
+  if (run.checkpoints.empty()) return "";
+  std::vector<std::string> steps;
+  const size_t skipped = run.checkpoints.size() > kMaxCheckpoints ? run.checkpoints.size() - kMaxCheckpoints : 0;
+  for (size_t i = skipped; i < run.checkpoints.size(); ++i) steps.push_back(absl::StrCat(run.checkpoints[i].step));
+  return absl::StrCat("<h3>Checkpoints</h3>\n<p>Saved after step", run.checkpoints.size() == 1 ? " " : "s ", skipped > 0 ? "..., " : "",
+                      absl::StrJoin(steps, ", "), ". The newest is <code>", Escape(run.checkpoints.back().path),
+                      "</code>; how many are kept is <code>spec.checkpoint.keep</code> of the job.</p>\n");
+}
+
+std::string JobText(const Run& run) {
+  if (run.job_text.empty()) return "";
+  return absl::StrCat("<details class=\"job\"><summary>Job, with the defaults it took</summary><pre>", Escape(run.job_text),
+                      "</pre></details>\n");
 }
 
 std::string PlanSentence(const Run& run) {
@@ -124,9 +95,11 @@ std::string PlanSentence(const Run& run) {
   return text + ".";
 }
 
-std::string Section(const Run& run, size_t index) {
+// `alone`: what stands at the top of the page of one run is not said twice.
+std::string Section(const Run& run, size_t index, bool alone) {
   std::string out = absl::StrCat("<section class=\"run\" id=\"run-", index, "\"><h2>", Escape(TitleOf(run, index)), "</h2>\n");
   if (!run.outcome.empty()) absl::StrAppend(&out, "<p>", Escape(run.outcome), "</p>\n");
+  if (!alone) absl::StrAppend(&out, WhenSentence(run), FiguresTable(run));
   if (run.plan) {
     absl::StrAppend(&out, "<h3>Plan</h3>\n<p class=\"soft\">", PlanSentence(run), "</p>\n", DrawPlan(run));
     if (!run.graph_svg.empty()) {
@@ -134,10 +107,10 @@ std::string Section(const Run& run, size_t index) {
                       "</div></details>\n");
     }
   }
-  if (const std::string timeline = DrawTimeline(run); !timeline.empty()) absl::StrAppend(&out, "<h3>Timeline</h3>\n", timeline);
+  if (const std::string timeline = DrawTimeline(run); !timeline.empty()) absl::StrAppend(&out, "<h3>Timeline of a step</h3>\n", timeline);
   if (const std::string table = StagesTable(run); !table.empty()) absl::StrAppend(&out, "<h3>Stages</h3>\n", table);
   if (const std::string table = LinksTable(run); !table.empty()) absl::StrAppend(&out, "<h3>Links</h3>\n", table);
-  return absl::StrCat(out, Events(run), "</section>\n");
+  return absl::StrCat(out, Checkpoints(run), Events(run), JobText(run), "</section>\n");
 }
 
 std::string Machine(const Report& report) {
@@ -155,10 +128,15 @@ std::string ToHtml(const Report& report) {
                                  "href=\"data:,\">\n<style>",
                                  kStyle, "</style></head>\n<body><main>\n<h1>", Escape(report.title), "</h1>\n");
   if (!report.introduction.empty()) absl::StrAppend(&out, "<p class=\"soft\">", Escape(report.introduction), "</p>\n");
-  if (report.runs.size() == 1) absl::StrAppend(&out, Tiles(report.runs[0]));
+  if (report.runs.size() == 1) {
+    const Run& run = report.runs[0];
+    absl::StrAppend(&out, WhenSentence(run), Tiles(run));
+    if (const std::string table = FiguresTable(run); !table.empty())
+      absl::StrAppend(&out, "<section id=\"figures\"><h2>Measured and predicted</h2>\n", table, "</section>\n");
+  }
   if (report.runs.size() > 1) absl::StrAppend(&out, ComparisonTable(report.runs));
-  absl::StrAppend(&out, LossCharts(report.runs));
-  for (size_t i = 0; i < report.runs.size(); ++i) absl::StrAppend(&out, Section(report.runs[i], i));
+  absl::StrAppend(&out, LossCurves(report.runs), report.runs.size() == 1 ? TrainingCurves(report.runs[0]) : "");
+  for (size_t i = 0; i < report.runs.size(); ++i) absl::StrAppend(&out, Section(report.runs[i], i, report.runs.size() == 1));
   absl::StrAppend(&out, Machine(report), "</main>\n<script>", kScript, "</script></body></html>\n");
   return out;
 }

@@ -68,8 +68,17 @@ std::optional<int64_t> BytesBetweenReplicas(const Run& run) {
 
 size_t OwnSteps(const Run& run) { return run.steps.size() - std::min(run.earlier_steps, run.steps.size()); }
 
+double StepsSent(const Run& run) {
+  return static_cast<double>(std::max<int64_t>({1, run.steps_made, static_cast<int64_t>(OwnSteps(run))}));
+}
+
 double MedianTokensPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::tokens_per_second); }
 double MedianSamplesPerSecond(const Run& run) { return MedianFromTheThirdOn(run, &StepPoint::samples_per_second); }
+
+double MedianStepSeconds(const Run& run) {
+  if (run.summary && run.summary->median_step_s > 0) return run.summary->median_step_s;
+  return MedianFromTheThirdOn(run, &StepPoint::seconds);
+}
 
 std::vector<std::string> LostDevices(const Run& run) {
   std::vector<std::string> sentences;
@@ -94,11 +103,15 @@ int64_t BytesBetweenSites(const Run& run) {
   return bytes;
 }
 
-std::optional<double> LossAt(const Run& run, int64_t step) {
+const StepPoint* FindStep(const Run& run, int64_t step) {
   const auto found =
       std::lower_bound(run.steps.begin(), run.steps.end(), step, [](const StepPoint& point, int64_t value) { return point.step < value; });
-  if (found == run.steps.end() || found->step != step) return std::nullopt;
-  return found->loss;
+  return found == run.steps.end() || found->step != step ? nullptr : &*found;
+}
+
+std::optional<double> LossAt(const Run& run, int64_t step) {
+  const StepPoint* const point = FindStep(run, step);
+  return point == nullptr ? std::nullopt : std::optional(point->loss);
 }
 
 }  // namespace fusionllm::report

@@ -33,6 +33,12 @@ struct Event {
   std::string device;
 };
 
+// That was saved whole; it may have been removed since, as the job says.
+struct Checkpoint {
+  int64_t step = 0;
+  std::string path;
+};
+
 // A stage of one replica, as planned.
 struct PlanSeat {
   double compute_s = 0;  // of one step
@@ -48,6 +54,8 @@ struct PlanStage {
   std::vector<PlanSeat> by_replica;  // where there are several
   std::vector<int> chain;            // the replicas in the order in which they add up
   int64_t sync_bytes = 0;            // that this puts on each direction of a link of the chain, in a step
+  double codec_s = 0;                // of one step, beside compute_s
+  double update_s = 0;
 };
 
 // A link as planned: bytes and seconds of one step.
@@ -57,6 +65,7 @@ struct PlanLink {
   std::string codec;
   double ratio = 1;
   double seconds = 0;
+  double loss_cost = 0;  // expected increase of the loss, nats per target
 };
 
 struct Plan {
@@ -73,6 +82,9 @@ struct Plan {
   std::vector<int64_t> micro_batches_by_replica;  // empty with one
   double sync_s = 0;                              // part of the step: adding up the gradients of replicas
   int64_t sync_bytes = 0;                         // that this puts on all links together
+  std::string bottleneck;                         // what limits the step, a sentence; empty: the plan does not say
+  std::optional<double> loss_cost;                // of all codecs together; none: the sum over links is all that is known
+  std::string loss_cost_source;                   // where that figure comes from; may be empty
 };
 
 // A link and a stage as measured over the whole run.
@@ -81,7 +93,11 @@ struct LinkTotal {
   int64_t bytes = 0;
   std::string codec;
   double ratio = 1;
-  double bytes_per_s = 0;  // measured bandwidth; 0: unknown
+  double bytes_per_s = 0;                   // measured bandwidth; 0: unknown
+  std::optional<int64_t> evaluation_bytes;  // of bytes, by evaluations; none: not told apart
+  int64_t compared_messages = 0;            // with what the receiver decodes from them; the next two are of those
+  double relative_error = 0;
+  double cosine = 0;
 };
 struct StageTotal {
   int index = 0;
@@ -112,6 +128,7 @@ struct Span {
   int32_t micro_batch = 0;
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
+  int64_t plan = 0;  // Run::plans when it came
 };
 
 struct Run {
@@ -120,15 +137,23 @@ struct Run {
   std::string unit = "tokens";   // what a sample is counted in: "tokens" or "images"
   std::vector<StepPoint> steps;  // ascending
   size_t earlier_steps = 0;      // so many of them, the first, were made by earlier starts in the same folder
+  int64_t steps_made = 0;        // by this start, those that were made again after a restore counted each time
   std::vector<EvaluationPoint> evaluations;
   std::vector<Event> events;
-  std::optional<Plan> plan;  // the newest
-  int64_t plans = 0;         // how many there were
+  std::vector<Checkpoint> checkpoints;  // ascending; of earlier starts, too
+  std::optional<Plan> plan;             // the newest
+  int64_t plans = 0;                    // how many there were
   std::optional<Summary> summary;
-  std::vector<Span> spans;                     // of the newest traced step of each device
+  std::vector<Span> spans;                     // of the steps that were traced under the newest plan that has any
   std::map<std::string, std::string> site_of;  // by device; empty without a topology
   std::string graph_svg;                       // trusted: an SVG element drawn by lib/opdag; empty: none
   std::string outcome;                         // a sentence
+  int64_t total_steps = 0;                     // that the job asks for; 0: unknown
+  int64_t targets_per_step = 0;                // of Run::unit in a global batch; 0: unknown
+  int64_t parameters = 0;                      // that are trained; 0: unknown
+  std::string started;                         // this start, "2026-11-27T17:40:12Z"; empty: unknown
+  double elapsed_s = 0;                        // of this start, from its beginning to its end; 0: unknown
+  std::string job_text;                        // the job as it was run, YAML; empty: unknown
 };
 
 // What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;
@@ -145,14 +170,20 @@ std::optional<int64_t> BytesBetweenReplicas(const Run& run);
 
 // Steps of this start, those of earlier ones in the same folder aside.
 size_t OwnSteps(const Run& run);
+// By what the bytes of this start are to be divided: its steps, those made again included; at least 1.
+double StepsSent(const Run& run);
 // A second over the steps of this start that count for the median: the median of the third step on, of all when there are no more than
 // two; NaN without any. Tokens are Run::unit.
 double MedianTokensPerSecond(const Run& run);
 double MedianSamplesPerSecond(const Run& run);
+// Of the newest plan as the summary has it; without one over the steps that count for the median.
+double MedianStepSeconds(const Run& run);
 // A sentence for each device that was lost on the way, with how the run went on: its figures are then not those of all its devices.
 std::vector<std::string> LostDevices(const Run& run);
 // Bytes that went from one site to another, both directions; 0 when no sites are known.
 int64_t BytesBetweenSites(const Run& run);
+// Null when the run did not make that step.
+const StepPoint* FindStep(const Run& run, int64_t step);
 // Loss after a step, or nothing when the run did not reach it.
 std::optional<double> LossAt(const Run& run, int64_t step);
 

@@ -1,6 +1,8 @@
 #include "lib/report/timeline.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -13,7 +15,7 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 128, kRight = 12, kTop = 6, kRow = 26, kGap = 8, kHeading = 24, kAxis = 30;
+constexpr double kWidth = 1100, kLeft = 128, kRight = 30, kTop = 6, kRow = 26, kGap = 8, kHeading = 24, kAxis = 30;
 constexpr size_t kMaxBoxes = 20'000;
 
 struct Look {
@@ -24,16 +26,30 @@ constexpr Look kLooks[] = {{"fw", "forward"}, {"bw", "backward"}, {"up", "update
 
 const Look& LookOf(const Span& span) { return kLooks[static_cast<size_t>(span.kind)]; }
 
+double SecondsOf(const Run& run, int64_t step) {
+  const StepPoint* const point = FindStep(run, step);
+  return point == nullptr ? std::numeric_limits<double>::quiet_NaN() : point->seconds;
+}
+
+// Of the steps that most devices have traced the one that took about as long as the median step; of equals the newest. So neither a step
+// after a restore is shown nor one that something else disturbed, where there is another.
 int64_t PickStep(const Run& run) {
   std::map<int64_t, std::set<std::string>> devices;
-  for (const Span& span : run.spans) devices[span.step].insert(span.device);
-  int64_t best = 0;
   size_t most = 0;
+  for (const Span& span : run.spans) {
+    devices[span.step].insert(span.device);
+    most = std::max(most, devices[span.step].size());
+  }
+  const double median = MedianStepSeconds(run);
+  int64_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
   for (const auto& [step, names] : devices) {
-    if (names.size() >= most) {
-      best = step;
-      most = names.size();
-    }
+    if (names.size() < most) continue;
+    double distance = std::abs(SecondsOf(run, step) - median);
+    if (std::isnan(distance)) distance = std::numeric_limits<double>::infinity();
+    if (distance > least) continue;
+    best = step;
+    least = distance;
   }
   return best;
 }
@@ -85,7 +101,12 @@ std::string DrawTimeline(const Run& run) {
   const double bottom = rows.back().top + kRow + kGap;
   const auto x = [&](double second) { return kLeft + second / seconds * (kWidth - kLeft - kRight); };
 
-  std::string out = absl::StrCat("<figure class=\"timeline\"><figcaption>Step ", step, ":");
+  const double took = SecondsOf(run, step), median = MedianStepSeconds(run);
+  std::string out = absl::StrCat("<figure class=\"timeline\"><figcaption>Step ", step);
+  if (std::isfinite(took)) absl::StrAppend(&out, " took ", Seconds(took));
+  if (std::isfinite(median))
+    absl::StrAppend(&out, std::isfinite(took) ? ", the median step " : ": the median step takes ", Seconds(median));
+  out += ".<br>";
   for (const Look& look : kLooks) {
     const bool used = std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return &LookOf(span) == &look; });
     if (used) absl::StrAppend(&out, " <span class=\"key\"><i class=\"", look.css, "\"></i>", look.word, "</span>");

@@ -7,8 +7,9 @@
 
 namespace fusionllm::report {
 
-// The step that most devices have traced (the newest of those); empty text when nothing was traced. Rows are in the order of the plan's
-// pipelines, which are named where there are several; micro-batches have their numbers in the whole batch.
+// A typical step: of those that most devices have traced the one that took about as long as the median step, with both times. Empty text
+// when nothing was traced. Rows are in the order of the plan's pipelines, which are named where there are several; micro-batches have their
+// numbers in the whole batch.
 std::string DrawTimeline(const Run& run);
 
 }  // namespace fusionllm::report

@@ -1,0 +1,263 @@
+#include "lib/report/key_figures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "lib/base/counted.h"
+#include "lib/report/loss_figures.h"
+#include "lib/report/words.h"
+
+namespace fusionllm::report {
+namespace {
+
+constexpr size_t kMaxNamedDevices = 4;  // more are read in the table of stages
+
+std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : ""; }
+
+std::string Against(double measured, double predicted) { return absl::StrFormat("%+.1f%%", (measured / predicted - 1) * 100); }
+
+bool SameSite(const Run& run, const std::string& src, const std::string& dst) {
+  const auto a = run.site_of.find(src), b = run.site_of.find(dst);
+  return a == run.site_of.end() || b == run.site_of.end() || a->second == b->second;
+}
+
+bool Counts(const Run& run, const std::string& src, const std::string& dst) { return !KnowsSites(run) || !SameSite(run, src, dst); }
+
+std::string Where(const Run& run) { return KnowsSites(run) ? "between sites" : "on links"; }
+
+void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
+  if (run.steps.empty()) return;
+  const std::string last = Loss(run.steps.back().loss);
+  if (const int64_t steps = MeanSteps(run); steps > 1) {
+    figures.push_back({"training loss", Loss(*MeanOfLastSteps(run)), "",
+                       absl::StrCat("mean of the last ", steps, " steps; of the last one alone ", last.empty() ? "no number" : last)});
+  } else {
+    figures.push_back({"training loss", last, "", "of the last step"});
+  }
+  if (figures.back().measured.empty()) figures.back().measured = "no number";
+  if (run.evaluations.empty()) return;
+  const EvaluationPoint& newest = run.evaluations.back();
+  std::vector<std::string> remarks = {absl::StrCat("after step ", newest.step)};
+  if (newest.accuracy.has_value()) remarks.push_back(absl::StrCat("accuracy ", Percent(*newest.accuracy)));
+  if (const EvaluationPoint* best = BestEvaluation(run); best != nullptr && best->step != newest.step) {
+    remarks.push_back(absl::StrCat("best ", Loss(best->loss), " after step ", best->step));
+  }
+  const std::string loss = Loss(newest.loss);
+  figures.push_back({"validation loss", loss.empty() ? "no number" : loss, "", absl::StrJoin(remarks, ", ")});
+}
+
+void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
+  const double predicted = run.summary->predicted_step_s, measured = run.summary->median_step_s;
+  if (measured > 0 || predicted > 0) {
+    figures.push_back({"step time", measured > 0 ? StepSeconds(measured) : "", predicted > 0 ? StepSeconds(predicted) : "",
+                       measured > 0 && predicted > 0 ? absl::StrCat("median; measured is ", Against(measured, predicted))
+                       : measured > 0                ? "median"
+                                                     : ""});
+  }
+  const double rate = MedianTokensPerSecond(run);
+  const double promised = predicted > 0 ? static_cast<double>(run.targets_per_step) / predicted : 0;
+  if (rate > 0 || promised > 0)
+    figures.push_back({absl::StrCat(run.unit, "/s"), rate > 0 ? Count(rate) : "", promised > 0 ? Count(promised) : "", ""});
+  const auto own = static_cast<int64_t>(OwnSteps(run));
+  if (own == 0) return;
+  std::vector<std::string> remarks;
+  if (run.elapsed_s > 0) remarks.push_back(absl::StrCat(TimeSpan(run.elapsed_s), " with start, evaluations and checkpoints"));
+  if (predicted > 0 && run.total_steps > own)
+    remarks.push_back(absl::StrCat("all ", run.total_steps, " take ", TimeSpan(predicted * static_cast<double>(run.total_steps))));
+  figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), TimeSpan(TrainingSeconds(run)),
+                     predicted > 0 ? TimeSpan(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
+}
+
+void AddTraffic(const Run& run, std::vector<KeyFigure>& figures) {
+  const MeasuredBytes bytes = BytesOfRun(run);
+  const int64_t planned = run.plan ? PlannedBytes(run) : 0;
+  if (bytes.all == 0 && planned == 0) return;
+  const double a_step = std::round(static_cast<double>(bytes.training()) / StepsSent(run));
+  const std::string remark = !bytes.told_apart ? "with evaluations" : bytes.evaluation > 0 ? "without evaluations" : "";
+  const bool steps = OwnSteps(run) > 0;
+  figures.push_back(
+      {absl::StrCat("a step, ", Where(run)), steps ? TrafficBytes(a_step) : "", TrafficBytes(static_cast<double>(planned)), remark});
+  std::vector<std::string> parts;
+  if (bytes.evaluation > 0) parts.push_back(absl::StrCat(TrafficBytes(static_cast<double>(bytes.evaluation)), " of it by evaluations"));
+  if (KnowsSites(run) && run.summary->wire_bytes > bytes.all)
+    parts.push_back(absl::StrCat(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), " on all links"));
+  const auto own = static_cast<double>(OwnSteps(run));
+  figures.push_back({absl::StrCat("in all, ", Where(run)), TrafficBytes(static_cast<double>(bytes.all)),
+                     steps ? TrafficBytes(static_cast<double>(planned) * own) : "", absl::StrJoin(parts, "; ")});
+}
+
+// The busiest stage and, where bandwidths were measured, the busiest link.
+std::string BusiestMeasured(const Run& run) {
+  std::vector<std::string> parts;
+  const std::vector<StageTotal>& stages = run.summary->stages;
+  const auto busiest =
+      std::max_element(stages.begin(), stages.end(), [](const StageTotal& a, const StageTotal& b) { return a.busy_ratio < b.busy_ratio; });
+  if (busiest != stages.end() && busiest->busy_ratio > 0) {
+    parts.push_back(absl::StrFormat("%s computes %.0f%% of the time", busiest->device, 100 * busiest->busy_ratio));
+  }
+  const LinkTotal* link = nullptr;
+  double share = 0;
+  for (const LinkTotal& candidate : run.summary->links) {
+    if (!(candidate.bytes_per_s > 0) || !(run.summary->median_step_s > 0)) continue;
+    const double bytes = static_cast<double>(candidate.bytes - candidate.evaluation_bytes.value_or(0)) / StepsSent(run);
+    const double busy = bytes / candidate.bytes_per_s / run.summary->median_step_s;
+    if (busy > share) link = &candidate;
+    share = std::max(share, busy);
+  }
+  if (link != nullptr)
+    parts.push_back(absl::StrFormat("the link %s > %s sends %.0f%% of it", link->src, link->dst, 100 * std::min(share, 1.0)));
+  return absl::StrJoin(parts, ", ");
+}
+
+// Of a plan that does not say what limits its step: what is at work longest.
+std::string BusiestPlanned(const Plan& plan) {
+  std::string name;
+  double seconds = 0;
+  for (const PlanStage& stage : plan.stages) {
+    const double busy = stage.compute_s + stage.codec_s + stage.update_s;
+    if (busy > seconds) name = absl::StrCat("stage ", stage.index, " on ", DeviceOf(stage, 0));
+    seconds = std::max(seconds, busy);
+  }
+  for (const PlanLink& link : plan.links) {
+    if (link.seconds > seconds) name = absl::StrCat("the link ", link.src, " > ", link.dst);
+    seconds = std::max(seconds, link.seconds);
+  }
+  if (name.empty() || !(plan.predicted_step_s > 0)) return "";
+  return absl::StrFormat("%s, %s of the step's %s", name, StepSeconds(seconds), StepSeconds(plan.predicted_step_s));
+}
+
+std::string Limit(const Plan& plan) {
+  if (plan.bottleneck.empty()) return BusiestPlanned(plan);
+  // As a part of a sentence.
+  absl::string_view text = plan.bottleneck;
+  if (absl::ConsumePrefix(&text, "The step is limited by ")) return std::string(absl::StripSuffix(text, "."));
+  return std::string(absl::StripSuffix(text, "."));
+}
+
+std::string LimitName(const Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }
+
+std::string Nats(double loss) { return std::abs(loss) < 5e-4 ? "+0 nats" : absl::StrFormat("%+.2g nats", loss); }
+
+std::string ExpectedCost(const Plan& plan) {
+  return absl::StrCat(Nats(LossCost(plan)), plan.loss_cost_source.empty() ? "" : absl::StrCat(" (", plan.loss_cost_source, ")"));
+}
+
+void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
+  const LinkTotal* worst = nullptr;
+  int64_t compared = 0;
+  for (const LinkTotal& link : run.summary->links) {
+    if (link.compared_messages == 0) continue;
+    ++compared;
+    if (worst == nullptr || link.relative_error > worst->relative_error) worst = &link;
+  }
+  const bool planned = run.plan && Compresses(*run.plan);
+  if (!planned && worst == nullptr) return;
+  KeyFigure figure{"compression", "", "", "", /*in_words=*/true};
+  if (planned) figure.predicted = absl::StrCat("expected to cost ", ExpectedCost(*run.plan));
+  if (worst != nullptr) {
+    figure.measured = absl::StrFormat("messages arrive with %.2g%% error (cosine %.2g)", 100 * worst->relative_error, worst->cosine);
+    if (compared > 1) absl::StrAppend(&figure.measured, " on the worst link, ", worst->src, " > ", worst->dst);
+  }
+  figures.push_back(std::move(figure));
+}
+
+void AddMemory(const Run& run, std::vector<KeyFigure>& figures) {
+  std::vector<const StageTotal*> stages;
+  for (const StageTotal& stage : run.summary->stages) {
+    if (stage.peak_memory_bytes > 0 || stage.predicted_memory_bytes > 0) stages.push_back(&stage);
+  }
+  if (stages.empty()) return;
+  std::stable_sort(stages.begin(), stages.end(),
+                   [](const StageTotal* a, const StageTotal* b) { return a->peak_memory_bytes > b->peak_memory_bytes; });
+  const size_t all = stages.size();
+  if (all > kMaxNamedDevices) stages.resize(1);
+  std::vector<std::string> measured, predicted;
+  for (const StageTotal* stage : stages) {
+    const std::string on = all > 1 ? absl::StrCat(" on ", stage->device) : "";
+    if (stage->peak_memory_bytes > 0) measured.push_back(MemoryBytes(static_cast<double>(stage->peak_memory_bytes)) + on);
+    predicted.push_back(MemoryBytes(static_cast<double>(stage->predicted_memory_bytes)) + on);
+  }
+  figures.push_back({"memory", absl::StrJoin(measured, ", "), absl::StrJoin(predicted, ", "),
+                     all > kMaxNamedDevices ? absl::StrCat("the most of ", all, " devices")
+                     : all > 1              ? ""
+                                            : "peak"});
+}
+
+}  // namespace
+
+std::string InOneSentence(const KeyFigure& figure) {
+  if (figure.in_words) {
+    std::string text = figure.predicted;
+    if (!figure.measured.empty()) absl::StrAppend(&text, text.empty() ? "" : "; ", figure.measured);
+    return text;
+  }
+  std::string text = figure.measured;
+  if (!figure.predicted.empty()) absl::StrAppend(&text, text.empty() ? "" : " measured, ", figure.predicted, " predicted");
+  if (!figure.remark.empty()) absl::StrAppend(&text, text.empty() ? "" : " ", "(", figure.remark, ")");
+  return text;
+}
+
+bool KnowsSites(const Run& run) {
+  return std::any_of(run.site_of.begin(), run.site_of.end(),
+                     [&](const auto& device) { return device.second != run.site_of.begin()->second; });
+}
+
+int64_t PlannedBytes(const Run& run) {
+  int64_t bytes = 0;
+  if (!run.plan) return bytes;
+  for (const PlanLink& link : run.plan->links) bytes += Counts(run, link.src, link.dst) ? link.bytes : 0;
+  for (const auto& [ends, chain] : ChainBytes(*run.plan)) bytes += Counts(run, ends.first, ends.second) ? chain : 0;
+  return bytes;
+}
+
+MeasuredBytes BytesOfRun(const Run& run) {
+  MeasuredBytes bytes;
+  if (!run.summary) return bytes;
+  for (const LinkTotal& link : run.summary->links) {
+    if (!Counts(run, link.src, link.dst)) continue;
+    bytes.all += link.bytes;
+    bytes.evaluation += link.evaluation_bytes.value_or(0);
+    bytes.told_apart = bytes.told_apart && (link.evaluation_bytes.has_value() || link.bytes == 0);
+  }
+  if (run.evaluations.empty()) bytes.told_apart = true;  // there was nothing to tell apart
+  return bytes;
+}
+
+double LossCost(const Plan& plan) {
+  if (plan.loss_cost.has_value()) return *plan.loss_cost;
+  double cost = 0;
+  for (const PlanLink& link : plan.links) cost += link.loss_cost;
+  return cost;
+}
+
+bool Compresses(const Plan& plan) {
+  return std::any_of(plan.links.begin(), plan.links.end(),
+                     [](const PlanLink& link) { return !link.codec.empty() && link.codec != "fp32"; });
+}
+
+std::vector<KeyFigure> KeyFigures(const Run& run) {
+  std::vector<KeyFigure> figures;
+  if (!run.steps.empty()) {
+    const std::string of_total = run.total_steps > 0 ? absl::StrCat(" of ", run.total_steps) : "";
+    figures.push_back({"steps", absl::StrCat(run.steps.back().step, of_total), "",
+                       run.earlier_steps > 0 ? absl::StrCat(OwnSteps(run), " of them by this start") : ""});
+  }
+  if (run.parameters > 0) figures.push_back({"parameters", Count(static_cast<double>(run.parameters)), "", ""});
+  AddLosses(run, figures);
+  if (!run.summary) return figures;
+  AddTimes(run, figures);
+  AddTraffic(run, figures);
+  const std::string planned = run.plan ? Limit(*run.plan) : "", measured = BusiestMeasured(run);
+  if (!planned.empty() || !measured.empty())
+    figures.push_back({run.plan ? LimitName(*run.plan) : "busiest", measured, planned, "", /*in_words=*/true});
+  AddCompression(run, figures);
+  AddMemory(run, figures);
+  return figures;
+}
+
+}  // namespace fusionllm::report

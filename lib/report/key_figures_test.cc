@@ -1,0 +1,160 @@
+#include "lib/report/key_figures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fusionllm::report {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two stages in two sites. A step puts 10 kB on each direction; ten steps and two evaluations of 30 kB forward were made.
+report::Run TwoSites() {
+  report::Run run;
+  run.site_of = {{"a", "paris"}, {"b", "tokyo"}};
+  for (int64_t step = 1; step <= 10; ++step) {
+    run.steps.push_back({.step = step, .loss = 4.0 - 0.1 * static_cast<double>(step), .seconds = 0.5, .tokens_per_second = 1000});
+  }
+  run.steps_made = 10;
+  run.total_steps = 40;
+  run.targets_per_step = 500;
+  run.plan = Plan{.strategy = "op-fence", .predicted_step_s = 0.4, .micro_batches = 4};
+  run.plan->stages = {{.index = 0, .devices = {"a"}, .compute_s = 0.3}, {.index = 1, .devices = {"b"}, .compute_s = 0.1}};
+  run.plan->links = {{.src = "a", .dst = "b", .bytes = 10'000, .codec = "int8", .ratio = 4, .seconds = 0.2, .loss_cost = 0.03},
+                     {.src = "b", .dst = "a", .bytes = 10'000, .codec = "int8", .ratio = 4, .seconds = 0.2}};
+  run.plans = 1;
+  run.summary = Summary{.steps = 10, .final_loss = 3.0, .median_step_s = 0.5, .predicted_step_s = 0.4, .wire_bytes = 260'000};
+  run.summary->links = {{.src = "a", .dst = "b", .bytes = 160'000, .codec = "int8", .bytes_per_s = 40'000, .evaluation_bytes = 60'000},
+                        {.src = "b", .dst = "a", .bytes = 100'000, .codec = "int8", .evaluation_bytes = 0}};
+  run.summary->stages = {{.index = 0, .device = "a", .busy_ratio = 0.6, .peak_memory_bytes = 3 << 20, .predicted_memory_bytes = 4 << 20},
+                         {.index = 1, .device = "b", .busy_ratio = 0.2, .peak_memory_bytes = 5 << 20, .predicted_memory_bytes = 6 << 20}};
+  return run;
+}
+
+// "-" when there is no such figure.
+std::string Sentence(const report::Run& run, const std::string& name) {
+  for (const KeyFigure& figure : KeyFigures(run)) {
+    if (figure.name == name) return InOneSentence(figure);
+  }
+  return "-";
+}
+
+TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
+  report::Run run = TwoSites();
+  run.evaluations = {{5, 3.5, {}}, {10, 3.2, {}}};
+  EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted (without evaluations)");
+  EXPECT_EQ(Sentence(run, "in all, between sites"), "260 kB measured, 200 kB predicted (60.0 kB of it by evaluations)");
+  run.summary->links[1].evaluation_bytes.reset();
+  EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted (with evaluations)") << "of that link";
+  run.evaluations.clear();
+  run.summary->links[0] = {.src = "a", .dst = "b", .bytes = 100'000};
+  EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted") << "there was none";
+}
+
+TEST(KeyFiguresTest, StepsThatWereMadeAgainShareTheBytes) {
+  report::Run run = TwoSites();
+  run.steps_made = 20;
+  EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("10.0 kB measured"));
+}
+
+TEST(KeyFiguresTest, WithoutKnownSitesTheTrafficIsThatOnLinks) {
+  report::Run run = TwoSites();
+  run.site_of.clear();
+  EXPECT_THAT(Sentence(run, "a step, on links"), HasSubstr("20.0 kB measured"));
+  run.site_of = {{"a", "paris"}, {"b", "paris"}};
+  EXPECT_THAT(Sentence(run, "a step, on links"), HasSubstr("20.0 kB measured"));
+}
+
+TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "steps"), "10 of 40");
+  EXPECT_EQ(Sentence(run, "step time"), "0.50s measured, 0.40s predicted (median; measured is +25.0%)");
+  EXPECT_EQ(Sentence(run, "tokens/s"), "1,000 measured, 1,250 predicted");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (all 40 take 16s)");
+  run.elapsed_s = 9;
+  run.earlier_steps = 6;
+  EXPECT_EQ(Sentence(run, "steps"), "10 of 40 (4 of them by this start)");
+  EXPECT_EQ(Sentence(run, "time of 4 steps"), "2s measured, 2s predicted (9s with start, evaluations and checkpoints; all 40 take 16s)");
+}
+
+TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "training loss"), "3.0500 (mean of the last 2 steps; of the last one alone 3.0000)");
+  EXPECT_EQ(Sentence(run, "validation loss"), "-");
+  run.evaluations = {{5, 3.1, 0.25}, {10, 3.2, 0.3}};
+  EXPECT_EQ(Sentence(run, "validation loss"), "3.2000 (after step 10, accuracy 30.0%, best 3.1000 after step 5)");
+  run.evaluations = {{10, NAN, {}}};
+  EXPECT_EQ(Sentence(run, "validation loss"), "no number (after step 10)");
+  run.steps.back().loss = NAN;
+  EXPECT_EQ(Sentence(run, "training loss"), "no number (mean of the last 2 steps; of the last one alone no number)");
+  run.steps.resize(1);
+  EXPECT_EQ(Sentence(run, "training loss"), "3.9000 (of the last step)");
+}
+
+TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "busiest"),
+            "stage 0 on a, 0.30s of the step's 0.40s; a computes 60% of the time, the link a > b sends 50% of it");
+  run.plan->bottleneck = "The step is limited by the tied gradients of wte: 1 MB, 0.3 s of 0.4 s.";
+  EXPECT_THAT(Sentence(run, "limited by"), HasSubstr("the tied gradients of wte: 1 MB, 0.3 s of 0.4 s; a computes 60%"));
+  run.summary->stages.clear();
+  run.summary->links.clear();
+  EXPECT_EQ(Sentence(run, "limited by"), "the tied gradients of wte: 1 MB, 0.3 s of 0.4 s");
+}
+
+TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "compression"), "expected to cost +0.03 nats");
+  run.summary->links[0].compared_messages = 3;
+  run.summary->links[0].relative_error = 0.372;
+  run.summary->links[0].cosine = 0.928;
+  EXPECT_EQ(Sentence(run, "compression"), "expected to cost +0.03 nats; messages arrive with 37% error (cosine 0.93)");
+  run.summary->links[1].compared_messages = 3;
+  run.summary->links[1].relative_error = 0.5;
+  run.summary->links[1].cosine = 0.87;
+  run.plan->loss_cost = 0.14;
+  run.plan->loss_cost_source = "measured on small models";
+  EXPECT_EQ(
+      Sentence(run, "compression"),
+      "expected to cost +0.14 nats (measured on small models); messages arrive with 50% error (cosine 0.87) on the worst link, b > a");
+}
+
+TEST(KeyFiguresTest, MemoryIsThatOfEachDeviceOrOfTheFullestOfMany) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "memory"), "5.00 MiB on b, 3.00 MiB on a measured, 6.00 MiB on b, 4.00 MiB on a predicted");
+  for (int i = 2; i < 6; ++i) run.summary->stages.push_back({.index = i, .device = "c", .peak_memory_bytes = 1 << 20});
+  EXPECT_EQ(Sentence(run, "memory"), "5.00 MiB on b measured, 6.00 MiB on b predicted (the most of 6 devices)");
+}
+
+TEST(KeyFiguresTest, OfARunOnOneDeviceThereIsNoWordOfLinksOrCompression) {
+  report::Run run = TwoSites();
+  run.plan->stages.resize(1);
+  run.plan->links.clear();
+  run.summary->links.clear();
+  run.summary->wire_bytes = 0;
+  run.summary->stages.resize(1);
+  for (const KeyFigure& figure : KeyFigures(run)) {
+    EXPECT_THAT(figure.name, AllOf(Not(HasSubstr("sites")), Not(HasSubstr("links")), Not(HasSubstr("compression"))));
+  }
+  EXPECT_EQ(Sentence(run, "memory"), "3.00 MiB measured, 4.00 MiB predicted (peak)");
+}
+
+TEST(KeyFiguresTest, ARunThatMadeNothingHasNone) { EXPECT_TRUE(KeyFigures(report::Run{}).empty()); }
+
+TEST(KeyFiguresTest, SumsOfReplicasArePartOfThePlannedTraffic) {
+  report::Run run = TwoSites();
+  run.plan->links.clear();
+  run.plan->replicas = 2;
+  run.plan->stages = {{.index = 0, .devices = {"a", "b"}, .chain = {0, 1}, .sync_bytes = 700}};
+  EXPECT_EQ(PlannedBytes(run), 1400) << "there and back";
+}
+
+}  // namespace
+}  // namespace fusionllm::report
