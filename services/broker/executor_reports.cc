@@ -37,7 +37,7 @@ bool IsCount(int64_t bytes) { return bytes >= 0 && bytes <= kMaxBytes; }
 
 bool IsSane(const v1::LinkBytes& link) {
   const auto counts = [](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return IsCount(b); }); };
-  return IsCount(link.wire_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) && counts(link.wire_bytes_received_by_class()) &&
+  return IsCount(link.wire_bytes_sent()) && IsCount(link.evaluation_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) && counts(link.wire_bytes_received_by_class()) &&
          link.wire_bytes_sent_by_class_size() <= kMostClasses && link.wire_bytes_received_by_class_size() <= kMostClasses &&
          link.bandwidth_samples() >= 0 && IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) &&
          AreSeconds({link.rtt_seconds()});

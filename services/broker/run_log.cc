@@ -32,6 +32,7 @@ void RaiseBytes(const v1::LinkBytes& with, v1::LinkBytes& link) {
     sum += link.wire_bytes_sent_by_class(c);
   }
   link.set_wire_bytes_sent(std::max({with.wire_bytes_sent(), link.wire_bytes_sent(), sum}));
+  link.set_evaluation_bytes_sent(std::max(with.evaluation_bytes_sent(), link.evaluation_bytes_sent()));
 }
 
 // What the sender measured of its codec, where it compressed and compared.
@@ -82,6 +83,7 @@ void RunLog::Write(const json& line) {
 
 void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
   earlier_bytes_ = SentBytes();
+  earlier_evaluation_bytes_ = EvaluationBytes();
   plan_ = plan;
   stages_.clear();
   step_seconds_.clear();
@@ -114,6 +116,7 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
 }
 
 void RunLog::Recall(const JournalState& past) {
+  evaluations_told_apart_ = false;
   plan_ = past.plan;
   Remember(ParsePlan(plan_));
   for (const auto& [of_epoch, record] : past.steps) {
@@ -131,6 +134,14 @@ Traffic RunLog::SentBytes() const {
   Traffic bytes = earlier_bytes_;
   for (const auto& [device, totals] : stages_) {
     for (const auto& [peer, link] : totals.links) bytes[device][peer] += link.wire_bytes_sent();
+  }
+  return bytes;
+}
+
+Traffic RunLog::EvaluationBytes() const {
+  Traffic bytes = earlier_evaluation_bytes_;
+  for (const auto& [device, totals] : stages_) {
+    for (const auto& [peer, link] : totals.links) bytes[device][peer] += link.evaluation_bytes_sent();
   }
   return bytes;
 }
@@ -196,6 +207,7 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   for (const double step : step_seconds_) seconds += step;
 
   const Traffic bytes = SentBytes();
+  Traffic evaluation_bytes = EvaluationBytes();
   std::map<std::string, std::map<std::string, v1::LinkBytes>> measured;
   for (const auto& [device, totals] : stages_) {
     for (const auto& [peer, link] : totals.links) measured[device][peer] = link;
@@ -213,6 +225,7 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
                                {"codec", planned == codecs_.end() ? "fp32" : planned->second.first},
                                {"ratio", planned == codecs_.end() ? 1.0 : planned->second.second},
                                {"bandwidth_bytes_per_second", known ? bytes_per_s : 0.0}});
+      if (evaluations_told_apart_) line["links"].back()["evaluation_bytes"] = std::min(count, evaluation_bytes[src][dst]);
       AddCompression(measured[src][dst], line["links"].back());
     }
   }

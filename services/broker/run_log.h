@@ -45,6 +45,7 @@ class RunLog {
   };
   void Write(const nlohmann::json& line);
   void Remember(const nlohmann::json& plan);
+  Traffic EvaluationBytes() const;
 
   std::FILE* const out_;
   const int64_t tokens_per_step_, samples_per_step_;
@@ -53,6 +54,8 @@ class RunLog {
   std::vector<double> step_seconds_;             // of the plan in force
   std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
   Traffic earlier_bytes_;                        // of earlier epochs
+  Traffic earlier_evaluation_bytes_;             // of those, by evaluations
+  bool evaluations_told_apart_ = true;           // an earlier life of the broker leaves only the sum of both
   // Codec and ratio of each link, by source and destination, in the newest plan that has it.
   std::map<std::pair<std::string, std::string>, std::pair<std::string, double>> codecs_;
 };

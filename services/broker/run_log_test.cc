@@ -179,6 +179,35 @@ TEST_F(RunLogTest, OfTwoCountsOfTheSameBytesTheLargerHoldsWhateverComesFirst) {
   EXPECT_EQ(LastLine()["wire_bytes"], 600);
 }
 
+TEST_F(RunLogTest, BytesOfEvaluationsAreToldBesideAllBytesOverAllPlans) {
+  RunLog log(out_, 1, 1);
+  log.Plan(Plan(), 1);
+  v1::StageTimes times = Times(1, 1, "b", 100);
+  times.mutable_links(0)->set_evaluation_bytes_sent(30);
+  log.StageTimes("a", times);
+  log.Plan(Plan(), 2);
+  times = Times(2, 1, "b", 200);
+  times.mutable_links(0)->set_evaluation_bytes_sent(50);
+  log.StageTimes("a", times);
+  v1::LinkBytes last;  // of what came behind the last step
+  last.set_peer("b");
+  last.set_wire_bytes_sent(260);
+  last.set_evaluation_bytes_sent(110);
+  log.Sent("a", last);
+  log.StageTimes("a", times);
+  log.Summary({});
+  EXPECT_EQ(LastLine()["links"][0]["bytes"], 360);
+  EXPECT_EQ(LastLine()["links"][0]["evaluation_bytes"], 140);
+}
+
+TEST_F(RunLogTest, ABrokerThatTookARunOverDoesNotClaimToKnowTheBytesOfEvaluations) {
+  RunLog log(out_, 1, 1);
+  log.Recall(JournalState{.plan = Plan()});
+  log.StageTimes("a", Times(0, 1, "b", 100));
+  log.Summary({});
+  EXPECT_FALSE(LastLine()["links"][0].contains("evaluation_bytes")) << LastLine().dump();
+}
+
 TEST_F(RunLogTest, ARateThatIsNotTheWiresIsNoBandwidth) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);

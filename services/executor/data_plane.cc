@@ -166,6 +166,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     peers_ = std::move(peers);
     inbox_ = std::move(inbox);
     on_lost_ = std::move(on_lost);
+    evaluation_bytes_.clear();
     return *this;
   }
 
@@ -190,11 +191,17 @@ class DataPlane::Impl : public runtime::MessagePort {
       if (inbox_ == nullptr) return absl::CancelledError("the plan epoch is over");
       header.epoch = epoch_;
       peer = peers_[to_stage];
+      if (key.kind == MessageKind::kEvaluation) evaluation_bytes_[peer] += static_cast<int64_t>(payload.size());
     }
     return Endpoint()->Send(peer, header, Share(std::move(payload)));
   }
 
   transport::LinkStats stats(const std::string& peer) const { return Endpoint()->stats(peer); }
+  int64_t evaluation_bytes(const std::string& peer) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = evaluation_bytes_.find(peer);
+    return found == evaluation_bytes_.end() ? 0 : found->second;
+  }
   void Close() { Endpoint()->Close(); }
   const std::string& address() const { return address_; }
   const std::string& site_address() const { return site_address_; }
@@ -295,6 +302,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   std::vector<std::string> peers_;
   std::shared_ptr<runtime::Inbox> inbox_;
   std::function<void(const std::string&)> on_lost_;
+  std::map<std::string, int64_t> evaluation_bytes_;  // by peer, since Attach
   std::map<std::string, absl::Status> broken_;
   std::set<std::string> near_;  // peers of the same site
   int64_t probes_ = 0;          // the worker thread's
@@ -323,6 +331,7 @@ runtime::MessagePort& DataPlane::Attach(uint32_t epoch, std::vector<std::string>
 }
 void DataPlane::Detach(uint32_t epoch) { impl_->Detach(epoch); }
 transport::LinkStats DataPlane::stats(const std::string& peer) const { return impl_->stats(peer); }
+int64_t DataPlane::evaluation_bytes(const std::string& peer) const { return impl_->evaluation_bytes(peer); }
 void DataPlane::Close() { impl_->Close(); }
 
 }  // namespace fusionllm::services

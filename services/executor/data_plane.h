@@ -64,6 +64,8 @@ class DataPlane {
   void Detach(uint32_t epoch);
 
   transport::LinkStats stats(const std::string& peer) const;
+  // Of messages of evaluations, sent to a peer since the last Attach; framing aside.
+  int64_t evaluation_bytes(const std::string& peer) const;
   void Close();
 
  private:

@@ -128,6 +128,24 @@ class RestartedPeerTest : public ::testing::Test {
   const std::unique_ptr<DataPlane> a_ = Make("a", 1), former_ = Make("b", 1), b_ = Make("b", 2);
 };
 
+TEST_F(RestartedPeerTest, MessagesOfEvaluationsAreCountedByThemselvesInEachEpoch) {
+  a_->SetPeer("b", b_->address(), false, 2);
+  const auto send = [](Attached& a, runtime::MessageKind kind, size_t bytes) {
+    ASSERT_TRUE(a.port.Send(1, {.step = 1, .kind = kind}, runtime::Payload(bytes)).ok());
+  };
+  {
+    Attached a(*a_, 1, {"a", "b"});
+    send(a, runtime::MessageKind::kValue, 1000);
+    EXPECT_EQ(a_->evaluation_bytes("b"), 0);
+    send(a, runtime::MessageKind::kEvaluation, 30);
+    send(a, runtime::MessageKind::kEvaluation, 4);
+    EXPECT_EQ(a_->evaluation_bytes("b"), 34);
+    EXPECT_EQ(a_->evaluation_bytes("nobody"), 0);
+  }
+  Attached again(*a_, 2, {"a", "b"});
+  EXPECT_EQ(a_->evaluation_bytes("b"), 0);
+}
+
 TEST_F(RestartedPeerTest, AnEpochWithTheNewProcessDoesNotTakeItsFirstWordForALoss) {
   TalkToTheFormerProcess();
   TalkToTheNewProcess(/*epoch=*/2);

@@ -82,6 +82,7 @@ void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::prot
       link.add_wire_bytes_received_by_class(
           static_cast<int64_t>(stats.wire_bytes_received_by_priority[p] - before.wire_bytes_received_by_priority[p]));
     }
+    link.set_evaluation_bytes_sent(data_plane.evaluation_bytes(epoch.peers[i]));
     link.set_bandwidth_bytes_per_second(stats.bandwidth_bytes_per_s);
     link.set_bandwidth_samples(static_cast<int64_t>(stats.bandwidth_samples));
     link.set_rtt_seconds(stats.rtt_s);

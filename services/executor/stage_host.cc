@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -22,9 +23,11 @@
 namespace fusionllm::services {
 namespace {
 
-// Steps whose timeline is kept for the report: late enough to be warm, few enough to be small.
+// Steps of an epoch, counted from 1, whose timeline is told, for the report to pick a typical one from: late enough to be warm, soon enough
+// for a short run, and ever rarer after that.
 constexpr int64_t kTracedFrom = 3;
 constexpr int64_t kTracedTo = 5;
+bool IsTraced(int64_t step) { return step >= kTracedFrom && (step <= kTracedTo || std::has_single_bit(static_cast<uint64_t>(step))); }
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
 
 }  // namespace
@@ -405,7 +408,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
     report_(std::move(message));
   };
   callbacks.on_span = [&epoch](const runtime::TraceSpan& span) {
-    if (span.step >= epoch.first_step + kTracedFrom - 1 && span.step <= epoch.first_step + kTracedTo - 1) epoch.spans.push_back(span);
+    if (IsTraced(span.step - epoch.first_step + 1)) epoch.spans.push_back(span);
   };
   return callbacks;
 }
