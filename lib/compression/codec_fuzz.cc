@@ -1,6 +1,6 @@
-// Messages of every codec as a peer may have sent them. One byte of the input chooses the decoder and the mask, two bytes are the expected
-// size, the rest is the message. What a decoder of a lossy codec accepts is finite. mutation_test.cc damages many more messages than the
-// seeds here, and watches what is allocated.
+// Messages of every codec as a peer may have sent them. One byte of the input chooses the decoder and the mask, or the length of rows, two
+// bytes are the expected size, the rest is the message. What a decoder of a lossy codec accepts is finite. mutation_test.cc damages many
+// more messages than the seeds here, and watches what is allocated.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +8,7 @@
 
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
+#include "lib/compression/rows.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -19,7 +20,19 @@ Mask EveryThird(size_t elements) {
   return Mask::FromIndices(static_cast<int64_t>(elements), indices);
 }
 
+// 15, 31, 47 .. choose rows of 1, 2, 3 .. elements.
+constexpr uint8_t kRowsChoice = 15;
+
+bool DecodeUntrustedRows(size_t columns, size_t elements, std::span<const std::byte> message) {
+  std::vector<float> out(elements);
+  if (!DecodeRows(columns, message, out).ok()) return false;
+  if (message[1] == std::byte{0}) return true;  // the exact layout carries any bits
+  for (const float x : out) FUZZ_CHECK(std::isfinite(x));
+  return true;
+}
+
 bool DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte> message) {
+  if (choice % 16 == kRowsChoice) return DecodeUntrustedRows(choice / 16 + 1, elements, message);
   if (choice % 8 == 7) {
     std::vector<uint16_t> out(elements);
     return DecodeBfloats(Direction::kForward, message, out).ok();
@@ -49,7 +62,11 @@ std::string SeedOf(uint8_t choice, const char* spec) {
   constexpr size_t kElements = 300;
   std::vector<std::byte> message;
   absl::Status status;
-  if (spec == nullptr && choice == 7) {
+  if (choice % 16 == kRowsChoice) {
+    std::vector<float> values(kElements), residual;
+    for (size_t i = 0; i < kElements; i += 40) values[i] = static_cast<float>(i % 17) - 8.5f;
+    status = EncodeRows(*ParseCodecSpec(spec), choice / 16 + 1, values, &residual, &message);
+  } else if (spec == nullptr && choice == 7) {
     std::vector<uint16_t> values(kElements);
     for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<uint16_t>(i * 211);
     status = EncodeBfloats(Direction::kForward, values, &message);
@@ -70,9 +87,9 @@ std::string SeedOf(uint8_t choice, const char* spec) {
 }
 
 std::vector<std::string> Seeds() {
-  return {SeedOf(0, "fp32"),        SeedOf(0, "fp16"),         SeedOf(0, "bf16"),        SeedOf(0, "int8"),
-          SeedOf(0, "int4"),        SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"),
-          SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr),        SeedOf(7, nullptr)};
+  return {SeedOf(0, "fp32"),         SeedOf(0, "fp16"),        SeedOf(0, "bf16"),        SeedOf(0, "int8"),        SeedOf(0, "int4"),
+          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr),
+          SeedOf(7, nullptr),        SeedOf(15, "fp32"),       SeedOf(31, "int8"),       SeedOf(79, "int4")};
 }
 
 std::vector<std::string> Words() { return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4)}; }

@@ -12,6 +12,7 @@
 #include "lib/base/philox.h"
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
+#include "lib/compression/rows.h"
 
 namespace {
 size_t greatest_allocation = 0;
@@ -33,7 +34,7 @@ constexpr int kMutationsPerCodec = 25000;
 
 struct Seed {
   const char* name;
-  uint8_t decoder;   // as codec_fuzz.cc chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers, 7 bfloats
+  uint8_t decoder;   // as codec_fuzz.cc chooses: 0 forward, 1 backward, 2 backward with a mask, 3 integers, 7 bfloats, 15 and 63 rows
   const char* spec;  // null: not floats
 };
 
@@ -50,6 +51,9 @@ constexpr Seed kSeeds[] = {
     {"masked fp16", 2, "topk@3:fp16"},
     {"integers", 3, nullptr},
     {"bfloats", 7, nullptr},
+    {"rows of one", 15, "int8"},
+    {"rows of four", 63, "fp32"},
+    {"rows of four in int4", 63, "int4"},
 };
 
 std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
@@ -59,7 +63,13 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
   for (float& x : values) x = normal(rng);
   std::vector<std::byte> message;
   absl::Status status;
-  if (seed.decoder == 7) {
+  if (seed.decoder % 16 == 15) {
+    const size_t columns = seed.decoder / 16 + 1;
+    values.resize(std::max(columns, n / columns * columns));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = i / columns % (1 + n % 5) == 0 ? values[i] : 0;
+    std::vector<float> residual;
+    status = EncodeRows(*ParseCodecSpec(seed.spec), columns, values, &residual, &message);
+  } else if (seed.decoder == 7) {
     std::vector<uint16_t> bfloats(n);
     for (uint16_t& x : bfloats) x = static_cast<uint16_t>(rng());
     status = EncodeBfloats(Direction::kForward, bfloats, &message);
@@ -75,7 +85,8 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
     status = Encode(*ParseCodecSpec(seed.spec), direction, values, &mask, nullptr, &message, nullptr);
   }
   EXPECT_TRUE(status.ok()) << seed.name << ": " << status;
-  std::vector<uint8_t> input = {seed.decoder, static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8)};
+  const size_t elements = values.size();
+  std::vector<uint8_t> input = {seed.decoder, static_cast<uint8_t>(elements), static_cast<uint8_t>(elements >> 8)};
   input.resize(3 + message.size());
   std::memcpy(input.data() + 3, message.data(), message.size());
   return input;

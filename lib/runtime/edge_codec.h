@@ -64,6 +64,10 @@ EdgeCodecs ExactEdgeCodec();
 // By (stage that makes the activation, stage that reads it). A gradient follows the spec of its activation's pair.
 using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 
+// By name of a parameter that several stages use: what their gradients of it travel as at the end of a step (step_exchange.h). Never top-k;
+// a lossy one always has error feedback.
+using TiedCodecs = std::map<std::string, compression::CodecSpec>;
+
 // Of 64 messages of an edge one is compared with its original. That takes four times as long as encoding it (codec_bench): less than a
 // hundredth of a device's time wherever encoding takes less than a seventh of it.
 inline constexpr int64_t kComparisonPeriod = 64;

@@ -84,6 +84,7 @@ ParameterStore::ParameterStore(const autodiff::TrainingGraph& training, const St
     const opdag::Parameter& parameter = training.graph.parameter(id);
     Entry& entry = parameters_[id];
     entry.value = values_.Add(parameter.type);
+    entry.shared = !program.sharers[id].empty();
     entry.owned = program.sharers[id].empty() || program.sharers[id].front() == program.stage;
     if (!parameter.trainable) continue;
     for (size_t s = 0; s < states; ++s) entry.state.push_back(states_.Add(parameter.type));
@@ -117,11 +118,16 @@ absl::Status ParameterStore::InitializeAll(uint64_t seed) {
   return PushToDevice();
 }
 
-absl::StatusOr<Payload> ParameterStore::ReadUseGradient(int use) {
+absl::StatusOr<std::vector<float>> ParameterStore::ReadUseGradient(int use) {
   const tensor::TensorView view = use_gradient(use);
-  Payload payload(view.type.bytes());
-  FUSIONLLM_RETURN_IF_ERROR(backend_.memory().CopyOut(payload.data(), view.data, payload.size()));
-  return payload;
+  std::vector<float> gradient(static_cast<size_t>(view.type.elements()));
+  FUSIONLLM_RETURN_IF_ERROR(backend_.memory().CopyOut(gradient.data(), view.data, view.type.bytes()));
+  return gradient;
+}
+
+absl::Status ParameterStore::WriteUseGradient(int use, std::span<const float> gradient) {
+  const tensor::TensorView view = use_gradient(use);
+  return backend_.memory().CopyIn(view.data, gradient.data(), view.type.bytes());
 }
 
 void ParameterStore::ForEachParameter(const std::function<void(const std::string&, tensor::TensorView)>& visit, bool owned_only) {
@@ -150,7 +156,7 @@ absl::Status ParameterStore::PushToDevice() {
   return states_.Push();
 }
 
-absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, Payload>& remote) {
+absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, std::vector<float>>& remote) {
   tensor::Memory& memory = backend_.memory();
   const size_t bytes = entry.value.type.bytes();
   const size_t step = (bytes + kSpacing - 1) / kSpacing * kSpacing;
@@ -166,13 +172,13 @@ absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& e
       continue;
     }
     const auto found = remote.find(use);
-    if (found == remote.end() || found->second.size() != bytes) {
+    if (found == remote.end() || found->second.size() * sizeof(float) != bytes) {
       return absl::InvalidArgumentError(absl::StrFormat("gradient of '%s' from op '%s' is missing or of the wrong size",
                                                         training_.graph.parameter(id).name,
                                                         training_.graph.op(training_.uses[use].op).name));
     }
     if (memory.on_host()) {
-      terms.push_back(reinterpret_cast<const float*>(found->second.data()));
+      terms.push_back(found->second.data());
       continue;
     }
     std::byte* here = arrived_.data() + used;
@@ -183,9 +189,16 @@ absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& e
   return backend_.optimizer().Add(terms, CombinedGradient(entry).f32(), static_cast<size_t>(entry.value.type.elements()));
 }
 
-absl::Status ParameterStore::CombineUses(const std::map<int, Payload>& remote) {
+absl::Status ParameterStore::CombineLocalUses() {
   for (const auto& [id, entry] : parameters_) {
-    if (entry.uses.size() > 1) FUSIONLLM_RETURN_IF_ERROR(CombineUsesOf(id, entry, remote));
+    if (!entry.shared && entry.uses.size() > 1) FUSIONLLM_RETURN_IF_ERROR(CombineUsesOf(id, entry, {}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::CombineSharedUses(const std::map<int, std::vector<float>>& remote) {
+  for (const auto& [id, entry] : parameters_) {
+    if (entry.shared && entry.uses.size() > 1) FUSIONLLM_RETURN_IF_ERROR(CombineUsesOf(id, entry, remote));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,10 @@ class ParameterStore {
   tensor::TensorView parameter(opdag::ParameterId id) { return values_.view(parameters_.at(id).value); }
   tensor::TensorView use_gradient(int use) { return gradients_.view(use_gradients_.at(use)); }
 
-  // A gradient's bytes, copied to the host.
-  absl::StatusOr<Payload> ReadUseGradient(int use);
+  // A gradient, copied to the host.
+  absl::StatusOr<std::vector<float>> ReadUseGradient(int use);
+  // As many elements as it has.
+  absl::Status WriteUseGradient(int use, std::span<const float> gradient);
 
   // Every tensor of a checkpoint this stage is responsible for, as (name, view for the host). A parameter shared between stages is written
   // by the lowest one. Optimizer state is named "<parameter>.<state>", and is empty before the first update.
@@ -51,11 +54,13 @@ class ParameterStore {
   absl::Status PullToHost();
   absl::Status PushToDevice();
 
-  // Sums the uses of each trainable parameter in the order of TrainingGraph::uses; `remote` holds other stages' use gradients by use index.
-  // The result lies in the first local use's buffer. Errors: InvalidArgument when a remote gradient is missing or of the wrong size.
-  absl::Status CombineUses(const std::map<int, Payload>& remote);
+  // Sum the uses of each trainable parameter in the order of TrainingGraph::uses: of those that no other stage uses, and of the others;
+  // `remote` holds other stages' use gradients by use index. Each once a step: the result lies in the first local use's buffer. Errors:
+  // InvalidArgument when a remote gradient is missing or of the wrong size.
+  absl::Status CombineLocalUses();
+  absl::Status CombineSharedUses(const std::map<int, std::vector<float>>& remote);
 
-  // After CombineUses: (parameter id, sum of squares of its gradient), for trainable parameters this stage is the lowest user of.
+  // After both: (parameter id, sum of squares of its gradient), for trainable parameters this stage is the lowest user of.
   absl::StatusOr<std::vector<std::pair<opdag::ParameterId, double>>> SumsOfSquares();
 
   // Applies one optimizer step from the combined gradients.
@@ -90,12 +95,13 @@ class ParameterStore {
     std::vector<Place> state;
     std::vector<int> uses;          // all uses, of every stage, in canonical order
     int result_use = opdag::kNone;  // the first local one
+    bool shared = false;            // with another stage
     bool owned = false;
   };
   ParameterStore(const autodiff::TrainingGraph& training, const StageProgram& program, const kernels::OptimizerConfig& optimizer,
                  kernels::Backend& backend);
   tensor::TensorView CombinedGradient(const Entry& entry) const { return gradients_.view(use_gradients_.at(entry.result_use)); }
-  absl::Status CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, Payload>& remote);
+  absl::Status CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, std::vector<float>>& remote);
 
   const autodiff::TrainingGraph& training_;
   const kernels::OptimizerConfig optimizer_;

@@ -43,7 +43,7 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
     FUSIONLLM_ASSIGN_OR_RETURN(
         replicas_, ReplicaGroup::Create(training_, program_, *store_, backend.memory(), config_.replica, config_.replicas, replicas));
-    exchange_.emplace(training_, program_, *store_, port, inbox_);
+    exchange_.emplace(training_, program_, config_.tied_codecs, *store_, port, inbox_);
     FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_,
                                                            pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
                                                              return Fill(context, op, out);
@@ -115,12 +115,15 @@ class StageExecutor::Impl {
         residual_edges_.push_back(edge);
       }
     }
+    const std::vector<std::string> of_shared = exchange_->ResidualNames();
+    residual_names_.insert(residual_names_.end(), of_shared.begin(), of_shared.end());
   }
 
   const std::vector<std::string>& residual_names() const { return residual_names_; }
   TensorView residual(const std::string& name) {
-    const auto found = std::find(residual_names_.begin(), residual_names_.end(), name);
-    const CutEdge& edge = residual_edges_.at(found - residual_names_.begin());
+    const auto index = static_cast<size_t>(std::find(residual_names_.begin(), residual_names_.end(), name) - residual_names_.begin());
+    if (index >= residual_edges_.size()) return exchange_->Residual(name);
+    const CutEdge& edge = residual_edges_[index];
     const tensor::TensorType type = {tensor::DType::kF32, training_.graph.value(edge.value).type.shape};  // whatever the value is
     std::vector<float>& residual = *codecs_->Residual(edge);
     residual.resize(static_cast<size_t>(type.elements()));
@@ -294,16 +297,27 @@ class StageExecutor::Impl {
 
     const int64_t combine_begin = MonotonicNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(loss_sum_));
-    FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
-    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / GlobalMicroBatches())};
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
+    FUSIONLLM_RETURN_IF_ERROR(exchange_->SendSharedGradients(step));
+    FUSIONLLM_RETURN_IF_ERROR(store_->CombineLocalUses());
+    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    double update_seconds = pacer_.EndPass();
+    const bool reports_first = program_.stage != 0 && !exchange_->ReportsSharedGradients();
+    if (!reports_first) FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
+    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / GlobalMicroBatches())};
+    pacer_.BeginPass();
+    cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
     FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());  // which wait for nothing that is not done
     FUSIONLLM_RETURN_IF_ERROR(TakeDeviceTimes(step, step_begin));
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
-    double update_seconds = pacer_.EndPass();
-    FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report));
+    update_seconds += pacer_.EndPass();
+    if (reports_first) {
+      FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
+      FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
+    }
+    FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report, reports_first));
     if (!std::isfinite(decision.norm)) return NormNotFinite(step, decision);
     times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - combine_begin) * 1e-9 - update_seconds;
     if (timed_by_device) {
@@ -326,9 +340,9 @@ class StageExecutor::Impl {
     return decision;
   }
 
-  absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report) {
+  absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report, bool reported) {
     if (program_.stage != 0) {
-      FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
+      if (!reported) FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
       return exchange_->AwaitDecision(step);
     }
     FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_->CollectReports(step, report));
@@ -389,7 +403,7 @@ class StageExecutor::Impl {
   std::optional<StepExchange> exchange_;
   std::unique_ptr<PassRunner> runner_;
   std::vector<std::string> residual_names_;
-  std::vector<CutEdge> residual_edges_;  // by name
+  std::vector<CutEdge> residual_edges_;  // of the first names
   StageStepTimes times_;
   struct PendingLoss {
     int micro_batch;

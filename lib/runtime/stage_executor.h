@@ -54,6 +54,7 @@ struct StageConfig {
   LearningRateSchedule learning_rate;
   double gradient_clip_norm = 0;  // 0: off
   uint64_t seed = 0;
+  TiedCodecs tied_codecs;        // exact for parameters that it does not name
   int64_t micro_batch_size = 1;  // samples; for dropout's sample index
   int64_t evaluate_every = 0;    // steps; 0: never
   int evaluation_batches = 0;
@@ -157,7 +158,8 @@ class StageExecutor {
 
   // What error feedback carries from one message to the next, one tensor for each cut edge that has it: part of a checkpoint, as parameters
   // and optimizer state are. A name tells the edge whatever the stages are: "residual:PRODUCER:OUTPUT->FIRST READER:SHAPE", the reader
-  // being the first op on the other side; so a cut in the same place on other stages finds its residual again, another does not.
+  // being the first op on the other side; so a cut in the same place on other stages finds its residual again, another does not. Also one
+  // for each use of a shared parameter whose gradients are compressed: "residual:PARAMETER@OP".
   const std::vector<std::string>& residual_names() const;
   // Zero before the first message. `name`: one of residual_names(). On a device: what was there at the last PullToHost; what is written to
   // it counts after PushToDevice.

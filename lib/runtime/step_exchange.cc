@@ -6,7 +6,9 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/rows.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -62,29 +64,78 @@ absl::Status Malformed(absl::string_view what) {
       absl::StrCat("malformed step ", what, "; executors of different builds may send such: run the same one on all devices"));
 }
 
-StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, MessagePort& port,
-                           Inbox& inbox)
-    : training_(training), program_(program), store_(store), port_(port), inbox_(inbox) {}
-
-absl::Status StepExchange::CombineSharedGradients(int64_t step) {
+StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs,
+                           ParameterStore& store, MessagePort& port, Inbox& inbox)
+    : training_(training), program_(program), store_(store), port_(port), inbox_(inbox) {
   for (const int use : program_.local_uses) {
-    const std::vector<int>& sharers = program_.sharers[training_.uses[use].parameter];
-    if (sharers.empty()) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(const Payload gradient, store_.ReadUseGradient(use));
-    for (const int sharer : sharers) {
+    const opdag::ParameterId parameter = training_.uses[use].parameter;
+    if (program_.sharers[parameter].empty()) continue;
+    const std::string& name = training_.graph.parameter(parameter).name;
+    const auto codec = codecs.find(name);
+    senders_[use].codec = codec == codecs.end() ? compression::Exact() : codec->second;
+    if (senders_[use].codec.kind == compression::CodecKind::kExact) continue;
+    residual_uses_[absl::StrCat("residual:", name, "@", training_.graph.op(training_.uses[use].op).name)] = use;
+  }
+}
+
+absl::Status StepExchange::SendSharedGradients(int64_t step) {
+  for (auto& [use, sender] : senders_) {
+    const opdag::ParameterId parameter = training_.uses[use].parameter;
+    FUSIONLLM_ASSIGN_OR_RETURN(std::vector<float> gradient, store_.ReadUseGradient(use));
+    Payload message;
+    FUSIONLLM_RETURN_IF_ERROR(compression::EncodeRows(sender.codec, RowOf(parameter), gradient, &sender.residual, &message));
+    if (sender.codec.kind != compression::CodecKind::kExact) FUSIONLLM_RETURN_IF_ERROR(store_.WriteUseGradient(use, gradient));
+    for (const int sharer : program_.sharers[parameter]) {
       if (sharer == program_.stage) continue;
-      FUSIONLLM_RETURN_IF_ERROR(port_.Send(sharer, {.step = step, .kind = MessageKind::kUseGradient, .id = use}, gradient));
+      FUSIONLLM_RETURN_IF_ERROR(port_.Send(sharer, {.step = step, .kind = MessageKind::kUseGradient, .id = use}, message));
     }
   }
-  std::map<int, Payload> remote;
+  return absl::OkStatus();
+}
+
+std::vector<std::string> StepExchange::ResidualNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, use] : residual_uses_) names.push_back(name);
+  return names;
+}
+
+tensor::TensorView StepExchange::Residual(const std::string& name) {
+  const int use = residual_uses_.at(name);
+  const tensor::TensorType& type = training_.graph.parameter(training_.uses[use].parameter).type;
+  std::vector<float>& residual = senders_.at(use).residual;
+  residual.resize(static_cast<size_t>(type.elements()));
+  return {type, reinterpret_cast<std::byte*>(residual.data())};
+}
+
+absl::Status StepExchange::CombineSharedGradients(int64_t step) {
+  std::map<int, std::vector<float>> remote;
   for (int use = 0; use < static_cast<int>(training_.uses.size()); ++use) {
-    const std::vector<int>& sharers = program_.sharers[training_.uses[use].parameter];
+    const opdag::ParameterId parameter = training_.uses[use].parameter;
+    const std::vector<int>& sharers = program_.sharers[parameter];
     const bool shared_here = std::find(sharers.begin(), sharers.end(), program_.stage) != sharers.end();
     const bool local = std::binary_search(program_.local_uses.begin(), program_.local_uses.end(), use);
     if (!shared_here || local) continue;
-    FUSIONLLM_ASSIGN_OR_RETURN(remote[use], inbox_.Take({.step = step, .kind = MessageKind::kUseGradient, .id = use}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const Payload message, inbox_.Take({.step = step, .kind = MessageKind::kUseGradient, .id = use}));
+    std::vector<float>& gradient = remote[use];
+    gradient.resize(static_cast<size_t>(training_.graph.parameter(parameter).type.elements()));
+    if (const absl::Status status = compression::DecodeRows(RowOf(parameter), message, gradient); !status.ok()) {
+      return Malformed(absl::StrFormat("gradient of '%s' from op '%s' (%s)", training_.graph.parameter(parameter).name,
+                                       training_.graph.op(training_.uses[use].op).name, status.message()));
+    }
   }
-  return store_.CombineUses(remote);
+  return store_.CombineSharedUses(remote);
+}
+
+bool StepExchange::ReportsSharedGradients() const {
+  return std::any_of(program_.parameters.begin(), program_.parameters.end(),
+                     [&](opdag::ParameterId id) { return !program_.sharers[id].empty() && store_.Owns(id); });
+}
+
+// A matrix has a row for each index of its first dimension, as an embedding has one for each token; anything else is one row.
+size_t StepExchange::RowOf(opdag::ParameterId parameter) const {
+  const tensor::TensorType& type = training_.graph.parameter(parameter).type;
+  const int64_t rows = type.shape.rank() < 2 ? 1 : type.shape.dim(0);
+  return rows == 0 ? 0 : static_cast<size_t>(type.elements() / rows);
 }
 
 absl::Status StepExchange::SendReport(int64_t step, const StageReport& report) {

@@ -1,16 +1,25 @@
 // The end of a step between stages: gradients of shared parameters, the global norm and loss, the decision of stage 0.
 // Internal to lib/runtime. Blocking; used by the stage's thread.
+//
+// A stage first sends the gradients of its own uses of shared parameters (compression/rows.h: rows of zeros are left out). Only the stage
+// that reports on such a parameter, the lowest that uses it, waits for the others' before its report; the rest take them while their
+// report and the decision are under way. Nobody waits for a gradient before he has sent his own, so there is no circle of waits.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/autodiff/training_graph.h"
+#include "lib/compression/spec.h"
+#include "lib/runtime/edge_codec.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
+#include "lib/tensor/tensor.h"
 
 namespace fusionllm::runtime {
 
@@ -35,24 +44,42 @@ absl::Status Malformed(absl::string_view what);
 
 class StepExchange {
  public:
-  // All references must outlive the exchange.
-  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, MessagePort& port,
-               Inbox& inbox);
+  // All references must outlive the exchange. Parameters that `codecs` does not name are exchanged exactly.
+  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs, ParameterStore& store,
+               MessagePort& port, Inbox& inbox);
 
-  // Sends local use gradients of shared parameters to their other users, takes theirs and combines all uses.
+  // Sends local use gradients of shared parameters to their other users.
+  absl::Status SendSharedGradients(int64_t step);
+  // Takes those of the others and combines all uses.
   absl::Status CombineSharedGradients(int64_t step);
+  // Whether this stage reports on a shared parameter, so that it must combine before its report.
+  bool ReportsSharedGradients() const;
   absl::Status SendReport(int64_t step, const StageReport& report);
   // On stage 0: waits for every other stage's report and combines: loss, and the norm with sums added in the order of parameter names.
   absl::StatusOr<StepDecision> CollectReports(int64_t step, const StageReport& own);
   absl::Status SendDecision(int64_t step, const StepDecision& decision);
   absl::StatusOr<StepDecision> AwaitDecision(int64_t step);
 
+  // What error feedback keeps of the stage's uses of shared parameters: part of a checkpoint, on the host, zero before the first message.
+  // By the names of parameter and op, "residual:PARAMETER@OP", so that a stage that has the op finds it again wherever the cuts are.
+  std::vector<std::string> ResidualNames() const;
+  // `name`: one of these.
+  tensor::TensorView Residual(const std::string& name);
+
  private:
+  struct Sender {  // of one local use
+    compression::CodecSpec codec;
+    std::vector<float> residual;
+  };
+  size_t RowOf(opdag::ParameterId parameter) const;  // elements
+
   const autodiff::TrainingGraph& training_;
   const StageProgram& program_;
   ParameterStore& store_;
   MessagePort& port_;
   Inbox& inbox_;
+  std::map<int, Sender> senders_;             // by local use of a shared parameter
+  std::map<std::string, int> residual_uses_;  // by name, of those with a lossy codec
 };
 
 }  // namespace fusionllm::runtime
