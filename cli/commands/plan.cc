@@ -15,6 +15,7 @@
 #include "cli/run/text_table.h"
 #include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
+#include "lib/report/plan_sentences.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -26,22 +27,41 @@ std::string OpsText(const wire::PlanStage& stage) {
   return ops.size() < 3 ? absl::StrJoin(ops, ", ") : absl::StrFormat("%s .. %s (%d)", ops.front(), ops.back(), ops.size());
 }
 
-// "lower bounds: largest-op 0.41s, work 0.30s; cut-bytes and spanning-tree do not hold here": the largest first.
+// "lower bounds: largest-op 0.41s, work 0.30s": those that hold, the largest first.
 std::string BoundsText(const wire::PlanDocument& plan) {
   std::vector<wire::PlanBound> holding;
-  std::vector<std::string> texts, others;
+  std::vector<std::string> texts;
   for (const wire::PlanBound& bound : plan.lower_bounds) {
-    if (bound.holds) {
-      holding.push_back(bound);
-    } else {
-      others.push_back(bound.name);
-    }
+    if (bound.holds) holding.push_back(bound);
   }
   std::stable_sort(holding.begin(), holding.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   for (const wire::PlanBound& bound : holding) texts.push_back(absl::StrCat(bound.name, " ", report::StepSeconds(bound.seconds)));
   if (texts.empty()) return "";
-  return absl::StrFormat("lower bounds: %s%s\n", absl::StrJoin(texts, ", "),
-                         others.empty() ? "" : absl::StrCat("; not for this job: ", absl::StrJoin(others, ", ")));
+  return absl::StrFormat("lower bounds: %s\n", absl::StrJoin(texts, ", "));
+}
+
+// What crosses the link: the codec, or the type of what is sent as it is. Tied gradients are fp32 whatever the values are.
+std::string CodecText(const wire::PlanLink& link) {
+  std::string text = link.codec == "fp32" && !link.dtype.empty() ? link.dtype : link.codec;
+  if (link.tied_bytes > 0 && link.bytes > link.tied_bytes && text != "fp32") absl::StrAppend(&text, " + fp32");
+  return text;
+}
+
+report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
+  report::PlanFigures figures{.unit = plan.unit,
+                              .step_s = plan.predicted_step_seconds,
+                              .tokens_per_s = plan.tokens_per_second,
+                              .steps = plan.steps,
+                              .site_bytes = plan.site_bytes,
+                              .loss_cost = plan.loss_cost,
+                              .loss_cost_source = plan.loss_cost_source,
+                              .bottleneck = plan.bottleneck};
+  for (const wire::PlanLink& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
+  for (const wire::PlanStage& stage : plan.stages) {
+    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
+  }
+  for (const wire::PlanWarning& warning : plan.warnings) figures.warnings.push_back({warning.reason, warning.message});
+  return figures;
 }
 
 // What a link is for: "activations", "gradients", what it carries without a gradient by name, and gradients of tied parameters.
@@ -61,6 +81,9 @@ void PrintText(const wire::PlanDocument& plan) {
   absl::PrintF("%s: a step of %s of %d takes %s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
                base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), plan.micro_batch_size,
                report::StepSeconds(plan.predicted_step_seconds), report::StepSeconds(plan.lower_bound_seconds), report::Percent(plan.gap));
+  const report::PlanFigures figures = FiguresOf(plan);
+  for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
+  for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);
   std::fputs(BoundsText(plan).c_str(), stdout);
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
   if (plan.replicas > 1) {
@@ -80,14 +103,15 @@ void PrintText(const wire::PlanDocument& plan) {
   if (!plan.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
     for (const wire::PlanLink& link : plan.links) {
-      links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), link.codec,
+      links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), CodecText(link),
                  absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }
   for (const wire::PlanTied& tied : plan.tied) {
-    absl::PrintF("\n%s is used by stages %s; its gradients (%s) are exchanged every step", tied.parameter, absl::StrJoin(tied.stages, ", "),
-                 report::TrafficBytes(static_cast<double>(tied.bytes)));
+    absl::PrintF("\n%s is used by stages %s; each sends its gradients (%s) to the others when its last backward is done, which takes %s",
+                 tied.parameter, absl::StrJoin(tied.stages, ", "), report::TrafficBytes(static_cast<double>(tied.bytes)),
+                 report::StepSeconds(tied.seconds));
   }
   if (!plan.left_out.empty()) absl::PrintF("\nwithout a stage, in reserve: %s", absl::StrJoin(plan.left_out, ", "));
   for (const std::string& sentence : plan.explain) absl::PrintF("\n%s", sentence);

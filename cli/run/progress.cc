@@ -84,6 +84,12 @@ std::string PlanLine(const report::Plan& plan) {
   return line;
 }
 
+std::vector<std::string> PlanLines(const report::Plan& plan) {
+  std::vector<std::string> lines;
+  for (const std::string& sentence : report::PlanSentences(plan.figures)) lines.push_back(absl::StrCat("plan: ", sentence));
+  return lines;
+}
+
 ProgressStyle StyleOf(std::FILE* stream) {
   ProgressStyle style;
   const int fd = fileno(stream);
@@ -149,6 +155,8 @@ void Progress::Show(LineType type, const report::Run& run) {
     }
     case LineType::kPlan:
       Sentence(PlanLine(*run.plan));
+      for (const std::string& line : PlanLines(*run.plan)) Sentence(line);
+      for (const std::string& line : report::PlanWarnings(run.plan->figures)) Sentence(line, /*warning=*/true);
       Status("executors build their stages");
       break;
     case LineType::kEvaluation: {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "cli/run/run_session.h"
@@ -19,6 +20,8 @@ std::string StepLine(const report::Run& run, int64_t total_steps);
 // "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s", of several replicas
 // "plan: op-fence, 2 replicas of 1 stage (a; b), 8 micro-batches (5 + 3), ..."
 std::string PlanLine(const report::Plan& plan);
+// What it means for the job, a line each: empty for plans of other builds.
+std::vector<std::string> PlanLines(const report::Plan& plan);
 
 struct ProgressStyle {
   bool redraw = false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -79,6 +80,30 @@ std::vector<int64_t> Integers(const json& object, const char* key) {
 // A number that a plan may count its replicas by: no plan of ours has more, and what another one says takes no memory.
 int Replica(int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, 0, kMostReplicas)); }
 
+report::PlanFigures ReadFigures(const json& line) {
+  report::PlanFigures figures;
+  if (std::string unit = Text(line, "unit"); !unit.empty()) figures.unit = std::move(unit);
+  figures.step_s = Number(line, "predicted_step_seconds");
+  figures.tokens_per_s = Number(line, "tokens_per_second");
+  figures.steps = Integer(line, "steps");
+  figures.site_bytes = Integer(line, "site_bytes");
+  figures.loss_cost = Number(line, "loss_cost");
+  figures.loss_cost_source = Text(line, "loss_cost_source");
+  figures.bottleneck = Text(line, "bottleneck");
+  for (const json& link : Get(line, "links")) {
+    const std::string codec = Text(link, "codec");
+    figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
+  }
+  for (const json& stage : Get(line, "stages")) {
+    figures.memory.push_back(
+        {absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"), Integer(stage, "device_memory_bytes")});
+  }
+  figures.warnings = List<report::PlanFigures::Warning>(line, "warnings", [](const json& item) {
+    return report::PlanFigures::Warning{Text(item, "reason"), Text(item, "message")};
+  });
+  return figures;
+}
+
 report::Plan ReadPlan(const json& line) {
   report::Plan plan;
   plan.epoch = Integer(line, "epoch");
@@ -127,6 +152,7 @@ report::Plan ReadPlan(const json& line) {
   for (const char* key : {"loss_cost_source", "loss_increase_source"}) {
     if (const std::string source = Text(line, key); !source.empty()) plan.loss_cost_source = source;
   }
+  plan.figures = ReadFigures(line);
   return plan;
 }
 

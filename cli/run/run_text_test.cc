@@ -62,6 +62,22 @@ TEST(PlanLineTest, NamesDevicesInOrder) {
             "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s");
 }
 
+TEST(PlanLineTest, WhatThePlanMeansFollowsALineEach) {
+  const report::Run run =
+      RunOf({R"({"type":"plan","strategy":"op-fence","predicted_step_seconds":2,"micro_batches":8,"unit":"images",)"
+             R"("tokens_per_second":32,"steps":60,"site_bytes":2000,"bottleneck":"The step is limited by x.",)"
+             R"("loss_cost":0.05,"loss_cost_source":"a probe","stages":[)"
+             R"({"index":0,"devices":["a","c"],"memory_bytes":1048576,"device_memory_bytes":2097152}],)"
+             R"("links":[{"src":"a","dst":"b","codec":"int4"}],"warnings":[{"reason":"DeviceNearlyIdle","message":"a is"}]})"});
+  EXPECT_THAT(PlanLines(*run.plan),
+              ::testing::ElementsAre("plan: speed: 32.0 images/s, 60 steps take 2m00s",
+                                     "plan: between sites: 2.00 kB a step, 120 kB in all", "plan: limit: The step is limited by x.",
+                                     "plan: compression: expected to raise the loss by 0.05 nats (a probe)",
+                                     "plan: memory: a,c 1.00 MiB of 2.00 MiB"));
+  EXPECT_THAT(report::PlanWarnings(run.plan->figures), ::testing::ElementsAre("warning: DeviceNearlyIdle: a is"));
+  EXPECT_THAT(PlanLines(*RunOf({kPlan}).plan), ::testing::ElementsAre(HasSubstr("memory: "))) << "what another build's plan says";
+}
+
 constexpr char kReplicas[] =
     R"({"type":"plan","strategy":"op-fence","predicted_step_seconds":0.4,"micro_batches":8,"in_flight":3,"replicas":2,)"
     R"("micro_batches_by_replica":[5,3],"sync_seconds":0.05,"sync_bytes":4000,"stages":[)"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "lib/planning/certainty.h"
+#include "lib/planning/plan_figures.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -117,6 +118,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
     document.explain = plan.explain;
     document.explain.push_back(certainty.sentence);
   }
+  AddFigures(plan, context, document);
   return document;
 }
 

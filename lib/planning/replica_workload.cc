@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
+#include "lib/planning/plan_figures.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/refusal_reasons.h"
@@ -141,6 +142,7 @@ wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, si
   for (const wire::PlanDocument& pipeline : pipelines) {
     merged.devices.push_back(pipeline.stages[s].devices[0]);
     merged.memory_bytes = std::max(merged.memory_bytes, pipeline.stages[s].memory_bytes);
+    merged.device_memory_bytes = std::min(merged.device_memory_bytes, pipeline.stages[s].device_memory_bytes);
     merged.in_flight = std::max(merged.in_flight, pipeline.stages[s].in_flight);
     if (pipelines.size() > 1) merged.by_replica.push_back(pipeline.ReplicaOf(static_cast<int>(s), 0));
   }
@@ -199,6 +201,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
     document.explain = plan.explain;
     if (!certainty.empty()) document.explain.push_back(certainty);
   }
+  AddReplicaFigures(plan, context, pipelines, document);
   return document;
 }
 

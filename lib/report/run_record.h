@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/report/plan_sentences.h"
+
 namespace fusionllm::report {
 
 struct StepPoint {
@@ -85,6 +87,7 @@ struct Plan {
   std::string bottleneck;                         // what limits the step, a sentence; empty: the plan does not say
   std::optional<double> loss_cost;                // of all codecs together; none: the sum over links is all that is known
   std::string loss_cost_source;                   // where that figure comes from; may be empty
+  PlanFigures figures;
 };
 
 // A link and a stage as measured over the whole run.

@@ -23,6 +23,8 @@ constexpr int64_t kMaxLetterBytes = int64_t{1} << 30;
 constexpr size_t kMaxLinks = 200'000;
 constexpr size_t kMaxSentences = 100'000;
 constexpr size_t kMaxMessageBytes = 64 << 10;
+constexpr size_t kMaxWarnings = 1'000;
+constexpr int64_t kMaxSteps = int64_t{1} << 50;
 
 json ToJson(const PlanStage& stage) {
   json out = {{"index", stage.index},
@@ -35,6 +37,7 @@ json ToJson(const PlanStage& stage) {
               {"update_seconds", stage.update_seconds},
               {"in_flight", stage.in_flight},
               {"memory_bytes", stage.memory_bytes},
+              {"device_memory_bytes", stage.device_memory_bytes},
               {"busy_ratio", stage.busy_ratio}};
   if (stage.devices.size() == 1) return out;
   out["sync_bytes"] = stage.sync_bytes;
@@ -61,6 +64,7 @@ json ToJson(const PlanLink& link) {
           {"bytes", link.bytes},
           {"tied_bytes", link.tied_bytes},
           {"codec", link.codec},
+          {"dtype", link.dtype},
           {"ratio", link.ratio},
           {"seconds", link.seconds},
           {"loss_cost", link.loss_cost},
@@ -90,11 +94,25 @@ json ToJson(const PlanDocument& plan) {
                    {"specifications", plan.specifications},
                    {"fitted_relative_error", plan.fitted_relative_error},
                    {"left_out", plan.left_out},
-                   {"search_cpu_seconds", plan.search_cpu_seconds}};
+                   {"search_cpu_seconds", plan.search_cpu_seconds},
+                   {"unit", plan.unit},
+                   {"tokens_per_second", plan.tokens_per_second},
+                   {"samples_per_second", plan.samples_per_second},
+                   {"steps", plan.steps},
+                   {"total_seconds", plan.TotalSeconds()},
+                   {"site_bytes", plan.site_bytes},
+                   {"total_site_bytes", static_cast<double>(plan.site_bytes) * static_cast<double>(plan.steps)},
+                   {"loss_cost", plan.loss_cost},
+                   {"loss_cost_source", plan.loss_cost_source},
+                   {"bottleneck", plan.bottleneck},
+                   {"warnings", json::array()}};
+  for (const PlanWarning& warning : plan.warnings) {
+    document["warnings"].push_back({{"reason", warning.reason}, {"message", warning.message}});
+  }
   for (const PlanStage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
   for (const PlanLink& link : plan.links) document["links"].push_back(ToJson(link));
   for (const PlanTied& tied : plan.tied) {
-    document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}});
+    document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}, {"seconds", tied.seconds}});
   }
   document["lower_bounds"] = json::array();
   for (const PlanBound& bound : plan.lower_bounds) {
@@ -151,6 +169,7 @@ PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
   in.Number("update_seconds", stage.update_seconds, 0, kMaxSeconds);
   in.Integer("in_flight", stage.in_flight, 1, kMaxPlanMicroBatches);
   in.Integer("memory_bytes", stage.memory_bytes, 0, kMaxBytes);
+  in.Integer("device_memory_bytes", stage.device_memory_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   in.Number("busy_ratio", stage.busy_ratio, 0, 1e6);
   in.Integer("sync_bytes", stage.sync_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   if (in.ok() && stage.devices.empty()) in.Fail("devices", "is empty");
@@ -175,6 +194,7 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   in.Integer("bytes", link.bytes, 0, kMaxBytes);
   in.Integer("tied_bytes", link.tied_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   in.Text("codec", link.codec);
+  in.Text("dtype", link.dtype, kMaxNameBytes, ObjectReader::kOptional);
   in.Number("ratio", link.ratio, 0, 1e12);
   in.Number("seconds", link.seconds, 0, kMaxSeconds);
   in.Number("loss_cost", link.loss_cost, 0, 1e12);
@@ -199,6 +219,7 @@ PlanTied ReadTied(ObjectReader& in, int stages) {
   in.Text("parameter", tied.parameter);
   in.Integer("bytes", tied.bytes, 0, kMaxBytes);
   in.Integers("stages", tied.stages, kMaxPlanStages, 0, stages - 1);
+  in.Number("seconds", tied.seconds, 0, kMaxSeconds, ObjectReader::kOptional);
   return tied;
 }
 
@@ -234,6 +255,23 @@ void ReadReplicas(ObjectReader& in, PlanDocument& plan) {
     return in.Fail(kShares, absl::StrFormat("has %d entries for %d replicas", shares.size(), plan.replicas));
   if (std::accumulate(shares.begin(), shares.end(), int64_t{0}) != plan.micro_batches)
     in.Fail(kShares, absl::StrFormat("do not add up to the %d micro-batches", plan.micro_batches));
+}
+
+void ReadFigures(ObjectReader& in, PlanDocument& plan) {
+  in.Text("unit", plan.unit, kMaxNameBytes, ObjectReader::kOptional);
+  in.Number("tokens_per_second", plan.tokens_per_second, 0, 1e300, ObjectReader::kOptional);
+  in.Number("samples_per_second", plan.samples_per_second, 0, 1e300, ObjectReader::kOptional);
+  in.Integer("steps", plan.steps, 0, kMaxSteps, ObjectReader::kOptional);
+  in.Integer("site_bytes", plan.site_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+  in.Number("loss_cost", plan.loss_cost, 0, 1e12, ObjectReader::kOptional);
+  in.Text("loss_cost_source", plan.loss_cost_source, kMaxReasonBytes, ObjectReader::kOptional);
+  in.Text("bottleneck", plan.bottleneck, kMaxMessageBytes, ObjectReader::kOptional);
+  const auto read_warning = [&](ObjectReader& entry) {
+    PlanWarning& warning = plan.warnings.emplace_back();
+    entry.Text("reason", warning.reason);
+    entry.Text("message", warning.message, kMaxMessageBytes);
+  };
+  in.Objects("warnings", kMaxWarnings, read_warning, ObjectReader::kOptional);
 }
 
 PlanDocument ReadPlan(ObjectReader& in) {
@@ -272,6 +310,7 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Texts("left_out", plan.left_out, kMaxSentences, ObjectReader::kOptional);
   in.Number("search_cpu_seconds", plan.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
   in.Texts("explain", plan.explain, kMaxSentences, ObjectReader::kOptional);
+  ReadFigures(in, plan);
   return plan;
 }
 

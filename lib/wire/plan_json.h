@@ -40,10 +40,11 @@ struct PlanStage {
   double backward_seconds = 0;
   double codec_seconds = 0;  // both directions
   double update_seconds = 0;
-  int in_flight = 1;         // micro-batches that may be under way
-  int64_t memory_bytes = 0;  // predicted peak
-  double busy_ratio = 0;     // predicted share of the step
-  int64_t sync_bytes = 0;    // gradients that its replicas add up
+  int in_flight = 1;                // micro-batches that may be under way
+  int64_t memory_bytes = 0;         // predicted peak
+  int64_t device_memory_bytes = 0;  // of its device, the smallest of several; 0: unknown
+  double busy_ratio = 0;            // predicted share of the step
+  int64_t sync_bytes = 0;           // gradients that its replicas add up
   // Empty with one replica, else one entry for each. `chain`: the replicas in the order in which they add up;
   // `letter_bytes`: in pieces of so many bytes, which all of them must know alike.
   std::vector<PlanReplica> by_replica;
@@ -62,6 +63,7 @@ struct PlanLink {
   int64_t bytes = 0;           // of a step, on the wire
   int64_t tied_bytes = 0;      // of both: gradients of tied parameters, once a step
   std::string codec = "fp32";  // compression::ParseCodecSpec; both directions of a pair have the same
+  std::string dtype;           // of what it carries, before the codec: "fp32", "bf16"; "ids": ids and labels alone; empty: unknown
   double ratio = 1;            // dense / wire
   double seconds = 0;          // on the wire, alone, and the latency of one message
   double loss_cost = 0;        // expected increase of the loss, nats per target; on the forward direction
@@ -74,8 +76,16 @@ struct PlanLink {
 struct PlanTied {
   std::string parameter;
   std::vector<int> stages;
-  int64_t bytes = 0;  // of one exchange
+  int64_t bytes = 0;   // of one exchange
+  double seconds = 0;  // of its slowest message, alone on the wire, with the latency
   bool operator==(const PlanTied&) const = default;
+};
+
+// What a user should know before training: a stage without parameters, a device that is nearly idle. It does not keep a job from running.
+struct PlanWarning {
+  std::string reason;   // CamelCase
+  std::string message;  // a sentence, with the remedy where there is one
+  bool operator==(const PlanWarning&) const = default;
 };
 
 // What no plan can beat, by lib/scheduler/bounds.h.
@@ -116,7 +126,19 @@ struct PlanDocument {
   std::vector<std::string> left_out;  // devices without a stage: the backup pool
   double search_cpu_seconds = 0;
   std::vector<std::string> explain;
+  // What the step means for the job. Empty and 0 in plans of other builds.
+  std::string unit;               // what tokens_per_second counts: "tokens" or "images"
+  double tokens_per_second = 0;   // as predicted
+  double samples_per_second = 0;  // likewise
+  int64_t steps = 0;              // that the job asks for
+  int64_t site_bytes = 0;         // from one site to another in a step
+  double loss_cost = 0;           // expected increase of the loss by all codecs together, nats per target
+  std::string loss_cost_source;   // what says so; empty: nothing is lossy
+  std::string bottleneck;         // what limits the step: a sentence
+  std::vector<PlanWarning> warnings;
   bool operator==(const PlanDocument&) const = default;
+
+  double TotalSeconds() const { return predicted_step_seconds * static_cast<double>(steps); }
 
   // The codec of what stage `src_stage` of a replica sends to `dst_stage` and of its gradients: "fp32" for a pair without a link.
   std::string CodecBetween(int src_stage, int dst_stage, int replica = 0) const;

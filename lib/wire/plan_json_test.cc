@@ -44,7 +44,18 @@ PlanDocument TwoStages() {
                  .bytes = 1000,
                  .codec = "topk@20:int8",
                  .ratio = 4}};
-  plan.tied = {{.parameter = "transformer.wte.weight", .stages = {0, 1}, .bytes = 4096}};
+  plan.tied = {{.parameter = "transformer.wte.weight", .stages = {0, 1}, .bytes = 4096, .seconds = 0.03}};
+  plan.stages[0].device_memory_bytes = 4 << 20;
+  plan.links[1].dtype = "bf16";
+  plan.unit = "tokens";
+  plan.tokens_per_second = 5210.5;
+  plan.samples_per_second = 81;
+  plan.steps = 600;
+  plan.site_bytes = 2000;
+  plan.loss_cost = 0.071;
+  plan.loss_cost_source = "a probe";
+  plan.bottleneck = "Nothing.";
+  plan.warnings = {{.reason = "NearlyIdle", .message = "tokyo-0 is."}};
   plan.left_out = {"lab-3"};
   plan.lower_bounds = {{.name = "work", .seconds = 0.25, .holds = true, .why = "shared out"}, {.name = "cut-bytes", .why = "one may do"}};
   return plan;
@@ -213,6 +224,8 @@ TEST(PlanJson, WrongFieldsAreNamed) {
       {"topk@20:int8", "topk@0:int8", "plan.links[0].codec"},
       {"\"schedule\":\"1f1b\"", "\"schedule\":\"2f2b\"", "plan.schedule"},
       {"\"stages\":[0,1]", "\"stages\":[0,7]", "plan.tied[0].stages"},
+      {"\"steps\":600", "\"steps\":-1", "plan.steps"},
+      {"\"reason\":\"NearlyIdle\"", "\"reason\":7", "plan.warnings[0].reason"},
       {"\"gap\":0.2", "\"gap\":1e999", "plan"},
       {"\"strategy\":\"op-fence\"", "\"strategy\":null", "plan.strategy: must be text"},
   };

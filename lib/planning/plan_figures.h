@@ -1,0 +1,20 @@
+// What a plan means for its job: rates, bytes between sites, what limits a step, what compression may cost, and what a user should know
+// before training. Pure functions; thread-safe. Cost: some dozens of simulations, fewer of long ones.
+#pragma once
+
+#include <vector>
+
+#include "lib/planning/plan_document.h"
+#include "lib/scheduler/replicas/replica_planner.h"
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::planning {
+
+// Into the document of that plan.
+void AddFigures(const scheduler::Plan& plan, const PlanContext& context, wire::PlanDocument& document);
+
+// Into the document of all pipelines together; `pipelines`: those of each, with their figures.
+void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context,
+                       const std::vector<wire::PlanDocument>& pipelines, wire::PlanDocument& document);
+
+}  // namespace fusionllm::planning

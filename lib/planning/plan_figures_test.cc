@@ -1,0 +1,117 @@
+// What a plan says first: rates, bytes between sites, warnings.
+#include "lib/planning/plan_figures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/planning/testing/three_devices.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason) {
+  std::string messages;
+  for (const wire::PlanWarning& warning : plan.warnings) {
+    if (warning.reason == reason) absl::StrAppend(&messages, warning.message, "\n");
+  }
+  return messages;
+}
+
+const char* SiteOf(const std::string& device) { return device.starts_with("paris") ? "paris" : "tokyo"; }
+
+TEST(PlanFigures, FollowFromTheStepAndTheLinks) {
+  const auto workload = Resolve();
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  ASSERT_EQ(plan.stages.size(), 3);
+  EXPECT_EQ(plan.unit, "tokens");
+  EXPECT_EQ(plan.steps, 5);
+  EXPECT_NEAR(plan.tokens_per_second * plan.predicted_step_seconds, 16 * 16, 1e-6);
+  EXPECT_NEAR(plan.samples_per_second * plan.predicted_step_seconds, 16, 1e-6);
+  int64_t between = 0;
+  for (const wire::PlanLink& link : plan.links) {
+    if (std::string(SiteOf(link.src)) != SiteOf(link.dst)) between += link.bytes;
+  }
+  EXPECT_GT(between, 0);
+  EXPECT_EQ(plan.site_bytes, between);
+  EXPECT_THAT(plan.bottleneck, HasSubstr("10% less time"));
+  EXPECT_EQ(plan.loss_cost, 0);
+  EXPECT_THAT(plan.loss_cost_source, IsEmpty());
+  for (const wire::PlanStage& stage : plan.stages) EXPECT_EQ(stage.device_memory_bytes, int64_t{1} << 30);
+  ASSERT_EQ(plan.tied.size(), 1);
+  EXPECT_GT(plan.tied[0].seconds, 0.04) << "over the slow line";
+}
+
+TEST(PlanFigures, CodecsThatCostLossAddUpWithTheirSource) {
+  const auto workload = Resolve({"spec.compression={policy: uniform, codec: topk, ratio: 20}"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  double cost = 0;
+  for (const wire::PlanLink& link : plan.links) cost += link.loss_cost;
+  EXPECT_GT(cost, 0);
+  EXPECT_GE(plan.loss_cost, cost * (1 - 1e-12));
+  EXPECT_NE(plan.loss_cost_source, "");
+}
+
+TEST(PlanFigures, LinksSayWhatTypeTheyCarry) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const auto workload = Resolve({"spec.training.precision=" + precision, "spec.model.config.tieWeights=false"});
+    const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+    ASSERT_EQ(plan.stages.size(), 3);
+    for (const wire::PlanLink& link : plan.links) {
+      const bool neighbours = std::abs(link.src_stage - link.dst_stage) == 1;
+      EXPECT_EQ(link.dtype, neighbours ? precision : "ids") << link.src << " -> " << link.dst;
+    }
+  }
+}
+
+TEST(PlanWarnings, ALossAloneIsAStageWithoutParameters) {
+  const auto workload = Resolve({"spec.strategy={stages: 2, pins: [{ops: lm_head, device: paris-0}, {ops: loss, device: tokyo-0}]}"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  ASSERT_EQ(plan.stages.size(), 2);
+  EXPECT_THAT(MessagesOf(plan, "StageWithoutParameters"),
+              AllOf(HasSubstr("stage 1 on tokyo-0 has no parameters (loss)"), HasSubstr("spec.strategy.stages: 2")));
+  EXPECT_THAT(MessagesOf(plan, "DeviceNearlyIdle"), HasSubstr("tokyo-0 computes "));
+  const auto between =
+      Resolve({"spec.strategy={stages: 2, pins: [{ops: block.1.ln_1, device: paris-0}, {ops: block.2.ln_1, device: tokyo-0}]}"});
+  const wire::PlanDocument other = PlanOf(*between, OnTopology(*between));
+  EXPECT_EQ(MessagesOf(other, "StageWithoutParameters"), "");
+  EXPECT_EQ(MessagesOf(other, "DeviceNearlyIdle"), "");
+}
+
+TEST(PlanWarnings, OfOneDeviceThereAreNone) {
+  const auto workload = Resolve({"spec.strategy={stages: 1}"});
+  EXPECT_THAT(PlanOf(*workload, OnTopology(*workload)).warnings, IsEmpty());
+}
+
+TEST(PlanWarnings, ALinkFarSlowerThanTheWayBackIsDegraded) {
+  const auto workload = Resolve();
+  EXPECT_EQ(MessagesOf(PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"}), "LinkDegraded"), "");
+  const std::string one_way = absl::StrReplaceAll(
+      kTwoSites,
+      {{"{from: paris, to: tokyo, bandwidth: 20Mbit, latency: 40ms, symmetric: true}",
+        "{from: paris, to: tokyo, bandwidth: 2Mbit, latency: 40ms}, {from: tokyo, to: paris, bandwidth: 20Mbit, latency: 40ms}"}});
+  const std::string messages = MessagesOf(PlanOf(*workload, OnTopology(*workload, one_way), {.strategy = "equal-ops"}), "LinkDegraded");
+  EXPECT_THAT(messages, HasSubstr("carries 250 kB/s, 10 times less than the 2.5 MB/s of the way back"));
+  EXPECT_THAT(messages, HasSubstr("-> tokyo-0"));
+}
+
+TEST(PlanFigures, OfReplicasAreThoseOfAllPipelinesTogether) {
+  const auto workload = Resolve({"spec.strategy.replicas=2"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  ASSERT_EQ(plan.replicas, 2);
+  EXPECT_NEAR(plan.tokens_per_second * plan.predicted_step_seconds, 16 * 16, 1e-6);
+  int64_t between = 0;
+  for (const wire::PlanLink& link : plan.links) {
+    if (std::string(SiteOf(link.src)) != SiteOf(link.dst)) between += link.bytes;
+  }
+  EXPECT_GE(plan.site_bytes, between);
+  EXPECT_THAT(plan.bottleneck, HasSubstr("10% less time"));
+}
+
+}  // namespace
+}  // namespace fusionllm::planning

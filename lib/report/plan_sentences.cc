@@ -1,0 +1,79 @@
+#include "lib/report/plan_sentences.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/report/words.h"
+
+namespace fusionllm::report {
+namespace {
+
+constexpr size_t kMostDevicesNamed = 8;
+
+std::string StepsText(int64_t steps) {
+  return steps == 1 ? "1 step takes" : absl::StrCat(steps < 1000 ? absl::StrCat(steps) : Count(static_cast<double>(steps)), " steps take");
+}
+
+std::string MemoryText(const PlanFigures::Memory& memory) {
+  const std::string used = MemoryBytes(static_cast<double>(memory.bytes));
+  return memory.of_bytes > 0 ? absl::StrFormat("%s %s of %s", memory.device, used, MemoryBytes(static_cast<double>(memory.of_bytes)))
+                             : absl::StrCat(memory.device, " ", used);
+}
+
+std::string MemorySentence(std::vector<PlanFigures::Memory> memory) {
+  std::erase_if(memory, [](const PlanFigures::Memory& device) { return device.bytes == 0; });  // unknown
+  if (memory.empty()) return "";
+  std::vector<std::string> texts;
+  if (memory.size() > kMostDevicesNamed) {
+    std::stable_sort(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    return absl::StrFormat("memory of %d devices: from %s to %s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()));
+  }
+  for (const PlanFigures::Memory& device : memory) texts.push_back(MemoryText(device));
+  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "));
+}
+
+std::string LossSentence(const PlanFigures& figures) {
+  if (!figures.compressed) return "compression: none, so it costs no loss";
+  const std::string source = figures.loss_cost_source.empty() ? "" : absl::StrCat(" (", figures.loss_cost_source, ")");
+  if (figures.loss_cost <= 0) return absl::StrCat("compression: no loss is expected from its codecs", source);
+  return absl::StrFormat("compression: expected to raise the loss by %.2g nats%s", figures.loss_cost, source);
+}
+
+}  // namespace
+
+std::vector<std::string> PlanSentences(const PlanFigures& figures) {
+  std::vector<std::string> sentences;
+  if (figures.tokens_per_s > 0) {
+    std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);
+    if (figures.steps > 0) {
+      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", TimeSpan(figures.step_s * static_cast<double>(figures.steps)));
+    }
+    sentences.push_back(std::move(line));
+  }
+  if (figures.site_bytes > 0) {
+    std::string line = absl::StrFormat("between sites: %s a step", TrafficBytes(static_cast<double>(figures.site_bytes)));
+    if (figures.steps > 0) {
+      absl::StrAppend(&line, ", ", TrafficBytes(static_cast<double>(figures.site_bytes) * static_cast<double>(figures.steps)), " in all");
+    }
+    sentences.push_back(std::move(line));
+  } else if (figures.tokens_per_s > 0) {
+    sentences.emplace_back("between sites: nothing is sent");
+  }
+  if (!figures.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", figures.bottleneck));
+  if (figures.tokens_per_s > 0) sentences.push_back(LossSentence(figures));
+  if (std::string memory = MemorySentence(figures.memory); !memory.empty()) sentences.push_back(std::move(memory));
+  return sentences;
+}
+
+std::vector<std::string> PlanWarnings(const PlanFigures& figures) {
+  std::vector<std::string> lines;
+  for (const PlanFigures::Warning& warning : figures.warnings) {
+    lines.push_back(absl::StrCat("warning: ", warning.reason, ": ", warning.message));
+  }
+  return lines;
+}
+
+}  // namespace fusionllm::report

@@ -1,0 +1,40 @@
+// What a user asks of a plan first, one sentence each. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fusionllm::report {
+
+// As the plan document has them; 0 and empty: unknown.
+struct PlanFigures {
+  std::string unit = "tokens";  // or "images"
+  double step_s = 0;
+  double tokens_per_s = 0;
+  int64_t steps = 0;
+  int64_t site_bytes = 0;  // between sites in a step
+  bool compressed = false;
+  double loss_cost = 0;
+  std::string loss_cost_source;
+  std::string bottleneck;
+  struct Memory {
+    std::string device;
+    int64_t bytes = 0;
+    int64_t of_bytes = 0;
+  };
+  std::vector<Memory> memory;
+  struct Warning {
+    std::string reason;
+    std::string message;
+  };
+  std::vector<Warning> warnings;
+};
+
+// Rate and time of all steps, bytes between sites, what limits the step, what compression may cost, memory. Nothing about what is unknown.
+std::vector<std::string> PlanSentences(const PlanFigures& figures);
+
+// "warning: REASON: MESSAGE" each.
+std::vector<std::string> PlanWarnings(const PlanFigures& figures);
+
+}  // namespace fusionllm::report

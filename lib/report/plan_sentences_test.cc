@@ -1,0 +1,59 @@
+#include "lib/report/plan_sentences.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fusionllm::report {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+PlanFigures TwoSites() {
+  return {.step_s = 29.7,
+          .tokens_per_s = 2206.5,
+          .steps = 5000,
+          .site_bytes = 735'000'000,
+          .compressed = true,
+          .loss_cost = 0.137,
+          .loss_cost_source = "a probe",
+          .bottleneck = "The step is limited by the tied gradients of wte.",
+          .memory = {{.device = "g0", .bytes = 20LL << 30, .of_bytes = 24LL << 30}, {.device = "b0", .bytes = 3 << 20}},
+          .warnings = {{"DeviceNearlyIdle", "b0 computes 0.2% of the step"}}};
+}
+
+TEST(PlanSentences, SayWhatIsAskedFirst) {
+  EXPECT_THAT(
+      PlanSentences(TwoSites()),
+      ElementsAre("speed: 2,206 tokens/s, 5,000 steps take 1d17h", "between sites: 735 MB a step, 3.67 TB in all",
+                  "limit: The step is limited by the tied gradients of wte.",
+                  "compression: expected to raise the loss by 0.14 nats (a probe)", "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB"));
+  EXPECT_THAT(PlanWarnings(TwoSites()), ElementsAre("warning: DeviceNearlyIdle: b0 computes 0.2% of the step"));
+}
+
+TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
+  const std::vector<std::string> sentences = PlanSentences({.unit = "images", .step_s = 0.5, .tokens_per_s = 64, .steps = 1});
+  EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 1s", "between sites: nothing is sent",
+                                     "compression: none, so it costs no loss"));
+}
+
+TEST(PlanSentences, CodecsThatCostNothingAreNotTakenForNone) {
+  PlanFigures figures = TwoSites();
+  figures.loss_cost = 0;
+  EXPECT_THAT(PlanSentences(figures), Contains("compression: no loss is expected from its codecs (a probe)"));
+}
+
+TEST(PlanSentences, ManyDevicesAreSummedUp) {
+  PlanFigures figures = TwoSites();
+  figures.memory.assign(20, {.device = "a", .bytes = 1 << 20});
+  figures.memory[7] = {.device = "largest", .bytes = 5 << 20};
+  EXPECT_THAT(PlanSentences(figures), Contains("memory of 20 devices: from a 1.00 MiB to largest 5.00 MiB"));
+}
+
+TEST(PlanSentences, OfAPlanOfAnotherBuildSayNothing) { EXPECT_THAT(PlanSentences({}), IsEmpty()); }
+
+}  // namespace
+}  // namespace fusionllm::report
