@@ -39,6 +39,8 @@ void PrintLinks(const wire::SimulatedStep& step) {
       const double messages = link.messages > 0 ? static_cast<double>(link.messages) : 1;
       links.Row({link.src, link.dst,
                  link.sync       ? "all-reduce"
+                 : link.tied     ? "tied gradients"
+                 : link.norm     ? "global norm"
                  : link.backward ? "gradients"
                                  : "activations",
                  report::TrafficBytes(static_cast<double>(link.bytes)), report::Percent(link.busy_ratio),

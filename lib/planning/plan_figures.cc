@@ -1,7 +1,6 @@
 #include "lib/planning/plan_figures.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -29,22 +28,12 @@ constexpr double kDegraded = 4;  // times slower than the other way
 constexpr size_t kMostStagesWarned = 256;
 constexpr size_t kMostNamed = 3;
 
-// Decimal, as rates of links count.
-std::string TrafficText(double bytes) {
-  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  for (; bytes >= 1000 && unit + 1 < std::size(units); ++unit) bytes /= 1000;
-  return absl::StrFormat("%.*f %s", unit == 0 || bytes >= 99.95 ? 0 : 1, bytes, units[unit]);
-}
-
 wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
   const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.wires);
   const auto events = static_cast<int64_t>(2 * (input.stages.size() + input.links.size())) * input.micro_batches;
-  StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
-  for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
-  int64_t left = kEventsForLimits;
-  return StepDocument(input, simulation, text, [&] { return (left -= events) < 0; });
+  const auto probed = std::clamp<int64_t>(kEventsForLimits / std::max<int64_t>(1, 4 * events), 1, kMostProbed);
+  return StepDocument(input, simulation, StepTextOf(plan, context.workload), nullptr, static_cast<int>(probed));
 }
 
 void AddRates(const PlanContext& context, wire::PlanDocument& document) {
@@ -143,7 +132,7 @@ void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire:
     if (there <= 0 || back < kDegraded * there) return;
     warnings.push_back(
         {"LinkDegraded", absl::StrFormat("%s -> %s carries %s/s, %.3g times less than the %s/s of the way back", from.device_names[0],
-                                         to.device_names[0], TrafficText(there), back / there, TrafficText(back))});
+                                         to.device_names[0], scheduler::TrafficText(there), back / there, scheduler::TrafficText(back))});
   };
   for (const scheduler::PlanLink& link : plan.links) {
     check(link.src_stage, link.dst_stage);

@@ -100,6 +100,12 @@ TEST(PlanWarnings, ALinkFarSlowerThanTheWayBackIsDegraded) {
   EXPECT_THAT(messages, HasSubstr("-> tokyo-0"));
 }
 
+TEST(PlanWarnings, DevicesThatWaitForALineAreToldWhatFor) {
+  const auto workload = Resolve({"spec.model.config.vocabSize=50000"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  EXPECT_THAT(MessagesOf(plan, "DevicesWait"), HasSubstr("the tied gradients of transformer.wte.weight"));
+}
+
 TEST(PlanFigures, OfReplicasAreThoseOfAllPipelinesTogether) {
   const auto workload = Resolve({"spec.strategy.replicas=2"});
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));

@@ -85,15 +85,22 @@ void AddLimits(const std::vector<wire::SimulatedStep>& pipelines, const ReplicaP
   }
   for (const auto& [thing, gain] : gains) {
     double slowest_s = 0, busy_ratio = 0;
+    wire::SimulatedLimit words;
     for (size_t d = 0; d < pipelines.size(); ++d) {
       slowest_s = std::max(slowest_s, pipelines[d].step_seconds * (1 - gain[d]));
       for (const wire::SimulatedLimit& limit : pipelines[d].limits) {
         const bool same = limit.kind == thing.first && limit.name == thing.second;
-        if (same) busy_ratio = std::max(busy_ratio, limit.busy_ratio * pipelines[d].step_seconds / step.step_seconds);
+        if (!same) continue;
+        busy_ratio = std::max(busy_ratio, limit.busy_ratio * pipelines[d].step_seconds / step.step_seconds);
+        words = limit;
       }
     }
-    step.limits.push_back(
-        {.kind = thing.first, .name = thing.second, .busy_ratio = busy_ratio, .gain = 1 - (slowest_s + plan.sync_s) / step.step_seconds});
+    step.limits.push_back({.kind = thing.first,
+                           .name = thing.second,
+                           .busy_ratio = busy_ratio,
+                           .gain = 1 - (slowest_s + plan.sync_s) / step.step_seconds,
+                           .detail = words.detail,
+                           .remedy = words.remedy});
   }
   const double share = plan.sync_s / step.step_seconds;
   step.limits.push_back(

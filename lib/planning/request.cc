@@ -17,6 +17,7 @@ namespace {
 
 // Bytes of one entry of the report that every stage sends to the first at the end of a step (runtime/step_exchange), and of its header.
 constexpr int64_t kReportEntryBytes = 16;
+constexpr int64_t kDecisionBytes = 128;  // of what the first answers, its frame included
 
 bool SameMachine(const wire::DeviceProfile& a, const wire::DeviceProfile& b) {
   return a.specification == b.specification && a.ops == b.ops && a.rates == b.rates &&
@@ -182,6 +183,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   AddNetwork(profiles.network, request);
   AddWishes(workload.job.spec, options, request);
   request.memory_reserve_bytes = ProcessBytes(1);
+  request.decision_bytes = kDecisionBytes;
   request.report_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));
   return out;
 }

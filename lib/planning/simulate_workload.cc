@@ -108,13 +108,14 @@ class Simulation {
   }
 
   // The step of a world that has a plan.
-  absl::StatusOr<wire::SimulatedStep> StepOf(const World& world, const ScheduleWish& wish, scheduler::Timeline* timeline) const {
+  absl::StatusOr<wire::SimulatedStep> StepOf(const World& world, const workload::Workload& workload, const ScheduleWish& wish,
+                                             scheduler::Timeline* timeline) const {
     const std::vector<const Plan*> pipelines = world.pipelines();
     std::vector<wire::SimulatedStep> steps;
     std::vector<scheduler::Timeline> timelines(pipelines.size());
     std::vector<double> seconds;  // of steps that vary
     for (size_t d = 0; d < pipelines.size(); ++d) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(*pipelines[d], wish, d));
+      FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(workload, *pipelines[d], wish, d));
       FUSIONLLM_ASSIGN_OR_RETURN(steps.emplace_back(), StepOf(*pipelines[d], prepared, timeline == nullptr ? nullptr : &timelines[d]));
       if (options_.steps == 1) continue;
       const std::vector<double> own = scheduler::SimulateStepSeconds(prepared.input, prepared.noise, options_.steps, options_.plan.stop);
@@ -151,7 +152,7 @@ class Simulation {
       what_if.replanned = std::get<wire::RefusalDocument>(world.planned.answer);
       return what_if;
     }
-    absl::StatusOr<wire::SimulatedStep> step = StepOf(world, wish, nullptr);
+    absl::StatusOr<wire::SimulatedStep> step = StepOf(world, *world.workload, wish, nullptr);
     if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
       // The plan has too few stages or too little room for that schedule.
       what_if.replanned = wire::RefusalDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
@@ -170,16 +171,17 @@ class Simulation {
     StepText text;
   };
 
-  absl::StatusOr<Prepared> Prepare(const Plan& plan, const ScheduleWish& wish, size_t pipeline) const {
-    Prepared prepared{.input = plan.pipeline.input, .text = {.schedule = std::string(scheduler::Name(plan.schedule))}};
+  absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const Plan& plan, const ScheduleWish& wish, size_t pipeline) const {
+    Prepared prepared{.input = plan.pipeline.input, .text = StepTextOf(plan, workload)};
     if (wish.choice == ScheduleChoice::kSplit) {
       FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::SplitBackward(plan.pipeline));
-      prepared.text = {.schedule = "1f1b-split", .runnable = false};
+      prepared.text.schedule = "1f1b-split";
+      prepared.text.runnable = false;
     } else if (wish.choice == ScheduleChoice::kInterleaved) {
       FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::Interleave(plan.pipeline, wish.virtual_stages));
-      prepared.text = {.schedule = "interleaved", .runnable = false};
+      prepared.text.schedule = "interleaved";
+      prepared.text.runnable = false;
     }
-    for (const scheduler::PlanStage& stage : plan.stages) prepared.text.devices.push_back(stage.device_names.front());
     prepared.noise = NoiseFor(prepared.text.devices, pipeline);
     return prepared;
   }
@@ -220,7 +222,7 @@ class Simulation {
                                              other_job ? scheduler::Keep::kStagesOnly : scheduler::Keep::kCodecsAndDepths, schedule));
     World same{.options = world.options};
     same.planned.outcome = std::move(plan);
-    return StepOf(same, wish, nullptr);
+    return StepOf(same, *world.workload, wish, nullptr);
   }
 
   const WorkloadSource& source_;
@@ -243,7 +245,8 @@ absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source,
     return outcome;
   }
   wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};
-  FUSIONLLM_ASSIGN_OR_RETURN(document.step, simulation.StepOf(base, options.schedule, options.timeline ? &outcome.timeline : nullptr));
+  FUSIONLLM_ASSIGN_OR_RETURN(document.step,
+                             simulation.StepOf(base, *base.workload, options.schedule, options.timeline ? &outcome.timeline : nullptr));
   for (const std::string& text : options.what_if) {
     FUSIONLLM_ASSIGN_OR_RETURN(document.what_if.emplace_back(), simulation.WhatIf(text, hardware, base, document.step.step_seconds));
   }

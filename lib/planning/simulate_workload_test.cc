@@ -102,12 +102,36 @@ TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
       EXPECT_LE(stage.peak_in_flight, planned.in_flight);
     }
     int64_t bytes = 0, planned_bytes = 0;
-    for (const wire::SimulatedLink& link : simulation.step.links) bytes += link.bytes;
-    for (const wire::PlanLink& link : simulation.plan.links) planned_bytes += link.bytes - link.tied_bytes;
+    for (const wire::SimulatedLink& link : simulation.step.links) bytes += link.norm ? 0 : link.bytes;
+    for (const wire::PlanLink& link : simulation.plan.links) planned_bytes += link.bytes;
     EXPECT_EQ(bytes, planned_bytes);
     EXPECT_THAT(simulation.step.bottleneck, HasSubstr("10% less time"));
     EXPECT_TRUE(simulation.step.runnable);
   }
+}
+
+// A wide vocabulary over a slow line: the head on one side, the embedding on the other.
+TEST(SimulateWorkload, TiedGradientsThatLimitTheStepAreNamedWithARemedy) {
+  const WorkloadSource wide = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {"spec.model.config.vocabSize=50000"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return Source(all);
+  };
+  const auto outcome = SimulateWorkload(wide, OnTopology(), {.plan = {.strategy = "equal-ops"}});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto& simulation = std::get<wire::SimulationDocument>(outcome->answer);
+  EXPECT_THAT(simulation.step.bottleneck, AllOf(HasSubstr("limited by the tied gradients of transformer.wte.weight, 6.4 MB uncompressed, "),
+                                                HasSubstr("spec.model.config.tieWeights: false")));
+  EXPECT_EQ(simulation.step.limits[0].kind, "tied");
+  EXPECT_EQ(simulation.plan.bottleneck, simulation.step.bottleneck) << "the plan says so, too";
+  int tied = 0, norm = 0;
+  for (const wire::SimulatedLink& link : simulation.step.links) {
+    tied += link.tied;
+    norm += link.norm;
+  }
+  EXPECT_EQ(tied, 2) << "each way";
+  EXPECT_EQ(norm, 4) << "two stages report";
+  EXPECT_GT(simulation.step.stages[0].end_seconds, 2.5);
 }
 
 TEST(SimulateWorkload, DocumentsAndTracesParse) {

@@ -4,14 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
 
 using scheduler::Limit;
 
-// Each kind; more are neither read nor likely.
-constexpr int kMostProbed = 16;
 constexpr size_t kMostLimits = 8;
 // Less is no limit: the step is made of many things.
 constexpr double kWorthSaying = 0.005;
@@ -24,20 +24,40 @@ const char* KindName(Limit::Kind kind) {
       return "link";
     case Limit::Kind::kShared:
       return "resource";
+    case Limit::Kind::kTied:
+      return "tied";
+    case Limit::Kind::kNorm:
+      return "norm";
+    case Limit::Kind::kUpdate:
+      return "update";
     default:
       return "latency";
   }
 }
 
-std::string NameOf(const Limit& limit, const scheduler::Simulation& simulation, const StepText& text) {
-  if (limit.kind == Limit::Kind::kStage) return absl::StrFormat("stage %d on %s", limit.index, text.devices[limit.index]);
-  if (limit.kind == Limit::Kind::kShared) return simulation.shared[limit.index].name;
-  const scheduler::LinkUse& use = simulation.links[limit.index];
-  return absl::StrFormat("%s -> %s (%s)", text.devices[use.src], text.devices[use.dst], use.backward ? "gradients" : "activations");
+// "25.7 of 29.7 s"
+std::string OfTheStep(double seconds, double step_s) {
+  return step_s < 1 ? absl::StrFormat("%.3g of %.3g ms", 1e3 * seconds, 1e3 * step_s) : absl::StrFormat("%.3g of %.3g s", seconds, step_s);
+}
+
+bool IsOfTheEnd(const Limit& limit) {
+  return limit.kind == Limit::Kind::kTied || limit.kind == Limit::Kind::kNorm || limit.kind == Limit::Kind::kUpdate;
+}
+
+void Describe(const Limit& limit, double step_s, const StepText& text, wire::SimulatedLimit& out) {
+  if (!IsOfTheEnd(limit)) return;
+  out.detail = OfTheStep(limit.busy_ratio * step_s, step_s);
+  if (limit.kind == Limit::Kind::kTied) {
+    out.detail = absl::StrCat(text.tied[limit.index].amount, ", ", out.detail);
+    out.remedy = text.tied[limit.index].remedy;
+  } else if (limit.kind == Limit::Kind::kNorm) {
+    out.remedy = "fewer stages (spec.strategy.stages), or stages on devices that are nearer to the first";
+  }
 }
 
 std::string Phrase(const wire::SimulatedLimit& limit) {
   if (limit.kind == "sync") return limit.name;
+  if (!limit.detail.empty()) return absl::StrCat(limit.name, ", ", limit.detail);
   if (limit.kind == "latency") return absl::StrFormat("the latency of %s", limit.name);
   if (limit.kind == "link") return absl::StrFormat("the link %s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
   if (limit.kind == "resource")
@@ -45,23 +65,53 @@ std::string Phrase(const wire::SimulatedLimit& limit) {
   return absl::StrFormat("%s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
 }
 
-// A shared resource and a link that passes it are one limit.
+// A shared resource and what passes it are one limit.
 bool SamePlace(const Limit& a, const Limit& b, const scheduler::PipelineInput& input, const scheduler::Simulation& simulation) {
   const Limit& shared = a.kind == Limit::Kind::kShared ? a : b;
   const Limit& link = a.kind == Limit::Kind::kShared ? b : a;
-  if (shared.kind != Limit::Kind::kShared || link.kind != Limit::Kind::kLink) return false;
-  const scheduler::LinkUse& use = simulation.links[link.index];
+  const auto tied_over = [&](int exchange, const auto& passes) {
+    return std::any_of(input.tied.begin(), input.tied.end(), [&](const scheduler::TiedMessage& tied) {
+      return tied.exchange == exchange && passes(tied.from, tied.to, tied.channel);
+    });
+  };
+  // Tied gradients and the link that they cross.
+  for (const auto& [tied, other] : {std::pair(a, b), std::pair(b, a)}) {
+    if (tied.kind != Limit::Kind::kTied || other.kind != Limit::Kind::kLink) continue;
+    const scheduler::LinkUse& use = simulation.links[other.index];
+    if (tied_over(tied.index, [&](int from, int to, const auto&) { return from == use.src && to == use.dst; })) return true;
+  }
+  if (shared.kind != Limit::Kind::kShared) return false;
   const int wire = simulation.shared[shared.index].wire;
+  const auto on_wire = [&](const scheduler::Channel& channel) {
+    return std::any_of(channel.wires.begin(), channel.wires.end(), [&](const scheduler::WireUse& w) { return w.wire == wire; });
+  };
+  if (link.kind == Limit::Kind::kTied) return tied_over(link.index, [&](int, int, const auto& channel) { return on_wire(channel); });
+  if (link.kind != Limit::Kind::kLink) return false;
+  const scheduler::LinkUse& use = simulation.links[link.index];
   return std::any_of(input.links.begin(), input.links.end(), [&](const scheduler::StageLink& candidate) {
     const int src = candidate.src % input.workers(), dst = candidate.dst % input.workers();
-    if ((use.backward ? dst : src) != use.src || (use.backward ? src : dst) != use.dst) return false;
-    const scheduler::Channel& channel = use.backward ? candidate.backward : candidate.forward;
-    return channel.used &&
-           std::any_of(channel.wires.begin(), channel.wires.end(), [&](const scheduler::WireUse& w) { return w.wire == wire; });
+    return (use.src == src && use.dst == dst && on_wire(candidate.forward)) ||
+           (use.src == dst && use.dst == src && on_wire(candidate.backward));
   });
 }
 
 }  // namespace
+
+StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload) {
+  StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
+  for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
+  const bool may_be_untied = workload.job.spec.model.family == job::Family::kGpt2;
+  for (const scheduler::TiedExchange& exchange : plan.tied) {
+    std::vector<std::string> remedies;
+    if (may_be_untied) remedies.emplace_back("spec.model.config.tieWeights: false (the head then has weights of its own)");
+    remedies.emplace_back("spec.strategy.pins that put all its uses on one device");
+    remedies.emplace_back("a faster link");
+    text.tied.push_back({.parameter = exchange.parameter,
+                         .amount = absl::StrCat(scheduler::TrafficText(static_cast<double>(exchange.bytes)), " uncompressed"),
+                         .remedy = absl::StrJoin(remedies, ", or ")});
+  }
+  return text;
+}
 
 std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up) {
   if (limits.empty()) return "Nothing takes time in this step.";
@@ -70,14 +120,16 @@ std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_
     return absl::StrFormat("Nothing alone limits the step: the most that %s less time of one thing would save is %.1f%% (%s).", tenth,
                            100 * limits[0].gain, Phrase(limits[0]));
   }
-  std::string sentence = absl::StrFormat("The step is limited by %s: if it took %s less time, the step would be %.1f%% shorter.",
-                                         Phrase(limits[0]), tenth, 100 * limits[0].gain);
+  const bool several = limits[0].kind == "tied" || limits[0].kind == "norm";
+  std::string sentence = absl::StrFormat("The step is limited by %s: if %s took %s less time, the step would be %.1f%% shorter.",
+                                         Phrase(limits[0]), several ? "they" : "it", tenth, 100 * limits[0].gain);
+  if (!limits[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", limits[0].remedy, ".");
   if (runner_up > 0) absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
   return sentence;
 }
 
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
-                                 const scheduler::StopFunction& stop) {
+                                 const scheduler::StopFunction& stop, int probed) {
   const double step_s = simulation.step_s;
   const auto share = [&](double seconds) { return step_s > 0 ? seconds / step_s : 0; };
   wire::SimulatedStep step{.step_seconds = step_s,
@@ -96,6 +148,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                            .codec_seconds = use.codec_s,
                            .update_seconds = use.update_s,
                            .idle_seconds = use.idle_s,
+                           .end_seconds = use.end_s,
                            .peak_in_flight = use.peak_in_flight});
   }
   for (const scheduler::LinkUse& use : simulation.links) {
@@ -103,7 +156,9 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                           .dst = text.devices[use.dst],
                           .src_stage = use.src,
                           .dst_stage = use.dst,
-                          .backward = use.backward,
+                          .backward = use.kind == scheduler::LinkUse::Kind::kGradients,
+                          .tied = use.kind == scheduler::LinkUse::Kind::kTied,
+                          .norm = use.kind == scheduler::LinkUse::Kind::kNorm,
                           .messages = use.messages,
                           .bytes = use.bytes,
                           .busy_ratio = share(use.busy_s),
@@ -115,13 +170,18 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
     step.resources.push_back({.name = use.name, .bytes = use.bytes, .busy_ratio = share(use.busy_s)});
   }
   std::stable_sort(step.resources.begin(), step.resources.end(), [](const auto& a, const auto& b) { return a.busy_ratio > b.busy_ratio; });
-  const std::vector<Limit> limits = scheduler::FindLimits(input, simulation, kMostProbed, stop);
+  const std::vector<Limit> limits = scheduler::FindLimits(input, simulation, probed, stop);
+  std::vector<std::string> parameters;
+  for (const StepText::Tied& tied : text.tied) parameters.push_back(tied.parameter);
   size_t runner_up = 0;
   for (const Limit& limit : limits) {
     if (step.limits.size() == kMostLimits) break;
     if (runner_up == 0 && !step.limits.empty() && !SamePlace(limits[0], limit, input, simulation)) runner_up = step.limits.size();
-    step.limits.push_back(
-        {.kind = KindName(limit.kind), .name = NameOf(limit, simulation, text), .busy_ratio = limit.busy_ratio, .gain = limit.gain});
+    step.limits.push_back({.kind = KindName(limit.kind),
+                           .name = scheduler::NameOf(limit, simulation, text.devices, parameters),
+                           .busy_ratio = limit.busy_ratio,
+                           .gain = limit.gain});
+    Describe(limit, step_s, text, step.limits.back());
   }
   step.bottleneck = LimitSentence(step.limits, runner_up);
   return step;

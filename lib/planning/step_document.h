@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "lib/scheduler/plan.h"
 #include "lib/scheduler/simulation.h"
 #include "lib/wire/simulation_json.h"
+#include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
 
@@ -15,11 +17,22 @@ struct StepText {
   std::string schedule;
   bool runnable = true;
   std::vector<std::string> devices;  // of each stage
+  struct Tied {
+    std::string parameter;
+    std::string amount;  // "322 MB uncompressed": of each message
+    std::string remedy;
+  };
+  std::vector<Tied> tied;  // by exchange
 };
 
-// `stop` as in FindLimits.
+StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload);
+
+// Of each kind of limit: more are neither read nor likely.
+inline constexpr int kMostProbed = 16;
+
+// `stop` as in FindLimits; `probed`: limits of each kind that are tried.
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
-                                 const scheduler::StopFunction& stop);
+                                 const scheduler::StopFunction& stop, int probed = kMostProbed);
 
 // What limits a step, most gain first, in a sentence. `runner_up`: its index among the limits; none: 0.
 std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up);

@@ -23,15 +23,16 @@ struct Look {
   const char* css;
   const char* word;
 };
-constexpr Look kLooks[] = {{"fw", "forward"}, {"bw", "backward"},    {"wt", "gradients of weights"},
-                           {"up", "update"},  {"am", "activations"}, {"gm", "gradients"}};
+constexpr Look kLooks[] = {{"fw", "forward"},     {"bw", "backward"},  {"wt", "gradients of weights"}, {"up", "update"},
+                           {"am", "activations"}, {"gm", "gradients"}, {"tm", "tied gradients"},       {"no", "waits for the global norm"}};
 
 constexpr char kStyle[] =
     "<style>text{font:12px "
     "system-ui,sans-serif;fill:#1f2430}.n{font-size:10px;fill:#fff;text-anchor:middle}.h{font-size:15px;font-weight:600}"
     ".r{text-anchor:end}.a{stroke:#d5d8df}.e{stroke:#1f2430;stroke-dasharray:4 3}.l{stroke:#8a90a0;stroke-width:1}.b{fill:#f4f5f8}"
-    ".fw,.bw,.wt,.up,.am,.gm{stroke:#fff;stroke-width:.5}.fw{fill:#2f6fb5}.bw{fill:#b5542f}.wt{fill:#8f6a1e}.up{fill:#55606e}.am{fill:#"
-    "3f8f8a}.gm{fill:#8a4f9e}</style>";
+    ".fw,.bw,.wt,.up,.am,.gm,.tm,.no{stroke:#fff;stroke-width:.5}.fw{fill:#2f6fb5}.bw{fill:#b5542f}.wt{fill:#8f6a1e}.up{fill:#55606e}.am{"
+    "fill:#"
+    "3f8f8a}.gm{fill:#8a4f9e}.tm{fill:#b03a6e}.no{fill:#c9cdd6}</style>";
 
 const Look& LookOf(Kind kind) { return kLooks[static_cast<size_t>(kind)]; }
 
@@ -124,7 +125,7 @@ class Drawing {
       absl::StrAppend(&out, "<line class=\"l\" x1=\"", Coordinate(from + width), "\" x2=\"", Coordinate(XOf(span.arrives_s)), "\" y1=\"",
                       Coordinate(middle), "\" y2=\"", Coordinate(middle), "\"/>");
     }
-    const bool numbered = span.kind != Kind::kUpdate;
+    const bool numbered = span.kind != Kind::kUpdate && span.kind != Kind::kTiedMessage && span.kind != Kind::kNorm;
     const std::string number = absl::StrCat(span.micro_batch);
     absl::StrAppend(&out, "<rect class=\"", look.css, "\" x=\"", Coordinate(from), "\" y=\"", Coordinate(top), "\" width=\"",
                     Coordinate(width), "\" height=\"", Coordinate(height), "\"><title>", look.word,

@@ -111,6 +111,9 @@ class Evaluator {
   void FitQueues();
   void BuildPipeline();
   void BuildExchange();
+  int WireBetween(int from, int to);
+  void AddTied(int exchange, int from, int to);
+  void CutTied();
   void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
   PlanPipeline DescribePipeline();
   // A time between `most_s` and the step's where that is longer.
@@ -143,6 +146,8 @@ class Evaluator {
   std::vector<double> resource_bytes_;
   std::vector<int> resource_wire_, touched_resources_;
   std::vector<TiedExchange> tied_;
+  static constexpr int kNobody = -1, kSeveral = -2;
+  std::vector<int> wire_user_;       // by wire: the directed pair of stages that sends over it
   std::vector<int> newest_link_to_;  // by stage
   std::vector<double> round_trip_s_;
   int64_t evaluations_ = 0;

@@ -70,23 +70,75 @@ void Evaluator::FillChannel(Channel& channel, int wire, int src_device, int dst_
 void Evaluator::BuildExchange() {
   const PlanRequest& request = problem_.request();
   input_.tied.clear();
-  for (const TiedExchange& exchange : tied_) {
-    for (int from : exchange.stages) {
-      for (int to : exchange.stages) {
-        if (from != to) input_.tied.push_back({from, to, ControlSeconds(from, to, exchange.bytes)});
+  for (size_t e = 0; e < tied_.size(); ++e) {
+    for (const int from : tied_[e].stages) {
+      for (const int to : tied_[e].stages) {
+        if (from != to) AddTied(static_cast<int>(e), from, to);
       }
     }
   }
+  CutTied();
   input_.reports.clear();
   input_.decisions.clear();
+  const int64_t decision_bytes = request.decision_bytes > 0 ? request.decision_bytes : request.report_bytes;
   double there_s = 0, back_s = 0;  // along the pipeline, for stages without a direct link
   for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
-    there_s += HopSeconds(s - 1, s, request.report_bytes);
+    there_s += HopSeconds(s - 1, s, decision_bytes);
     back_s += HopSeconds(s, s - 1, request.report_bytes);
-    const bool to_first = problem_.link(stages_[s].device, stages_[0].device).bytes_per_s > 0;
-    const bool from_first = problem_.link(stages_[0].device, stages_[s].device).bytes_per_s > 0;
-    input_.reports.push_back({s, 0, to_first ? HopSeconds(s, 0, request.report_bytes) : back_s});
-    input_.decisions.push_back({0, s, from_first ? HopSeconds(0, s, request.report_bytes) : there_s});
+    const DirectedLink to_first = problem_.link(stages_[s].device, stages_[0].device);
+    const DirectedLink from_first = problem_.link(stages_[0].device, stages_[s].device);
+    const double report_s = to_first.bytes_per_s > 0 ? HopSeconds(s, 0, request.report_bytes) : back_s;
+    const double decision_s = from_first.bytes_per_s > 0 ? HopSeconds(0, s, decision_bytes) : there_s;
+    input_.reports.push_back({s, 0, report_s, to_first.bytes_per_s > 0 ? to_first.latency_s : report_s, request.report_bytes});
+    input_.decisions.push_back({0, s, decision_s, from_first.bytes_per_s > 0 ? from_first.latency_s : decision_s, decision_bytes});
+  }
+}
+
+// The wire of the messages that one stage sends another.
+int Evaluator::WireBetween(int from, int to) {
+  for (const int l : links_out_[std::min(from, to)]) {
+    if (links_[l].dst == std::max(from, to)) return 2 * l + (from < to ? 0 : 1);
+  }
+  for (const TiedMessage& other : input_.tied) {
+    if (other.from == from && other.to == to && !other.channel.wires.empty()) return other.channel.wires.front().wire;
+  }
+  return input_.wires++;
+}
+
+void Evaluator::AddTied(int exchange, int from, int to) {
+  const int64_t bytes = tied_[exchange].bytes;
+  const int src = stages_[from].device, dst = stages_[to].device;
+  TiedMessage message{.from = from, .to = to, .exchange = exchange};
+  if (problem_.link(src, dst).bytes_per_s > 0) {
+    FillChannel(message.channel, WireBetween(from, to), src, dst, bytes);
+  } else {
+    message.channel = {.used = true, .latency_s = ControlSeconds(from, to, bytes), .bytes = bytes};
+  }
+  input_.tied.push_back(std::move(message));
+}
+
+// A tied message shares its wires with others' piece by piece. Nobody else on them: one will do.
+void Evaluator::CutTied() {
+  constexpr int kMaxPieces = 16;
+  constexpr int64_t kLeastPieceBytes = 64 << 10;
+  if (input_.tied.empty()) return;
+  wire_user_.assign(input_.wires, kNobody);
+  const auto use = [&](const Channel& channel, int from, int to) {
+    const int pair = from * static_cast<int>(stages_.size()) + to;
+    for (const WireUse& wire : channel.wires) {
+      int& user = wire_user_[wire.wire];
+      user = user == kNobody || user == pair ? pair : kSeveral;
+    }
+  };
+  for (const StageLink& link : input_.links) {
+    if (link.forward.used) use(link.forward, link.src, link.dst);
+    if (link.backward.used) use(link.backward, link.dst, link.src);
+  }
+  for (const TiedMessage& message : input_.tied) use(message.channel, message.from, message.to);
+  for (TiedMessage& message : input_.tied) {
+    const bool alone = std::none_of(message.channel.wires.begin(), message.channel.wires.end(),
+                                    [&](const WireUse& wire) { return wire_user_[wire.wire] == kSeveral; });
+    message.pieces = alone ? 1 : static_cast<int>(std::clamp<int64_t>(message.channel.bytes / kLeastPieceBytes, 1, kMaxPieces));
   }
 }
 

@@ -68,6 +68,7 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
     const DirectedLink back = problem_.link(stages_[link.dst].device, stages_[link.src].device);
     out.forward_s = CrossingSeconds(out.forward_wire_bytes, there.bytes_per_s, there.latency_s);
     out.forward_latency_s = there.latency_s;
+    out.forward_share_bytes_per_s = traffic_[l].forward_bytes_per_s;
     if (out.backward_bytes > 0) {
       out.backward_s = CrossingSeconds(out.backward_wire_bytes, back.bytes_per_s, back.latency_s);
       out.backward_latency_s = back.latency_s;

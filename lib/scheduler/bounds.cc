@@ -40,7 +40,8 @@ std::vector<int> FastestOfEachClass(const Problem& problem) {
 
 // For any weights w >= 0, max load >= sum(w load) / sum(w) >= sum over ops of min(w t) / sum(w). With w = 1 / (time of the whole model)
 // this is work / speed for devices that differ by a factor. min(w t) depends on the class alone: the scale cancels.
-double BalancedSeconds(const Problem& problem, const std::vector<int>& kinds) {
+// `updates`: how much of the optimizer's update counts for a micro-batch.
+double BalancedSeconds(const Problem& problem, const std::vector<int>& kinds, double updates) {
   const int n = problem.positions();
   const auto whole = [&](int device) { return problem.ForwardSeconds(0, n, device) + problem.BackwardSeconds(0, n, device); };
   std::vector<double> speeds;
@@ -55,7 +56,9 @@ double BalancedSeconds(const Problem& problem, const std::vector<int>& kinds) {
   for (int p = 0; p < n; ++p) {
     double least = std::numeric_limits<double>::infinity();
     for (int device : kinds) {
-      least = std::min(least, (problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device)) / whole(device));
+      const double update_s = updates * problem.UpdateSeconds(p, p + 1, device);
+      least = std::min(least,
+                       (problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device) + update_s) / whole(device));
     }
     work += least;
   }
@@ -71,16 +74,19 @@ double BothSeconds(const Problem& problem, int position, int device) {
   return problem.ForwardSeconds(position, position + 1, device) + problem.BackwardSeconds(position, position + 1, device);
 }
 
-int FastestFor(const Problem& problem, const std::vector<int>& kinds, int position) {
-  return *std::min_element(kinds.begin(), kinds.end(),
-                           [&](int a, int b) { return BothSeconds(problem, position, a) < BothSeconds(problem, position, b); });
+int FastestFor(const Problem& problem, const std::vector<int>& kinds, int position, double updates = 0) {
+  const auto seconds = [&](int device) {
+    return BothSeconds(problem, position, device) + updates * problem.UpdateSeconds(position, position + 1, device);
+  };
+  return *std::min_element(kinds.begin(), kinds.end(), [&](int a, int b) { return seconds(a) < seconds(b); });
 }
 
-SlowestOp LargestOp(const Problem& problem, const std::vector<int>& kinds) {
+SlowestOp LargestOp(const Problem& problem, const std::vector<int>& kinds, double updates) {
   SlowestOp largest{.device = kinds.front()};
   for (int p = 0; p < problem.positions(); ++p) {
-    const int device = FastestFor(problem, kinds, p);
-    if (const double seconds = BothSeconds(problem, p, device); seconds > largest.seconds) largest = {p, device, seconds};
+    const int device = FastestFor(problem, kinds, p, updates);
+    const double seconds = BothSeconds(problem, p, device) + updates * problem.UpdateSeconds(p, p + 1, device);
+    if (seconds > largest.seconds) largest = {p, device, seconds};
   }
   return largest;
 }
@@ -236,7 +242,7 @@ LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least
 
 double LeastBottleneckSeconds(const Problem& problem) {
   const std::vector<int> kinds = FastestOfEachClass(problem);
-  return std::max(LargestOp(problem, kinds).seconds, BalancedSeconds(problem, kinds));
+  return std::max(LargestOp(problem, kinds, 0).seconds, BalancedSeconds(problem, kinds, 0));
 }
 
 double LowerBoundSeconds(const Problem& problem) {
@@ -256,18 +262,20 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
     }
   }
   const std::vector<int> kinds = FastestOfEachClass(problem);
-  const SlowestOp largest = LargestOp(problem, kinds);
+  // A device that has run its passes still has to update.
+  const double updates = 1.0 / request.micro_batches;
+  const SlowestOp largest = LargestOp(problem, kinds, updates);
   std::vector<LowerBound> bounds = {
       {.name = "work",
-       .seconds = request.micro_batches * BalancedSeconds(problem, kinds),
+       .seconds = request.micro_batches * BalancedSeconds(problem, kinds, updates),
        .holds = true,
-       .why = absl::StrFormat("%s shared out over the %s that may be used, none of them ever idle",
+       .why = absl::StrFormat("%s and the update shared out over the %s that may be used, none of them ever idle",
                               base::Counted(request.micro_batches, "micro-batch", "micro-batches"),
                               base::Counted(problem.max_stages(), "fastest device"))},
       {.name = "largest-op",
        .seconds = request.micro_batches * largest.seconds,
        .holds = true,
-       .why = absl::StrFormat("one device runs op '%s' for all %s, %s each on %s, which is fastest at it",
+       .why = absl::StrFormat("one device runs op '%s' for all %s and updates it, %s for each on %s, which is fastest at it",
                               request.ops[problem.op_at(largest.position)].name,
                               base::Counted(request.micro_batches, "micro-batch", "micro-batches"), DurationText(largest.seconds),
                               request.devices[largest.device].name)},

@@ -9,12 +9,13 @@
 namespace fusionllm::scheduler {
 
 // Every bound on the seconds of a step, whether it holds for this job or not:
-//   work           micro-batches x the work shared out over the fastest devices that may be used, without any idle time
-//   largest-op     micro-batches x the largest op on the device that runs it fastest
+//   work           micro-batches x the work, and the update, shared out over the fastest devices that may be used, without any idle time
+//   largest-op     micro-batches x the largest op, and its update, on the device that runs it fastest
 //   longest-path   one micro-batch down the longest path of the graph and back, each op on its fastest device
 //   cut-bytes      when a plan needs several stages: micro-batches x what some cut must carry, over the fastest link
 //   spanning-tree  when every device must be used: likewise, over the links that join even the worst connected devices
-// each with the fixed cost of a step. Where recomputation is a choice, of the job without it, which has less to compute. How the last two
+// each with the fixed cost of a step. Of the rest of its end (tied gradients, the norm) no plan need have anything: all uses of a parameter
+// may be on one device. Where recomputation is a choice, of the job without it, which has less to compute. How the last two
 // follow: bounds.cc.
 std::vector<LowerBound> LowerBounds(const Problem& problem);
 // What a search proved that ruled out every faster plan than its own of `step_s`. It holds only for what was searched: one order of the
@@ -24,7 +25,7 @@ LowerBound SearchBound(const Problem& problem, double step_s);
 // The largest that holds; null when none does.
 const LowerBound* BindingBound(const std::vector<LowerBound>& bounds);
 
-// The largest of the first three, quickly: where searches may stop.
+// The largest of the first three without the update, quickly: where searches may stop.
 double LowerBoundSeconds(const Problem& problem);
 
 // Seconds of one micro-batch in the busiest stage: the first two bounds without the factor. Where searches start.

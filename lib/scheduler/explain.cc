@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/simulation.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-// "+3.1%", or why that cannot be.
+// "+3.1%", "82 times as long (3.9 s)", or why that cannot be.
 std::string Effect(const Evaluation& other, double cost_s) {
+  constexpr double kFarLonger = 2;
   switch (other.verdict) {
     case Evaluation::Verdict::kTooMuchMemory:
       return "not enough memory";
@@ -25,6 +28,9 @@ std::string Effect(const Evaluation& other, double cost_s) {
     case Evaluation::Verdict::kTooMuchEgress:
       return "more leaves a site than allowed";
     default:
+      if (other.cost_s() >= kFarLonger * cost_s) {
+        return absl::StrFormat("%.3g times as long (%s)", other.cost_s() / cost_s, DurationText(other.step_s));
+      }
       return absl::StrFormat("%+.1f%%", 100 * (other.cost_s() / cost_s - 1));
   }
 }
@@ -49,6 +55,40 @@ class Alternatives {
     return absl::StrFormat("cut before '%s' (%s)", problem_.request().ops[problem_.op_at(begin)].name, absl::StrJoin(moves, ", "));
   }
 
+  // Where a device without a stage would do best: in place of another, or with a part of its stage. Empty where it can do nothing.
+  std::string OfLeftOut(int device) {
+    Assignment best;
+    Evaluation best_evaluation;
+    std::string place;
+    const auto consider = [&](const Assignment& other, const std::string& what) {
+      if (!problem_.MayHave(other.devices.size())) return;
+      const Evaluation evaluation = evaluator_.Evaluate(other, Effort::kFull);
+      if (!evaluation.feasible()) return;
+      if (!place.empty() && !Better(evaluation, other.devices.size(), best_evaluation, best.devices.size())) return;
+      best = other;
+      best_evaluation = evaluation;
+      place = what;
+    };
+    for (size_t s = 0; s < assignment_.devices.size(); ++s) {
+      const std::string& name = problem_.request().devices[assignment_.devices[s]].name;
+      Assignment other = assignment_;
+      other.devices[s] = device;
+      consider(other, absl::StrFormat("in place of %s", name));
+      const int begin = std::max(assignment_.begins[s], s == 0 ? problem_.first_cut() - 1 : 0);
+      const int end = s + 1 < assignment_.begins.size() ? assignment_.begins[s + 1] : problem_.positions();
+      const int middle = begin + (end - begin) / 2;
+      if (middle <= begin || (s == 0 && middle < problem_.first_cut())) continue;
+      const auto at = static_cast<std::ptrdiff_t>(s) + 1;
+      other = assignment_;
+      other.begins.insert(other.begins.begin() + at, middle);
+      other.devices.insert(other.devices.begin() + at, device);
+      consider(other, absl::StrFormat("with the second half of the stage of %s", name));
+    }
+    if (place.empty()) return "";
+    return absl::StrFormat("%s would do best %s: %s, then limited by %s", problem_.request().devices[device].name, place,
+                           Effect(best_evaluation, cost_s_), LimitOf(best));
+  }
+
   // The best of `devices` in the stage's place; empty without any.
   std::string OfDevice(size_t stage, const std::vector<int>& devices) {
     Evaluation best;
@@ -67,6 +107,16 @@ class Alternatives {
   }
 
  private:
+  std::string LimitOf(const Assignment& assignment) {
+    constexpr int kProbed = 3;
+    const Plan plan = evaluator_.ToPlan(assignment, "");
+    const Simulation simulation = Simulate(plan.pipeline.input, plan.pipeline.wires);
+    const std::vector<Limit> limits = FindLimits(plan.pipeline.input, simulation, kProbed);
+    std::vector<std::string> devices, tied;
+    for (const PlanStage& stage : plan.stages) devices.push_back(stage.device_names[0]);
+    for (const TiedExchange& exchange : plan.tied) tied.push_back(exchange.parameter);
+    return limits.empty() ? "nothing" : NameOf(limits[0], simulation, devices, tied);
+  }
   std::string WithCut(size_t stage, int begin) {
     Assignment other = assignment_;
     other.begins[stage] = begin;
@@ -79,6 +129,105 @@ class Alternatives {
   const double cost_s_;
 };
 
+// What a link carries in one direction, so that it can be checked by hand.
+class LinkSentence {
+ public:
+  LinkSentence(const Problem& problem, const Plan& plan, const PlanLink& link, double slowest_s)
+      : problem_(problem), plan_(plan), link_(link), slowest_s_(slowest_s) {}
+
+  std::string Text() {
+    std::vector<std::string> directions = {Direction(true)};
+    if (link_.backward_bytes > 0) directions.push_back(Direction(false));
+    std::string text = absl::StrFormat("link %d -> %d: %s -> %s carries %s as %s for each micro-batch: %s", link_.src_stage,
+                                       link_.dst_stage, link_.src_device, link_.dst_device, absl::StrJoin(link_.value_names, ", "),
+                                       SentAs(), absl::StrJoin(directions, "; "));
+    absl::StrAppendFormat(&text, ". The slowest stage takes %s a micro-batch: %s", DurationText(slowest_s_),
+                          busiest_s_ <= slowest_s_ ? "the link is hidden behind it" : "the link is not hidden, stages wait for it");
+    if (link_.loss_cost > 0)
+      absl::StrAppendFormat(&text, ". Shrunk %.3gx, expected to raise the loss by %.2g", link_.ratio, link_.loss_cost);
+    if (!link_.codec_reason.empty()) absl::StrAppend(&text, ". Codec: ", Share(), link_.codec_reason);
+    return text;
+  }
+
+ private:
+  // The codec, or the type of what it leaves as it is.
+  std::string SentAs() const {
+    if (link_.codec != "fp32") return link_.codec;
+    for (const int v : link_.values) {
+      const ValueNode& value = problem_.request().values[v];
+      if (value.differentiable && !value.lossless_only) return value.bytes_of_element == 2 ? "bf16, uncompressed" : "fp32, uncompressed";
+    }
+    return "ids";
+  }
+
+  std::string Direction(bool forward) {
+    const double latency_s = forward ? link_.forward_latency_s : link_.backward_latency_s;
+    const double wire_s = std::max(0.0, (forward ? link_.forward_s : link_.backward_s) - latency_s);
+    const auto bytes = static_cast<double>(forward ? link_.forward_wire_bytes : link_.backward_wire_bytes);
+    std::string text = absl::StrFormat("%s %s", TrafficText(bytes), forward ? "forward" : "back");
+    if (wire_s > 0) absl::StrAppendFormat(&text, " at %s/s, %s", TrafficText(bytes / wire_s), DurationText(wire_s));
+    absl::StrAppendFormat(&text, " and %s of latency", DurationText(latency_s));
+    if (plan_.micro_batches > 1) {
+      absl::StrAppendFormat(&text, " (%s for all %d)", DurationText(wire_s * plan_.micro_batches + latency_s), plan_.micro_batches);
+    }
+    busiest_s_ = std::max(busiest_s_, wire_s);
+    if (const auto [line, seconds] = BusiestLine(forward); seconds > wire_s * kClearly) {
+      absl::StrAppendFormat(&text, ", %s with all else that crosses %s", DurationText(seconds), line);
+      busiest_s_ = std::max(busiest_s_, seconds);
+    }
+    return text;
+  }
+
+  // The shared wire of that direction which all links together keep busy longest, for one micro-batch.
+  std::pair<std::string, double> BusiestLine(bool forward) const {
+    const PipelineInput& input = plan_.pipeline.input;
+    std::pair<std::string, double> busiest;
+    for (const StageLink& own : input.links) {
+      if (own.src != link_.src_stage || own.dst != link_.dst_stage) continue;
+      for (const WireUse& use : (forward ? own.forward : own.backward).wires) {
+        if (plan_.pipeline.wires[use.wire].empty()) continue;
+        double seconds = 0;
+        for (const StageLink& other : input.links) {
+          for (const Channel* channel : {&other.forward, &other.backward}) {
+            for (const WireUse& shared : channel->wires) seconds += shared.wire == use.wire ? shared.hold_s : 0;
+          }
+        }
+        if (seconds > busiest.second) busiest = {plan_.pipeline.wires[use.wire], seconds};
+      }
+    }
+    return busiest;
+  }
+
+  // Where others cross the line the codec was chosen for a part of its rate.
+  std::string Share() const {
+    const double wire_s = link_.forward_s - link_.forward_latency_s;
+    const double rate = wire_s > 0 ? static_cast<double>(link_.forward_wire_bytes) / wire_s : 0;
+    if (link_.forward_share_bytes_per_s <= 0 || link_.forward_share_bytes_per_s * kClearly > rate) return "";
+    return absl::StrFormat("for its share of the line, %s/s, ", TrafficText(link_.forward_share_bytes_per_s));
+  }
+
+  static constexpr double kClearly = 1.001;
+  const Problem& problem_;
+  const Plan& plan_;
+  const PlanLink& link_;
+  const double slowest_s_;
+  double busiest_s_ = 0;
+};
+
+std::string TiedSentence(const Plan& plan, const TiedExchange& tied) {
+  double seconds = 0, latency_s = 0;
+  for (const TiedExchange::Message& message : tied.messages) {
+    if (message.seconds + message.latency_s <= seconds + latency_s) continue;
+    seconds = message.seconds;
+    latency_s = message.latency_s;
+  }
+  return absl::StrFormat(
+      "tied parameter %s: used in stages %s, each of which sends the others %s of gradients when its last backward is done: %s and %s of "
+      "latency of a step of %s; with all uses on one device nothing would be sent",
+      tied.parameter, absl::StrJoin(tied.stages, ", "), TrafficText(static_cast<double>(tied.bytes)), DurationText(seconds),
+      DurationText(latency_s), DurationText(plan.predicted_step_s));
+}
+
 }  // namespace
 
 std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
@@ -90,38 +239,24 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const double stage_s = stage.forward_s + stage.backward_s + stage.codec_s;
     const Device& device = request.devices[stage.devices[0]];
     lines.push_back(absl::StrFormat(
-        "stage %d: %s%s runs %s, %s per micro-batch%s, %d in flight, room for %s", stage.index, device.name,
+        "stage %d: %s%s runs %s, %s per micro-batch%s, %s to update once a step, %d in flight, room for %s", stage.index, device.name,
         device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), base::Counted(static_cast<int64_t>(stage.ops.size()), "op"),
         DurationText(stage_s),
         stage_s >= slowest_s * (1 - 1e-9) ? ", the slowest stage" : absl::StrFormat(" (%.0f%% of the slowest)", 100 * stage_s / slowest_s),
-        stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
+        DurationText(stage.update_s), stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
   }
-  for (const PlanLink& link : plan.links) {
-    const double worst_s = std::max(link.forward_s, link.backward_s);
-    std::string why = worst_s <= slowest_s ? "hidden behind the slowest stage" : "not hidden behind the slowest stage";
-    if (link.ratio > 1) {
-      why = absl::StrFormat("%s after shrinking %.3gx, expected to raise the loss by %.2g", why, link.ratio, link.loss_cost);
-    }
-    if (!link.codec_reason.empty()) absl::StrAppend(&why, ". Codec: ", link.codec_reason);
-    lines.push_back(absl::StrFormat("link %d -> %d: %s -> %s carries %s as %s (%s forward, %s back per micro-batch): %s", link.src_stage,
-                                    link.dst_stage, link.src_device, link.dst_device, absl::StrJoin(link.value_names, ", "), link.codec,
-                                    SizeText(static_cast<double>(link.forward_wire_bytes)),
-                                    SizeText(static_cast<double>(link.backward_wire_bytes)), why));
-  }
-  for (const TiedExchange& tied : plan.tied) {
-    lines.push_back(absl::StrFormat("tied parameter %s: used in stages %s, which exchange %s of gradients after each step", tied.parameter,
-                                    absl::StrJoin(tied.stages, ", "), SizeText(static_cast<double>(tied.bytes))));
-  }
+  for (const PlanLink& link : plan.links) lines.push_back(LinkSentence(problem, plan, link, slowest_s).Text());
+  for (const TiedExchange& tied : plan.tied) lines.push_back(TiedSentence(plan, tied));
   std::set<absl::string_view> spares;
   for (const Device& device : request.devices) {
     if (device.spare) spares.insert(device.name);
   }
   for (const std::string& name : plan.left_out) {
     const bool capped = static_cast<int>(plan.stages.size()) >= problem.max_stages();
-    lines.push_back(absl::StrFormat("%s has no stage: %s", name,
-                                    spares.contains(name) ? "a spare"
-                                    : capped ? absl::StrCat("the job may use ", base::Counted(problem.max_stages(), "executor"))
-                                             : std::string("a stage there would not make the step faster")));
+    const std::string why = spares.contains(name) ? "it is a spare"
+                            : capped              ? absl::StrCat("the job may use ", base::Counted(problem.max_stages(), "executor"))
+                                                  : std::string("no faster plan with it was found");
+    lines.push_back(absl::StrFormat("%s has no stage: %s", name, why));
   }
   return lines;
 }
@@ -141,15 +276,24 @@ std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& 
     if (std::string device = alternatives.OfDevice(s, free); !device.empty()) parts.push_back(std::move(device));
     if (!parts.empty()) lines.push_back(absl::StrFormat("why stage %d: %s", s, absl::StrJoin(parts, "; ")));
   }
-  if (!lines.empty()) lines.emplace_back("(percentages: the time of a step to an equal loss, against this plan)");
+  for (const int device : free) {
+    if (std::string why = alternatives.OfLeftOut(device); !why.empty()) lines.push_back(absl::StrCat("why not ", why));
+  }
+  if (!lines.empty()) lines.emplace_back("(how much longer: the time of a step to an equal loss, against this plan)");
   return lines;
 }
 
 std::string ExplainBound(const std::vector<LowerBound>& bounds, double gap) {
   const LowerBound* const binding = BindingBound(bounds);
   if (binding == nullptr) return "no lower bound holds";
-  return absl::StrFormat("no plan can take less than %s, by the bound %s: %s; this one takes %.1f%% more", DurationText(binding->seconds),
-                         binding->name, binding->why, 100 * gap);
+  std::vector<std::string> others;
+  for (const LowerBound& bound : bounds) {
+    if (!bound.holds) others.push_back(absl::StrFormat("%s says nothing here, since %s", bound.name, bound.why));
+  }
+  std::string text = absl::StrFormat("no plan can take less than %s, by the bound %s: %s; this one takes %.1f%% more",
+                                     DurationText(binding->seconds), binding->name, binding->why, 100 * gap);
+  if (!others.empty()) absl::StrAppend(&text, " (", absl::StrJoin(others, "; "), ")");
+  return text;
 }
 
 }  // namespace fusionllm::scheduler

@@ -14,6 +14,7 @@ constexpr int32_t kBackwardArrives = 3;
 constexpr int32_t kWeightsDone = 4;
 constexpr int32_t kForwardsTurn = 5;  // of a message that waited for those before it
 constexpr int32_t kBackwardsTurn = 6;
+constexpr int32_t kTiedTurn = 7;
 constexpr double kRounding = 1e-9;  // sums in another order differ by far less
 
 // std::push_heap keeps the largest first; "later" as "less" puts the earliest event there.
@@ -195,23 +196,70 @@ void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, do
   Push(arrives_s, forward ? kForwardArrives : kBackwardArrives, link);
 }
 
+void PipelineSimulator::SendTied(const PipelineInput& input, int worker, double now_s) {
+  for (size_t i = 0; i < input.tied.size(); ++i) {
+    const TiedMessage& message = input.tied[i];
+    if (message.from != worker) continue;
+    tied_states_[i].sent_s = now_s;
+    // The second of two to the same worker waits for the first.
+    const bool waits = std::any_of(input.tied.begin(), input.tied.begin() + static_cast<std::ptrdiff_t>(i),
+                                   [&](const TiedMessage& other) { return other.from == worker && other.to == message.to; });
+    if (!waits) Push(now_s, kTiedTurn, static_cast<int32_t>(i));
+  }
+}
+
+template <bool kPlain>
+void PipelineSimulator::CarryTied(const PipelineInput& input, int message, double now_s) {
+  const TiedMessage& tied = input.tied[message];
+  const Channel& channel = tied.channel;
+  TiedState& state = tied_states_[message];
+  double carried_s = now_s, longest_s = 0;
+  if (!channel.wires.empty()) {
+    double& own_free_s = wire_free_s_[channel.wires.front().wire];
+    if (own_free_s > now_s) return Push(own_free_s, kTiedTurn, message);
+    const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(TimelineSpan::Kind::kTiedMessage, message, 0);
+    for (const WireUse& use : channel.wires) {
+      const double hold_s = use.hold_s * factor / tied.pieces;
+      double& free_s = wire_free_s_[use.wire];
+      free_s = std::max(free_s, now_s) + hold_s;
+      carried_s = std::max(carried_s, free_s);
+      longest_s = std::max(longest_s, hold_s);
+    }
+    own_free_s = carried_s;
+  }
+  if (state.pieces == 0) state.begin_s = std::max(now_s, carried_s - longest_s);
+  if (++state.pieces < tied.pieces) return Push(carried_s, kTiedTurn, message);
+  const double arrives_s = carried_s + channel.latency_s;
+  tied_heard_s_[tied.to] = std::max(tied_heard_s_[tied.to], arrives_s);
+  if (tied.before_report) tied_before_s_[tied.to] = std::max(tied_before_s_[tied.to], arrives_s);
+  if (!kPlain && spans_ != nullptr) {
+    spans_->Add({TimelineSpan::Kind::kTiedMessage, message, 0, state.begin_s, carried_s, state.sent_s, arrives_s});
+  }
+  for (size_t next = static_cast<size_t>(message) + 1; next < input.tied.size(); ++next) {
+    if (input.tied[next].from != tied.from || input.tied[next].to != tied.to) continue;
+    return Push(carried_s, kTiedTurn, static_cast<int32_t>(next));
+  }
+}
+
 double PipelineSimulator::FinishStep(const PipelineInput& input) {
   ready_s_.resize(workers_);
-  for (int w = 0; w < workers_; ++w) ready_s_[w] = states_[w].end_s;
-  const auto deliver = [this](const std::vector<EndMessage>& messages) {
-    heard_s_ = ready_s_;
-    for (const EndMessage& m : messages) heard_s_[m.to] = std::max(heard_s_[m.to], ready_s_[m.from] + m.seconds);
-    ready_s_.swap(heard_s_);
-  };
-  deliver(input.tied);
-  deliver(input.reports);
-  deliver(input.decisions);
+  decided_s_.resize(workers_);  // of a worker that does not decide: when it can report
+  for (int w = 0; w < workers_; ++w) {
+    ready_s_[w] = std::max(states_[w].end_s, tied_heard_s_[w]);
+    decided_s_[w] = std::max(states_[w].end_s, tied_before_s_[w]);
+  }
+  for (const EndMessage& m : input.reports) decided_s_[m.to] = std::max(decided_s_[m.to], decided_s_[m.from] + m.seconds);
+  for (const EndMessage& m : input.decisions) ready_s_[m.to] = std::max(ready_s_[m.to], decided_s_[m.from] + m.seconds);
   double period_s = 0;
   for (int w = 0; w < workers_; ++w) {
+    const double reported_s = std::max(states_[w].end_s, tied_before_s_[w]);
+    ready_s_[w] = std::max(ready_s_[w], decided_s_[w]);
     double update_s = 0;
     for (size_t s = w; s < input.stages.size(); s += workers_) update_s += input.stages[s].update_s;
     period_s = std::max(period_s, ready_s_[w] + update_s - states_[w].first_s);
-    if (spans_ != nullptr) spans_->Add({TimelineSpan::Kind::kUpdate, w, 0, ready_s_[w], ready_s_[w] + update_s});
+    if (spans_ == nullptr) continue;
+    if (ready_s_[w] > reported_s) spans_->Add({TimelineSpan::Kind::kNorm, w, 0, reported_s, ready_s_[w]});
+    spans_->Add({TimelineSpan::Kind::kUpdate, w, 0, ready_s_[w], ready_s_[w] + update_s});
   }
   return period_s + input.step_overhead_s;
 }
@@ -219,6 +267,7 @@ double PipelineSimulator::FinishStep(const PipelineInput& input) {
 template <bool kPlain>
 void PipelineSimulator::Loop(const PipelineInput& input) {
   const auto worker_of = [&](int stage) { return kPlain ? stage : stage % workers_; };
+  const int passes = input.micro_batches * input.virtual_stages;
   for (int w = 0; w < workers_; ++w) TryStart<kPlain>(input, w, 0);
   while (!heap_.empty()) {
     const Event event = Pop();
@@ -227,6 +276,9 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
       case kForwardsTurn:
       case kBackwardsTurn:
         TakeTurn<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
+        continue;
+      case kTiedTurn:
+        CarryTied<kPlain>(input, event.id, event.at_s);
         continue;
       case kForwardDone:
         worker = worker_of(event.id);
@@ -240,10 +292,12 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
         states_[worker].busy = false;
         ++states_[worker].backwards_done;
         for (int i = in_offset_[event.id]; i < in_offset_[event.id + 1]; ++i) Send<kPlain>(input, in_links_[i], false, event.at_s);
+        if (!input.split_backward && states_[worker].backwards_done == passes) SendTied(input, worker, event.at_s);
         break;
       case kWeightsDone:
         worker = worker_of(event.id);
         states_[worker].busy = false;
+        if (states_[worker].weights == passes) SendTied(input, worker, event.at_s);
         break;
       case kForwardArrives:
         ++forward_arrived_[event.id];
@@ -270,6 +324,9 @@ void PipelineSimulator::Start(const PipelineInput& input) {
   backward_sent_.assign(input.links.size(), 0);
   forward_waiting_.assign(input.links.size(), 0);
   backward_waiting_.assign(input.links.size(), 0);
+  tied_states_.assign(input.tied.size(), {});
+  tied_heard_s_.assign(workers_, 0);
+  tied_before_s_.assign(workers_, 0);
   tail_s_.assign(input.stages.size(), -std::numeric_limits<double>::infinity());
   most_s_ = std::numeric_limits<double>::infinity();
   least_s_ = 0;
@@ -277,7 +334,17 @@ void PipelineSimulator::Start(const PipelineInput& input) {
 
 // A stage's last backward comes after that of every stage whose gradients it needs; the first stage's ends the step.
 void PipelineSimulator::FindTails(const PipelineInput& input) {
-  tail_s_[0] = input.stages[0].update_s + input.step_overhead_s;
+  // Then the gradients that it shares go to another stage, which reports.
+  double exchange_s = 0;
+  for (const TiedMessage& tied : input.tied) {
+    if (tied.from != 0 || !tied.before_report) continue;
+    double carried_s = 0;
+    for (const WireUse& use : tied.channel.wires) carried_s = std::max(carried_s, use.hold_s);
+    for (const EndMessage& report : input.reports) {
+      if (report.from == tied.to) exchange_s = std::max(exchange_s, carried_s + tied.channel.latency_s + report.seconds);
+    }
+  }
+  tail_s_[0] = exchange_s + input.stages[0].update_s + input.step_overhead_s;
   for (size_t s = 1; s < input.stages.size(); ++s) {
     for (int i = in_offset_[s]; i < in_offset_[s + 1]; ++i) {
       const StageLink& link = input.links[in_links_[i]];

@@ -4,8 +4,11 @@
 // (1F1B), or all forwards before any backward (GPipe); both in micro-batch order. A message is handed over when its stage ends. It
 // waits for the one before it on its link, the first of its wires; each of its wires then carries it for bytes / rate in its turn (first
 // come, first served; a wire that others share is not held while the message waits for another), and it arrives a latency after the last of
-// them has. That is how the link emulator passes a message through its path. Sends never block the stage. After its last backward a stage
-// exchanges gradients of shared parameters, reports to stage 0, awaits its decision (norm, loss) and updates.
+// them has. That is how the link emulator passes a message through its path. Sends never block the stage.
+//
+// After its last backward a stage sends the gradients of its uses of shared parameters to the other stages that use them, behind what it
+// sent there before and beside what others send over the same wires. It reports to stage 0 where it has those that it reports on, awaits
+// its decision (norm, loss) and all others' gradients, and updates. Reports and decisions are small, and overtake: they wait for no wire.
 //
 // With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
 // weights fill the time in which the stage could do nothing else. Interleaved (arXiv 2104.04473, section 2.2), worker w of p runs the
@@ -66,12 +69,27 @@ struct StageLink {
   bool operator==(const StageLink&) const = default;
 };
 
-// A message between workers at the end of a step, latency and serialisation together.
+// A report or a decision between workers at the end of a step.
 struct EndMessage {
   int from = 0;
   int to = 0;
-  double seconds = 0;
+  double seconds = 0;    // latency and serialisation together
+  double latency_s = 0;  // of these
+  int64_t bytes = 0;     // for reports
   bool operator==(const EndMessage&) const = default;
+};
+
+// Gradients of shared parameters that one worker sends another when its last backward is done.
+struct TiedMessage {
+  int from = 0;
+  int to = 0;
+  int exchange = 0;           // which of Plan::tied: for reports
+  bool before_report = true;  // `to` reports on the parameter, and waits for the message first
+  Channel channel;            // its first wire is that of the messages between the two
+  // Where others send over the same wires meanwhile, a long message lets theirs pass between its pieces; those between the same two workers
+  // follow one another whole.
+  int pieces = 1;
+  bool operator==(const TiedMessage&) const = default;
 };
 
 struct PipelineInput {
@@ -82,8 +100,8 @@ struct PipelineInput {
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;  // kAuto counts as k1F1B
   bool split_backward = false;
-  std::vector<EndMessage> tied;       // use gradients of shared parameters, each way; sent when a stage's last backward is done
-  std::vector<EndMessage> reports;    // then: to stage 0, which decides when it has all
+  std::vector<TiedMessage> tied;
+  std::vector<EndMessage> reports;    // to stage 0, which decides when it has all
   std::vector<EndMessage> decisions;  // and answers; without any, stages update at once
   double step_overhead_s = 0;
   int workers() const { return static_cast<int>(stages.size()) / virtual_stages; }
@@ -91,9 +109,10 @@ struct PipelineInput {
 };
 
 struct TimelineSpan {
-  enum class Kind { kForward, kBackward, kWeights, kUpdate, kForwardMessage, kBackwardMessage };
+  // kNorm: a worker has the gradients of a step and waits for what stage 0 decides, with the global norm.
+  enum class Kind { kForward, kBackward, kWeights, kUpdate, kForwardMessage, kBackwardMessage, kTiedMessage, kNorm };
   Kind kind = Kind::kForward;
-  int stage = 0;  // or index of the link; kUpdate: the worker
+  int stage = 0;  // or index of the link or of the tied message; kUpdate, kNorm: the worker
   int micro_batch = 0;
   double begin_s = 0;
   double end_s = 0;
@@ -174,6 +193,11 @@ class PipelineSimulator {
   void TakeTurn(const PipelineInput& input, int link, bool forward, double now_s);
   template <bool kPlain>
   void Carry(const Channel& channel, int link, bool forward, double now_s);
+  // A worker's gradients are complete: those of its shared parameters go on their way.
+  void SendTied(const PipelineInput& input, int worker, double now_s);
+  // The next piece of a tied message, when its wire is free.
+  template <bool kPlain>
+  void CarryTied(const PipelineInput& input, int message, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Start(const PipelineInput& input);
   void Index(const PipelineInput& input);
@@ -192,7 +216,14 @@ class PipelineSimulator {
   std::vector<double> wire_free_s_;
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
-  std::vector<double> ready_s_, heard_s_;
+  std::vector<double> ready_s_, decided_s_;
+  struct TiedState {
+    int pieces = 0;  // carried
+    double sent_s = 0, begin_s = 0;
+  };
+  std::vector<TiedState> tied_states_;  // by tied message
+  std::vector<double> tied_heard_s_;    // by worker: when the last of them is there
+  std::vector<double> tied_before_s_;   // likewise, of those that it waits for before its report
   // Of Judge: what a step takes at least after the last backward of a stage, and what it may take and is known to take.
   std::vector<double> tail_s_;
   double most_s_ = 0, least_s_ = 0;

@@ -211,8 +211,82 @@ TEST(PipelineModelTest, TheEndOfAStepCostsWhatNeitherBackwardNorTheNextStepHides
   input.decisions = {{0, 1, 3}};
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 9);
   // Shared gradients cross both ways at once, from 4 and from 6.
-  input.tied = {{0, 1, 10}, {1, 0, 10}};
+  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
+    input.tied.push_back({.from = from, .to = to, .channel = {.used = true, .latency_s = 10}});
+  }
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 16 + 3 + 3 - 1);
+}
+
+TEST(PipelineModelTest, WhatNobodyReportsOnHidesBehindReportAndDecision) {
+  PipelineInput input = EqualChain(2, 1, 0, 0);
+  input.reports = {{1, 0, 3}};
+  input.decisions = {{0, 1, 3}};
+  // Stage 0 is done at 6 and decides at 7, stage 1 has the decision at 10; its first forward began at 1.
+  for (const auto& [seconds, step_s] : {std::pair(4.0, 9.0), std::pair(5.0, 10.0)}) {
+    input.tied = {{.from = 0, .to = 1, .before_report = false, .channel = {.used = true, .latency_s = seconds}}};
+    EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, step_s) << seconds;
+  }
+  // Stage 0 reports on what stage 1 sends at 4, and decides at 14.
+  input.tied = {{.from = 1, .to = 0, .channel = {.used = true, .latency_s = 10}}};
+  EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 17 - 1);
+}
+
+TimelineSpan TiedSpan(const std::vector<TimelineSpan>& timeline, int message) {
+  for (const TimelineSpan& span : timeline) {
+    if (span.kind == TimelineSpan::Kind::kTiedMessage && span.stage == message) return span;
+  }
+  ADD_FAILURE() << "no tied message " << message;
+  return {};
+}
+
+TEST(PipelineModelTest, TiedGradientsFollowTheGradientsOnTheirWire) {
+  PipelineInput input = EqualChain(2, 1, 4, 0.5);
+  input.tied.push_back({.from = 1, .to = 0, .channel = {.used = true, .latency_s = 0.5, .wires = {{1, 10}}}});
+  input.tied.push_back({.from = 1, .to = 0, .exchange = 1, .channel = {.used = true, .latency_s = 0.5, .wires = {{1, 2}}}});
+  input.tied.push_back({.from = 0, .to = 1, .channel = {.used = true, .latency_s = 0.5, .wires = {{0, 10}}}});
+  std::vector<TimelineSpan> timeline;
+  // Stage 0: forward to 1, its message is there at 5.5; stage 1 is done at 8.5, its gradient there at 13, stage 0 done at 15.
+  const double step_s = PipelineSimulator().Run(input, &timeline).step_s;
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 0).sent_s, 8.5);
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 0).begin_s, 12.5) << "when the gradient has passed";
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 0).arrives_s, 23);
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 1).begin_s, 22.5) << "one after the other";
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 2).arrives_s, 25.5);
+  EXPECT_DOUBLE_EQ(step_s, 25);
+}
+
+// Stage 2's tied gradients go to stage 0 over wire 8; so do the gradients of stage 1, which is not done yet.
+TEST(PipelineModelTest, TiedGradientsLetOthersPassBetweenTheirPieces) {
+  PipelineInput input = EqualChain(3, 1, 0.001, 0);
+  input.wires = 9;
+  input.links[0].backward.wires.push_back({8, 1});
+  input.tied.push_back({.from = 2, .to = 0, .channel = {.used = true, .wires = {{4, 16}, {8, 16}}}, .pieces = 16});
+  std::vector<TimelineSpan> timeline;
+  PipelineSimulator().Run(input, &timeline);
+  const TimelineSpan tied = TiedSpan(timeline, 0);
+  EXPECT_NEAR(tied.end_s - tied.begin_s, 17, 1e-9) << "the wire carries both";
+  for (const TimelineSpan& span : timeline) {
+    if (span.kind != TimelineSpan::Kind::kBackwardMessage || span.stage != 0) continue;
+    EXPECT_LE(span.arrives_s - span.sent_s, 2.001) << "no more than a piece later than alone";
+    EXPECT_GT(span.sent_s, tied.begin_s);
+  }
+  input.tied[0].pieces = 1;
+  PipelineSimulator().Run(input, &timeline);
+  EXPECT_NEAR(TiedSpan(timeline, 0).end_s - TiedSpan(timeline, 0).begin_s, 16, 1e-9);
+}
+
+TEST(PipelineModelTest, TiedGradientsOfASplitBackwardWaitForThoseOfTheWeights) {
+  PipelineInput input = EqualChain(2, 2, 0, 0);
+  input.split_backward = true;
+  for (StageTiming& stage : input.stages) stage.weights_s = 1;
+  input.tied.push_back({.from = 0, .to = 1, .channel = {.used = true, .latency_s = 3}});
+  std::vector<TimelineSpan> timeline;
+  PipelineSimulator().Run(input, &timeline);
+  double last_s = 0;
+  for (const TimelineSpan& span : timeline) {
+    if (span.stage == 0 && span.kind == TimelineSpan::Kind::kWeights) last_s = std::max(last_s, span.end_s);
+  }
+  EXPECT_DOUBLE_EQ(TiedSpan(timeline, 0).sent_s, last_s);
 }
 
 TEST(PipelineModelTest, AnUpdateDeepInThePipelineHidesBehindTheFill) {
@@ -283,6 +357,21 @@ PipelineInput RandomPipeline(uint32_t seed) {
     if (draw(0, 1) < 0.3) link.backward.wires.push_back({shared, draw(0, 1)});
   }
   input.step_overhead_s = draw(0, 1);
+  if (stages > 1 && seed % 3 == 0) {
+    for (const auto& [from, to] : {std::pair(0, stages - 1), std::pair(stages - 1, 0)}) {
+      const double seconds = draw(0, 20);
+      input.tied.push_back({.from = from,
+                            .to = to,
+                            .before_report = draw(0, 1) < 0.5,
+                            .channel = {.used = true, .latency_s = draw(0, 2), .wires = {{input.wires++, seconds}}},
+                            .pieces = 4});
+      if (seed % 2 == 0) input.tied.back().channel.wires.push_back({shared, seconds});
+    }
+    for (int s = 1; s < stages; ++s) {
+      input.reports.push_back({s, 0, draw(0, 1)});
+      input.decisions.push_back({0, s, draw(0, 1)});
+    }
+  }
   return input;
 }
 

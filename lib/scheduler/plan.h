@@ -48,6 +48,7 @@ struct PlanLink {
   // Serialisation + latency of one micro-batch's message, alone on the wire.
   double forward_s = 0, backward_s = 0;
   double forward_latency_s = 0, backward_latency_s = 0;  // of these
+  double forward_share_bytes_per_s = 0;                  // of the line, by the bytes that others move there: what the codec was chosen for
   LinkCodec Codec() const;
   bool operator==(const PlanLink&) const = default;
 };

@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -16,8 +21,13 @@ class Tally final : public SpanSink {
   Tally(const PipelineInput& input, const std::vector<std::string>& wires, SpanSink* next) : input_(input), next_(next) {
     out_.stages.resize(input.workers());
     open_.resize(input.workers());
+    last_pass_s_.resize(input.workers());
     for (size_t l = 0; l < input.links.size(); ++l) {
       for (const bool forward : {true, false}) AddLink(input.links[l], forward);
+    }
+    for (const TiedMessage& tied : input.tied) Use({tied.from, tied.to, LinkUse::Kind::kTied}, tied.channel.latency_s);
+    for (const auto* messages : {&input.reports, &input.decisions}) {
+      for (const EndMessage& message : *messages) AddEndMessage(message);
     }
     for (size_t w = 0; w < wires.size(); ++w) {
       if (!wires[w].empty()) shared_of_[static_cast<int>(w)] = SharedUse{.wire = static_cast<int>(w), .name = wires[w]};
@@ -27,11 +37,21 @@ class Tally final : public SpanSink {
   void Add(const TimelineSpan& span) override {
     if (next_ != nullptr) next_->Add(span);
     if (span.kind == Kind::kForwardMessage || span.kind == Kind::kBackwardMessage) {
-      AddMessage(span);
+      const StageLink& link = input_.links[span.stage];
+      const bool forward = span.kind == Kind::kForwardMessage;
+      AddMessage(span, KeyOf(link, forward), forward ? link.forward : link.backward);
       return;
     }
+    if (span.kind == Kind::kTiedMessage) {
+      const TiedMessage& tied = input_.tied[span.stage];
+      AddMessage(span, {tied.from, tied.to, LinkUse::Kind::kTied}, tied.channel);
+      return;
+    }
+    if (span.kind == Kind::kNorm) return;  // which waits
     const int worker = span.kind == Kind::kUpdate ? span.stage : span.stage % input_.workers();
     StageUse& use = out_.stages[worker];
+    if (span.kind == Kind::kUpdate) use.end_s = span.begin_s - last_pass_s_[worker];
+    last_pass_s_[worker] = span.end_s;
     const StageTiming& timing = input_.stages[span.stage];
     const double seconds = span.end_s - span.begin_s;
     const auto split_codec = [&](double codec_s, double whole_s, double& compute_s) {
@@ -63,35 +83,47 @@ class Tally final : public SpanSink {
   }
 
  private:
-  using LinkKey = std::tuple<int, int, bool>;
+  using LinkKey = std::tuple<int, int, LinkUse::Kind>;
 
   LinkKey KeyOf(const StageLink& link, bool forward) const {
     const int src = link.src % input_.workers(), dst = link.dst % input_.workers();
-    return forward ? LinkKey(src, dst, false) : LinkKey(dst, src, true);
+    return forward ? LinkKey(src, dst, LinkUse::Kind::kActivations) : LinkKey(dst, src, LinkUse::Kind::kGradients);
+  }
+  LinkUse& Use(const LinkKey& key, double latency_s) {
+    LinkUse& use = link_of_[key];
+    std::tie(use.src, use.dst, use.kind) = key;
+    use.latency_s = latency_s;
+    return use;
+  }
+  void AddEndMessage(const EndMessage& message) {
+    LinkUse& use = Use({message.from, message.to, LinkUse::Kind::kNorm}, message.latency_s);
+    ++use.messages;
+    use.bytes += message.bytes;
+    use.busy_s += std::max(0.0, message.seconds - message.latency_s);
   }
   void AddLink(const StageLink& link, bool forward) {
     const Channel& channel = forward ? link.forward : link.backward;
     if (!channel.used) return;
-    const LinkKey key = KeyOf(link, forward);
-    link_of_[key] = {.src = std::get<0>(key), .dst = std::get<1>(key), .backward = std::get<2>(key), .latency_s = channel.latency_s};
+    Use(KeyOf(link, forward), channel.latency_s);
   }
-  void AddMessage(const TimelineSpan& span) {
-    const bool forward = span.kind == Kind::kForwardMessage;
-    const StageLink& link = input_.links[span.stage];
-    const Channel& channel = forward ? link.forward : link.backward;
-    LinkUse& use = link_of_[KeyOf(link, forward)];
-    ++use.messages;
-    use.bytes += channel.bytes;
-    use.busy_s += span.end_s - span.begin_s;
-    if (span.begin_s - span.sent_s >= 1e-9) use.queued_s += span.begin_s - span.sent_s;  // less is what rounding leaves
+  void AddMessage(const TimelineSpan& span, const LinkKey& key, const Channel& channel) {
+    const bool tied = span.kind == Kind::kTiedMessage;
+    LinkUse& use = link_of_[key];
     double longest_s = 0;
     for (const WireUse& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
+    // A tied message may let others pass between its pieces, and is then longer on its way than its wires are busy with it.
+    const double busy_s = tied ? std::min(span.end_s - span.begin_s, longest_s) : span.end_s - span.begin_s;
+    ++use.messages;
+    use.bytes += channel.bytes;
+    use.busy_s += busy_s;
+    if (span.begin_s - span.sent_s >= 1e-9) use.queued_s += span.begin_s - span.sent_s;  // less is what rounding leaves
     for (const WireUse& wire : channel.wires) {
       const auto shared = shared_of_.find(wire.wire);
       if (shared == shared_of_.end()) continue;
-      shared->second.pairs += span.micro_batch == 0;
+      users_[wire.wire].insert({std::get<0>(key), std::get<1>(key)});
+      shared->second.pairs = static_cast<int>(users_[wire.wire].size());
       shared->second.bytes += channel.bytes;
-      if (longest_s > 0) shared->second.busy_s += (span.end_s - span.begin_s) * wire.hold_s / longest_s;
+      if (longest_s > 0) shared->second.busy_s += busy_s * wire.hold_s / longest_s;
     }
   }
 
@@ -101,7 +133,15 @@ class Tally final : public SpanSink {
   std::vector<int> open_;
   std::map<LinkKey, LinkUse> link_of_;
   std::map<int, SharedUse> shared_of_;
+  std::map<int, std::set<std::pair<int, int>>> users_;  // of a wire: directed pairs of workers
+  std::vector<double> last_pass_s_;                     // by worker: when its newest pass ends
 };
+
+double LongestHold(const Channel& channel) {
+  double longest_s = 0;
+  for (const WireUse& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
+  return longest_s;
+}
 
 // The `most` indices with the largest values above 0.
 std::vector<int> Largest(const std::vector<double>& values, int most) {
@@ -127,8 +167,41 @@ void SpeedUpWire(Channel& channel, int wire, double factor) {
     channel.wires[0].hold_s = std::min(channel.wires[0].hold_s, faster_s);
 }
 
+constexpr double kLess = 1 - kProbe;
+
+// Whether it is a part of the step's end alone.
+bool SpeedUpEnd(PipelineInput& input, const Limit& limit) {
+  if (limit.kind == Limit::Kind::kUpdate) {
+    for (StageTiming& timing : input.stages) timing.update_s *= kLess;
+  } else if (limit.kind == Limit::Kind::kNorm) {
+    for (auto* messages : {&input.reports, &input.decisions}) {
+      for (EndMessage& message : *messages) message.seconds *= kLess;
+    }
+  } else if (limit.kind == Limit::Kind::kTied) {
+    for (TiedMessage& tied : input.tied) {
+      if (tied.exchange != limit.index) continue;
+      if (tied.channel.wires.empty()) tied.channel.latency_s *= kLess;  // by way of other stages
+      for (WireUse& wire : tied.channel.wires) wire.hold_s *= kLess;
+    }
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void SpeedUpChannel(Channel& channel, int from, int to, const Simulation& simulation, const Limit& limit) {
+  if (limit.kind == Limit::Kind::kShared) return SpeedUpWire(channel, simulation.shared[limit.index].wire, kLess);
+  const LinkUse& use = simulation.links[limit.index];
+  if (use.src != from || use.dst != to) return;
+  if (limit.kind == Limit::Kind::kLatency) {
+    channel.latency_s *= kLess;
+  } else {
+    for (WireUse& wire : channel.wires) wire.hold_s *= kLess;
+  }
+}
+
 void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& limit) {
-  constexpr double kLess = 1 - kProbe;
+  if (SpeedUpEnd(input, limit)) return;
   if (limit.kind == Limit::Kind::kStage) {
     for (size_t s = limit.index; s < input.stages.size(); s += input.workers()) {
       StageTiming& timing = input.stages[s];
@@ -137,23 +210,46 @@ void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& li
     return;
   }
   for (StageLink& link : input.links) {
-    for (const bool forward : {true, false}) {
-      Channel& channel = forward ? link.forward : link.backward;
-      if (!channel.used) continue;
-      if (limit.kind == Limit::Kind::kShared) {
-        SpeedUpWire(channel, simulation.shared[limit.index].wire, kLess);
-        continue;
-      }
-      const LinkUse& use = simulation.links[limit.index];
-      const int src = link.src % input.workers(), dst = link.dst % input.workers();
-      if (use.backward == forward || use.src != (forward ? src : dst) || use.dst != (forward ? dst : src)) continue;
-      if (limit.kind == Limit::Kind::kLatency) {
-        channel.latency_s *= kLess;
-      } else {
-        for (WireUse& wire : channel.wires) wire.hold_s *= kLess;
-      }
+    const int src = link.src % input.workers(), dst = link.dst % input.workers();
+    if (link.forward.used) SpeedUpChannel(link.forward, src, dst, simulation, limit);
+    if (link.backward.used) SpeedUpChannel(link.backward, dst, src, simulation, limit);
+  }
+  for (TiedMessage& tied : input.tied) SpeedUpChannel(tied.channel, tied.from, tied.to, simulation, limit);
+  if (limit.kind != Limit::Kind::kLatency) return;
+  const LinkUse& use = simulation.links[limit.index];
+  for (auto* messages : {&input.reports, &input.decisions}) {
+    for (EndMessage& message : *messages) {
+      if (message.from == use.src && message.to == use.dst) message.seconds -= kProbe * message.latency_s;
     }
   }
+}
+
+// By exchange: seconds of its longest message.
+std::vector<double> ExchangeSeconds(const PipelineInput& input) {
+  std::vector<double> seconds;
+  for (const TiedMessage& tied : input.tied) {
+    seconds.resize(std::max(seconds.size(), static_cast<size_t>(tied.exchange) + 1), 0);
+    double& longest_s = seconds[tied.exchange];
+    longest_s = std::max(longest_s, LongestHold(tied.channel) + tied.channel.latency_s);
+  }
+  return seconds;
+}
+
+double NormSeconds(const PipelineInput& input) {
+  double report_s = 0, decision_s = 0;
+  for (const EndMessage& message : input.reports) report_s = std::max(report_s, message.seconds);
+  for (const EndMessage& message : input.decisions) decision_s = std::max(decision_s, message.seconds);
+  return report_s + decision_s;
+}
+
+// Tied gradients that are most of what a wire costs are what limits the step; the wire is where.
+void PutCausesFirst(std::vector<Limit>& limits) {
+  constexpr double kMostOf = 0.75;
+  if (limits.empty()) return;
+  const Limit::Kind first = limits[0].kind;
+  if (first != Limit::Kind::kLink && first != Limit::Kind::kShared) return;
+  const auto tied = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kTied; });
+  if (tied != limits.end() && tied->gain >= kMostOf * limits[0].gain) std::rotate(limits.begin(), tied, tied + 1);
 }
 
 }  // namespace
@@ -169,18 +265,31 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
     for (const int i : Largest(ratios, most)) limits.push_back({.kind = kind, .index = i, .busy_ratio = ratios[i]});
   };
   if (!(simulation.step_s > 0)) return limits;
-  std::vector<double> stages, links, latencies, shared;
+  std::vector<double> stages, links, latencies, shared, tied = ExchangeSeconds(input);
   for (const StageUse& use : simulation.stages) stages.push_back(use.busy_s() / simulation.step_s);
-  for (const LinkUse& use : simulation.links) {
-    links.push_back(use.busy_s / simulation.step_s);
-    latencies.push_back(use.latency_s / simulation.step_s);
+  // Of a pair the first use stands for all.
+  size_t first = 0;
+  for (size_t l = 0; l < simulation.links.size(); ++l) {
+    const LinkUse& use = simulation.links[l];
+    links.push_back(0);
+    latencies.push_back(0);
+    if (use.src != simulation.links[first].src || use.dst != simulation.links[first].dst) first = l;
+    if (use.kind == LinkUse::Kind::kNorm) continue;
+    links[first] += use.busy_s / simulation.step_s;
+    latencies[first] = use.latency_s / simulation.step_s;
   }
+  for (double& seconds : tied) seconds /= simulation.step_s;
+  double update_s = 0;
+  for (const StageUse& use : simulation.stages) update_s = std::max(update_s, use.update_s);
   // A wire that only one link passes says nothing that the link does not.
   for (const SharedUse& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
   add(Limit::Kind::kStage, stages);
   add(Limit::Kind::kLink, links);
   add(Limit::Kind::kShared, shared);
   add(Limit::Kind::kLatency, latencies);
+  add(Limit::Kind::kTied, tied);
+  add(Limit::Kind::kNorm, {NormSeconds(input) / simulation.step_s});
+  add(Limit::Kind::kUpdate, {update_s / simulation.step_s});
   PipelineSimulator simulator;
   const double step_s = simulator.Run(input).step_s;
   for (Limit& limit : limits) {
@@ -190,7 +299,45 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
     limit.gain = 1 - simulator.Run(faster).step_s / step_s;
   }
   std::stable_sort(limits.begin(), limits.end(), [](const Limit& a, const Limit& b) { return a.gain > b.gain; });
+  PutCausesFirst(limits);
   return limits;
+}
+
+const char* Name(LinkUse::Kind kind) {
+  switch (kind) {
+    case LinkUse::Kind::kActivations:
+      return "activations";
+    case LinkUse::Kind::kGradients:
+      return "gradients";
+    case LinkUse::Kind::kTied:
+      return "tied gradients";
+    default:
+      return "global norm";
+  }
+}
+
+std::string NameOf(const Limit& limit, const Simulation& simulation, const std::vector<std::string>& devices,
+                   const std::vector<std::string>& tied) {
+  switch (limit.kind) {
+    case Limit::Kind::kStage:
+      return absl::StrFormat("stage %d on %s", limit.index, devices[limit.index]);
+    case Limit::Kind::kShared:
+      return simulation.shared[limit.index].name;
+    case Limit::Kind::kTied:
+      return absl::StrCat("the tied gradients of ", tied[limit.index]);
+    case Limit::Kind::kNorm:
+      return "the reports of all stages to stage 0 and its answer with the global norm";
+    case Limit::Kind::kUpdate:
+      return "the optimizer's update";
+    default:
+      break;
+  }
+  const LinkUse& use = simulation.links[limit.index];
+  std::vector<std::string> carried;
+  for (const LinkUse& other : simulation.links) {
+    if (other.src == use.src && other.dst == use.dst && other.kind != LinkUse::Kind::kNorm) carried.emplace_back(Name(other.kind));
+  }
+  return absl::StrFormat("%s -> %s (%s)", devices[use.src], devices[use.dst], absl::StrJoin(carried, ", "));
 }
 
 std::vector<double> SimulateStepSeconds(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop) {

@@ -22,15 +22,17 @@ struct StageUse {
   double codec_s = 0;
   double update_s = 0;
   double idle_s = 0;       // waiting for messages, for the end of the step, for the next
+  double end_s = 0;        // part of idle_s: after the last backward, for tied gradients and the decision of stage 0
   int peak_in_flight = 0;  // forwards whose backward was not done; interleaved: of its stages, each a part of a micro-batch
   double busy_s() const { return forward_s + backward_s + weights_s + codec_s + update_s; }
 };
 
-// What one worker sends another in one step, activations or gradients.
+// What one worker sends another in one step.
 struct LinkUse {
-  int src = 0;  // worker
+  enum class Kind { kActivations, kGradients, kTied, kNorm };  // kNorm: reports to stage 0, and its decision
+  int src = 0;                                                 // worker
   int dst = 0;
-  bool backward = false;  // gradients
+  Kind kind = Kind::kActivations;
   int64_t messages = 0;
   int64_t bytes = 0;
   double busy_s = 0;    // some message is on its wires
@@ -51,7 +53,7 @@ struct Simulation {
   double step_s = 0;
   bool complete = true;  // see PipelineResult
   std::vector<StageUse> stages;
-  std::vector<LinkUse> links;  // ascending by (src, dst)
+  std::vector<LinkUse> links;  // ascending by (src, dst, kind)
   std::vector<SharedUse> shared;
 };
 
@@ -63,16 +65,25 @@ Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& 
 inline constexpr double kProbe = 0.1;
 
 struct Limit {
-  enum class Kind { kStage, kLink, kShared, kLatency };
+  // kLink: all that one worker sends another. kTied: the gradients of one exchange, all its messages. kNorm: every stage's report and the
+  // decision. kUpdate: the optimizer, in all stages.
+  enum class Kind { kStage, kLink, kShared, kLatency, kTied, kNorm, kUpdate };
   Kind kind = Kind::kStage;
-  int index = 0;          // of Simulation::stages, links, shared; kLatency: of links
-  double busy_ratio = 0;  // of the step; kLatency: of one crossing
+  int index = 0;          // of Simulation::stages, links (kLatency, too: one of several of a pair), shared; kTied: the exchange; else 0
+  double busy_ratio = 0;  // of the step; kLatency: of one crossing; kTied, kNorm, kUpdate: of the longest
   double gain = 0;        // 1 - step with it a tenth faster / step
 };
 
-// The stages, links, shared wires and latencies that are probed (the `most` busiest of each kind), most gain first. Cost: a simulation
-// each. Returns early, with what it has, once `stop` says so.
+// The stages, links, shared wires, latencies and parts of the step's end that are probed (the `most` busiest of each kind), most gain
+// first; but tied gradients stand before the wires on which they take most of the time, since they are why these are slow. Cost: a
+// simulation each. Returns early, with what it has, once `stop` says so.
 std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simulation, int most, const StopFunction& stop = nullptr);
+
+const char* Name(LinkUse::Kind kind);  // "activations", "gradients", "tied gradients", "global norm"
+// "stage 1 on g0", "g0 -> b0 (activations, tied gradients)", "the tied gradients of wte". `devices` by worker, `tied` by exchange:
+// parameters.
+std::string NameOf(const Limit& limit, const Simulation& simulation, const std::vector<std::string>& devices,
+                   const std::vector<std::string>& tied);
 
 struct StepSpread {
   int steps = 0;

@@ -55,6 +55,22 @@ PipelineInput RandomPipeline(uint32_t seed) {
   };
   for (int s = 0; s + 1 < stages; ++s) join(s, s + 1, true);
   if (stages > 2 && seed % 4 == 0) join(0, stages - 1, seed % 8 == 0);
+  if (stages > 1 && seed % 7 < 3) {
+    for (const auto& [from, to] : {std::pair(0, stages - 1), std::pair(stages - 1, 0)}) {
+      for (int exchange = 0; exchange < 2; ++exchange) {
+        const int own = from == 0 ? 2 * (stages - 1) : 2 * (stages - 1) + 1;
+        TiedMessage tied{.from = from, .to = to, .exchange = exchange, .channel = {.used = true, .latency_s = draw(0, 1), .bytes = 5000}};
+        tied.channel.wires = {{own, draw(0, 9)}};
+        if (seed % 2 == 0) tied.channel.wires.push_back({shared, draw(0, 9)});
+        tied.pieces = seed % 2 == 0 ? 8 : 1;
+        input.tied.push_back(tied);
+      }
+    }
+    for (int s = 1; s < stages; ++s) {
+      input.reports.push_back({s, 0, 0.3, 0.2, 100});
+      input.decisions.push_back({0, s, 0.3, 0.2, 100});
+    }
+  }
   return input;
 }
 
@@ -76,6 +92,11 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
     const StageTiming& timing = input.stages[s];
     const StageUse& use = simulation.stages[s];
     EXPECT_NEAR(use.busy_s() + use.idle_s, simulation.step_s, 1e-9);
+    EXPECT_GE(use.end_s, 0);
+    // A stage deep in the pipeline may wait while the next step's first micro-batch is on its way.
+    if (s == 0) {
+      EXPECT_LE(use.end_s, use.idle_s + 1e-9);
+    }
     EXPECT_NEAR(use.busy_s(), input.micro_batches * (timing.forward_s + timing.backward_s) + timing.update_s, 1e-9);
     EXPECT_NEAR(use.codec_s, input.micro_batches * 0.07, 0.02 * input.micro_batches * 0.6 + 1e-9);
     EXPECT_LE(use.peak_in_flight, input.schedule == Schedule::kGPipe ? input.micro_batches : timing.in_flight);
@@ -84,9 +105,14 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
   int64_t bytes = 0, sent = 0;
   double shared_s = 0;
   for (const LinkUse& use : simulation.links) {
-    EXPECT_EQ(use.messages, input.micro_batches);
+    const bool of_passes = use.kind == LinkUse::Kind::kActivations || use.kind == LinkUse::Kind::kGradients;
+    EXPECT_EQ(use.messages, of_passes ? input.micro_batches : use.kind == LinkUse::Kind::kTied ? 2 : 1);
     EXPECT_LE(use.busy_s, simulation.step_s * (1 + 1e-9));
-    sent += use.bytes;
+    if (use.kind != LinkUse::Kind::kNorm) sent += use.bytes;
+  }
+  for (const TiedMessage& tied : input.tied) {
+    bytes += tied.channel.bytes;
+    if (tied.channel.wires.size() == 2) shared_s += tied.channel.wires[1].hold_s;
   }
   for (const StageLink& link : input.links) {
     for (const Channel* channel : {&link.forward, &link.backward}) {
@@ -209,11 +235,67 @@ TEST(SimulationTest, TheLimitIsWhatGainsMost) {
   limits = FindLimits(input, simulation, 8);
   EXPECT_EQ(limits[0].kind, Limit::Kind::kLink);
   const LinkUse& link = simulation.links[limits[0].index];
-  EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.backward);
+  EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.kind == LinkUse::Kind::kGradients);
   input.links[1].backward.wires[0].hold_s = 0.1;
   input.links[0].forward.latency_s = 300;
   simulation = Simulate(input, std::vector<std::string>(4));
   EXPECT_EQ(FindLimits(input, simulation, 8)[0].kind, Limit::Kind::kLatency);
+}
+
+// Two stages with a shared line, wire 2.
+PipelineInput TwoStagesTied(double tied_s) {
+  PipelineInput input;
+  input.micro_batches = 4;
+  input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.2, .update_s = 0.01, .in_flight = 4});
+  input.wires = 4;
+  input.links = {{0, 1, {true, 0.05, {{0, 0.1}, {2, 0.1}}}, {true, 0.05, {{1, 0.1}, {3, 0.1}}}}};
+  if (tied_s > 0) {
+    input.tied = {{.from = 0, .to = 1, .channel = {true, 0.05, {{0, tied_s}, {2, tied_s}}, 322}},
+                  {.from = 1, .to = 0, .channel = {true, 0.05, {{1, tied_s}, {3, tied_s}}, 322}}};
+  }
+  input.reports = {{1, 0, 0.06, 0.05, 10}};
+  input.decisions = {{0, 1, 0.06, 0.05, 10}};
+  return input;
+}
+
+TEST(SimulationTest, TiedGradientsThatFillALineAreNamedBeforeTheLine) {
+  const PipelineInput input = TwoStagesTied(25);
+  const std::vector<std::string> wires = {"", "", "there", "back"};
+  const Simulation simulation = Simulate(input, wires);
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  EXPECT_EQ(limits[0].kind, Limit::Kind::kTied);
+  EXPECT_EQ(limits[0].index, 0);
+  EXPECT_NEAR(limits[0].busy_ratio * simulation.step_s, 25.05, 1e-9);
+  EXPECT_NEAR(limits[0].gain * simulation.step_s, 2.5, 1e-9);
+  for (const LinkUse& use : simulation.links) {
+    if (use.kind != LinkUse::Kind::kTied) continue;
+    EXPECT_EQ(use.bytes, 322);
+    EXPECT_NEAR(use.busy_s, 25, 1e-9);
+  }
+  EXPECT_TRUE(simulation.shared[0].pairs == 1 && simulation.shared[1].pairs == 1) << "one pair's line is no shared one";
+  EXPECT_GT(simulation.stages[0].end_s, 25);
+}
+
+TEST(SimulationTest, ASmallPartOfALineIsNotWhatLimits) {
+  const PipelineInput input = TwoStagesTied(0.01);
+  for (const Limit& limit : FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)) {
+    if (limit.kind != Limit::Kind::kTied) continue;
+    EXPECT_LT(limit.gain, 0.01);
+  }
+  EXPECT_NE(FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)[0].kind, Limit::Kind::kTied);
+}
+
+TEST(SimulationTest, TheNormsRoundTripAndTheUpdateLimitWhereTheyAreLong) {
+  PipelineInput input = TwoStagesTied(0);
+  input.reports[0].seconds = 7;
+  EXPECT_EQ(FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)[0].kind, Limit::Kind::kNorm);
+  input = TwoStagesTied(0);
+  input.stages[0].update_s = 30;
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  const auto update = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kUpdate; });
+  ASSERT_NE(update, limits.end());
+  EXPECT_NEAR(update->gain * simulation.step_s, 3, 1e-9);
 }
 
 TEST(SimulationTest, NoiseFollowsTheSeedAndKeepsItsMean) {

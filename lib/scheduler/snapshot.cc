@@ -247,6 +247,7 @@ absl::Status Validate(const PlanRequest& request) {
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("max_executors", request.max_executors, 0, kMaxDevices));
   FUSIONLLM_RETURN_IF_ERROR(CheckCount("search_budget", request.search_budget, 1, 10'000'000));
   FUSIONLLM_RETURN_IF_ERROR(CheckBytes("report", "bytes", request.report_bytes));
+  FUSIONLLM_RETURN_IF_ERROR(CheckBytes("decision", "bytes", request.decision_bytes));
   if (request.max_egress_bytes.value_or(0) < 0) {
     return absl::InvalidArgumentError(absl::StrFormat("max_egress_bytes: %d must not be negative", *request.max_egress_bytes));
   }

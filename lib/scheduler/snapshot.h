@@ -161,6 +161,7 @@ struct PlanRequest {
   // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
   bool step_exchange = true;
   int64_t report_bytes = 1'024;
+  int64_t decision_bytes = 0;  // 0: as many as of a report
   // Activation checkpointing: a stage stashes only what it received and what placeholders hold, and runs its forward again.
   bool recompute = false;
   bool recompute_is_a_choice = false;  // the job may also do the other way: what is said to bound its plans must hold for both

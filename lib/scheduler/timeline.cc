@@ -31,6 +31,13 @@ TimelineRecorder::TimelineRecorder(const PipelineInput& input, const std::vector
       timeline_.rows.push_back({.name = ends + (forward ? ": activations" : ": gradients"), .is_link = true});
     }
   }
+  std::map<std::pair<int, int>, int> tied_rows;
+  for (const TiedMessage& tied : input.tied) {
+    const auto [found, added] = tied_rows.emplace(std::pair(tied.from, tied.to), static_cast<int>(timeline_.rows.size()));
+    tied_row_.push_back(found->second);
+    if (!added) continue;
+    timeline_.rows.push_back({.name = absl::StrFormat("%s -> %s: tied gradients", workers[tied.from], workers[tied.to]), .is_link = true});
+  }
 }
 
 void TimelineRecorder::Add(const TimelineSpan& span) {
@@ -41,6 +48,7 @@ void TimelineRecorder::Add(const TimelineSpan& span) {
   int row = span.stage % input_.workers();
   if (span.kind == TimelineSpan::Kind::kForwardMessage) row = forward_row_[span.stage];
   if (span.kind == TimelineSpan::Kind::kBackwardMessage) row = backward_row_[span.stage];
+  if (span.kind == TimelineSpan::Kind::kTiedMessage) row = tied_row_[span.stage];
   timeline_.boxes.push_back({row, span});
 }
 

@@ -19,7 +19,7 @@ struct Timeline {
     int row = 0;
     TimelineSpan span;
   };
-  std::vector<Row> rows;   // stages in pipeline order, then the directions of links
+  std::vector<Row> rows;   // stages in pipeline order, then the directions of links, then those of tied gradients
   std::vector<Box> boxes;  // of a row ascending and without overlap
   double step_s = 0;
   bool truncated = false;  // there were more boxes than kMaxTimelineBoxes
@@ -36,6 +36,7 @@ class TimelineRecorder final : public SpanSink {
   const PipelineInput& input_;
   Timeline timeline_;
   std::vector<int> forward_row_, backward_row_;  // by link
+  std::vector<int> tied_row_;                    // by tied message
 };
 
 }  // namespace fusionllm::scheduler

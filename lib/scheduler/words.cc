@@ -15,6 +15,17 @@ std::string SizeText(double bytes) {
   return absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
 }
 
+std::string TrafficText(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  int unit = 0;
+  while (bytes >= 1000 && unit < 5) {
+    bytes /= 1000;
+    ++unit;
+  }
+  if (unit == 0 || bytes >= 99.95) return absl::StrFormat("%.0f %s", bytes, kUnits[unit]);
+  return absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
+}
+
 std::string DurationText(double seconds) {
   if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
   if (seconds < 1) return absl::StrFormat("%.3g ms", seconds * 1e3);

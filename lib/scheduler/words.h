@@ -5,7 +5,9 @@
 
 namespace fusionllm::scheduler {
 
-std::string SizeText(double bytes);        // "1.5 MiB"
+std::string SizeText(double bytes);  // "1.5 MiB"
+// "1.2 MB", "322 MB": decimal, as rates of links count.
+std::string TrafficText(double bytes);
 std::string DurationText(double seconds);  // "12.3 ms"
 
 }  // namespace fusionllm::scheduler

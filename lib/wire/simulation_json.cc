@@ -19,6 +19,7 @@ json ToJson(const SimulatedStage& stage) {
           {"codec_seconds", stage.codec_seconds},
           {"update_seconds", stage.update_seconds},
           {"idle_seconds", stage.idle_seconds},
+          {"end_seconds", stage.end_seconds},
           {"peak_in_flight", stage.peak_in_flight}};
 }
 
@@ -29,6 +30,8 @@ json ToJson(const SimulatedLink& link) {
           {"dst_stage", link.dst_stage},
           {"replica", link.replica},
           {"direction", link.sync       ? "all-reduce"
+                        : link.tied     ? "tied"
+                        : link.norm     ? "norm"
                         : link.backward ? "backward"
                                         : "forward"},
           {"messages", link.messages},
@@ -40,7 +43,10 @@ json ToJson(const SimulatedLink& link) {
 }
 
 json ToJson(const SimulatedLimit& limit) {
-  return {{"kind", limit.kind}, {"name", limit.name}, {"busy_ratio", limit.busy_ratio}, {"gain", limit.gain}};
+  json out = {{"kind", limit.kind}, {"name", limit.name}, {"busy_ratio", limit.busy_ratio}, {"gain", limit.gain}};
+  if (!limit.detail.empty()) out["detail"] = limit.detail;
+  if (!limit.remedy.empty()) out["remedy"] = limit.remedy;
+  return out;
 }
 
 json ToJson(const SimulatedStep& step) {
@@ -103,6 +109,10 @@ const char* NameOf(scheduler::TimelineSpan::Kind kind) {
       return "update";
     case Kind::kForwardMessage:
       return "activations";
+    case Kind::kTiedMessage:
+      return "tied gradients";
+    case Kind::kNorm:
+      return "norm";
     default:
       return "gradients";
   }
@@ -136,7 +146,8 @@ std::string PrintTrace(const scheduler::Timeline& timeline) {
   for (const scheduler::Timeline::Box& box : timeline.boxes) {
     const scheduler::TimelineSpan& span = box.span;
     const bool link = timeline.rows[box.row].is_link;
-    const bool update = span.kind == scheduler::TimelineSpan::Kind::kUpdate;
+    using Kind = scheduler::TimelineSpan::Kind;
+    const bool update = span.kind == Kind::kUpdate || span.kind == Kind::kTiedMessage || span.kind == Kind::kNorm;  // once a step
     json event = {{"name", update ? NameOf(span.kind) : absl::StrCat(NameOf(span.kind), " ", span.micro_batch)},
                   {"cat", NameOf(span.kind)},
                   {"ph", "X"},

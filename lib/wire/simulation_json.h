@@ -21,6 +21,7 @@ struct SimulatedStage {
   std::string device;
   double busy_ratio = 0;
   double forward_seconds = 0, backward_seconds = 0, weights_seconds = 0, codec_seconds = 0, update_seconds = 0, idle_seconds = 0;
+  double end_seconds = 0;  // part of idle: after the last backward, for tied gradients and the global norm
   int peak_in_flight = 0;
 };
 
@@ -30,6 +31,8 @@ struct SimulatedLink {
   int replica = 0;        // pipeline; of the sender
   bool backward = false;  // gradients
   bool sync = false;      // replicas of a stage add up their gradients: one way between neighbours of the chain
+  bool tied = false;      // gradients of parameters that both stages use, at the end of the step
+  bool norm = false;      // reports to stage 0, or its decision with the global norm
   int64_t messages = 0;
   int64_t bytes = 0;
   double busy_ratio = 0;
@@ -46,10 +49,14 @@ struct SimulatedResource {
 };
 
 struct SimulatedLimit {
-  std::string kind;  // stage, link, resource, latency or sync
+  std::string kind;  // stage, link, resource, latency, sync, tied, norm or update
   std::string name;
   double busy_ratio = 0;
   double gain = 0;  // share of the step that is saved if it took a tenth less time
+  // Of the end of a step (tied, norm, update): how much it is and how long it takes, "322 MB uncompressed, 25.7 of 29.7 s"; what would
+  // help.
+  std::string detail;
+  std::string remedy;
 };
 
 // Of steps that vary by seed.
