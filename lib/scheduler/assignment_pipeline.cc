@@ -108,7 +108,8 @@ int Evaluator::WireBetween(int from, int to) {
 void Evaluator::AddTied(int exchange, int from, int to) {
   const int64_t bytes = tied_[exchange].bytes;
   const int src = stages_[from].device, dst = stages_[to].device;
-  TiedMessage message{.from = from, .to = to, .exchange = exchange};
+  const bool reports = to == tied_[exchange].stages.front();
+  TiedMessage message{.from = from, .to = to, .exchange = exchange, .before_report = reports};
   if (problem_.link(src, dst).bytes_per_s > 0) {
     FillChannel(message.channel, WireBetween(from, to), src, dst, bytes);
   } else {

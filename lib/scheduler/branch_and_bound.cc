@@ -14,7 +14,6 @@ struct BranchPrefix {
   double settled_s = 0;          // by runs that are closed
   std::vector<double> shared_s;  // by shared resource: how long the step keeps it busy
   double update_s = 0;           // of the run's first stage
-  double exchange_s = 0;         // what it then waits for gradients of shared parameters
   double way_s = 0;              // one micro-batch from the run's first stage to its last and back
   double alone_s = 0;            // the way to a stage and m micro-batches there
   double repeats_s = 0;          // what the busiest stage or wire adds to the way through all of them
@@ -24,7 +23,7 @@ struct BranchPrefix {
   double StepSeconds(double behind_s) const {
     double step_s = std::max(alone_s, way_s + behind_s + repeats_s);
     for (const Holding& stage : held) step_s = std::max(step_s, stage.before_s + stage.rounds * (way_s - stage.before_s + behind_s));
-    return std::max(settled_s, update_s + exchange_s + step_s);
+    return std::max(settled_s, update_s + step_s);
   }
 };
 
@@ -78,22 +77,6 @@ bool BranchAndBound::Hopeless(double least_s) const {
   return !best_.devices.empty() && (least_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kRounding;
 }
 
-// After its last backward the first stage sends the gradients of parameters that it shares with the stage [begin, end), which then reports.
-double BranchAndBound::ExchangeSeconds(int begin, int end, int device) const {
-  const PlanRequest& request = problem_.request();
-  const DirectedLink there = problem_.link(partial_.devices[0], device), back = problem_.link(device, partial_.devices[0]);
-  double longest_s = 0;
-  if (!request.step_exchange || there.bytes_per_s <= 0 || back.bytes_per_s <= 0) return 0;
-  const int first_end = partial_.begins.size() > 1 ? partial_.begins[1] : begin;
-  for (size_t t = 0; t < problem_.tied().size(); ++t) {
-    const std::vector<int>& uses = problem_.tied()[t];
-    const auto here = std::lower_bound(uses.begin(), uses.end(), begin);
-    if (uses.front() >= first_end || here == uses.end() || *here >= end) continue;
-    longest_s = std::max(longest_s, static_cast<double>(request.tied[t].bytes) / there.bytes_per_s + there.latency_s + back.latency_s);
-  }
-  return longest_s;
-}
-
 // By the end of the stage that begins at `begin`: what it gets from the one before it.
 std::vector<CompletionBound::Traffic> BranchAndBound::TrafficInto(int begin) const {
   std::vector<CompletionBound::Traffic> by_end(problem_.positions() + 1);
@@ -143,8 +126,6 @@ bool BranchAndBound::Extend(const BranchPrefix& prefix, int begin, int end, int 
   if (begin > 0 && !Cross(prefix, traffic, device, longer)) return false;
   if (longer.held.empty()) longer.update_s = problem_.UpdateSeconds(begin, end, device);
   longer.alone_s = std::max(longer.alone_s, longer.way_s + bound_->micro_batches() * segment.both_s());
-  const bool from_first = longer.held.size() == partial_.devices.size();  // all stages are in the run
-  if (begin > 0 && from_first) longer.exchange_s = std::max(longer.exchange_s, ExchangeSeconds(begin, end, device));
   longer.held.push_back({longer.way_s, static_cast<double>(segment.rounds)});
   longer.way_s += segment.both_s();
   longer.repeats_s = std::max(longer.repeats_s, bound_->Repeats(segment));
@@ -155,7 +136,7 @@ double BranchAndBound::LeastSeconds(const BranchPrefix& prefix, int end, int dev
   if (end == problem_.positions()) return prefix.StepSeconds(0);
   const CompletionBound::Rest rest = bound_->After(end, used_ | 1u << device, device);
   const bool chained = bound_->Chained(end);
-  const double behind_s = chained ? prefix.update_s + prefix.exchange_s + prefix.way_s + rest.step_s : rest.step_s;
+  const double behind_s = chained ? prefix.update_s + prefix.way_s + rest.step_s : rest.step_s;
   return std::max(prefix.StepSeconds(chained ? rest.fill_s : 0), behind_s);
 }
 

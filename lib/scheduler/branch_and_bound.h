@@ -34,7 +34,6 @@ class BranchAndBound {
 
  private:
   bool Hopeless(double least_s) const;
-  double ExchangeSeconds(int begin, int end, int device) const;
   std::vector<CompletionBound::Traffic> TrafficInto(int begin) const;
   bool Extend(const BranchPrefix& prefix, int begin, int end, int device, const CompletionBound::Traffic& traffic,
               BranchPrefix& longer) const;

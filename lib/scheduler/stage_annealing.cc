@@ -102,8 +102,8 @@ void StageAnnealing::GoOn(Way& way, double whole_s, const Crossing& before, cons
   way.way_s += part.stage_s;
 }
 
-// What the first stage waits for when its last backward is done: that its gradients of shared parameters are with the other stages that use
-// these, and that those have said so.
+// What a step takes about longer when the last backward of the first stage is done: that its gradients of shared parameters come to the
+// other stages that use these. Theirs come to it at the same time.
 template <class PartAt>
 double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
   const PlanRequest& request = problem_.request();
@@ -117,9 +117,9 @@ double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
       const auto use = std::lower_bound(uses.begin(), uses.end(), part.begin);
       if (use == uses.end()) break;
       if (*use >= part.end) continue;
-      const DirectedLink there = problem_.link(at(0).device, part.device), back = problem_.link(part.device, at(0).device);
+      const DirectedLink there = problem_.link(at(0).device, part.device);
       if (there.bytes_per_s <= 0) continue;
-      longest_s = std::max(longest_s, static_cast<double>(request.tied[t].bytes) / there.bytes_per_s + there.latency_s + back.latency_s);
+      longest_s = std::max(longest_s, CrossingSeconds(request.tied[t].bytes, there.bytes_per_s, there.latency_s));
     }
   }
   return longest_s;
