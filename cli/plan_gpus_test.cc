@@ -73,6 +73,35 @@ TEST_F(PlanGpus, TheArithmeticOfTheMatrixUnitsMayBeChosen) {
   EXPECT_EQ(program_.Run("plan job.yaml --topology t.yaml --arithmetic fp8").code, 2);
 }
 
+// With a T4, which has no bf16, beside: it takes fp32.
+TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
+  const std::string large = "job.yaml --topology t.yaml --set spec.training.globalBatchSize=1024 --set spec.training.microBatchSize=1024 ";
+  const std::string one = "--set spec.strategy.stages=1 --set spec.strategy.exclude=[b-0] ", bf16 = "--set spec.training.precision=bf16 ";
+  const auto plan = [&](const std::string& options) {
+    const Outcome outcome = program_.Run("plan " + large + options + "--format json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    json document = json::parse(outcome.out);
+    document.erase("search_cpu_seconds");
+    return document;
+  };
+  const json followed = plan(one + bf16);
+  EXPECT_EQ(followed, plan(one + bf16 + "--arithmetic bf16 "));
+  EXPECT_EQ(followed["arithmetic"], json({"bf16"}));
+  EXPECT_LT(followed["predicted_step_seconds"], plan(one + bf16 + "--arithmetic fp32 ")["predicted_step_seconds"]);
+  EXPECT_EQ(plan(one), plan(one + "--arithmetic fp32 ")) << "fp32 products are not rounded to TF32";
+  EXPECT_THAT(program_.Run("plan " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units); no plan can be faster"));
+  EXPECT_THAT(program_.Run("plan " + large + one).out, HasSubstr("s with arithmetic fp32 (no matrix units); no plan"));
+  EXPECT_THAT(program_.Run("simulate " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units)\n"));
+  const std::string both = "--strategy equal-ops " + bf16;
+  EXPECT_EQ(plan(both)["arithmetic"], json({"bf16", "fp32"}));
+  EXPECT_THAT(program_.Run("plan " + large + both).out,
+              HasSubstr("with arithmetic bf16 (matrix units) on nvidia-l4, fp32 (no matrix units) on nvidia-t4;"));
+  // A change of the job's precision changes it, too.
+  const json what_if =
+      json::parse(program_.Run("simulate " + large + one + "--what-if spec.training.precision=bf16 --format json").out)["what_if"][0];
+  EXPECT_EQ(what_if["replanned"]["plan"]["arithmetic"], json({"bf16"})) << what_if;
+}
+
 TEST_F(PlanGpus, ARunIsRefusedBeforeItLeavesAnything) {
   const Outcome outcome = program_.Run("run job.yaml --topology t.yaml --output run");
   EXPECT_EQ(outcome.code, 2);

@@ -50,15 +50,28 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--topology", topology, "emulated sites, devices and links; without it one executor on this machine");
   command.add_option("--profiles", profiles, "saved calibration (fusionctl bench --calibrate) to plan with instead of measuring");
   command.add_option("--strategy", strategy, "planner, instead of the job's")->check(OneOf(Planners()));
-  command.add_option("--arithmetic", arithmetic, "of the matrix units of devices that have a profile in the topology")
-      ->check(OneOf({"fp32", "tf32", "bf16"}))
-      ->capture_default_str();
+  command
+      .add_option("--arithmetic", arithmetic,
+                  "of the matrix units of devices that have a profile in the topology; without it what spec.training.precision asks for")
+      ->check(OneOf({"fp32", "tf32", "bf16"}));
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")
       ->check(WholeNumber())
       ->capture_default_str();
   command.add_option("--effort", effort, "quick: a good plan at once; full: a polished one, in up to ten times as long")
       ->check(OneOf({"quick", "full"}))
       ->capture_default_str();
+}
+
+std::string ArithmeticPhrase(const wire::PlanDocument& plan) {
+  std::map<std::string, std::vector<std::string>> gpus;  // by arithmetic
+  for (size_t i = 0; i < plan.arithmetic.size(); ++i) gpus[plan.arithmetic[i]].push_back(plan.specifications[i]);
+  gpus.erase("");  // of a profile that does not say it
+  std::vector<std::string> parts;
+  for (const auto& [arithmetic, names] : gpus) {
+    parts.push_back(absl::StrCat(arithmetic, arithmetic == "fp32" ? " (no matrix units)" : " (matrix units)"));
+    if (gpus.size() > 1) absl::StrAppend(&parts.back(), " on ", absl::StrJoin(names, ", "));
+  }
+  return parts.empty() ? "" : absl::StrCat(" with arithmetic ", absl::StrJoin(parts, ", "));
 }
 
 std::string SpecificationNote(const wire::PlanDocument& plan) {
@@ -113,7 +126,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
 }
 
 absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload) const {
-  planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic).value()};
+  planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic)};
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::LoadTopology(topology));
     for (const std::string& warning : job::Warnings(workload.job, *hardware.topology))
@@ -139,7 +152,7 @@ planning::PlanOptions PlanArguments::Options() const {
 
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware, workload.job.spec.training.precision));
   return planning::PlanWorkload(workload, resolved, Options());
 }
 

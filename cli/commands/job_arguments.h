@@ -33,7 +33,7 @@ struct JobArguments {
 struct PlanArguments {
   JobArguments job;
   std::string topology, profiles, strategy;
-  std::string arithmetic = "fp32";  // of devices with a profile in the topology
+  std::string arithmetic;  // of devices with a profile in the topology; empty: follows the precision
   uint64_t seed = 0;
   std::string effort = "full";
   bool explain = false;
@@ -44,6 +44,10 @@ struct PlanArguments {
   planning::PlanOptions Options() const;
   absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
 };
+
+// What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
+// where all was measured.
+std::string ArithmeticPhrase(const wire::PlanDocument& plan);
 
 // A line that says what of a plan rests on published figures of GPUs alone; empty when nothing does.
 std::string SpecificationNote(const wire::PlanDocument& plan);

@@ -88,7 +88,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(running.plan));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.ReadHardware(*workload));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(hardware));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(hardware, workload->job.spec.training.precision));
   FUSIONLLM_ASSIGN_OR_RETURN(
       const wire::ReplanResult answer,
       planning::ReplanWorkload(*workload, profiles, plan, arguments.Options(),

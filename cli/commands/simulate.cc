@@ -108,10 +108,10 @@ void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
 
 void PrintText(const wire::SimulationDocument& simulation) {
   const wire::SimulatedStep& step = simulation.step;
-  absl::PrintF("%s, schedule %s%s: a step of %s of %d takes %s\n", simulation.plan.strategy, step.schedule,
+  absl::PrintF("%s, schedule %s%s: a step of %s of %d takes %s%s\n", simulation.plan.strategy, step.schedule,
                step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
                base::Counted(step.micro_batches, "micro-batch", "micro-batches"), simulation.plan.micro_batch_size,
-               report::StepSeconds(step.step_seconds));
+               report::StepSeconds(step.step_seconds), ArithmeticPhrase(simulation.plan));
   std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
   if (step.replicas > 1) {
     absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s\n", step.replicas,

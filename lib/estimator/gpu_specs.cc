@@ -67,9 +67,21 @@ std::vector<std::string> GpuNames() {
   return names;
 }
 
+Arithmetic ArithmeticOn(const GpuSpec& gpu, Arithmetic wanted) {
+  const double peak = wanted == Arithmetic::kTf32 ? gpu.tf32_flops : wanted == Arithmetic::kBf16 ? gpu.bf16_flops : gpu.fp32_flops;
+  return peak > 0 ? wanted : Arithmetic::kFp32;
+}
+
 double PeakFlops(const GpuSpec& gpu, Arithmetic arithmetic) {
-  const double peak = arithmetic == Arithmetic::kTf32 ? gpu.tf32_flops : arithmetic == Arithmetic::kBf16 ? gpu.bf16_flops : 0;
-  return peak > 0 ? peak : gpu.fp32_flops;
+  switch (ArithmeticOn(gpu, arithmetic)) {
+    case Arithmetic::kTf32:
+      return gpu.tf32_flops;
+    case Arithmetic::kBf16:
+      return gpu.bf16_flops;
+    case Arithmetic::kFp32:
+      break;
+  }
+  return gpu.fp32_flops;
 }
 
 std::array<OpRate, opdag::kOpClassCount> SpecifiedRates(const GpuSpec& gpu, Arithmetic arithmetic) {

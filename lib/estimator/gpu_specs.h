@@ -56,6 +56,9 @@ inline constexpr double kLaunchSeconds = 10e-6;
 // What all of this together may be off by: the measurements above differ from kMatmulShare by up to 37 % of its time.
 inline constexpr double kSpecifiedError = 0.5;
 
+// What the GPU computes matrix products in where `wanted` is asked for: fp32, without matrix units, where it lacks that arithmetic.
+Arithmetic ArithmeticOn(const GpuSpec& gpu, Arithmetic wanted);
+
 // The peak of the matrix units; where the GPU lacks that arithmetic, of fp32.
 double PeakFlops(const GpuSpec& gpu, Arithmetic arithmetic);
 

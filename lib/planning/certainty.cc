@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/opdag/op_schema.h"
@@ -23,11 +24,11 @@ std::string RateText(size_t op_class, const estimator::OpRate& rate) {
 Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
   double all_s = 0, fitted_s = 0, specified_s = 0, uncertain_s = 0;
   std::set<std::pair<int, size_t>> rates;  // machine, op class
-  std::set<std::string> specifications;
+  Certainty certainty;
   for (const scheduler::PlanStage& stage : plan.stages) {
     const scheduler::Device& device = request.request.devices[stage.devices[0]];
     const std::string& specification = request.specifications[device.cost_class];
-    if (!specification.empty()) specifications.insert(specification);
+    if (!specification.empty()) certainty.arithmetic[specification] = request.arithmetic[device.cost_class];
     for (const int op : stage.ops) {
       const estimator::OpSeconds& seconds = request.seconds[device.cost_class][op];
       all_s += device.time_scale * (seconds.forward_s + seconds.backward_s);
@@ -38,8 +39,6 @@ Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
       }
     }
   }
-  Certainty certainty;
-  certainty.specifications.assign(specifications.begin(), specifications.end());
   if (fitted_s + specified_s <= 0) {
     certainty.sentence = "compute times: every op of the plan was measured on its machine";
     return certainty;
@@ -49,9 +48,10 @@ Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
   certainty.relative_error = uncertain_s / (fitted_s + specified_s);
   std::vector<std::string> parts;
   if (specified_s > 0) {
+    const auto name = [](std::string* out, const auto& gpu) { absl::StrAppend(out, gpu.first); };
     parts.push_back(
         absl::StrFormat("%.0f%% come from public specifications of %s and assumed shares of their peaks, not from a measurement",
-                        100 * certainty.specified_share, absl::StrJoin(specifications, ", ")));
+                        100 * certainty.specified_share, absl::StrJoin(certainty.arithmetic, ", ", name)));
   }
   if (fitted_s > 0) {
     std::vector<std::string> texts;

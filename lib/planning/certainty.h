@@ -3,8 +3,8 @@
 // Pure functions.
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "lib/planning/request.h"
 #include "lib/scheduler/plan.h"
@@ -13,10 +13,10 @@ namespace fusionllm::planning {
 
 struct Certainty {
   // Of the forward and backward seconds of all stages.
-  double fitted_share = 0;                  // from the regression of op classes
-  double specified_share = 0;               // from published figures of GPUs
-  double relative_error = 0;                // by which these two may be off
-  std::vector<std::string> specifications;  // names of those GPUs, sorted
+  double fitted_share = 0;                        // from the regression of op classes
+  double specified_share = 0;                     // from published figures of GPUs
+  double relative_error = 0;                      // by which these two may be off
+  std::map<std::string, std::string> arithmetic;  // by name of those GPUs, what their matrix products are reckoned in
   std::string sentence;
 };
 

@@ -35,7 +35,10 @@ double WireBytes(CodecKind kind) {
 }  // namespace
 
 wire::DeviceProfile ProfileOf(const estimator::GpuSpec& gpu, estimator::Arithmetic arithmetic) {
-  wire::DeviceProfile profile{.backend = "none", .specification = std::string(gpu.name), .memory_bytes = gpu.memory_bytes};
+  wire::DeviceProfile profile{.backend = "none",
+                              .specification = std::string(gpu.name),
+                              .arithmetic = std::string(estimator::Name(estimator::ArithmeticOn(gpu, arithmetic))),
+                              .memory_bytes = gpu.memory_bytes};
   const auto rates = estimator::SpecifiedRates(gpu, arithmetic);
   for (int c = 0; c < opdag::kOpClassCount; ++c) {
     if (rates[c].specified) profile.rates[std::string(opdag::Name(static_cast<opdag::OpClass>(c)))] = rates[c];

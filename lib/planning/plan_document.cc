@@ -113,7 +113,10 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   document.fitted_share = certainty.fitted_share;
   document.specified_share = certainty.specified_share;
   document.fitted_relative_error = certainty.relative_error;
-  document.specifications = certainty.specifications;
+  for (const auto& [specification, arithmetic] : certainty.arithmetic) {
+    document.specifications.push_back(specification);
+    document.arithmetic.push_back(arithmetic);
+  }
   if (context.explain) {
     document.explain = plan.explain;
     document.explain.push_back(certainty.sentence);

@@ -30,6 +30,10 @@ absl::StatusOr<wire::DeviceProfile> MachineOf(const job::Device& device, const s
 
 }  // namespace
 
+estimator::Arithmetic ArithmeticOf(job::Precision precision) {
+  return precision == job::Precision::kBf16 ? estimator::Arithmetic::kBf16 : estimator::Arithmetic::kFp32;
+}
+
 absl::StatusOr<Profiles> ProfilesFromTopology(const job::Topology& topology, const std::vector<wire::DeviceProfile>& measured,
                                               int64_t machine_memory_bytes, estimator::Arithmetic arithmetic) {
   FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable table, job::LinkTable::Create(topology));

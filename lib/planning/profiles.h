@@ -6,11 +6,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/estimator/gpu_specs.h"
+#include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
 #include "lib/planning/network.h"
 #include "lib/wire/profile_json.h"
 
 namespace fusionllm::planning {
+
+// What matrix units compute a job of this precision in, as the runtime's kernels do (docs/cuda.md): fp32 products are not rounded to TF32.
+estimator::Arithmetic ArithmeticOf(job::Precision precision);
 
 struct Profiles {
   std::vector<wire::DeviceProfile> devices;

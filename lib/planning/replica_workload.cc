@@ -1,8 +1,8 @@
 #include "lib/planning/replica_workload.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -165,16 +165,23 @@ void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
 
 wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
   std::vector<wire::PlanDocument> pipelines;
-  std::set<std::string> specifications;
+  std::map<std::string, std::string> arithmetic;  // by specification
   size_t slowest = 0;
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
     pipelines.push_back(PlanDocumentOf(plan.pipelines[d], context, cpu_seconds));
-    specifications.insert(pipelines[d].specifications.begin(), pipelines[d].specifications.end());
+    for (size_t i = 0; i < pipelines[d].specifications.size(); ++i) {
+      arithmetic[pipelines[d].specifications[i]] = pipelines[d].arithmetic[i];
+    }
     if (plan.pipelines[d].predicted_step_s > plan.pipelines[slowest].predicted_step_s) slowest = d;
   }
   // How certain the prediction is, the slowest pipeline says: it decides.
   wire::PlanDocument document = pipelines[slowest];
-  document.specifications.assign(specifications.begin(), specifications.end());
+  document.specifications.clear();
+  document.arithmetic.clear();
+  for (const auto& [specification, of_products] : arithmetic) {
+    document.specifications.push_back(specification);
+    document.arithmetic.push_back(of_products);
+  }
   document.predicted_step_seconds = plan.predicted_step_s;
   document.lower_bound_seconds = plan.lower_bound_s;
   document.gap = plan.gap;

@@ -20,7 +20,7 @@ constexpr int64_t kReportEntryBytes = 16;
 constexpr int64_t kDecisionBytes = 128;  // of what the first answers, its frame included
 
 bool SameMachine(const wire::DeviceProfile& a, const wire::DeviceProfile& b) {
-  return a.specification == b.specification && a.ops == b.ops && a.rates == b.rates &&
+  return a.specification == b.specification && a.arithmetic == b.arithmetic && a.ops == b.ops && a.rates == b.rates &&
          a.update_seconds_per_element == b.update_seconds_per_element && a.data_seconds_per_byte == b.data_seconds_per_byte;
 }
 
@@ -59,6 +59,7 @@ absl::Status AddDevices(const workload::Workload& workload, const Profiles& prof
     }
     FUSIONLLM_ASSIGN_OR_RETURN(out.machines.emplace_back(), CostModelOf(device, data_kind));
     out.specifications.push_back(device.specification);
+    out.arithmetic.push_back(device.arithmetic);
     out.seconds.push_back(estimator::SecondsByOp(costs, workload.training, out.machines.back()));
   }
   return scheduler::AddGraph(workload.training, costs, out.seconds, out.request);

@@ -32,6 +32,7 @@ struct Request {
   std::vector<estimator::CostModel> machines;
   std::vector<std::vector<estimator::OpSeconds>> seconds;
   std::vector<std::string> specifications;  // the GPU whose published figures they are; empty: measured
+  std::vector<std::string> arithmetic;      // of that GPU's matrix products
 };
 
 // Errors: InvalidArgument for profiles without times or beyond the scheduler's limits, and for a job beyond them, naming its field.

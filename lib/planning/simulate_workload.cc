@@ -97,7 +97,7 @@ class Simulation {
     }
     World world{.options = options_.plan};
     FUSIONLLM_ASSIGN_OR_RETURN(world.workload, source_(overrides));
-    FUSIONLLM_ASSIGN_OR_RETURN(world.profiles, ProfilesOf(hardware));
+    FUSIONLLM_ASSIGN_OR_RETURN(world.profiles, ProfilesOf(hardware, world.workload->job.spec.training.precision));
     world.options.exclude.insert(world.options.exclude.end(), hardware.absent.begin(), hardware.absent.end());
     return world;
   }

@@ -87,7 +87,7 @@ TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
     const SimulateOptions options{.plan = {.strategy = strategy, .seed = 3}};
     const wire::SimulationDocument simulation = Simulated(options);
     EXPECT_EQ(simulation.step.step_seconds, simulation.plan.predicted_step_seconds);
-    const auto plan = PlanWorkload(**Source({}), *ProfilesOf(OnTopology()), options.plan);
+    const auto plan = PlanWorkload(**Source({}), *ProfilesOf(OnTopology(), job::Precision::kFp32), options.plan);
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(simulation.step.step_seconds, std::get<wire::PlanDocument>(*plan).predicted_step_seconds);
     ASSERT_EQ(simulation.step.stages.size(), simulation.plan.stages.size());

@@ -317,11 +317,11 @@ std::vector<std::string> DeviceNames(const Hardware& hardware) {
   return names;
 }
 
-absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware) {
+absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware, job::Precision precision) {
   Profiles profiles;
   if (hardware.topology) {
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        profiles, ProfilesFromTopology(*hardware.topology, hardware.measured.devices, hardware.machine_memory_bytes, hardware.arithmetic));
+    FUSIONLLM_ASSIGN_OR_RETURN(profiles, ProfilesFromTopology(*hardware.topology, hardware.measured.devices, hardware.machine_memory_bytes,
+                                                              hardware.arithmetic.value_or(ArithmeticOf(precision))));
   } else {
     profiles = ProfilesFromDocument(hardware.measured);
   }

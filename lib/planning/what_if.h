@@ -31,16 +31,16 @@ namespace fusionllm::planning {
 struct Hardware {
   wire::ProfilesDocument measured;
   std::optional<job::Topology> topology;
-  int64_t machine_memory_bytes = 0;  // of devices of the topology that name none
-  estimator::Arithmetic arithmetic = estimator::Arithmetic::kFp32;
+  int64_t machine_memory_bytes = 0;                 // of devices of the topology that name none
+  std::optional<estimator::Arithmetic> arithmetic;  // of the topology's GPUs; nothing: what the precision of the job asks for
   // By what-if only.
   std::vector<std::string> absent;
   std::map<std::string, double> slowed;                          // device: factor
   std::vector<std::pair<std::string, std::string>> half_duplex;  // ends of links
 };
 
-// Errors: those of ProfilesFromTopology; InvalidArgument for half duplex links of two rates.
-absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware);
+// `precision`: of the job that is planned. Errors: those of ProfilesFromTopology; InvalidArgument for half duplex links of two rates.
+absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware, job::Precision precision);
 
 enum class ScheduleChoice { kAsPlanned, kGPipe, k1F1B, kSplit, kInterleaved };
 

@@ -119,6 +119,7 @@ json ToJson(const PlanDocument& plan) {
     document["lower_bounds"].push_back({{"name", bound.name}, {"seconds", bound.seconds}, {"holds", bound.holds}, {"why", bound.why}});
   }
   if (plan.replicas > 1) document["micro_batches_by_replica"] = plan.micro_batches_by_replica;
+  if (!plan.arithmetic.empty()) document["arithmetic"] = plan.arithmetic;
   if (!plan.explain.empty()) document["explain"] = plan.explain;
   return document;
 }
@@ -306,6 +307,10 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Number("fitted_share", plan.fitted_share, 0, 1 + 1e-9, ObjectReader::kOptional);
   in.Number("specified_share", plan.specified_share, 0, 1 + 1e-9, ObjectReader::kOptional);
   in.Texts("specifications", plan.specifications, kMaxPlanStages, ObjectReader::kOptional);
+  in.Texts("arithmetic", plan.arithmetic, kMaxPlanStages, ObjectReader::kOptional);
+  if (in.ok() && !plan.arithmetic.empty() && plan.arithmetic.size() != plan.specifications.size()) {
+    in.Fail("arithmetic", absl::StrFormat("has %d entries for %d specifications", plan.arithmetic.size(), plan.specifications.size()));
+  }
   in.Number("fitted_relative_error", plan.fitted_relative_error, 0, 1e9, ObjectReader::kOptional);
   in.Texts("left_out", plan.left_out, kMaxSentences, ObjectReader::kOptional);
   in.Number("search_cpu_seconds", plan.search_cpu_seconds, 0, kMaxSeconds, ObjectReader::kOptional);

@@ -62,6 +62,7 @@ json ToJson(const DeviceProfile& profile) {
                    {"data", std::move(data)},
                    {"codecs", std::move(codecs)}};
   if (!profile.specification.empty()) document["specification"] = profile.specification;
+  if (!profile.arithmetic.empty()) document["arithmetic"] = profile.arithmetic;
   return document;
 }
 
@@ -71,6 +72,7 @@ DeviceProfile ReadProfile(ObjectReader& in) {
   in.Text("site", profile.site);
   in.Text("backend", profile.backend);
   in.Text("specification", profile.specification, kMaxNameBytes, ObjectReader::kOptional);
+  in.Text("arithmetic", profile.arithmetic, kMaxNameBytes, ObjectReader::kOptional);
   in.Integer("threads", profile.threads, 1, 4096);
   in.Integer("memory_bytes", profile.memory_bytes, 1, kMaxBytes);
   in.Number("compute_scale", profile.compute_scale, 1e-6, 1);

@@ -46,6 +46,7 @@ struct DeviceProfile {
   std::string site;
   std::string backend;        // that the times belong to: "cpu"
   std::string specification;  // the GPU whose published figures these are (estimator/gpu_specs.h); empty: measured
+  std::string arithmetic;     // with a specification: what its matrix products are computed in, estimator::Name(Arithmetic)
   int threads = 1;
   int64_t memory_bytes = 0;
   double compute_scale = 1;  // in (0, 1]

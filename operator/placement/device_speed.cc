@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/planning/gpu_profile.h"
+#include "lib/planning/profiles.h"
 
 namespace fusionllm::op {
 namespace {
@@ -60,11 +61,11 @@ const estimator::GpuSpec* GpuOfProduct(const std::string& product) {
   return best;
 }
 
-absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each) {
+absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each, job::Precision precision) {
   if (!product.empty()) {
     const estimator::GpuSpec* const gpu = GpuOfProduct(product);
     if (gpu == nullptr) return absl::FailedPreconditionError(absl::StrCat("no figures are known of ", product));
-    return planning::ProfileOf(*gpu, estimator::Arithmetic::kFp32);
+    return planning::ProfileOf(*gpu, planning::ArithmeticOf(precision));
   }
   const int64_t asked_cpu = kube::AmountOf(each, kube::kCpu), asked_memory = kube::AmountOf(each, kube::kMemory);
   const double cores = asked_cpu > 0 ? static_cast<double>(asked_cpu) / 1000 : 1;

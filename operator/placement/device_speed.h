@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/estimator/gpu_specs.h"
+#include "lib/job/fusion_job.h"
 #include "lib/kube/api/amounts.h"
 #include "lib/wire/profile_json.h"
 
@@ -23,8 +24,9 @@ inline constexpr int64_t kUnknownMemoryBytes = int64_t{64} << 30;
 // part of one.
 const estimator::GpuSpec* GpuOfProduct(const std::string& product);
 
-// `product`: of the accelerator, as its node's label says; empty: none. `each`: what the executor asks for. Without name and site.
+// `product`: of the accelerator, as its node's label says; empty: none. `each`: what the executor asks for. `precision`: of the job, which
+// says what matrix units compute in. Without name and site.
 // FailedPrecondition: of that accelerator no figures are known.
-absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each);
+absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each, job::Precision precision);
 
 }  // namespace fusionllm::op

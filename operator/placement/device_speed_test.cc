@@ -36,15 +36,26 @@ TEST(DeviceSpeedTest, PartsOfAGpuAndOthersAreNotKnown) {
        {"NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "Tesla-T4-SHARED", "NVIDIA-A10G", "NVIDIA-GeForce-RTX-4090-Laptop-GPU", "nvidia.com/gpu"}) {
     EXPECT_EQ(GpuOfProduct(label), nullptr) << label;
   }
-  EXPECT_THAT(std::string(AssumedProfile("NVIDIA-A10G", {}).status().message()), HasSubstr("no figures are known of NVIDIA-A10G"));
+  EXPECT_THAT(std::string(AssumedProfile("NVIDIA-A10G", {}, job::Precision::kFp32).status().message()),
+              HasSubstr("no figures are known of NVIDIA-A10G"));
 }
 
 TEST(DeviceSpeedTest, AProcessorIsAsFastAsTheCoresAskedFor) {
-  const auto one = AssumedProfile("", {}), four = AssumedProfile("", {{"cpu", 4000}, {"memory", int64_t{8} << 30}});
+  const auto one = AssumedProfile("", {}, job::Precision::kFp32),
+             four = AssumedProfile("", {{"cpu", 4000}, {"memory", int64_t{8} << 30}}, job::Precision::kFp32);
   ASSERT_TRUE(one.ok() && four.ok());
   EXPECT_DOUBLE_EQ(one->rates.at("matmul").seconds_per_flop, 4 * four->rates.at("matmul").seconds_per_flop);
   EXPECT_EQ(one->memory_bytes, kUnknownMemoryBytes);
   EXPECT_EQ(four->memory_bytes, int64_t{8} << 30);
+}
+
+TEST(DeviceSpeedTest, ABf16JobMultipliesOnTheMatrixUnits) {
+  const auto rate = [](job::Precision precision) {
+    const auto profile = AssumedProfile("NVIDIA-H100-80GB-HBM3", {}, precision);
+    EXPECT_TRUE(profile.ok()) << profile.status();
+    return profile->rates.at("matmul").seconds_per_flop;
+  };
+  EXPECT_LT(rate(job::Precision::kBf16), rate(job::Precision::kFp32) / 5);
 }
 
 }  // namespace

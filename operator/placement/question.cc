@@ -64,11 +64,11 @@ std::vector<int64_t> Counts(const Choice& choice) {
 }
 
 // Those of the cluster, the slowest first: which of its nodes they get is for the cluster to say.
-absl::StatusOr<std::vector<wire::DeviceProfile>> DevicesIn(const ClusterOffer& offer, int64_t count) {
+absl::StatusOr<std::vector<wire::DeviceProfile>> DevicesIn(const ClusterOffer& offer, int64_t count, job::Precision precision) {
   std::vector<std::pair<wire::DeviceProfile, int64_t>> kinds;
   absl::Status unknown = absl::FailedPreconditionError("it does not tell what accelerators its nodes have");
   for (const auto& [product, room] : offer.products) {
-    absl::StatusOr<wire::DeviceProfile> profile = AssumedProfile(product, offer.each);
+    absl::StatusOr<wire::DeviceProfile> profile = AssumedProfile(product, offer.each, precision);
     // A device that nobody has room for now need not be known.
     if (!profile.ok() && room > 0) return profile.status();
     if (profile.ok())
@@ -150,7 +150,7 @@ absl::StatusOr<Question> QuestionOf(const job::FusionJob& job, int64_t attempt, 
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
     const ClusterOffer& offer = *choice.clusters[i].offer;
-    absl::StatusOr<std::vector<wire::DeviceProfile>> devices = DevicesIn(offer, counts[i]);
+    absl::StatusOr<std::vector<wire::DeviceProfile>> devices = DevicesIn(offer, counts[i], job.spec.training.precision);
     if (!devices.ok()) return absl::FailedPreconditionError(absl::StrCat(offer.name, ": ", std::string(devices.status().message())));
     std::move(devices->begin(), devices->end(), std::back_inserter(profiles.devices));
     sites.push_back(offer.name);
