@@ -62,6 +62,7 @@ struct PlanSummary {
   int replicas = 1;  // of each stage; their number divides that of devices
   // Of a step, of each replica; empty: as many for each.
   std::vector<int64_t> micro_batches_by_replica;
+  int64_t micro_batch_size = 0;  // samples; 0: not known
 
   int stages() const { return static_cast<int>(devices.size()) / replicas; }
   int StageOf(int seat) const { return seat % stages(); }
@@ -219,6 +220,7 @@ struct AskPlan {
   // > 0: what a plan would look like now; answered by AlternativePlanned with this number.
   uint64_t alternative = 0;
   std::string data_device;                 // runs the first stage, for it has the training data; empty: any may
+  int64_t micro_batch_size = 0;            // of the run so far, which a job that leaves it to the planner keeps; 0: none yet
   std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
   std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
   std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one

@@ -62,6 +62,7 @@ struct RunOptions {
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
   std::string start_checkpoint;  // its folder; empty: from the start
+  int64_t micro_batch_size = 0;  // that it was trained with; 0: not known, or none
   int max_recoveries = 100;
   // Measured before: executors and links that these cover are not measured again.
   std::map<std::string, std::string> known_profiles;

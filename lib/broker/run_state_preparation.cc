@@ -280,6 +280,13 @@ void RunState::Take(PlanSummary plan) {
     return;
   }
   const bool again = epoch_ > 0 && !plan_.devices.empty();
+  // No plan with that of the run fitted the memory that is left.
+  const int64_t size_before = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : options_.micro_batch_size;
+  std::string other_size;
+  if (again && size_before > 0 && plan.micro_batch_size > 0 && plan.micro_batch_size != size_before) {
+    other_size = absl::StrFormat(", with micro-batches of %d instead of %d, which no longer fit: losses have other bits from here on",
+                                 plan.micro_batch_size, size_before);
+  }
   plan_ = std::move(plan);
   plan_is_stale_ = codecs_are_stale_ = false;
   slowness_ = slowness_asked_;
@@ -287,8 +294,8 @@ void RunState::Take(PlanSummary plan) {
   if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,
-                .message = absl::StrFormat("%s%s on %s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
-                                           base::Counted(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "),
+                .message = absl::StrFormat("%s%s on %s%s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
+                                           base::Counted(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "), other_size,
                                            renewal_why_.empty() ? "" : ": ", renewal_why_)});
   }
   renewal_why_.clear();

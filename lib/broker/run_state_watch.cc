@@ -91,7 +91,10 @@ void RunState::Tell(const std::vector<Drift>& drifts) {
 // ---- Another plan -----------------------------------------------------------------------------------------------------------------------
 
 AskPlan RunState::PlanQuestion(bool with_spares) {
-  AskPlan ask{.again = epoch_ > 0, .codec_limit = codec_limit(), .slowness = slowness_};
+  AskPlan ask{.again = epoch_ > 0,
+              .micro_batch_size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : options_.micro_batch_size,
+              .codec_limit = codec_limit(),
+              .slowness = slowness_};
   for (const auto& [name, member] : members_) {
     if (!member.spare || with_spares || StageOf(name) >= 0) ask.devices.push_back(name);
   }

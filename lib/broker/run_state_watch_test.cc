@@ -20,6 +20,38 @@ using testing::Options;
 using testing::Reasons;
 using ::testing::SizeIs;
 
+// What the scheduler is told of the size that the planner chose, in the order asked.
+std::vector<int64_t> SizesAsked(const Drill& run) {
+  std::vector<int64_t> sizes;
+  for (const AskPlan& ask : Of<AskPlan>(run.all)) sizes.push_back(ask.micro_batch_size);
+  return sizes;
+}
+
+TEST(MicroBatchSizeOfARun, IsThatOfItsFirstPlanForAllFurtherOnes) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  int64_t answered = 16;
+  run.refine_plan = [&](const AskPlan&, PlanSummary& plan) { plan.micro_batch_size = answered; };
+  run.Join("a0");
+  run.Join("b0");
+  run.Step(1);
+  run.Feed(Left{.name = "b0", .incarnation = 1});
+  EXPECT_THAT(SizesAsked(run), ElementsAre(0, 16));
+  EXPECT_THAT(run.Told("Replanned").back().message, Not(HasSubstr("micro-batches")));
+  answered = 4;
+  run.Join("b0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
+  run.Feed(Left{.name = "a0", .incarnation = 1});
+  EXPECT_EQ(SizesAsked(run).back(), 16);
+  EXPECT_THAT(run.Told("Replanned").back().message, HasSubstr("with micro-batches of 4 instead of 16"));
+}
+
+TEST(MicroBatchSizeOfARun, IsThatOfTheCheckpointThatItGoesOnFrom) {
+  RunOptions options = Options({"a0"});
+  options.micro_batch_size = 8;
+  Drill run(options, {"a0"});
+  run.Join("a0");
+  EXPECT_THAT(SizesAsked(run), ElementsAre(8));
+}
+
 // Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that nobody needs yet.
 class WatchedRun : public ::testing::Test {
  protected:

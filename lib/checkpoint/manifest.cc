@@ -130,6 +130,7 @@ std::string FormatManifest(const Manifest& manifest) {
                                      {"rng", {{"seed", manifest.seed}}},
                                      {"files", std::move(files)},
                                      {"resolved_job", manifest.resolved_job}};
+  if (manifest.micro_batch_size > 0) document["micro_batch_size"] = manifest.micro_batch_size;
   const std::string text = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   document[kChecksumKey] = ChecksumOf(json::parse(text));
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -158,6 +159,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "step", manifest.step));
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "sequence", manifest.sequence));
   if (document.contains("first_sequence")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "first_sequence", manifest.first_sequence));
+  if (document.contains("micro_batch_size")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "micro_batch_size", manifest.micro_batch_size));
   const auto cursor = document.find("data_cursor");
   if (cursor == document.end() || !cursor->is_object()) return Bad("data_cursor", "is missing or no object");
   FUSIONLLM_RETURN_IF_ERROR(GetCount(*cursor, "samples_consumed", manifest.samples_consumed));

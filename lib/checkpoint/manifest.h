@@ -1,9 +1,9 @@
 // manifest.json: what a checkpoint is, and the proof that it is whole.
 //
 // Plain data and pure conversions, but for Load, which reads one file. JSON keys: format_version, job_name, spec_hash, plan_hash, step,
-// sequence, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's YAML), sha256. Unknown
-// keys are ignored, so that a newer minor release can be read. A file that lies in its site (site_store.h) has site, site_folder and
-// tensors besides, and a manifest with such files is of version 3: earlier releases cannot read those checkpoints.
+// sequence, micro_batch_size, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's
+// YAML), sha256. Unknown keys are ignored, so that a newer minor release can be read. A file that lies in its site (site_store.h) has site,
+// site_folder and tensors besides, and a manifest with such files is of version 3: earlier releases cannot read those checkpoints.
 //
 // The last key is the checksum of the manifest itself: of the JSON of all other keys, sorted and without white space. A cursor or a model
 // that one bit has changed would train something else without a word. Version 1 had none, and is still read.
@@ -46,6 +46,7 @@ struct Manifest {
   int64_t sequence = 0;          // counts the checkpoints of a folder in the order they were made; set by CommitCheckpoint
   int64_t first_sequence = 0;    // older ones in the folder are not of this run nor of those it goes on from: it removes none of them
   int64_t samples_consumed = 0;  // data::DataCursor
+  int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not told
   uint64_t seed = 0;             // all random streams are counter-based, so their state is this and the step
   std::vector<FileEntry> files;
   std::string resolved_job;

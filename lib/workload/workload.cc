@@ -11,6 +11,7 @@
 #include "lib/base/philox.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/default_micro_batch.h"
 #include "lib/job/model_config.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/mlp.h"
@@ -21,7 +22,6 @@
 namespace fusionllm::workload {
 namespace {
 
-constexpr int64_t kAutoMicroBatches = 8;
 constexpr int64_t kMaxGraphBytes = int64_t{16} << 20;
 
 absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, const std::string& file) {
@@ -49,14 +49,6 @@ absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::Resol
   }
   const auto& mlp = std::get<job::MlpConfig>(model);
   return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
-}
-
-// The largest divisor of the global batch that still leaves kAutoMicroBatches micro-batches, so that a pipeline has something to overlap.
-int64_t AutoMicroBatchSize(int64_t global_batch_size) {
-  for (int64_t size = std::max<int64_t>(1, global_batch_size / kAutoMicroBatches); size > 1; --size) {
-    if (global_batch_size % size == 0) return size;
-  }
-  return 1;
 }
 
 kernels::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
@@ -147,7 +139,8 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   workload->job = job;
   workload->base_directory = base_directory;
   const job::Training& training = job.spec.training;
-  workload->micro_batch_size = training.micro_batch_size > 0 ? training.micro_batch_size : AutoMicroBatchSize(training.global_batch_size);
+  workload->micro_batch_size =
+      training.micro_batch_size > 0 ? training.micro_batch_size : job::DefaultMicroBatchSize(training.global_batch_size);
   workload->micro_batches = static_cast<int>(training.global_batch_size / workload->micro_batch_size);
 
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, BuildForwardGraph(job, base_directory));

@@ -34,6 +34,7 @@ struct Workload {
   runtime::LearningRateSchedule learning_rate;
 };
 
+// A micro-batch size of `auto` becomes job::DefaultMicroBatchSize here; the planner may choose another.
 // Errors: InvalidArgument naming the field or op; NotFound for a graph file.
 absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory);
 

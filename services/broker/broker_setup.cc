@@ -213,6 +213,7 @@ class Preparation {
                                OfNamedPlace(FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory, places)));
     run_options_.start_step = start_.step;
     run_options_.start_checkpoint = start_.path;
+    run_options_.micro_batch_size = start_.micro_batch_size;
     return start_.path.empty() ? GoAboveOthers() : absl::OkStatus();
   }
 

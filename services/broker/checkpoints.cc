@@ -17,6 +17,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/default_micro_batch.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::services {
@@ -59,6 +60,15 @@ std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest
   return absl::StrJoin(differences, ", ");
 }
 
+// Before the planner chose them, releases told no sizes: they had the default.
+int64_t MicroBatchSizeOf(const checkpoint::Manifest& manifest) {
+  if (manifest.micro_batch_size > 0) return manifest.micro_batch_size;
+  const absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
+  if (!then.ok()) return 0;
+  const job::Training& training = then->spec.training;
+  return training.micro_batch_size > 0 ? training.micro_batch_size : job::DefaultMicroBatchSize(training.global_batch_size);
+}
+
 absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
                              checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
@@ -78,7 +88,10 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
                         "spec.checkpoint.resume: never)",
                         job.spec.training.steps, reader.path(), base::Counted(step, "step")));
   }
-  return CheckpointFound{.step = reader.manifest()->step, .path = reader.path(), .changed = Differences(job, *reader.manifest())};
+  return CheckpointFound{.step = reader.manifest()->step,
+                         .path = reader.path(),
+                         .micro_batch_size = MicroBatchSizeOf(*reader.manifest()),
+                         .changed = Differences(job, *reader.manifest())};
 }
 
 std::vector<std::string> Sentences(const std::vector<checkpoint::SkippedCheckpoint>& skipped) {
@@ -177,6 +190,7 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .step = commit.step,
                                 .first_sequence = first_sequence,
                                 .samples_consumed = commit.samples_consumed,
+                                .micro_batch_size = plan.micro_batch_size,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
                                 .resolved_job = resolved};
   for (const broker::ShardFile& file : commit.files) {

@@ -57,6 +57,19 @@ TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWo
   EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
 }
 
+TEST_F(CheckpointsTest, ACheckpointTellsTheMicroBatchSizeItWasMadeWith) {
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  job_.spec.training.global_batch_size = 64;
+  EXPECT_EQ(FindCheckpoint(job_, root_, folder_.path())->micro_batch_size, 1)
+      << "the default of the job that made it, as earlier releases had";
+  staged = *checkpoint::StageSample(root_, 20, /*stages=*/1);
+  staged.micro_batch_size = 16;
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  EXPECT_EQ(FindCheckpoint(job_, root_, folder_.path())->micro_batch_size, 16);
+}
+
 TEST_F(CheckpointsTest, ACheckpointWithMoreStepsIsRefusedByWhoseItIs) {
   Save(10);
   const std::string maker = checkpoint::CheckpointReader::Open(root_ + "/step-000010")->manifest()->job_name;

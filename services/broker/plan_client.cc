@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -21,6 +22,14 @@ namespace fusionllm::services {
 namespace {
 
 using Clock = std::chrono::system_clock;  // gRPC's deadlines
+
+// The job with micro-batches of the size that the run has had so far: others would give other bits, and batch norm other statistics.
+job::FusionJob WithKnownSize(job::FusionJob job, const broker::AskPlan& ask) {
+  job::Training& training = job.spec.training;
+  const bool fits = ask.micro_batch_size > 0 && training.global_batch_size % ask.micro_batch_size == 0;
+  if (training.micro_batch_size == 0 && fits) training.micro_batch_size = ask.micro_batch_size;
+  return job;
+}
 
 // The job as a question asks it. Of the devices that are left after a loss: going on in fewer stages serves the user better than the
 // refusal of a number that cannot be had any more, and gives the same loss bits. After a back-off: with codecs up to the limit.
@@ -120,30 +129,56 @@ class Scheduler {
   const Clock::time_point deadline_;
 };
 
+bool KeepsSize(const PlanClientOptions& options, const broker::AskPlan& ask) {
+  return ask.micro_batch_size > 0 && options.job.spec.training.micro_batch_size == 0;
+}
+
 v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& profiles, const broker::AskPlan& ask) {
   v1::PlanRequest request;
-  request.set_job_document(ask.again ? job::ToYaml(AskedJob(options.job, ask, options.open)) : options.job_document);
+  if (ask.again || KeepsSize(options, ask)) {
+    const job::FusionJob job = WithKnownSize(options.job, ask);
+    request.set_job_document(job::ToYaml(ask.again ? AskedJob(job, ask, options.open) : job));
+  } else {
+    request.set_job_document(options.job_document);
+  }
   request.set_profiles_document(profiles);
   request.set_base_directory(options.base_directory);
   request.set_data_device(ask.data_device);
   return request;
 }
 
-bool IsRefused(const std::string& document) {
+// The refusal of an answer that is one.
+std::optional<wire::RefusalDocument> RefusalIn(const std::string& document) {
   const absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(document);
-  return answer.ok() && std::holds_alternative<wire::RefusalDocument>(*answer);
+  const auto* const refusal = answer.ok() ? std::get_if<wire::RefusalDocument>(&*answer) : nullptr;
+  return refusal == nullptr ? std::nullopt : std::optional(*refusal);
 }
 
-// What is left after a loss may be too little for as many replicas as the job wants, by memory, say: then for as many as pay. Where there
-// is none either, the refusal of the job's own wish is told.
-absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, v1::PlanRequest request) {
-  FUSIONLLM_ASSIGN_OR_RETURN(v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
+// What is left after a loss may be too little, of memory, say, for as many replicas as the job wants: then for as many as pay; or for
+// micro-batches of the size that the planner chose at first: then for others, which is better than no more steps at all. Where there is no
+// plan either, the refusal of the job's own wish is told.
+absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::AskPlan& ask,
+                                      v1::PlanRequest request) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
+  const std::optional<wire::RefusalDocument> refusal = RefusalIn(plan.plan_document());
   absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(request.job_document(), "job.yaml");
-  if (!job.ok() || job->spec.strategy.replicas <= 1 || !IsRefused(plan.plan_document())) return plan.plan_document();
-  job->spec.strategy.replicas = 0;
-  request.set_job_document(job::ToYaml(*job));
-  FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse fewer, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
-  return IsRefused(fewer.plan_document()) ? plan.plan_document() : fewer.plan_document();
+  if (!refusal.has_value() || !job.ok()) return plan.plan_document();
+  const auto ask_about = [&](const job::FusionJob& less) -> absl::StatusOr<std::string> {
+    request.set_job_document(job::ToYaml(less));
+    FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
+    return answer.plan_document();
+  };
+  if (job->spec.strategy.replicas > 1) {
+    job->spec.strategy.replicas = 0;
+    FUSIONLLM_ASSIGN_OR_RETURN(std::string fewer, ask_about(*job));
+    if (!RefusalIn(fewer).has_value()) return fewer;
+  }
+  if (KeepsSize(options, ask) && refusal->shortfall.what == "memory_bytes") {
+    job->spec.training.micro_batch_size = 0;
+    FUSIONLLM_ASSIGN_OR_RETURN(std::string other_size, ask_about(*job));
+    if (!RefusalIn(other_size).has_value()) return other_size;
+  }
+  return plan.plan_document();
 }
 
 }  // namespace
@@ -155,7 +190,7 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     const v1::PlanRequest now = RequestOf(options, profiles, ask);
     // With replicas there is no search near a running plan: the caller judges one made from scratch.
     const bool from_scratch = !ask.in_force.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
-    if (from_scratch && ask.again) return PlanAgain(scheduler, now);
+    if (from_scratch && ask.again) return PlanAgain(scheduler, options, ask, now);
     if (from_scratch) {
       FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
       return plan.plan_document();

@@ -138,6 +138,56 @@ TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionH
   EXPECT_EQ(*AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}}, {}), refusal) << "at first N means N";
 }
 
+// A job that leaves the size of micro-batches to the planner.
+class PlanClientSizeTest : public ::testing::Test {
+ protected:
+  PlanClientSizeTest() {
+    options_.job = *job::ParseFusionJob(
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+        "  model: {family: mlp, config: {layers: [3072, 16, 16, 10]}}\n  data: {kind: shapes}\n"
+        "  training: {steps: 2, globalBatchSize: 32}\n",
+        "job.yaml");
+    options_.job_document = "as the user wrote it";
+  }
+  std::string Ask(const broker::AskPlan& ask) {
+    const auto plan = AskScheduler(options_)("profiles", ask, {});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *plan;
+  }
+  int64_t AskedSize() const { return job::ParseFusionJob(scheduler_.job_document(), "asked")->spec.training.micro_batch_size; }
+
+  Scheduler scheduler_{{}};
+  PlanClientOptions options_ = scheduler_.Options();
+};
+
+TEST_F(PlanClientSizeTest, TheSizeOfARunIsKeptByEachFurtherPlan) {
+  Ask({.devices = {"a"}});
+  EXPECT_EQ(scheduler_.job_document(), "as the user wrote it") << "nothing was chosen yet";
+  Ask({.devices = {"a"}, .micro_batch_size = 16});
+  EXPECT_EQ(AskedSize(), 16) << "that of the checkpoint that the run goes on from";
+  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 16});
+  EXPECT_EQ(AskedSize(), 16);
+  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 5});
+  EXPECT_EQ(AskedSize(), 0) << "the global batch has changed since";
+  options_.job.spec.training.micro_batch_size = 4;
+  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 16});
+  EXPECT_EQ(AskedSize(), 4) << "as the job says";
+}
+
+TEST_F(PlanClientSizeTest, AnotherSizeIsAskedForWhereMemoryIsTooLittleForThatOfTheRun) {
+  const std::string memory = wire::PrintPlan(wire::RefusalDocument{
+      .reason = "InsufficientMemory", .message = "of 16", .shortfall = {.what = "memory_bytes", .needed = 2, .available = 1}});
+  const std::string other = wire::PrintPlan(wire::RefusalDocument{.reason = "TooFewExecutors", .message = "of others"});
+  const broker::AskPlan again{.devices = {"a"}, .again = true, .micro_batch_size = 16};
+  scheduler_.AnswerPlans({memory, "a plan of 4"});
+  EXPECT_EQ(Ask(again), "a plan of 4");
+  EXPECT_EQ(AskedSize(), 0);
+  scheduler_.AnswerPlans({memory, other});
+  EXPECT_EQ(Ask(again), memory) << "what is wrong with the run's own is told";
+  scheduler_.AnswerPlans({other, "never asked for"});
+  EXPECT_EQ(Ask(again), other) << "no size helps there";
+}
+
 TEST(PlanClientTest, PatienceHasAnEnd) {
   Scheduler scheduler(std::vector<grpc::StatusCode>(100, grpc::StatusCode::UNAVAILABLE));
   PlanClientOptions options = scheduler.Options();

@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
@@ -13,6 +14,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
+#include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
 #include "services/checkpoint_directory.h"
 #include "services/executor/machine_lock.h"
@@ -182,6 +184,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(welcome.job_document(), "job.yaml"));
   FUSIONLLM_ASSIGN_OR_RETURN(workload_, workload::Resolve(job, welcome.base_directory()));
+  planner_chooses_size_ = job.spec.training.micro_batch_size == 0;
   const int64_t wanted_threads = job.spec.executors.threads;
   {
     const std::lock_guard lock(mutex_);
@@ -298,7 +301,9 @@ void StageHost::Assign(const v1::Assign& assign) {
   v1::ExecutorMessage message;
   v1::StageReady& ready = *message.mutable_ready();
   ready.set_epoch(assign.epoch());
-  absl::StatusOr<std::unique_ptr<StageEpoch>> epoch = welcome_status_.ok() ? Build(assign) : welcome_status_;
+  absl::Status status = welcome_status_;
+  if (status.ok()) status = TakeMicroBatchSize(assign);
+  absl::StatusOr<std::unique_ptr<StageEpoch>> epoch = status.ok() ? Build(assign) : status;
   if (epoch.ok()) {
     epoch_ = *std::move(epoch);
     const auto planned_bytes = static_cast<int64_t>(epoch_->executor->memory().total());
@@ -311,6 +316,21 @@ void StageHost::Assign(const v1::Assign& assign) {
   }
   ready.set_load_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - begin_ns) * 1e-9);
   report_(std::move(message));
+}
+
+// In place: the data's source, which outlives epochs, reads the size from there. No epoch is there now.
+absl::Status StageHost::TakeMicroBatchSize(const v1::Assign& assign) {
+  if (!planner_chooses_size_) return absl::OkStatus();
+  const absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(assign.plan_document());
+  const auto* const plan = answer.ok() ? std::get_if<wire::PlanDocument>(&*answer) : nullptr;
+  if (plan == nullptr || plan->micro_batch_size == workload_->micro_batch_size) return absl::OkStatus();  // what is wrong, Build says
+  if (workload_->job.spec.training.global_batch_size % plan->micro_batch_size != 0) return absl::OkStatus();
+  job::FusionJob job = workload_->job;
+  job.spec.training.micro_batch_size = plan->micro_batch_size;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto sized, workload::Resolve(job, workload_->base_directory));
+  sized->data = std::move(workload_->data);  // where it was fetched to
+  *workload_ = std::move(*sized);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uint32_t epoch) {

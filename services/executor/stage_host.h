@@ -70,6 +70,7 @@ class StageHost {
   void Calibrate();
   void Probe(const v1::Probe& probe);
   void Assign(const v1::Assign& assign);
+  absl::Status TakeMicroBatchSize(const v1::Assign& assign);
   void Start(uint32_t epoch);
   void Abort(uint32_t epoch, const std::string& reason);
   StageSetting Setting(uint32_t epoch);
@@ -87,13 +88,14 @@ class StageHost {
   const ReportFunction report_;
   std::string site_;  // guarded by mutex_
 
-  // Set by Welcome, then constant.
+  // Set by Welcome, then constant; but micro-batches of a job that leaves their size to the planner have that of the plan last assigned.
   std::unique_ptr<workload::Workload> workload_;
   std::unique_ptr<workload::DatasetSource> source_;  // opened when a stage needs data
   std::unique_ptr<kernels::Backend> backend_;
   std::optional<StageRestorer> restorer_;
   std::string run_objects_;  // folder of the run for what comes from object stores; empty: another machine's
   Scratch scratch_;
+  bool planner_chooses_size_ = false;
   std::string measure_lock_;  // of the machine; empty: another machine's
   absl::Status welcome_status_;
   bool welcomed_ = false;  // the worker's
