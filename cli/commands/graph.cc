@@ -47,10 +47,15 @@ absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, co
 absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve());
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
-  FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
+  int64_t micro_batch_size = workload->micro_batch_size;
+  wire::PlanAnswer answer;
+  if (flags.with_plan) {
+    FUSIONLLM_ASSIGN_OR_RETURN(answer, flags.plan.Plan(*workload));
+    if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) micro_batch_size = plan->micro_batch_size;
+  }
+  FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, micro_batch_size));
   opdag::DrawingOptions options;
   if (flags.with_plan) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, flags.plan.Plan(*workload));
     if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) {
       absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
       return kExitInfeasible;
@@ -65,7 +70,7 @@ absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
                  weight.flops, weight.activation_bytes);
   } else {
     absl::PrintF("%s: %d ops, %s parameters, %s FLOPs forward for a micro-batch of %d\n", flags.output, graph.ops().size(),
-                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), workload->micro_batch_size);
+                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), micro_batch_size);
   }
   return kExitDone;
 }

@@ -47,6 +47,9 @@ OpRate Typical(const std::vector<const OpRate*>& rates) {
 
 Estimate Price(const CostModel& model, OpClass op_class, const std::string& signature, double flops, double bytes) {
   if (const auto found = model.measured.find(signature); found != model.measured.end()) return {.seconds = found->second};
+  if (const auto found = model.inferred.find(signature); found != model.inferred.end()) {
+    return {.seconds = found->second.seconds, .measured = false, .relative_error = found->second.relative_error, .inferred = true};
+  }
   if (op_class == OpClass::kFree) return {};
   const OpRate& rate = model.rates[static_cast<size_t>(op_class)];
   const double arithmetic_s = flops * rate.seconds_per_flop, memory_s = bytes * rate.seconds_per_byte;

@@ -1,6 +1,6 @@
 // What one machine takes for ops: the one model that every prediction of compute time comes from. An op whose very signature was measured
-// takes what was measured; any other is priced by the rates of its class, which were fitted to the measured ones (rate_fit.h) and say how
-// far off they may be.
+// takes what was measured; one whose time follows from other sizes of it takes that; any other is priced by the rates of its class, which
+// were fitted to the measured ones (rate_fit.h) and say how far off they may be.
 //
 // Plain data: seconds, bytes, FLOPs, of the uncontended machine. A slower device that it emulates (computeScale) is the planner's business.
 #pragma once
@@ -37,14 +37,20 @@ inline constexpr double kUnknownError = 1;
 struct CostModel {
   std::array<OpRate, opdag::kOpClassCount> rates;
   std::map<std::string, double> measured;  // seconds by OpSignature
-  double update_seconds_per_element = 0;   // norm and optimizer, for each element of a trainable parameter, once a step
-  double data_seconds_per_byte = 0;        // to read or make the samples of a micro-batch
+  struct Inferred {
+    double seconds = 0;
+    double relative_error = 0;
+  };
+  std::map<std::string, Inferred> inferred;  // by OpSignature: from what the op took at other sizes, better than its class says
+  double update_seconds_per_element = 0;     // norm and optimizer, for each element of a trainable parameter, once a step
+  double data_seconds_per_byte = 0;          // to read or make the samples of a micro-batch
 };
 
 struct Estimate {
   double seconds = 0;
   bool measured = true;       // or free
   double relative_error = 0;  // of a fitted estimate
+  bool inferred = false;      // CostModel::inferred
 };
 
 // Ops that cost nothing (OpClass::kFree) take 0 s.

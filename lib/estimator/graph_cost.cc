@@ -194,6 +194,10 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
     if (estimate.measured) return;
     out.fitted_s += estimate.seconds;
     out.uncertain_s += estimate.seconds * estimate.relative_error;
+    if (estimate.inferred) {
+      out.inferred_s += estimate.seconds;
+      return;
+    }
     out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).type)->op_class));
   };
   std::vector<char> use_gradient(graph.values().size(), 0);

@@ -73,6 +73,7 @@ struct OpSeconds {
   // times seconds, added up: errors of a class have one sign).
   double fitted_s = 0;
   double uncertain_s = 0;
+  double inferred_s = 0;  // of fitted_s: from other sizes of the very op
   std::bitset<opdag::kOpClassCount> fitted_classes;
 };
 // By forward op id, on the uncontended machine. A shared parameter is updated at its first user.

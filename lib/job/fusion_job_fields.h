@@ -128,7 +128,7 @@ void Visit(V& v, Training& t) {
           "Optimizer steps; 0 initialises, writes step-000000 where there is a checkpoint, and ends.");
   v.Field("globalBatchSize", t.global_batch_size, {.min = 1, .max = kMaxBatch}, "Samples in one step, over all micro-batches.");
   v.Field("microBatchSize", t.micro_batch_size, {.min = 1, .max = kMaxBatch, .zero_is_auto = true},
-          "Samples in one pass; divides globalBatchSize. auto: the most that leave at least eight passes a step.");
+          "Samples in one pass; divides globalBatchSize. auto: the planner chooses, once for a run; loss bits depend on it.");
   v.Field("sequenceLength", t.sequence_length, {.min = 1, .max = kMaxSequence}, "Tokens in a sample of text or tokens.");
   v.Field("optimizer", t.optimizer, {}, "Optimizer.");
   v.Field("schedule", t.schedule, {}, "Learning-rate schedule.");

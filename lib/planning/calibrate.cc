@@ -11,6 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec.h"
 #include "lib/planning/machine_costs.h"
+#include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/op_measurement.h"
 #include "lib/planning/stand_in_data.h"
 #include "lib/runtime/device_pacer.h"
@@ -70,6 +71,27 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& sp
   return profile;
 }
 
+// What the largest size may take of the memory of one tensor.
+constexpr int64_t kMaxValueBytes = int64_t{1} << 30;
+
+// For a job that leaves the micro-batch size to the planner: the largest that it may choose, as far as measuring it takes no longer than
+// `seconds`. `seconds_of_ops`: of the workload's own size. 0: none.
+int64_t LargestSize(const workload::Workload& workload, double seconds_of_ops, int passes, double seconds) {
+  if (workload.job.spec.training.micro_batch_size > 0) return 0;
+  int64_t largest_value = 1;
+  for (const opdag::Value& value : workload.training.graph.values()) {
+    largest_value = std::max(largest_value, static_cast<int64_t>(value.type.bytes()));
+  }
+  const auto own = static_cast<double>(workload.micro_batch_size);
+  int64_t largest = 0;
+  for (const int64_t size : MicroBatchSizes(workload).calibrated()) {
+    const double times = static_cast<double>(size) / own;
+    if (times * seconds_of_ops * passes > seconds || times * static_cast<double>(largest_value) > kMaxValueBytes) continue;
+    if (size > workload.micro_batch_size) largest = size;
+  }
+  return largest;
+}
+
 // The job with another micro-batch, so that the rates of a class rest on ops of more than one size: the smallest, which is measured
 // soonest.
 absl::StatusOr<std::unique_ptr<workload::Workload>> OtherSize(const workload::Workload& workload) {
@@ -107,11 +129,23 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   const auto takes_long = [&](const workload::Workload& other) {
     return other.micro_batch_size > workload.micro_batch_size && seconds_of_ops > options.seconds;
   };
+  measure.seconds *= kShareOfSecondSize;
   if (const auto other = OtherSize(workload); other.ok() && !takes_long(**other)) {
-    measure.seconds *= kShareOfSecondSize;
     StandInData other_data((*other)->training.graph);
     FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more, MeasureGraph((*other)->training, config, backend, other_data, measure));
     profile.ops.merge(std::move(more.ops));
+  }
+  if (const int64_t size = LargestSize(workload, seconds_of_ops, options.least_passes, options.seconds); size > 0) {
+    job::FusionJob job = workload.job;
+    job.spec.training.micro_batch_size = size;
+    if (const auto large = workload::Resolve(job, workload.base_directory); large.ok()) {
+      StandInData large_data((*large)->training.graph);
+      const absl::StatusOr<OpMeasurements> more =
+          MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data, measure);
+      // Memory may not do for it: then no plan is made for it either.
+      if (!more.ok() && !absl::IsResourceExhausted(more.status())) return more.status();
+      if (more.ok()) profile.ops.insert(more->ops.begin(), more->ops.end());
+    }
   }
   FUSIONLLM_ASSIGN_OR_RETURN(profile.rates, RatesOf(profile.ops));
 

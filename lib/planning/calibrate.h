@@ -31,8 +31,9 @@ struct CalibrationOptions {
 
 // Seconds are thread CPU time with one thread, which other work of the machine does not lengthen, else wall time. Ops are measured for the
 // job's micro-batch and, for the sake of the rates, for another, which is left out where it would be a larger one and the job's own took
-// longer than `seconds`. The caller fills name, site, memory_bytes, compute_scale and spare.
-// Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' and the data's errors, naming the op.
+// longer than `seconds`; where the job leaves the size to the planner, for the largest, too, that can be measured in that time. The caller
+// fills name, site, memory_bytes, compute_scale and spare. Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' and the
+// data's errors, naming the op.
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options);
 

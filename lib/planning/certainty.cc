@@ -22,7 +22,7 @@ std::string RateText(size_t op_class, const estimator::OpRate& rate) {
 }  // namespace
 
 Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
-  double all_s = 0, fitted_s = 0, specified_s = 0, uncertain_s = 0;
+  double all_s = 0, fitted_s = 0, inferred_s = 0, specified_s = 0, uncertain_s = 0;
   std::set<std::pair<int, size_t>> rates;  // machine, op class
   Certainty certainty;
   for (const scheduler::PlanStage& stage : plan.stages) {
@@ -33,6 +33,7 @@ Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
       const estimator::OpSeconds& seconds = request.seconds[device.cost_class][op];
       all_s += device.time_scale * (seconds.forward_s + seconds.backward_s);
       (specification.empty() ? fitted_s : specified_s) += device.time_scale * seconds.fitted_s;
+      inferred_s += device.time_scale * seconds.inferred_s;
       uncertain_s += device.time_scale * seconds.uncertain_s;
       for (size_t c = 0; c < seconds.fitted_classes.size(); ++c) {
         if (seconds.fitted_classes[c] && specification.empty()) rates.insert({device.cost_class, c});
@@ -53,14 +54,17 @@ Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
         absl::StrFormat("%.0f%% come from public specifications of %s and assumed shares of their peaks, not from a measurement",
                         100 * certainty.specified_share, absl::StrJoin(certainty.arithmetic, ", ", name)));
   }
-  if (fitted_s > 0) {
+  if (inferred_s > 0) {
+    parts.push_back(absl::StrFormat("%.0f%% follow from what the same ops took at other micro-batch sizes", 100 * inferred_s / all_s));
+  }
+  if (fitted_s > inferred_s) {
     std::vector<std::string> texts;
     for (const auto& [machine, op_class] : rates) {
       std::string text = RateText(op_class, request.machines[machine].rates[op_class]);
       if (texts.empty() || texts.back() != text) texts.push_back(std::move(text));
     }
     parts.push_back(absl::StrFormat("%.0f%% come from the regression of op classes, not from a measurement of the very op (%s)",
-                                    100 * certainty.fitted_share, absl::StrJoin(texts, ", ")));
+                                    100 * (fitted_s - inferred_s) / all_s, absl::StrJoin(texts, ", ")));
   }
   certainty.sentence =
       absl::StrFormat("compute times: %s; that may be off by %.0f%%", absl::StrJoin(parts, "; "), 100 * certainty.relative_error);

@@ -13,7 +13,7 @@ namespace fusionllm::planning {
 
 struct Certainty {
   // Of the forward and backward seconds of all stages.
-  double fitted_share = 0;                        // from the regression of op classes
+  double fitted_share = 0;                        // from the regression of op classes, or from other sizes of the very op
   double specified_share = 0;                     // from published figures of GPUs
   double relative_error = 0;                      // by which these two may be off
   std::map<std::string, std::string> arithmetic;  // by name of those GPUs, what their matrix products are reckoned in

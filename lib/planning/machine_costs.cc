@@ -14,7 +14,7 @@ absl::StatusOr<std::map<std::string, estimator::OpRate>> RatesOf(const std::map<
   std::vector<estimator::Sample> samples;
   for (const auto& [signature, op] : ops) {
     const std::optional<opdag::OpClass> op_class = estimator::ClassNamed(op.op_class);
-    if (op.seconds <= 0 || !op_class.has_value()) continue;
+    if (op.seconds <= 0 || op.relative_error > 0 || !op_class.has_value()) continue;
     samples.push_back({.signature = signature, .op_class = *op_class, .flops = op.flops, .bytes = op.bytes, .seconds = op.seconds});
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto fitted, estimator::FitRates(samples));
@@ -35,7 +35,13 @@ absl::StatusOr<estimator::CostModel> CostModelOf(const wire::DeviceProfile& devi
     // A class that this build does not know has no ops in its graphs either.
     if (const auto op_class = estimator::ClassNamed(name); op_class.has_value()) model.rates[static_cast<size_t>(*op_class)] = rate;
   }
-  for (const auto& [signature, op] : device.ops) model.measured[signature] = op.seconds;
+  for (const auto& [signature, op] : device.ops) {
+    if (op.relative_error > 0) {
+      model.inferred[signature] = {.seconds = op.seconds, .relative_error = op.relative_error};
+    } else {
+      model.measured[signature] = op.seconds;
+    }
+  }
   if (device.ops.empty() && rates.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat("the profile of device '%s' has no op times", device.name));
   }

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
+#include "lib/planning/micro_batch_choice.h"
+#include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
@@ -136,8 +138,25 @@ bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
 
 }  // namespace
 
-absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
-                                                   const PlanOptions& options) {
+absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& given, const PlanOptions& options) {
+  const bool any_size = workload.job.spec.training.micro_batch_size == 0 && !given.devices.empty();
+  std::optional<Profiles> inferred;
+  if (!any_size) {
+    FUSIONLLM_ASSIGN_OR_RETURN(inferred, InferredProfiles(workload, given));
+  }
+  const Profiles& profiles = inferred.has_value() ? *inferred : given;
+  const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
+  auto* const refusal = std::get_if<wire::RefusalDocument>(&planned.answer);
+  if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryAdvice(workload, profiles, options));
+  refusal->message += advice;
+  if (auto* const refused = std::get_if<Refusal>(&planned.outcome)) refused->message += advice;
+  return planned;
+}
+
+absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                        const PlanOptions& options) {
   if (profiles.devices.empty()) {
     const Refusal refusal{
         .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
@@ -172,7 +191,8 @@ absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload
 
 absl::StatusOr<Plan> RefitWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
                                    const PlannedWorkload& planned, scheduler::Keep keep, scheduler::Schedule schedule) {
-  FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, profiles, options, planned.recompute));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, profiles));
+  FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, inferred.value_or(profiles), options, planned.recompute));
   if (schedule != scheduler::Schedule::kAuto) request.request.schedule = schedule;
   const CompressionPolicy codecs(PolicyOf(workload.job.spec.compression), CodecDevice(profiles));
   request.request.codec_policy = &codecs;

@@ -4,6 +4,7 @@
 // milliseconds to a few seconds. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -18,8 +19,9 @@
 namespace fusionllm::planning {
 
 // Every stage of the plan fits its device by the runtime's own memory sums; recompute `auto` turns to full where
-// memory is short and making activations again is faster than having fewer micro-batches in flight.
-// Errors: InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
+// memory is short and making activations again is faster than having fewer micro-batches in flight. A micro-batch size of `auto` becomes
+// that of the fastest plan (micro_batch_choice.h). A refusal for want of memory says what size would fit, if any does. Errors:
+// InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
 // options.stop says so. A job that cannot be placed is a RefusalDocument, not an error.
 absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
 
@@ -30,9 +32,17 @@ struct PlannedWorkload {
   // With several pipelines, for which the outcome is then a refusal: whoever goes on with one must not take it for all.
   std::optional<scheduler::replicas::ReplicaPlan> replicated;
   runtime::Recompute recompute = runtime::Recompute::kNone;
+  // Of a job that leaves the micro-batch size to the planner: the job and the devices at the size that was chosen. Null: as they were
+  // given.
+  std::unique_ptr<workload::Workload> workload;
+  Profiles profiles;
 };
 absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
                                                    const PlanOptions& options);
+
+// The same at the size that `workload` has, whatever its job says, and without advice where it is refused.
+absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                        const PlanOptions& options);
 
 // The stages of a plan on other hardware or for another variant of its job: see scheduler::RefitPlan. Schedule::kAuto: the job's.
 absl::StatusOr<scheduler::Plan> RefitWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,

@@ -10,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/planning/certainty.h"
 #include "lib/planning/codec_adapter.h"
+#include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/runtime/device_pacer.h"
@@ -56,6 +57,12 @@ runtime::Recompute RecomputeOf(const wire::PlanDocument& plan) {
   return plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
 }
 
+// The job left the size of micro-batches to the planner, and a running one keeps what the plan has: another has other bits.
+bool HasChosenSize(const workload::Workload& workload, const wire::PlanDocument& plan) {
+  const job::Training& training = workload.job.spec.training;
+  return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
+}
+
 wire::ReplanDecision DecisionOf(ReplanAnswer::Verdict verdict) {
   switch (verdict) {
     case ReplanAnswer::Verdict::kStay:
@@ -83,9 +90,15 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
 
 }  // namespace
 
-absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& profiles,
+absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& given,
                                                   const wire::PlanDocument& running, const PlanOptions& options,
                                                   const scheduler::replan::ReplanOptions& wishes) {
+  if (HasChosenSize(workload, running)) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobAtSize at, AtMicroBatchSize(workload, given, running.micro_batch_size));
+    return ReplanWorkload(*at.workload, at.profiles, running, options, wishes);
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, given));
+  const Profiles& profiles = inferred.has_value() ? *inferred : given;
   if (profiles.devices.empty()) {
     return wire::RefusalDocument{
         .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
@@ -113,8 +126,14 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   return wire::ReplanResult(RefusalDocumentOf(refusal, cpu_seconds()));
 }
 
-absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& profiles,
+absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given,
                                                      const wire::PlanDocument& plan, const PlanOptions& options) {
+  if (HasChosenSize(workload, plan)) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const JobAtSize at, AtMicroBatchSize(workload, given, plan.micro_batch_size));
+    return ExplainPlan(*at.workload, at.profiles, plan, options);
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, given));
+  const Profiles& profiles = inferred.has_value() ? *inferred : given;
   if (profiles.devices.empty()) return absl::FailedPreconditionError("there is no device to plan on");
   FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, plan));
   FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, RecomputeOf(plan)));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/replica_step.h"
@@ -104,6 +105,10 @@ class Simulation {
 
   absl::Status PlanFor(World& world) const {
     FUSIONLLM_ASSIGN_OR_RETURN(world.planned, PlanWorkloadInFull(*world.workload, world.profiles, world.options));
+    if (world.planned.workload != nullptr) {
+      world.workload = std::move(world.planned.workload);
+      world.profiles = std::move(world.planned.profiles);
+    }
     return absl::OkStatus();
   }
 
@@ -217,8 +222,16 @@ class Simulation {
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
     Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
     if (other_job) schedule = Schedule::kAuto;  // what its job says, the wish included
+    const workload::Workload* workload = world.workload.get();
+    const Profiles* profiles = &world.profiles;
+    JobAtSize as_planned;  // what runs keeps its micro-batches where the changed job leaves the choice
+    if (workload->job.spec.training.micro_batch_size == 0) {
+      FUSIONLLM_ASSIGN_OR_RETURN(as_planned, AtMicroBatchSize(*workload, *profiles, base.workload->micro_batch_size));
+      workload = as_planned.workload.get();
+      profiles = &as_planned.profiles;
+    }
     FUSIONLLM_ASSIGN_OR_RETURN(Plan plan,
-                               RefitWorkload(*world.workload, world.profiles, world.options, base.planned,
+                               RefitWorkload(*workload, *profiles, world.options, base.planned,
                                              other_job ? scheduler::Keep::kStagesOnly : scheduler::Keep::kCodecsAndDepths, schedule));
     World same{.options = world.options};
     same.planned.outcome = std::move(plan);

@@ -17,6 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kMaxBounds = 32;
+constexpr size_t kMaxMicroBatchSizes = 1'000;
 constexpr double kMaxSeconds = 1e12;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 constexpr int64_t kMaxLetterBytes = int64_t{1} << 30;
@@ -119,6 +120,11 @@ json ToJson(const PlanDocument& plan) {
     document["lower_bounds"].push_back({{"name", bound.name}, {"seconds", bound.seconds}, {"holds", bound.holds}, {"why", bound.why}});
   }
   if (plan.replicas > 1) document["micro_batches_by_replica"] = plan.micro_batches_by_replica;
+  for (const PlanMicroBatchSize& other : plan.micro_batch_sizes) {
+    json entry = {{"size", other.size}, {"predicted_step_seconds", other.predicted_step_seconds}};
+    if (!other.refused.empty()) entry["refused"] = other.refused;
+    document["micro_batch_sizes"].push_back(std::move(entry));
+  }
   if (!plan.arithmetic.empty()) document["arithmetic"] = plan.arithmetic;
   if (!plan.explain.empty()) document["explain"] = plan.explain;
   return document;
@@ -291,6 +297,13 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Objects("lower_bounds", kMaxBounds, read_bound, ObjectReader::kOptional);
   in.Integer("micro_batches", plan.micro_batches, 1, kMaxPlanMicroBatches);
   in.Integer("micro_batch_size", plan.micro_batch_size, 1, int64_t{1} << 40);
+  const auto read_size = [&](ObjectReader& entry) {
+    PlanMicroBatchSize& other = plan.micro_batch_sizes.emplace_back();
+    entry.Integer("size", other.size, 1, int64_t{1} << 40);
+    entry.Number("predicted_step_seconds", other.predicted_step_seconds, 0, kMaxSeconds);
+    entry.Text("refused", other.refused, kMaxReasonBytes, ObjectReader::kOptional);
+  };
+  in.Objects("micro_batch_sizes", kMaxMicroBatchSizes, read_size, ObjectReader::kOptional);
   in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);
   in.Text("schedule", plan.schedule);
   in.Text("recompute", plan.recompute);

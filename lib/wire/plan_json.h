@@ -97,6 +97,14 @@ struct PlanBound {
   bool operator==(const PlanBound&) const = default;
 };
 
+// What a step would take with micro-batches of another size.
+struct PlanMicroBatchSize {
+  int64_t size = 1;
+  double predicted_step_seconds = 0;  // 0: refused
+  std::string refused;                // why; empty: not
+  bool operator==(const PlanMicroBatchSize&) const = default;
+};
+
 struct PlanDocument {
   std::string strategy;
   double predicted_step_seconds = 0;
@@ -105,6 +113,8 @@ struct PlanDocument {
   std::vector<PlanBound> lower_bounds;  // lower_bound_seconds is the largest that holds
   int micro_batches = 1;
   int64_t micro_batch_size = 1;
+  // The sizes that were weighed, ascending, the chosen among them; empty: the job names its size, or there is no other.
+  std::vector<PlanMicroBatchSize> micro_batch_sizes;
   int in_flight = 1;               // the largest of the stages'
   std::string schedule = "1f1b";   // or "gpipe"
   std::string recompute = "none";  // or "full"
@@ -117,8 +127,8 @@ struct PlanDocument {
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
   std::vector<PlanTied> tied;
-  // Of the compute seconds: what was priced by the regression of op classes and what by published figures of GPUs instead of a measurement,
-  // by how much these two may be off, and the names of those GPUs.
+  // Of the compute seconds: what was priced by the regression of op classes or inferred from other micro-batch sizes, and what by published
+  // figures of GPUs instead of a measurement, by how much these two may be off, and the names of those GPUs.
   double fitted_share = 0;
   double specified_share = 0;
   double fitted_relative_error = 0;

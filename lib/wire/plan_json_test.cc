@@ -57,6 +57,9 @@ PlanDocument TwoStages() {
   plan.bottleneck = "Nothing.";
   plan.warnings = {{.reason = "NearlyIdle", .message = "tokyo-0 is."}};
   plan.left_out = {"lab-3"};
+  plan.micro_batch_sizes = {{.size = 4, .predicted_step_seconds = 0.3}, {.size = 8, .refused = "too large"}};
+  plan.specifications = {"nvidia-l4", "nvidia-t4"};
+  plan.arithmetic = {"bf16", "fp32"};
   plan.lower_bounds = {{.name = "work", .seconds = 0.25, .holds = true, .why = "shared out"}, {.name = "cut-bytes", .why = "one may do"}};
   return plan;
 }

@@ -30,6 +30,9 @@ struct OpProfile {
   std::string op_class;
   double flops = 0;
   double bytes = 0;
+  // Above 0: not measured, but inferred from other micro-batch sizes (planning/micro_batch_sizes.h), and may be off by so much. Does not
+  // travel.
+  double relative_error = 0;
   bool operator==(const OpProfile&) const = default;
 };
 
