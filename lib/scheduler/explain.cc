@@ -145,7 +145,7 @@ class LinkSentence {
                           busiest_s_ <= slowest_s_ ? "the link is hidden behind it" : "the link is not hidden, stages wait for it");
     if (link_.loss_cost > 0)
       absl::StrAppendFormat(&text, ". Shrunk %.3gx, expected to raise the loss by %.2g", link_.ratio, link_.loss_cost);
-    if (!link_.codec_reason.empty()) absl::StrAppend(&text, ". Codec: ", Share(), link_.codec_reason);
+    if (!link_.codec_reason.empty()) absl::StrAppend(&text, ". Codec: ", link_.codec_reason, Share());
     return text;
   }
 
@@ -203,7 +203,7 @@ class LinkSentence {
     const double wire_s = link_.forward_s - link_.forward_latency_s;
     const double rate = wire_s > 0 ? static_cast<double>(link_.forward_wire_bytes) / wire_s : 0;
     if (link_.forward_share_bytes_per_s <= 0 || link_.forward_share_bytes_per_s * kClearly > rate) return "";
-    return absl::StrFormat("for its share of the line, %s/s, ", TrafficText(link_.forward_share_bytes_per_s));
+    return absl::StrFormat(" (at its share of the line, %s/s)", TrafficText(link_.forward_share_bytes_per_s));
   }
 
   static constexpr double kClearly = 1.001;
