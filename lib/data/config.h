@@ -23,6 +23,9 @@ struct ShapesConfig {
   uint64_t seed = 1;
 };
 
+enum class TextEncoding : uint8_t { kUtf8, kBytes };  // what files of text must be; kBytes: anything
+enum class HeldOut : uint8_t { kEven, kEnd };         // which samples a fraction takes: split.h, or the last ones
+
 struct DatasetConfig {
   DatasetKind kind = DatasetKind::kText;
   std::vector<std::string> paths;  // files or folders, in this order; each folder in sorted order
@@ -30,14 +33,16 @@ struct DatasetConfig {
 
   int64_t sequence_length = 0;  // text, tokens: tokens of a window, 1 .. 2^24
   int64_t vocabulary_size = 0;  // text, tokens: ids at or above it are an error; 0: not checked
-  std::string token_dtype;      // tokens: "uint16", "uint32", or empty: found out (tokens.h)
-  int64_t num_classes = 0;      // images: labels at or above it are an error; 0: not checked
-  int64_t image_channels = 0;   // idx: 3 repeats gray images to three channels; else as the files have
+  TextEncoding encoding = TextEncoding::kUtf8;
+  std::string token_dtype;     // tokens: "uint16", "uint32", or empty: found out (tokens.h)
+  int64_t num_classes = 0;     // images: labels at or above it are an error; 0: not checked
+  int64_t image_channels = 0;  // idx: 3 repeats gray images to three channels; else as the files have
   ShapesConfig shapes;
 
-  // At most one of the two. The fraction is of the samples, taken from the end; training then uses the rest.
+  // At most one of the two. The fraction is of the samples; training then uses the rest.
   std::vector<std::string> validation_paths;
   double validation_fraction = 0;  // 0: none; else in (0, 1)
+  HeldOut held_out = HeldOut::kEven;
 };
 
 }  // namespace fusionllm::data

@@ -1,12 +1,14 @@
 #include "lib/data/dataset.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/images.h"
 #include "lib/data/shapes.h"
+#include "lib/data/split.h"
 #include "lib/data/tokens.h"
 
 namespace fusionllm::data {
@@ -40,20 +42,22 @@ absl::Status Dataset::FillBatch(std::span<const int64_t> indices, const tensor::
   return absl::OkStatus();
 }
 
-// A range of another dataset's samples, which it shares with its sibling.
+// Some of another dataset's samples, which it shares with its sibling.
 class SubsetDataset : public Dataset {
  public:
-  SubsetDataset(std::shared_ptr<const Dataset> whole, int64_t first, int64_t size)
-      : Dataset(size, whole->sample_type()), whole_(std::move(whole)), first_(first) {}
+  using Choice = std::function<int64_t(int64_t index)>;  // pure
+
+  SubsetDataset(std::shared_ptr<const Dataset> whole, int64_t size, Choice choice)
+      : Dataset(size, whole->sample_type(), whole->files()), whole_(std::move(whole)), choice_(std::move(choice)) {}
 
  protected:
   absl::Status FillSample(int64_t index, void* input, void* target) const override {
-    return whole_->FillSample(first_ + index, input, target);
+    return whole_->FillSample(choice_(index), input, target);
   }
 
  private:
-  std::shared_ptr<const Dataset> whole_;
-  int64_t first_;
+  const std::shared_ptr<const Dataset> whole_;
+  const Choice choice_;
 };
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetConfig& config) {
@@ -100,8 +104,14 @@ absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config) {
       return absl::InvalidArgumentError(
           absl::StrCat("the data has ", whole->size(), " samples: holding out ", held_out, " for validation leaves none for training"));
     }
-    data.training = std::make_unique<SubsetDataset>(whole, 0, kept);
-    data.validation = std::make_unique<SubsetDataset>(whole, kept, held_out);
+    if (config.held_out == HeldOut::kEnd) {
+      data.training = std::make_unique<SubsetDataset>(whole, kept, [](int64_t index) { return index; });
+      data.validation = std::make_unique<SubsetDataset>(whole, held_out, [kept](int64_t index) { return kept + index; });
+    } else {
+      FUSIONLLM_ASSIGN_OR_RETURN(const EvenSplit split, EvenSplit::Create(whole->size(), held_out));
+      data.training = std::make_unique<SubsetDataset>(whole, kept, [split](int64_t index) { return split.Kept(index); });
+      data.validation = std::make_unique<SubsetDataset>(whole, held_out, [split](int64_t index) { return split.HeldOut(index); });
+    }
   }
   return data;
 }

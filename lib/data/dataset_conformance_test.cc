@@ -40,6 +40,7 @@ class DatasetConformance : public ::testing::TestWithParam<Kind> {
       case DatasetKind::kText:
         config.paths = {"text"};
         folder_.Write("text", Noise(62));
+        config.encoding = TextEncoding::kBytes;
         break;
       case DatasetKind::kTokens:
         config.paths = {"tokens.u32"};
@@ -167,6 +168,7 @@ TEST_P(DatasetConformance, ThreadsMayReadAtOnce) {
 TEST_P(DatasetConformance, TrainingAndValidationPartTheSamples) {
   DatasetConfig config = Config();
   config.validation_fraction = 0.34;
+  config.held_out = HeldOut::kEnd;  // those drawn evenly: split_test
   const auto parts = OpenTrainingData(config);
   ASSERT_TRUE(parts.ok()) << parts.status();
   const auto whole = Open();

@@ -1,6 +1,8 @@
 #include "lib/data/dataset.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +38,7 @@ TEST(DatasetTest, HoldsOutTheLastFractionOfTheWindows) {
   folder.Write("text", text + ".");
   DatasetConfig config = TextConfig(folder);
   config.validation_fraction = 0.25;
+  config.held_out = HeldOut::kEnd;
   const auto data = OpenTrainingData(config);
   ASSERT_TRUE(data.ok()) << data.status();
   ASSERT_EQ(data->training->size(), 8);
@@ -45,6 +48,25 @@ TEST(DatasetTest, HoldsOutTheLastFractionOfTheWindows) {
   EXPECT_EQ(FirstToken(*data->validation, 1), 'j');
   Tensor inputs({DType::kI32, {1, 4}});
   EXPECT_FALSE(data->training->FillBatch(std::vector<int64_t>{8}, inputs.view(), {}).ok());
+}
+
+TEST(DatasetTest, HoldsOutAFractionOfEachPartOfTheWindows) {
+  const base::TempFolder folder;
+  std::string text;
+  for (char c = 'a'; c <= 'j'; ++c) text += std::string(16, c);  // forty windows, four of each letter
+  folder.Write("text", text + ".");
+  DatasetConfig config = TextConfig(folder);
+  config.validation_fraction = 0.25;
+  const auto data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_EQ(data->validation->size(), 10);
+  std::string kept, held_out;
+  for (int64_t i = 0; i < data->training->size(); ++i) kept += static_cast<char>(FirstToken(*data->training, i));
+  for (int64_t i = 0; i < data->validation->size(); ++i) held_out += static_cast<char>(FirstToken(*data->validation, i));
+  EXPECT_EQ(kept, "aaabbbcccdddeeefffggghhhiiijjj");
+  EXPECT_NE(held_out, "abcdefghij") << "the first of them are of all parts";
+  std::sort(held_out.begin(), held_out.end());
+  EXPECT_EQ(held_out, "abcdefghij");
 }
 
 TEST(DatasetTest, KeepsTrainingAndValidationFilesApart) {

@@ -69,6 +69,17 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
   return files;
 }
 
+void FilesRead::Add(const base::SourceFile& file) {
+  ++count;
+  bytes += file.size();
+  if (first.size() < kMaxListed) first.push_back({file.path(), file.size()});
+}
+
+void FilesRead::Skip(std::string path, std::string why) {
+  ++skipped_count;
+  if (skipped.size() < kMaxListed) skipped.push_back({std::move(path), std::move(why)});
+}
+
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths) {
   std::vector<base::SourceFile> files;
   files.reserve(paths.size());

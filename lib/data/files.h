@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -31,6 +32,25 @@ using FileFilter = std::function<bool(absl::string_view file_name)>;
 // folder, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = nullptr);
+
+// What a dataset was made of, to be told once: counts and the first few.
+struct FilesRead {
+  struct File {
+    std::string path;
+    int64_t bytes = 0;
+  };
+  struct Skipped {
+    std::string path, why;
+  };
+  int64_t count = 0, bytes = 0;
+  std::vector<File> first;  // at most kMaxListed, in the order in which they are read
+  int64_t skipped_count = 0;
+  std::vector<Skipped> skipped;  // at most kMaxListed
+
+  void Add(const base::SourceFile& file);
+  void Skip(std::string path, std::string why);
+};
+inline constexpr size_t kMaxListed = 10;
 
 // Opens all of `paths`; keeps descriptors when there are few files.
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths);

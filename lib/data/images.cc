@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,8 +61,8 @@ size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
 
 class Cifar10 : public Dataset {
  public:
-  Cifar10(int64_t samples, int64_t label_limit, std::vector<base::SourceFile> files, std::vector<int64_t> starts)
-      : Dataset(samples, {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}),
+  Cifar10(int64_t samples, int64_t label_limit, std::vector<base::SourceFile> files, std::vector<int64_t> starts, FilesRead read)
+      : Dataset(samples, {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}, std::move(read)),
         label_limit_(label_limit),
         files_(std::move(files)),
         starts_(std::move(starts)),
@@ -134,8 +135,8 @@ absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
 class IdxImages : public Dataset {
  public:
   IdxImages(int64_t samples, tensor::Shape shape, int64_t repeats, int64_t label_limit, std::vector<IdxFile> images,
-            std::vector<IdxFile> labels, std::vector<int64_t> starts)
-      : Dataset(samples, {{tensor::DType::kF32, std::move(shape)}, {tensor::DType::kI32, {}}}),
+            std::vector<IdxFile> labels, std::vector<int64_t> starts, FilesRead read)
+      : Dataset(samples, {{tensor::DType::kF32, std::move(shape)}, {tensor::DType::kI32, {}}}, std::move(read)),
         repeats_(repeats),
         label_limit_(label_limit),
         images_(std::move(images)),
@@ -184,6 +185,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "data_batch", filter));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
+  FilesRead read;
   int64_t samples = 0;
   for (const base::SourceFile& file : files) {
     if (file.size() == 0 || file.size() % kCifarRecord != 0) {
@@ -193,19 +195,29 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
     }
     starts.push_back(samples);
     samples += file.size() / kCifarRecord;
+    read.Add(file);
   }
   const int64_t limit = config.num_classes > 0 ? std::min(config.num_classes, kCifarClasses) : kCifarClasses;
-  auto dataset = std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts));
+  auto dataset = std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts), std::move(read));
   FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
   return dataset;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   const FileFilter filter = [](absl::string_view name) { return absl::StrContains(name, "idx"); };
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "train", filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandTrainingFiles(config, "train", filter));
   std::vector<IdxFile> images, labels;
+  FilesRead read;
+  // torchvision leaves the archives beside what it has unpacked.
+  const std::set<std::string> all(paths.begin(), paths.end());
+  std::erase_if(paths, [&](const std::string& path) {
+    const bool twice = absl::EndsWith(path, ".gz") && all.contains(path.substr(0, path.size() - 3));
+    if (twice) read.Skip(path, "it lies there unpacked as well");
+    return twice;
+  });
   for (const std::string& path : paths) {
     FUSIONLLM_ASSIGN_OR_RETURN(IdxFile file, OpenIdxFile(path, paths.size() <= 128));
+    read.Add(file.file);
     std::vector<IdxFile>& list = file.extents.size() == 1 ? labels : images;
     list.push_back(std::move(file));
   }
@@ -234,7 +246,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   extents.back() *= repeats;
   const int64_t limit = config.num_classes > 0 ? config.num_classes : 256;
   auto dataset = std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), repeats, limit, std::move(images),
-                                             std::move(labels), std::move(starts));
+                                             std::move(labels), std::move(starts), std::move(read));
   FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
   return dataset;
 }

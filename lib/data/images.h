@@ -39,7 +39,8 @@ class PixelScale {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
 
 // Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a
-// folder come its files with "idx" in their name: those that start with "train" if there are any, else all. Not gzipped. Gray images are
+// folder come its files with "idx" in their name: those that start with "train" if there are any, else all. Not gzipped: of an
+// archive whose file lies beside it only the file is read. Gray images are
 // repeated to three channels where config.image_channels is 3, as networks for colour images are commonly given them.
 // Errors: InvalidArgument for a foreign magic number, sizes that disagree with the header, images without labels, pairs of different
 // extents, a label out of range.

@@ -92,6 +92,7 @@ TEST(IdxTest, ReadsImagesAndLabelsFromAFolderOfBothSets) {
   folder.Write("m/train-labels-idx1-ubyte", Idx({2}, {4, 5}));
   folder.Write("m/t10k-images-idx3-ubyte", Idx({1, 2, 3}, {0, 1, 2, 3, 4, 5}));
   folder.Write("m/t10k-labels-idx1-ubyte", Idx({1}, {9}));
+  folder.Write("m/train-images-idx3-ubyte.gz", "\x1f\x8b");  // torchvision leaves both
   const auto dataset = OpenDataset(Images(folder, DatasetKind::kIdx, {"m"}));
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->sample_type().input.ToString(), "f32[2, 3, 1]");

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
+#include "lib/data/text_check.h"
 
 namespace fusionllm::data {
 namespace {
@@ -21,6 +25,8 @@ bool HasExtension(absl::string_view path, std::initializer_list<absl::string_vie
 bool IsWide(absl::string_view path) { return HasExtension(path, {".u32", ".uint32"}); }
 bool IsNarrow(absl::string_view path) { return HasExtension(path, {".u16", ".uint16"}); }
 bool IsEither(absl::string_view path) { return HasExtension(path, {".bin"}); }
+
+constexpr char kNotTextRemedy[] = "unpack it, convert it (iconv -f latin1 -t utf-8), or train on any bytes by spec.data.encoding: bytes";
 
 constexpr int64_t kSampledTokens = 4096;
 constexpr int64_t kFewestSampledTokens = 16;  // fewer zeros may be chance
@@ -77,6 +83,31 @@ absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vect
   return common;
 }
 
+// Of `paths`, what ExpandPaths made of the config's, those that are text; the others are refused, where they were named, or skipped.
+absl::StatusOr<std::vector<std::string>> KeepText(const DatasetConfig& config, std::vector<std::string> paths, FilesRead& read) {
+  std::set<std::string> named;
+  for (const std::string& path : config.paths) named.insert((std::filesystem::path(config.base_folder) / path).string());
+  std::vector<std::string> kept;
+  int64_t budget = kTextCheckedAtOpen;
+  for (std::string& path : paths) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
+    FUSIONLLM_ASSIGN_OR_RETURN(std::string why, WhyNotText(file, std::max(budget, kTextCheckedOfEach)));
+    budget -= std::min(budget, file.size());
+    if (why.empty()) {
+      kept.push_back(std::move(path));
+    } else if (named.contains(path)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is not UTF-8 text: ", why, "; ", kNotTextRemedy));
+    } else {
+      read.Skip(std::move(path), std::move(why));
+    }
+  }
+  if (kept.empty() && !read.skipped.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("no file of the data is UTF-8 text; of ", read.skipped_count, " the first is ",
+                                                   read.skipped[0].path, ": ", read.skipped[0].why, "; ", kNotTextRemedy));
+  }
+  return kept;
+}
+
 int64_t Decode(const std::byte* at, int64_t width) {
   uint32_t id = 0;
   for (int64_t i = 0; i < width; ++i) id |= std::to_integer<uint32_t>(at[i]) << (8 * i);
@@ -86,8 +117,9 @@ int64_t Decode(const std::byte* at, int64_t width) {
 class TokenWindows : public Dataset {
  public:
   TokenWindows(int64_t windows, const DatasetConfig& config, int64_t width, std::vector<base::SourceFile> files,
-               std::vector<int64_t> starts)
-      : Dataset(windows, {{tensor::DType::kI32, {config.sequence_length}}, {tensor::DType::kI32, {config.sequence_length}}}),
+               std::vector<int64_t> starts, FilesRead read)
+      : Dataset(windows, {{tensor::DType::kI32, {config.sequence_length}}, {tensor::DType::kI32, {config.sequence_length}}},
+                std::move(read)),
         length_(config.sequence_length),
         width_(width),
         limit_(config.vocabulary_size > 0 ? std::min(config.vocabulary_size, int64_t{1} << 31) : int64_t{1} << 31),
@@ -155,8 +187,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
   }
   const bool tokens = config.kind == DatasetKind::kTokens;
   const FileFilter filter = [](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); };
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                             ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
+  FilesRead read;
+  if (!tokens && config.encoding == TextEncoding::kUtf8) {
+    FUSIONLLM_ASSIGN_OR_RETURN(paths, KeepText(config, std::move(paths), read));
+  }
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, CommonWidth(config, files));
   std::vector<int64_t> starts;
@@ -168,6 +203,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
     }
     starts.push_back(total);
     total += file.size() / width;
+    read.Add(file);
   }
   if (total == 0) return absl::InvalidArgumentError(absl::StrCat("the data is empty: ", files.size(), " file(s), first ", paths[0]));
   const int64_t windows = (total - 1) / length;
@@ -175,7 +211,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
     return absl::InvalidArgumentError(absl::StrCat("the data has ", total, " tokens (first file ", paths[0], "), but one window of ",
                                                    length, " and its targets needs ", length + 1));
   }
-  auto dataset = std::make_unique<TokenWindows>(windows, config, width, std::move(files), std::move(starts));
+  auto dataset = std::make_unique<TokenWindows>(windows, config, width, std::move(files), std::move(starts), std::move(read));
   FUSIONLLM_RETURN_IF_ERROR(dataset->CheckStart());
   return dataset;
 }

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/data/sampler.h"
+#include "lib/data/text_check.h"
 
 namespace fusionllm::data {
 namespace {
@@ -54,7 +55,9 @@ std::string U16(std::initializer_list<int> ids) {
 TEST(TokenWindowsTest, CutsBytesIntoWindowsWithTargetsOneFurther) {
   const base::TempFolder folder;
   folder.Write("text", "abcdefghi\xff");
-  const auto dataset = OpenDataset(Text(folder, {"text"}, 3));
+  DatasetConfig config = Text(folder, {"text"}, 3);
+  config.encoding = TextEncoding::kBytes;
+  const auto dataset = OpenDataset(config);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   ASSERT_EQ((*dataset)->size(), 3);
   EXPECT_THAT(Read(**dataset, 0).inputs, ElementsAre('a', 'b', 'c'));
@@ -188,6 +191,56 @@ TEST(TokenWindowsTest, SaysWhatIsWrongWithTheData) {
   EXPECT_THAT(text("short", 0), HasSubstr("sequence length is 0"));
   EXPECT_THAT(text("short", int64_t{1} << 50), HasSubstr("sequence length"));
   EXPECT_THAT(text("none", 3), HasSubstr("does not exist"));
+}
+
+TEST(TokenWindowsTest, ANamedFileThatIsNoTextIsRefused) {
+  const base::TempFolder folder;
+  folder.Write("a.gz", std::string("\x1f\x8b\x08\0", 4) + "compressed");
+  folder.Write("latin1.txt", "caf\xe9 au lait");
+  folder.Write("nul.bin", std::string("some\0thing", 10));
+  const auto why = [&](const std::string& path) { return std::string(OpenDataset(Text(folder, {path}, 3)).status().message()); };
+  EXPECT_THAT(why("a.gz"), AllOf(HasSubstr("a.gz is not UTF-8 text: it is compressed (gzip)"), HasSubstr("spec.data.encoding: bytes")));
+  EXPECT_THAT(why("latin1.txt"), AllOf(HasSubstr("byte 0xe9 at offset 3"), HasSubstr("iconv")));
+  EXPECT_THAT(why("nul.bin"), HasSubstr("a NUL byte at offset 4"));
+  DatasetConfig config = Text(folder, {"latin1.txt"}, 3);
+  config.encoding = TextEncoding::kBytes;
+  EXPECT_EQ(Read(*OpenDataset(config).value(), 1).inputs, (Ids{0xe9, ' ', 'a'}));
+}
+
+TEST(TokenWindowsTest, FilesOfAFolderThatAreNoTextAreSkippedAndTold) {
+  const base::TempFolder folder;
+  folder.Write("d/a.txt", "aaaa");
+  folder.Write("d/b.txt.gz", "\x1f\x8b...");
+  folder.Write("d/c.txt", "na\xc3\xafve");
+  const auto dataset = OpenDataset(Text(folder, {"d"}, 3));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 3);
+  EXPECT_THAT(Read(**dataset, 1).inputs, ElementsAre('a', 'n', 'a'));
+  const FilesRead& files = (*dataset)->files();
+  EXPECT_EQ(files.count, 2);
+  EXPECT_EQ(files.bytes, 10);
+  ASSERT_EQ(files.skipped_count, 1);
+  EXPECT_THAT(files.skipped[0].path, HasSubstr("d/b.txt.gz"));
+  EXPECT_EQ(files.skipped[0].why, "it is compressed (gzip)");
+  EXPECT_EQ(files.first[1].bytes, 6);
+  std::filesystem::remove(folder / "d/a.txt");
+  std::filesystem::remove(folder / "d/c.txt");
+  EXPECT_THAT(OpenDataset(Text(folder, {"d"}, 3)).status().message(), HasSubstr("no file of the data is UTF-8 text; of 1 the first is"));
+}
+
+TEST(TextCheckTest, SequencesMayLieAcrossTheEndOfWhatIsReadAtATime) {
+  const base::TempFolder folder;
+  for (const size_t before : {(size_t{1} << 20) - 3, (size_t{1} << 20) - 2, (size_t{1} << 20) - 1, size_t{1} << 20}) {
+    const std::string path = folder.Write("long", std::string(before, 'x') + "\xf0\x9f\x99\x82 and on");
+    const auto file = base::SourceFile::Open(path, true);
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ(WhyNotText(*file, file->size()).value(), "");
+    EXPECT_EQ(WhyNotText(*file, static_cast<int64_t>(before) + 2).value(), "") << "cut off by the limit alone";
+    const auto broken = base::SourceFile::Open(folder.Write("broken", std::string(before, 'x') + "\xf0\x9f\x99"), true);
+    EXPECT_THAT(WhyNotText(*broken, broken->size()).value(), HasSubstr(absl::StrCat("byte 0xf0 at offset ", before)));
+  }
+  EXPECT_EQ(FirstNotUtf8("\xc0\x80", true), 0) << "overlong";
+  EXPECT_EQ(FirstNotUtf8("a\xed\xa0\x80", true), 1) << "a surrogate";
 }
 
 TEST(TokenWindowsTest, ReportsAFileCutOffWhileTraining) {

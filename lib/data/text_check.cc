@@ -1,0 +1,89 @@
+#include "lib/data/text_check.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::data {
+namespace {
+
+constexpr int64_t kChunk = 1 << 20;
+
+struct Format {
+  absl::string_view magic, name;
+};
+constexpr Format kFormats[] = {{"\x1f\x8b", "it is compressed (gzip)"},
+                               {"\x28\xb5\x2f\xfd", "it is compressed (zstd)"},
+                               {"\xfd\x37zXZ", "it is compressed (xz)"},
+                               {"BZh", "it is compressed (bzip2)"},
+                               {"PK\x03\x04", "it is a zip archive"},
+                               {"\xff\xfe", "it is UTF-16"},
+                               {"\xfe\xff", "it is UTF-16"}};
+
+// Bytes of the sequence at the start of `text`; 0: malformed; npos: cut off by the end.
+size_t SequenceLength(absl::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead == 0) return 0;
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  for (size_t i = 1; i < length; ++i) {
+    if (i >= text.size()) return absl::string_view::npos;
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    // Overlong forms, surrogates and code points past U+10FFFF.
+    if (i == 1 && ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F))) return 0;
+    if (i == 1 && ((lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F))) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+size_t FirstNotUtf8(absl::string_view text, bool whole) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = SequenceLength(text.substr(at));
+    if (length == absl::string_view::npos) return whole ? at : length;
+    if (length == 0) return at;
+    at += length;
+  }
+  return absl::string_view::npos;
+}
+
+absl::StatusOr<std::string> WhyNotText(const base::SourceFile& file, int64_t bytes_max) {
+  const int64_t end = std::min(file.size(), bytes_max);
+  std::string text;
+  int64_t at = 0;  // of what is in `text` in the file
+  while (at + static_cast<int64_t>(text.size()) < end) {
+    const size_t held = text.size();
+    const int64_t from = at + static_cast<int64_t>(held);
+    text.resize(held + static_cast<size_t>(std::min(kChunk, end - from)));
+    FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(from, std::as_writable_bytes(std::span(text)).subspan(held)));
+    const bool whole = at + static_cast<int64_t>(text.size()) == file.size();
+    const size_t wrong = FirstNotUtf8(text, whole);
+    if (wrong != absl::string_view::npos) {
+      for (const Format& format : kFormats) {
+        if (at == 0 && absl::StartsWith(text, format.magic)) return std::string(format.name);
+      }
+      const auto byte = static_cast<unsigned char>(text[wrong]);
+      if (byte == 0) return absl::StrCat("it has a NUL byte at offset ", at + static_cast<int64_t>(wrong));
+      return absl::StrFormat("byte 0x%02x at offset %d is not UTF-8", byte, at + static_cast<int64_t>(wrong));
+    }
+    // What the end of this piece may have cut off goes in front of the next.
+    size_t keep = 0;
+    while (keep < std::min<size_t>(3, text.size()) && (static_cast<unsigned char>(text[text.size() - 1 - keep]) & 0xC0) == 0x80) ++keep;
+    if (keep < text.size() && static_cast<unsigned char>(text[text.size() - 1 - keep]) >= 0xC2) ++keep;
+    if (static_cast<unsigned char>(text.back()) < 0x80) keep = 0;
+    at += static_cast<int64_t>(text.size() - keep);
+    text.erase(0, text.size() - keep);
+    if (whole) break;
+  }
+  return "";
+}
+
+}  // namespace fusionllm::data
