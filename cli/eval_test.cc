@@ -48,7 +48,7 @@ TEST_F(EvalTest, EvalReadsEveryWindowOfTheFileOnce) {
   ASSERT_TRUE(checkpoint::WriteSafetensors(Path("less.safetensors"), tensors).ok());
   const Outcome lacking = Run("eval less.safetensors --job job.yaml --data text.txt");
   EXPECT_EQ(lacking.code, 2);
-  EXPECT_EQ(lacking.err, "fusionctl: less.safetensors has no tensor '" + graph->parameters().back().name + "'\n");
+  EXPECT_EQ(lacking.err, "fusionctl: less.safetensors: it has no tensor '" + graph->parameters().back().name + "'\n");
   EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1025").err, HasSubstr("--threads"));
   EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1024").err, HasSubstr("has no tensor"));
 }

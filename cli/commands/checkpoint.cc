@@ -3,25 +3,34 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands/command.h"
 #include "cli/run/text_table.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/output_file.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/export.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/gpt2_config_json.h"
+#include "lib/job/start_model.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr char kModelFile[] = "model.safetensors";
+constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 struct Flags {
   std::string path, output;
@@ -146,12 +155,49 @@ absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
   return all_whole ? kExitDone : kExitFailed;
 }
 
+// The config.json that transformers wants beside the parameters of a GPT-2: from the job of the checkpoint, or as it lies beside a model of
+// Hugging Face. Empty: it is no GPT-2, or nobody says what it is.
+absl::StatusOr<std::string> ConfigFor(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::OfNamedFile(checkpoint::CheckpointReader::Open(path)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> model, job::ReadStartModel(reader.path()));
+  return model.has_value() ? job::FormatGpt2ConfigJson(model->sizes) : "";
+}
+
+// One that lies there already must be of the same model: transformers would read the parameters by it.
+absl::Status CheckConfigThere(const std::string& file, const std::string& config) {
+  const absl::StatusOr<std::string> there = base::ReadSmallFile(file, kMaxConfigBytes);
+  if (absl::IsNotFound(there.status())) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(there.status()));
+  const auto theirs = job::ParseGpt2ConfigJson(*there), ours = job::ParseGpt2ConfigJson(config);
+  if (theirs.ok() && theirs->has_value() && (*theirs)->problems.empty() && (*theirs)->sizes == (*ours)->sizes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file, " is of another model: name another folder for what is exported, or remove it"));
+}
+
 absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, base::OfNamedFile(checkpoint::ExportModel(flags.path, flags.output)));
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool folder = absl::EndsWith(flags.output, "/") || fs::is_directory(flags.output, ignored);
+  const fs::path out = folder ? fs::path(flags.output) / kModelFile : fs::path(flags.output);
+  const std::string config_file = (out.parent_path() / "config.json").string();
+  std::string config;
+  if (out.filename() == kModelFile) {  // the name by which transformers finds it
+    FUSIONLLM_ASSIGN_OR_RETURN(config, ConfigFor(flags.path));
+  }
+  if (!config.empty()) FUSIONLLM_RETURN_IF_ERROR(CheckConfigThere(config_file, config));
+  if (folder) {
+    fs::create_directories(flags.output, ignored);
+    if (ignored) return base::OfNamedFile(base::FileError(ignored.value(), "make the folder", flags.output));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, base::OfNamedFile(checkpoint::ExportModel(flags.path, out.string())));
+  const bool writes_config = !config.empty() && !fs::exists(config_file, ignored);
+  if (writes_config) FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(base::ReplaceFile(config_file, config)));
   if (format == OutputFormat::kJson) {
-    absl::PrintF("%s\n", json{{"path", flags.output}, {"bytes", file.bytes}, {"sha256", file.sha256}}.dump());
+    json document = {{"path", out.string()}, {"bytes", file.bytes}, {"sha256", file.sha256}};
+    if (!config.empty()) document["config"] = config_file;
+    absl::PrintF("%s\n", document.dump());
   } else {
-    absl::PrintF("%s: %s, sha256 %s\n", flags.output, report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
+    absl::PrintF("%s: %s, sha256 %s\n", out.string(), report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
+    if (!config.empty()) absl::PrintF("%s: %s\n", config_file, writes_config ? "for transformers" : "there already, of the same sizes");
   }
   return kExitDone;
 }
@@ -171,8 +217,8 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
       {"inspect", "CHECKPOINT", "Show what a checkpoint holds", "fusionctl checkpoint inspect runs/tiny/checkpoints/latest", Inspect},
       {"verify", "CHECKPOINT", "Read everything and compare sizes and checksums",
        "fusionctl checkpoint verify runs/tiny/checkpoints/latest", Verify},
-      {"export", "CHECKPOINT", "Write the parameters as one .safetensors file",
-       "fusionctl checkpoint export runs/tiny/checkpoints/latest model.safetensors", Export},
+      {"export", "CHECKPOINT", "Write the parameters as one .safetensors file, in a folder as transformers opens it",
+       "fusionctl checkpoint export runs/tiny/checkpoints/latest hf/", Export},
   };
   for (const Verb& verb : verbs) {
     const auto flags = std::make_shared<Flags>();
@@ -182,7 +228,9 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
                     list ? "a folder of checkpoints, or of a run that keeps them in checkpoints/"
                          : "a checkpoint, a folder of checkpoints, or any .safetensors model")
         ->required();
-    if (verb.run == Export) sub->add_option("OUT", flags->output, "file to write")->required();
+    if (verb.run == Export)
+      sub->add_option("OUT", flags->output, "file to write, or a folder: model.safetensors in it, for a GPT-2 with its config.json")
+          ->required();
     sub->footer(absl::StrCat("Example:\n  ", verb.example));
     sub->callback([run = verb.run, flags, &globals, &action] {
       action = [run, flags, &globals] {

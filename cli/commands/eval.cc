@@ -1,17 +1,24 @@
 // fusionctl eval CHECKPOINT [--data FILE]
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/evaluate.h"
 #include "cli/commands/job_arguments.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/data_rules.h"
 #include "lib/job/parse.h"
+#include "lib/job/start_model.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -26,13 +33,53 @@ struct Flags {
   int threads = 0;
 };
 
-// The job that a checkpoint belongs to stands in its manifest; models of other makers need one.
+constexpr absl::string_view kTokenEndings[] = {".bin", ".u16", ".u32", ".uint16", ".uint32"};
+constexpr int64_t kBytesOfText = 256;
+
+bool IsFileOfTokens(absl::string_view path) {
+  return std::any_of(std::begin(kTokenEndings), std::end(kTokenEndings), [&](absl::string_view end) { return absl::EndsWith(path, end); });
+}
+
+// A Hugging Face GPT-2 says in its config.json what it is; what its tokens are the file must tell.
+absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartModel& start) {
+  const bool tokens = IsFileOfTokens(flags.data);
+  const bool told = std::any_of(flags.overrides.begin(), flags.overrides.end(),
+                                [](const std::string& text) { return absl::StartsWith(text, "spec.data"); });
+  if (!tokens && !told && start.sizes.vocab_size != kBytesOfText) {
+    return absl::InvalidArgumentError(absl::StrCat("--data ", flags.data, ": of text every byte is a token, and ", start.file,
+                                                   " has a vocabulary of ", start.sizes.vocab_size, "; give token ids (",
+                                                   absl::StrJoin(kTokenEndings, ", "), "), or say --set spec.data.kind=text"));
+  }
+  job::FusionJob job;
+  job.metadata.name = "eval";
+  job.spec.model = {.family = job::Family::kGpt2,
+                    .config = {.n_layer = start.sizes.n_layer,
+                               .n_head = start.sizes.n_head,
+                               .n_embd = start.sizes.n_embd,
+                               .vocab_size = start.sizes.vocab_size,
+                               .block_size = start.sizes.block_size,
+                               .tie_weights = start.sizes.tie_weights}};
+  job.spec.data.kind = tokens ? job::DataKind::kTokens : job::DataKind::kText;
+  job.spec.data.path = {flags.data.empty() ? "." : flags.data};
+  job.spec.training.sequence_length = start.sizes.block_size;
+  return job::ParseFusionJob(job::ToYaml(job), start.file, flags.overrides);
+}
+
+// The job that a checkpoint belongs to stands in its manifest; models of other makers need one, or a config.json beside them.
 absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::CheckpointReader& stored) {
   if (!flags.job.empty()) return job::LoadFusionJob(flags.job, flags.overrides);
   if (!stored.manifest().has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(stored.path(), " does not say what model it belongs to: give a job file by --job"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> start, job::ReadStartModel(stored.path()));
+    if (start.has_value()) return JobOfConfig(flags, *start);
+    return absl::InvalidArgumentError(
+        absl::StrCat(stored.path(), " does not say what model it belongs to: give a job file by --job, or put its config.json there"));
   }
-  return job::ParseFusionJob(stored.manifest()->resolved_job, absl::StrCat(stored.path(), "/manifest.json: resolved_job"), flags.overrides);
+  const std::string name = absl::StrCat(stored.path(), "/manifest.json: resolved_job");
+  FUSIONLLM_ASSIGN_OR_RETURN(job::FusionJob job, job::ParseFusionJob(stored.manifest()->resolved_job, name, flags.overrides));
+  // What it held out, and nothing that it trained on.
+  const absl::StatusOr<job::FusionJob> maker = job::ParseFusionJob(stored.manifest()->resolved_job, name);
+  if (maker.ok()) job::FixDataRules(job::DataRulesOfCheckpoint(maker->spec.data), job.spec.data);
+  return job;
 }
 
 absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {

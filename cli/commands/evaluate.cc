@@ -14,8 +14,10 @@
 #include "lib/base/status_macros.h"
 #include "lib/data/dataset.h"
 #include "lib/job/model_config.h"
+#include "lib/job/start_model.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
+#include "lib/workload/stored_parameters.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -124,6 +126,9 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
                         absl::StrCat("--sequence-length ", sequence_length, ": ", std::string(resolved.status().message())));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, std::move(resolved));
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
+  FUSIONLLM_RETURN_IF_ERROR(job::CheckStartModel(job, stored.path()));
+  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(workload::CheckStart(job, graph, stored)));
   FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::OfNamedFile(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));

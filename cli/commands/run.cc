@@ -20,9 +20,11 @@
 #include "lib/checkpoint/reader.h"
 #include "lib/daemon/program.h"
 #include "lib/job/parse.h"
+#include "lib/job/start_model.h"
 #include "lib/job/warnings.h"
 #include "lib/kernels/devices.h"
 #include "lib/objectstore/fetch.h"
+#include "lib/workload/stored_parameters.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -73,6 +75,16 @@ absl::Status CheckDataIsThere(const job::Data& data) {
   return data.validation ? check("spec.data.validation.path", data.validation->path) : absl::OkStatus();
 }
 
+// Whether the file that the job starts from is of its model. One of an object store is looked at by the broker, once it has it.
+absl::Status CheckStartFits(const job::FusionJob& job) {
+  const std::optional<std::string>& from = job.spec.model.init.from;
+  if (!from.has_value() || base::IsUri(*from)) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, base::OfNamedFile(checkpoint::CheckpointReader::Open(*from)));
+  const absl::Status fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
+  return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
+}
+
 // What is wrong with the job's model, data or start is told before any process is started.
 absl::Status CheckInput(const job::FusionJob& job) {
   bool data_in_store = false;
@@ -82,15 +94,25 @@ absl::Status CheckInput(const job::FusionJob& job) {
     if (!whole.ok()) return absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data));
   if (data_in_store) return absl::OkStatus();
   return base::OfNamedFile(workload::DatasetSource::Open(*workload).status());
+}
+
+// Of the description that its sizes were taken from.
+void TellOfStart(const job::Model& model) {
+  if (!model.init.from.has_value() || base::IsUri(*model.init.from) || model.family != job::Family::kGpt2) return;
+  const absl::StatusOr<std::optional<job::StartModel>> start = job::ReadStartModel(*model.init.from);
+  if (!start.ok() || !start->has_value()) return;
+  for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
   FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
+  TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {

@@ -67,8 +67,9 @@ absl::Status CheckIndex(const std::string& folder, const std::map<std::string, s
   return absl::OkStatus();
 }
 
-// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one.
-constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight";
+// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one. Some have the head
+// beside such names.
+constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight", kGpt2Head = "lm_head.weight";
 
 // A folder of checkpoints stands for its latest one.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
@@ -136,7 +137,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
 void CheckpointReader::NameAsTheHeadedModelDoes() {
   if (Contains(absl::StrCat(kGpt2Prefix, kGpt2Embedding)) || !Contains(kGpt2Embedding)) return;
   std::map<std::string, StoredTensor> named;
-  for (auto& [name, tensor] : tensors_) named.emplace(absl::StrCat(kGpt2Prefix, name), tensor);
+  for (auto& [name, tensor] : tensors_) named.emplace(name == kGpt2Head ? name : absl::StrCat(kGpt2Prefix, name), tensor);
   tensors_ = std::move(named);
 }
 

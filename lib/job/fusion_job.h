@@ -21,6 +21,8 @@ enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
 enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
 // Whose samples are sequences of tokens, spec.training.sequenceLength long.
 constexpr bool IsOfTokens(DataKind kind) { return kind == DataKind::kText || kind == DataKind::kTokens; }
+enum class TextEncoding { kUtf8, kBytes };
+enum class Split { kEven, kEnd };  // which samples a fraction holds out
 enum class TokenDtype { kAuto, kUint16, kUint32 };
 enum class OptimizerName { kAdamw, kSgd };
 enum class ScheduleName { kConstant, kCosine, kLinear };
@@ -71,6 +73,7 @@ struct GraphSource {
 struct Init {
   int64_t seed = 1;
   std::optional<std::string> from;  // a checkpoint folder or a .safetensors file
+  std::vector<std::string> ignore;  // patterns over names of its tensors
   bool operator==(const Init&) const = default;
 };
 
@@ -87,6 +90,7 @@ struct Model {
 struct Validation {
   std::vector<std::string> path;
   std::optional<double> fraction;  // in (0, 1), of the training data
+  std::optional<Split> split;      // absent: data_rules.h
   bool operator==(const Validation&) const = default;
 };
 
@@ -100,7 +104,8 @@ struct Shapes {
 
 struct Data {
   DataKind kind = DataKind::kText;
-  std::vector<std::string> path;  // files or folders; not for shapes
+  std::vector<std::string> path;         // files or folders; not for shapes
+  std::optional<TextEncoding> encoding;  // absent: data_rules.h
   TokenDtype token_dtype = TokenDtype::kAuto;
   std::optional<Validation> validation;
   Shapes shapes;
@@ -297,6 +302,8 @@ FUSIONLLM_JOB_ENUM(Stem, {"cifar", E::kCifar}, {"imagenet", E::kImagenet});
 FUSIONLLM_JOB_ENUM(Activation, {"relu", E::kRelu}, {"gelu", E::kGelu}, {"tanh", E::kTanh}, {"sigmoid", E::kSigmoid});
 FUSIONLLM_JOB_ENUM(DataKind, {"text", E::kText}, {"tokens", E::kTokens}, {"cifar10", E::kCifar10}, {"idx", E::kIdx},
                    {"shapes", E::kShapes});
+FUSIONLLM_JOB_ENUM(TextEncoding, {"utf-8", E::kUtf8}, {"bytes", E::kBytes});
+FUSIONLLM_JOB_ENUM(Split, {"even", E::kEven}, {"end", E::kEnd});
 FUSIONLLM_JOB_ENUM(TokenDtype, {"auto", E::kAuto}, {"uint16", E::kUint16}, {"uint32", E::kUint32});
 FUSIONLLM_JOB_ENUM(OptimizerName, {"adamw", E::kAdamw}, {"sgd", E::kSgd});
 FUSIONLLM_JOB_ENUM(ScheduleName, {"cosine", E::kCosine}, {"linear", E::kLinear}, {"constant", E::kConstant});

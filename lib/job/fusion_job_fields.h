@@ -28,7 +28,8 @@ void Visit(V& v, ModelSettings& m) {
   v.Field("nEmbd", m.n_embd, {.min = 1, .max = 1 << 20}, "gpt2: width of the residual stream.");
   v.Field("vocabSize", m.vocab_size, {.min = 2, .max = 1 << 24}, "gpt2: rows of the token embedding; at least 256 for text.");
   v.Field("blockSize", m.block_size, {.min = 1, .max = kMaxSequence},
-          "gpt2: positions, at least sequenceLength. Omitted: sequenceLength, whatever the preset.");
+          "gpt2: positions, at least sequenceLength. Omitted: those of init.from where it says them, else sequenceLength, whatever the "
+          "preset.");
   v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
   v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
   v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "resnet: classes. Omitted: 10.");
@@ -49,14 +50,20 @@ void Visit(V& v, GraphSource& g) {
 template <class V>
 void Visit(V& v, Init& i) {
   v.Field("seed", i.seed, {.min = 0, .max = kMaxSeed}, "Seed of the initial parameters.");
-  v.Field("from", i.from, {}, "Checkpoint folder or .safetensors file to start from, relative to the job file, or its s3://BUCKET/KEY.");
+  v.Field("from", i.from, {},
+          "Checkpoint, folder as Hugging Face has it or .safetensors file to start from, relative to the job file, or its s3://BUCKET/KEY. "
+          "Every tensor must be one of the model's.");
+  v.Field("ignore", i.ignore, {},
+          "Patterns over names of tensors of from that the model does not have and that may stay unread; '*' stands "
+          "for any text.");
 }
 
 template <class V>
 void Visit(V& v, Model& m) {
   v.Field("family", m.family, {}, "Built-in model. Exactly one of family and graph.");
   v.Field("preset", m.preset, {},
-          "Size: gpt2 tiny, small, medium, large, xl (omitted: small); resnet 18, 34, 50, 101, 152 (omitted: 18); mlp has none.");
+          "Size: gpt2 tiny, small, medium, large, xl (omitted: that of init.from where it says it, else small); resnet 18, 34, 50, 101, "
+          "152 (omitted: 18); mlp has none.");
   v.Field("config", m.config, {}, "Overrides of the preset; only the family's own fields.");
   v.Field("graph", m.graph, {}, "Any model as an OP-DAG: exactly one of file and inline.");
   v.Field("init", m.init, {}, "Initial parameters.");
@@ -66,6 +73,10 @@ template <class V>
 void Visit(V& v, Validation& d) {
   v.Field("path", d.path, {.one_or_many = true}, "Files or folders, relative to the job file, or s3://BUCKET/KEY.");
   v.Field("fraction", d.fraction, {.min = 0, .max = 1, .above_min = true, .below_max = true}, "Share of the training data held out.");
+  v.Field(
+      "split", d.split, {.applies = d.fraction.has_value(), .belongs_to = "a fraction"},
+      "What fraction holds out: even (samples from all parts of the data, drawn once for all) or end (the last ones). Omitted: even, and "
+      "in a run that goes on from a checkpoint as that was made.");
 }
 
 template <class V>
@@ -84,6 +95,10 @@ void Visit(V& v, Data& d) {
       "path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
       "Files or folders, read in sorted order, relative to the job file, or s3://BUCKET/KEY of an object or of all below it, which whoever "
       "reads them fetches first. Required unless kind is shapes.");
+  v.Field(
+      "encoding", d.encoding, {.applies = d.kind == DataKind::kText, .belongs_to = "data of kind text"},
+      "utf-8: files that are named must be text, those of folders that are none are skipped. bytes: any files. Omitted: utf-8, and in a "
+      "run that goes on from a checkpoint as that was made.");
   v.Field("tokenDtype", d.token_dtype, {.applies = d.kind == DataKind::kTokens, .belongs_to = "data of kind tokens"},
           "Width of a token. auto: .u32 and .uint32 are uint32, .u16 and .uint16 uint16; .bin is uint32 where the vocabulary needs it or "
           "every other 16 bits are zero, else uint16.");

@@ -17,6 +17,7 @@
 #include "lib/job/fusion_job_fields.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
+#include "lib/job/start_model.h"
 #include "lib/job/topology_fields.h"
 
 namespace fusionllm::job {
@@ -34,8 +35,13 @@ bool IsOtherKind(const Node& root, absl::string_view kind) {
 template <class T>
 using FurtherCheck = std::function<void(const T&, const Report&)>;
 
+// Fills in what the document leaves to files beside it, before the value is checked.
 template <class T>
-absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& problems, const FurtherCheck<T>& check_further = nullptr) {
+using Completion = std::function<void(T&, const Report&)>;
+
+template <class T>
+absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& problems, const FurtherCheck<T>& check_further = nullptr,
+                            const Completion<T>& complete = nullptr) {
   problems.SetRoot(&root);
   Reader reader(root, problems);
   T value;
@@ -53,6 +59,7 @@ absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& 
     }
     problems.Add(*paths.begin(), message);
   };
+  if (complete != nullptr) complete(value, report);
   Check(value, report);
   if (check_further != nullptr) check_further(value, report);
   FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());
@@ -61,13 +68,14 @@ absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& 
 
 template <class T>
 absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, absl::string_view kind, std::span<const std::string> overrides,
-                        const DocumentLimits& limits, const FurtherCheck<T>& check_further = nullptr) {
+                        const DocumentLimits& limits, const FurtherCheck<T>& check_further = nullptr,
+                        const Completion<T>& complete = nullptr) {
   Problems problems(file_name);
   Node root;
   if (!LoadDocument(yaml, root, problems, limits)) return problems.ToStatus();
   problems.SetRoot(&root);
   ApplyOverrides(overrides, root, problems);
-  return Interpret<T>(root, kind, problems, check_further);
+  return Interpret<T>(root, kind, problems, check_further, complete);
 }
 
 // Empty: it can be read. Does not open it: it may be a pipe.
@@ -119,7 +127,8 @@ absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const
     const std::string why = WhyUnreadable(file);
     if (!why.empty()) report({"spec.model.graph.file"}, absl::StrCat("cannot read ", file, ": ", why));
   };
-  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, check_graph));
+  const Completion<FusionJob> take_start = [&](FusionJob& job, const Report& report) { TakeStartModel(folder.string(), job.spec, report); };
+  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, check_graph, take_start));
   ResolvePaths(folder.string(), job);
   return job;
 }

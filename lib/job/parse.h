@@ -24,7 +24,8 @@ struct Node;  // document.h
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides = {});
 
 // Reads a file, and makes data, graph and init.from paths, which are relative to the job file, absolute: the job can then be handed to a
-// process with another working directory. A graph file that cannot be read is a finding. Blocks on the disk.
+// process with another working directory. Sizes that a GPT-2 leaves out are those of the model it starts from (start_model.h). A graph file
+// that cannot be read is a finding. Blocks on the disk.
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {});
 
 // From a tree that is no file's, such as a Kubernetes object's spec: messages name the field alone.

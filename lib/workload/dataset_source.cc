@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/workload/workload.h"
 
@@ -24,6 +26,30 @@ std::string AdviceFor(const Workload& workload, const tensor::TensorType& given)
   const int64_t height = given.shape.dim(0), width = given.shape.dim(1);
   if (height != width) return "; family resnet takes square images";
   return absl::StrCat("; give spec.model.config.imageSize: ", height);
+}
+
+std::string Bytes(int64_t bytes) {
+  const double count = static_cast<double>(bytes);
+  if (bytes < 1000) return absl::StrCat(bytes, " B");
+  if (bytes < 1'000'000) return absl::StrFormat("%.1f kB", count / 1e3);
+  return bytes < 1'000'000'000 ? absl::StrFormat("%.1f MB", count / 1e6) : absl::StrFormat("%.1f GB", count / 1e9);
+}
+
+std::string AndMore(int64_t count, size_t told) {
+  return count > static_cast<int64_t>(told) ? absl::StrCat(" and ", count - static_cast<int64_t>(told), " more") : "";
+}
+
+// "2 files, 1.2 MB: a.txt (1.0 MB), b.txt (0.2 MB)".
+std::string DescribeFiles(const data::FilesRead& files) {
+  std::vector<std::string> names;
+  for (const data::FilesRead::File& file : files.first) names.push_back(absl::StrCat(file.path, " (", Bytes(file.bytes), ")"));
+  std::string text = absl::StrCat(base::Counted(files.count, "file"), ", ", Bytes(files.bytes), ": ", absl::StrJoin(names, ", "),
+                                  AndMore(files.count, names.size()));
+  if (files.skipped_count == 0) return text;
+  names.clear();
+  for (const data::FilesRead::Skipped& file : files.skipped) names.push_back(absl::StrCat(file.path, " (", file.why, ")"));
+  return absl::StrCat(text, "; ", base::Counted(files.skipped_count, "file"), " skipped: ", absl::StrJoin(names, ", "),
+                      AndMore(files.skipped_count, names.size()));
 }
 
 }  // namespace
@@ -81,6 +107,26 @@ absl::Status DatasetSource::Fill(bool evaluation, int64_t step, int micro_batch,
   const tensor::TensorView shaped{BatchOf(target ? sample.target : sample.input, size), out.data};
   const tensor::TensorView none{{}, nullptr};
   return target ? dataset.FillBatch(indices, none, shaped) : dataset.FillBatch(indices, shaped, none);
+}
+
+std::string DatasetSource::Summary() const {
+  const job::Data& data = workload_.job.spec.data;
+  const bool tokens = job::IsOfTokens(data.kind);
+  const int64_t length = workload_.job.spec.training.sequence_length;
+  std::string text = data_.training->files().count > 0 ? absl::StrCat(DescribeFiles(data_.training->files()), "; ") : "";
+  absl::StrAppend(&text,
+                  tokens ? absl::StrCat(base::Counted(data_.training->size(), "window"), " of ", base::Counted(length, "token"))
+                         : base::Counted(data_.training->size(), "image"),
+                  " to train on");
+  if (data_.validation == nullptr) return text;
+  const std::string held_out = absl::StrCat(data_.validation->size());
+  if (workload_.data.validation_fraction > 0) {
+    const bool even = workload_.data.held_out == data::HeldOut::kEven;
+    return absl::StrCat(text, ", ", held_out, " held out for validation, ",
+                        even ? "drawn evenly over all of the data" : "the last ones of the data",
+                        " (spec.data.validation.fraction: ", workload_.data.validation_fraction, ")");
+  }
+  return absl::StrCat(text, "; ", held_out, " for validation, of ", DescribeFiles(data_.validation->files()));
 }
 
 int64_t DatasetSource::validation_batches() const {

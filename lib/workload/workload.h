@@ -18,6 +18,7 @@
 #include "lib/kernels/optimizer.h"
 #include "lib/runtime/learning_rate.h"
 #include "lib/runtime/stage_executor.h"
+#include "lib/workload/forward_graph.h"
 
 namespace fusionllm::workload {
 
@@ -37,9 +38,6 @@ struct Workload {
 // A micro-batch size of `auto` becomes job::DefaultMicroBatchSize here; the planner may choose another.
 // Errors: InvalidArgument naming the field or op; NotFound for a graph file.
 absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory);
-
-// The job's forward graph, untyped for the batch. Same errors.
-absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory);
 
 // Stage settings that do not depend on the plan.
 runtime::StageConfig StageConfigOf(const Workload& workload);
@@ -63,6 +61,9 @@ class DatasetSource : public runtime::BatchSource {
   data::DataCursor CursorAfter(int64_t step) const;
 
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
+
+  // In one sentence what is read, what is left out and what is held out: for whoever starts a run, once.
+  std::string Summary() const;
 
   // Batches that a whole pass over the validation data has; 0 without validation data.
   int64_t validation_batches() const;

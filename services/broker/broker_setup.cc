@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lib/archive/newest.h"
 #include "lib/base/exit_code.h"
@@ -21,9 +22,13 @@
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/site_store.h"
+#include "lib/job/data_rules.h"
 #include "lib/job/parse.h"
+#include "lib/job/start_model.h"
 #include "lib/objectstore/settings.h"
 #include "lib/transport/shared_buckets.h"
+#include "lib/workload/forward_graph.h"
+#include "lib/workload/stored_parameters.h"
 #include "services/broker/call_gate.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
@@ -137,6 +142,7 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(ReadTopology());
     FUSIONLLM_RETURN_IF_ERROR(SetRunOptions());
     FUSIONLLM_RETURN_IF_ERROR(ChooseStart());
+    KeepDataRules();
     FUSIONLLM_RETURN_IF_ERROR(OpenExchange());
     FUSIONLLM_RETURN_IF_ERROR(MakeLoop());
     FUSIONLLM_RETURN_IF_ERROR(AdmitOthers());
@@ -217,6 +223,36 @@ class Preparation {
     return start_.path.empty() ? GoAboveOthers() : absl::OkStatus();
   }
 
+  // What the job leaves open is as the checkpoint's run had it, and is written into those of this one.
+  void KeepDataRules() {
+    job::FusionJob& job = loop_options_.job;
+    const job::Data before = job.spec.data;
+    const bool goes_on = start_.made_by.has_value();
+    const job::DataRules rules = goes_on ? job::DataRulesOfCheckpoint(start_.made_by->spec.data) : job::DataRules{};
+    job::FixDataRules(rules, job.spec.data);
+    job::FixDataRules(rules, job_.spec.data);
+    if (job::DataRulesOf(job.spec.data) == job::DataRulesOf(before)) return;
+    // Other than what everybody makes of the job's text.
+    job_text_ = job::ToYaml(job);
+    setup_.attendance.welcome.set_job_document(job_text_);
+    loop_options_.job_hash = base::StableHash(job_text_);
+    rules_kept_ = absl::StrFormat(
+        "the checkpoint's run had %s, and this one keeps to it; with spec.data.encoding and spec.data.validation.split written down the "
+        "job has its own",
+        absl::StrJoin(WordsOf(rules, before), " and "));
+  }
+
+  static std::vector<std::string> WordsOf(const job::DataRules& rules, const job::Data& open) {
+    std::vector<std::string> words;
+    if (rules.encoding != job::TextEncoding::kUtf8 && !open.encoding) {
+      words.push_back(absl::StrCat("spec.data.encoding: ", job::ToString(rules.encoding)));
+    }
+    if (rules.split != job::Split::kEven && open.validation && !open.validation->split) {
+      words.push_back(absl::StrCat("spec.data.validation.split: ", job::ToString(rules.split)));
+    }
+    return words;
+  }
+
   bool KeptInStore() const { return job_.spec.checkpoint.has_value() && base::IsUri(job_.spec.checkpoint->path); }
 
   bool SavesCheckpoints() const { return job_.spec.checkpoint.has_value() && job_.spec.checkpoint->every_steps > 0; }
@@ -262,8 +298,26 @@ class Preparation {
     return Fetched("spec.model.init.from", *from);
   }
 
+  // Before anything of an earlier run is overwritten. A run that is taken over has begun with all of it.
+  absl::Status CheckBeginning() const {
+    if (!start_.other_model.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("OtherModel: the checkpoint ", start_.path, " is of another model than the job's: ", start_.other_model,
+                       "; go on with its own, or begin anew by --fresh, another --output or spec.checkpoint.resume: never"));
+    }
+    if (init_from_.empty() || !start_.path.empty()) return absl::OkStatus();
+    if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
+      return absl::FailedPreconditionError(described.message());
+    }
+    const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
+    const absl::StatusOr<checkpoint::CheckpointReader> start = checkpoint::CheckpointReader::Open(init_from_);
+    if (!graph.ok() || !start.ok()) return absl::OkStatus();  // executors may see what is not to be seen here, and say what is wrong
+    const absl::Status fits = workload::CheckStart(job_, *graph, *start);
+    return fits.ok() ? fits : absl::FailedPreconditionError(absl::StrCat("spec.model.init.from: ", fits.message()));
+  }
+
   absl::Status OpenExchange() {
-    FUSIONLLM_ASSIGN_OR_RETURN(std::string init_from, InitFrom());
+    FUSIONLLM_ASSIGN_OR_RETURN(init_from_, InitFrom());
     const std::string& checkpoints = loop_options_.checkpoint_directory;
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
     setup_.recall = std::make_unique<ShardRecall>(ShardRecallOptions{
@@ -271,7 +325,7 @@ class Preparation {
             PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
         .closed_company = flags_.alone});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
-                                                                                     .init_from = std::move(init_from),
+                                                                                     .init_from = init_from_,
                                                                                      .total_steps = job_.spec.training.steps,
                                                                                      .require_certificate = credentials_.secure,
                                                                                      .recall = setup_.recall.get()});
@@ -298,9 +352,13 @@ class Preparation {
   absl::Status MakeLoop() {
     JournalState past;
     const std::string journal_path = absl::StrCat(flags_.output_directory, "/broker.journal");
-    if (!flags_.resume_journal) FUSIONLLM_RETURN_IF_ERROR(Journal::Discard(journal_path));
+    if (!flags_.resume_journal) {
+      FUSIONLLM_RETURN_IF_ERROR(CheckBeginning());
+      FUSIONLLM_RETURN_IF_ERROR(Journal::Discard(journal_path));
+    }
     FUSIONLLM_ASSIGN_OR_RETURN(Journal journal, Journal::Open(journal_path, &past));
     const bool adopt = flags_.resume_journal && past.epoch > 0 && !past.ended;
+    if (flags_.resume_journal && !adopt) FUSIONLLM_RETURN_IF_ERROR(CheckBeginning());
     std::map<int64_t, std::string> taken_up;  // steps and folders
     if (adopt) {
       run_options_.last_epoch = past.epoch;
@@ -384,6 +442,7 @@ class Preparation {
                       .step = step,
                       .message = absl::StrCat("the newest whole checkpoint comes from ", start_.fetched_from)});
     }
+    if (!rules_kept_.empty()) news.push_back({.reason = "DataRulesKept", .step = step, .message = rules_kept_});
     if (!start_.changed.empty()) {
       news.push_back({.reason = "JobChanged",
                       .step = step,
@@ -420,6 +479,8 @@ class Preparation {
   Credentials credentials_;
   std::optional<job::LinkTable> links_;
   CheckpointFound start_;
+  std::string rules_kept_;  // a sentence; empty: the job's own
+  std::string init_from_;   // a path; empty: nothing
   int64_t others_sequence_ = 0;
   FetchNews news_;
   RunLoopOptions loop_options_;

@@ -7,8 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "lib/archive/newest.h"
 #include "lib/base/counted.h"
 #include "lib/base/philox.h"
@@ -17,47 +15,46 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/data_rules.h"
 #include "lib/job/default_micro_batch.h"
+#include "lib/job/differences.h"
 #include "lib/job/parse.h"
+#include "lib/workload/forward_graph.h"
+#include "lib/workload/stored_parameters.h"
 
 namespace fusionllm::services {
 namespace {
 
-constexpr size_t kDifferencesTold = 3;
+constexpr size_t kMaxDifferencesTold = 8;
 
 std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
 
-// The first lines that differ, as "sgd for adamw".
-// The keys that a line of block YAML stands below, joined by dots.
-std::string ParentsOf(const std::vector<std::string>& lines, size_t line) {
-  std::string path;
-  size_t indent = lines[line].find_first_not_of(' ');
-  if (indent == std::string::npos) return path;
-  for (size_t i = line; i-- > 0 && indent > 0;) {
-    const size_t other = lines[i].find_first_not_of(' ');
-    if (other >= indent) continue;
-    indent = other;
-    const absl::string_view key = absl::StripSuffix(absl::StripAsciiWhitespace(lines[i]), ":");
-    path = path.empty() ? std::string(key) : absl::StrCat(key, ".", path);
-  }
-  return path;
-}
-
-std::string Differences(job::FusionJob job, const checkpoint::Manifest& manifest) {
-  absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
-  if (!then.ok()) return "";
+// What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
+absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
+                     CheckpointFound& found) {
+  absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(reader.manifest()->resolved_job, "resolved_job");
+  if (!then.ok()) return absl::OkStatus();  // of a release that had other fields: nothing can be said
+  found.made_by = *then;
+  // As the run will keep them.
+  const job::DataRules rules = job::DataRulesOfCheckpoint(then->spec.data);
+  job::FixDataRules(rules, then->spec.data);
+  job::FixDataRules(rules, job.spec.data);
   // More steps are why one goes on; a schedule that ends with the last of them is another one then, which is worth a word.
   if (job.spec.training.schedule.name == job::ScheduleName::kConstant) then->spec.training.steps = job.spec.training.steps;
-  const std::string now_text = job::ToYaml(job), then_text = job::ToYaml(*then);
-  const std::vector<std::string> now_lines = absl::StrSplit(now_text, '\n'), then_lines = absl::StrSplit(then_text, '\n');
-  std::vector<std::string> differences;
-  for (size_t i = 0; i < std::min(now_lines.size(), then_lines.size()) && differences.size() < kDifferencesTold; ++i) {
-    if (now_lines[i] == then_lines[i]) continue;
-    const std::string parents = ParentsOf(now_lines, i);
-    differences.push_back(absl::StrCat(parents, parents.empty() ? "'" : " '", absl::StripAsciiWhitespace(now_lines[i]), "' for '",
-                                       absl::StripAsciiWhitespace(then_lines[i]), "'"));
+  const std::vector<job::FieldDifference> differences = job::Differences(*then, job);
+  found.changed = job::ToString(differences, kMaxDifferencesTold);
+  const std::vector<job::FieldDifference> architecture = job::ArchitectureDifferences(differences);
+  std::vector<std::string> why;
+  if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxDifferencesTold));
+  // A broker may not see the file of a graph; the executors do.
+  if (const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, base_directory); graph.ok()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(workload::ParameterMisfit misfit, workload::CompareParameters(job, *graph, reader));
+    if (!architecture.empty()) misfit.fields.clear();
+    const std::string parameters = workload::Describe(misfit, reader.path());
+    if (!parameters.empty()) why.push_back(parameters);
   }
-  return absl::StrJoin(differences, ", ");
+  found.other_model = absl::StrJoin(why, "; ");
+  return absl::OkStatus();
 }
 
 // Before the planner chose them, releases told no sizes: they had the default.
@@ -69,7 +66,7 @@ int64_t MicroBatchSizeOf(const checkpoint::Manifest& manifest) {
   return training.micro_batch_size > 0 ? training.micro_batch_size : job::DefaultMicroBatchSize(training.global_batch_size);
 }
 
-absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& path) {
+absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& base_directory, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
                              checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
   if (!reader.manifest().has_value()) {
@@ -88,10 +85,9 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
                         "spec.checkpoint.resume: never)",
                         job.spec.training.steps, reader.path(), base::Counted(step, "step")));
   }
-  return CheckpointFound{.step = reader.manifest()->step,
-                         .path = reader.path(),
-                         .micro_batch_size = MicroBatchSizeOf(*reader.manifest()),
-                         .changed = Differences(job, *reader.manifest())};
+  CheckpointFound found{.step = reader.manifest()->step, .path = reader.path(), .micro_batch_size = MicroBatchSizeOf(*reader.manifest())};
+  FUSIONLLM_RETURN_IF_ERROR(Compare(job, base_directory, reader, found));
+  return found;
 }
 
 std::vector<std::string> Sentences(const std::vector<checkpoint::SkippedCheckpoint>& skipped) {
@@ -119,12 +115,12 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     if (const absl::Status whole = checkpoint::VerifyToRestore(absolute); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
-    return Describe(job, absolute);
+    return Describe(job, base_directory, absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places));
   CheckpointFound found;
   if (newest.path.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, *newest.path));
+    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, base_directory, *newest.path));
     found.fetched_from = newest.from;
   }
   found.skipped = Sentences(newest.skipped);
@@ -136,7 +132,7 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
   const std::vector<std::string> skipped = Sentences(newest.skipped);
   if (newest.path.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, Describe(job, *newest.path));
+    FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, Describe(job, base_directory, *newest.path));
     found.skipped = skipped;
     return found;
   }

@@ -1,6 +1,7 @@
 // The broker's side of checkpoints: which one to start from, and making a finished set of shards a whole one. Blocking.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,15 @@
 namespace fusionllm::services {
 
 struct CheckpointFound {
-  int64_t step = 0;  // steps it has seen; 0 and an empty path: start from the beginning
+  std::optional<job::FusionJob> made_by;  // as it was then; nothing: that cannot be read
+  int64_t step = 0;                       // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
   int64_t micro_batch_size = 0;      // that it was trained with; 0: not known
   std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
   std::string fetched_from;          // the place that had it, where the run's folder had not; empty: none
   std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
                         // empty: not
+  std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
 };
 
 // Removes what a crash left half written, unless executors may be writing.
@@ -31,7 +34,7 @@ void AbandonCheckpoint(const std::string& directory, int64_t step);
 
 // Follows spec.checkpoint.resume: auto (the newest whole one, of the folder or of `places`, from which it is fetched then; else none),
 // never, or a path. Errors: those of archive::FetchNewest, NotFound or DataLoss for a path that is
-// not a whole checkpoint, InvalidArgument for one of another model or of more steps than the job has; the message names file and reason.
+// not a whole checkpoint, InvalidArgument for one that is no run's or of more steps than the job has; the message names file and reason.
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                                const std::vector<archive::Place*>& places = {});
 

@@ -81,6 +81,21 @@ TEST_F(CheckpointsTest, ACheckpointWithMoreStepsIsRefusedByWhoseItIs) {
               AllOf(HasSubstr(absl::StrCat("step-000010 is of the job ", maker, ", not of test")), Not(HasSubstr("give more steps"))));
 }
 
+// Of one tensor, layer.0.weight.
+TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParameter) {
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  job_.spec.model.config.activation = job::Activation::kGelu;
+  job_.spec.training.steps = 95;  // with a constant learning rate no other job
+  job_.spec.training.seed = 77;
+  const auto found = FindCheckpoint(job_, root_, folder_.path());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->changed, "spec.model.config.activation relu -> gelu, spec.training.seed 1337 -> 77");
+  EXPECT_THAT(found->other_model, AllOf(testing::StartsWith("spec.model.config.activation relu -> gelu; "), HasSubstr("has no tensor 'fc"),
+                                        HasSubstr("1 tensor that the model does not have: layer.0.weight")));
+}
+
 // The file named in the manifest is beside it, as if it had been brought from site paris.
 TEST_F(CheckpointsTest, OfANamedCheckpointAPartThatIsDamagedHereIsAskedOfItsSite) {
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);

@@ -58,7 +58,8 @@ int ExitCodeOf(const RunOutcome& outcome) {
 
 // What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
 int ExitCodeOfSetUp(const BrokerFlags& flags, const absl::Status& error) {
-  if (flags.resume_journal) return kExitFailed;  // the run had begun with all of it
+  // With it the run had begun, but for what is of another model than the job's, which is refused where one begins (FailedPrecondition).
+  if (flags.resume_journal && !absl::IsFailedPrecondition(error)) return kExitFailed;
   if (absl::IsUnavailable(error)) return kExitFailed;
   return base::ExitCodeFor(base::OfNamedFile(error));
 }

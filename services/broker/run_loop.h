@@ -120,6 +120,7 @@ class RunLoop {
   void Carry(const broker::Finish& action);
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
+  void TellOfData(const std::string& summary);
   void TellOfSites(const broker::CommitCheckpoint& action);
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
@@ -163,6 +164,7 @@ class RunLoop {
   int64_t first_sequence_ = 0;      // of checkpoints that are of this run
   std::set<std::string> unusable_;  // checkpoints whose files in sites could not be had
   bool told_of_sites_ = false;
+  std::string data_told_;                 // as last told; several executors may read the same
   std::string not_tidied_;                // why, as told; empty: sites know what to keep
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
   std::stop_source stop_helpers_;         // nobody waits for their answers any more

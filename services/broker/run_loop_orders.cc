@@ -182,6 +182,12 @@ void RunLoop::TellKept(int64_t step) {
 }
 
 // Once in a run: what a user may not expect of checkpoints.
+void RunLoop::TellOfData(const std::string& summary) {
+  if (summary == data_told_) return;
+  data_told_ = summary;
+  Carry(broker::Announce{.reason = "DataOpened", .step = state_.last_step(), .message = summary});
+}
+
 void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
   std::set<std::string> sites;
   for (const broker::ShardFile& file : action.files) {

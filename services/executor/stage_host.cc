@@ -354,7 +354,14 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
     };
     FUSIONLLM_RETURN_IF_ERROR(FetchData(workload_->data, options));
   }
-  return workload::DatasetSource::Open(*workload_);
+  FUSIONLLM_ASSIGN_OR_RETURN(auto data, workload::DatasetSource::Open(*workload_));
+  if (!data_told_) {
+    data_told_ = true;
+    v1::ExecutorMessage message;
+    message.mutable_data_opened()->set_summary(data->Summary());
+    report_(std::move(message));
+  }
+  return data;
 }
 
 StageSetting StageHost::Setting(uint32_t epoch) {

@@ -98,7 +98,8 @@ class StageHost {
   bool planner_chooses_size_ = false;
   std::string measure_lock_;  // of the machine; empty: another machine's
   absl::Status welcome_status_;
-  bool welcomed_ = false;  // the worker's
+  bool welcomed_ = false;   // the worker's
+  bool data_told_ = false;  // likewise
   double compute_scale_ = 1;
   bool emulate_ = false;
   int threads_ = 1;

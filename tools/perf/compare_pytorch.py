@@ -24,7 +24,7 @@ RESNET = dict(size=32, classes=10, batch=32)
 JOBS = {
     "gpt2": """
   model: {family: gpt2, config: {nLayer: 6, nHead: 6, nEmbd: 384, vocabSize: 256, blockSize: 256, tieWeights: true}}
-  data: {kind: text, path: text.bin}
+  data: {kind: text, path: text.bin, encoding: bytes}
   training:
     steps: %d
     globalBatchSize: 8

@@ -13,7 +13,7 @@ import tempfile
 
 GPT2 = """
   model: {family: gpt2, config: {nLayer: 6, nHead: 8, nEmbd: %d, vocabSize: %d, blockSize: %d, tieWeights: true}}
-  data: {kind: text, path: text.bin}
+  data: {kind: text, path: text.bin, encoding: bytes}
   training: {steps: 3, globalBatchSize: %d, microBatchSize: %d, sequenceLength: %d, optimizer: {name: adamw, learningRate: 3.0e-4}}
 """
 RESNET = """

@@ -25,7 +25,7 @@ kind: FusionJob
 metadata: {name: two-stage}
 spec:
   model: {family: gpt2, config: {nLayer: %d, nHead: 6, nEmbd: %d, vocabSize: 256, blockSize: 256, tieWeights: false}}
-  data: {kind: text, path: text.bin}
+  data: {kind: text, path: text.bin, encoding: bytes}
   training: {steps: %d, globalBatchSize: 16, microBatchSize: 1, sequenceLength: 256, optimizer: {name: adamw, learningRate: 3.0e-4}}
   executors: {threads: 1}
 """

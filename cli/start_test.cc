@@ -1,0 +1,139 @@
+// fusionctl run: what it begins with, a checkpoint of its folder or spec.model.init.from, must be of the job's model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "cli/testing/fusionctl_test.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class StartTest : public FusionctlTest {
+ protected:
+  StartTest() { Write("text.txt", std::string(400, 'x')); }
+
+  // Of everything below a folder but logs: name and content.
+  std::set<std::pair<std::string, std::string>> Files(const std::string& folder) const {
+    std::set<std::pair<std::string, std::string>> files;
+    for (const auto& entry : fs::recursive_directory_iterator(Path(folder))) {
+      const std::string name = entry.path().string();
+      if (entry.is_regular_file() && name.find("/logs/") == std::string::npos && name.find("/security/") == std::string::npos) {
+        files.emplace(name, base::ReadWholeFile(name));
+      }
+    }
+    return files;
+  }
+
+  static constexpr char kRun[] = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept, everySteps: 1}'";
+};
+
+TEST_F(StartTest, AnotherArchitectureIsRefusedByFieldAndNothingIsTouched) {
+  const std::string run = kRun;
+  ASSERT_EQ(Run(run).code, 0);
+  const auto before = Files("out");
+  const Outcome layers = Run(run + " --set spec.model.config.nLayer=1 --set spec.training.steps=4");
+  EXPECT_EQ(layers.code, 2) << layers.out;
+  EXPECT_THAT(layers.err, AllOf(HasSubstr("out/kept/step-000002 is of another model"), HasSubstr("spec.model.config.nLayer 2 -> 1"),
+                                HasSubstr("12 tensors that the model does not have: transformer.h.1."), HasSubstr("--fresh"),
+                                HasSubstr("another --output"), HasSubstr("spec.checkpoint.resume: never")));
+  // Heads and activations leave no trace in the parameters.
+  const Outcome heads = Run(run + " --set spec.model.config.nHead=4 --set spec.training.steps=4");
+  EXPECT_EQ(heads.code, 2) << heads.out;
+  EXPECT_THAT(heads.err, AllOf(HasSubstr("spec.model.config.nHead 2 -> 4;"), Not(HasSubstr("tensor"))));
+  EXPECT_EQ(Files("out"), before);
+
+  const Outcome other = Run(run +
+                            " --set spec.training.steps=4 --set spec.training.globalBatchSize=8 "
+                            "--set spec.training.optimizer.learningRate=0.01 --set spec.training.sequenceLength=8");
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, AllOf(HasSubstr("JobChanged"), HasSubstr("spec.training.globalBatchSize 4 -> 8"),
+                               HasSubstr("spec.training.optimizer.learningRate 0.001 -> 0.01"), HasSubstr("out/kept/step-000004")));
+  EXPECT_EQ(Run(run + " --set spec.model.config.nLayer=1 --fresh").code, 0);
+}
+
+TEST_F(StartTest, AStartWithALayerTheJobDoesNotHaveIsRefused) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  ASSERT_EQ(Run("checkpoint export out/kept/latest start.safetensors").code, 0);
+  EXPECT_FALSE(fs::exists(Path("config.json"))) << "transformers would not look for such a file";
+  const std::string run = "run job.yaml --output new --set spec.model.config.nLayer=1 --set spec.model.init.from=start.safetensors";
+  const Outcome refused = Run(run);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("spec.model.init.from: "), HasSubstr("start.safetensors: it is of another model"),
+                                 HasSubstr("spec.model.config.nLayer 2 -> 1"), HasSubstr("spec.model.init.ignore")));
+  EXPECT_FALSE(fs::exists(Path("new")));
+  EXPECT_EQ(Run(run + " --set \"spec.model.init.ignore=['transformer.h.1.*']\"").code, 0);
+}
+
+TEST_F(StartTest, AFolderForTransformersSaysItsSizesItself) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  const Outcome exported = Run("checkpoint export out/kept/latest hf/");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const std::string config = base::ReadWholeFile(Path("hf/config.json"));
+  EXPECT_THAT(config, AllOf(HasSubstr("\"model_type\": \"gpt2\""), HasSubstr("[\n    \"GPT2LMHeadModel\"\n  ]"),
+                            HasSubstr("\"n_layer\": 2"), HasSubstr("\"n_positions\": 32")));
+  EXPECT_EQ(Run("checkpoint export out/kept/step-000001 hf").code, 0) << "of the same sizes";
+
+  const std::string own = Run("--format json eval out/kept/latest --data text.txt --sequence-length 16").out;
+  ASSERT_EQ(Run("checkpoint export out/kept/latest hf").code, 0);
+  EXPECT_EQ(Run("--format json eval hf --data text.txt --sequence-length 16").out, own);
+  EXPECT_THAT(own, HasSubstr("\"windows\":24"));
+
+  const std::string bare = "run job.yaml --output new --set 'spec.model={family: gpt2, init: {from: hf}}'";
+  const Outcome run = Run(bare);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(base::ReadWholeFile(Path("new/job.yaml")), AllOf(HasSubstr("nHead: 2\n"), HasSubstr("blockSize: 32\n")));
+  const Outcome heads = Run("run job.yaml --output heads --set spec.model.config.nHead=4 --set spec.model.init.from=hf");
+  EXPECT_EQ(heads.code, 2);
+  EXPECT_THAT(heads.err, AllOf(HasSubstr("--set spec.model.config.nHead: is 4, and n_head is 2 in "), HasSubstr("hf/config.json")));
+  const Outcome checkpoint = Run("run job.yaml --output heads --set spec.model.config.nHead=4 --set spec.model.init.from=out/kept/latest");
+  EXPECT_EQ(checkpoint.code, 2);
+  EXPECT_THAT(checkpoint.err, HasSubstr("is 4, and nHead is 2 in "));
+  EXPECT_THAT(Run("eval hf --data text.txt --job job.yaml --set spec.model.config.nHead=4").err, HasSubstr("n_head is 2 in "));
+
+  Write("hf/config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 32, \"vocab_size\": 1000, \"n_head\": 2}");
+  const Outcome words = Run("eval hf --data text.txt");
+  EXPECT_EQ(words.code, 2);
+  EXPECT_THAT(words.err, AllOf(HasSubstr("a vocabulary of 1000"), HasSubstr("token ids")));
+  EXPECT_THAT(Run("checkpoint export out/kept/latest hf").err, HasSubstr("hf/config.json is of another model"));
+}
+
+// As if the checkpoint had been made by a release without these fields.
+TEST_F(StartTest, ARunThatGoesOnKeepsWhatWasHeldOut) {
+  const std::string run = std::string(kRun) + " --set 'spec.data.validation={fraction: 0.25}'";
+  const Outcome begun = Run(run);
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.out, AllOf(HasSubstr("DataOpened"), HasSubstr("1 file, 400 B: "), HasSubstr("18 windows of 16 tokens to train on"),
+                               HasSubstr("6 held out for validation, drawn evenly over all of the data")));
+  EXPECT_THAT(Run(run + " --set spec.training.steps=3").out, AllOf(HasSubstr("drawn evenly"), Not(HasSubstr("DataRulesKept"))));
+  const std::string end = run + " --fresh --set 'spec.data.validation={fraction: 0.25, split: end}'";
+  EXPECT_THAT(Run(end).out, HasSubstr("the last ones of the data"));
+  const Outcome kept = Run(run + " --set spec.training.steps=4");
+  EXPECT_THAT(kept.out, AllOf(HasSubstr("DataRulesKept"), HasSubstr("spec.data.validation.split: end"),
+                              HasSubstr("6 held out for validation, the last ones of the data"), Not(HasSubstr("JobChanged"))));
+  EXPECT_THAT(Run(run + " --set spec.training.steps=5").out, HasSubstr("the last ones of the data")) << "also from its own checkpoint";
+}
+
+TEST_F(StartTest, WhatIsNoTextIsSkippedAndSaidOnce) {
+  fs::create_directories(Path("d"));
+  Write("d/a.txt", std::string(200, 'x'));
+  Write("d/b.gz", "\x1f\x8b...");
+  const Outcome run = Run("run job.yaml --format json --output new --set spec.data.path=[d]");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("1 file skipped: "), HasSubstr("d/b.gz (it is compressed (gzip))")));
+  EXPECT_EQ(run.out.find("DataOpened"), run.out.rfind("DataOpened"));
+  const Outcome named = Run("run job.yaml --output new --set spec.data.path=[d/b.gz]");
+  EXPECT_EQ(named.code, 2);
+  EXPECT_THAT(named.err, AllOf(HasSubstr("d/b.gz is not UTF-8 text"), HasSubstr("spec.data.encoding: bytes")));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

@@ -1,0 +1,59 @@
+#include "lib/workload/forward_graph.h"
+
+#include <filesystem>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/model_config.h"
+#include "lib/opdag/models/gpt2.h"
+#include "lib/opdag/models/mlp.h"
+#include "lib/opdag/models/resnet.h"
+#include "lib/opdag/text.h"
+
+namespace fusionllm::workload {
+namespace {
+
+constexpr int64_t kMaxGraphBytes = int64_t{16} << 20;
+
+absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, const std::string& file) {
+  const std::filesystem::path path = std::filesystem::path(base_directory) / file;
+  absl::StatusOr<std::string> text = base::ReadSmallFile(path.string(), kMaxGraphBytes);
+  if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
+  return text;
+}
+
+absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
+  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
+    return opdag::BuildGpt2({.layers = gpt->n_layer,
+                             .heads = gpt->n_head,
+                             .embd = gpt->n_embd,
+                             .vocab = gpt->vocab_size,
+                             .positions = gpt->block_size,
+                             .sequence = spec.training.sequence_length,
+                             .tied = gpt->tie_weights});
+  }
+  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
+    return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
+                               .stem = resnet->stem == job::Stem::kCifar ? "cifar" : "imagenet",
+                               .num_classes = resnet->num_classes,
+                               .image_size = resnet->image_size});
+  }
+  const auto& mlp = std::get<job::MlpConfig>(model);
+  return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
+}
+
+}  // namespace
+
+absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
+  const auto* source = std::get_if<job::GraphSource>(&model);
+  if (source == nullptr) return BuildFamily(job.spec, model);
+  if (source->inline_text.has_value()) return opdag::ParseGraph(*source->inline_text, "spec.model.graph.inline");
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadGraphFile(base_directory, *source->file));
+  return opdag::ParseGraph(text, *source->file);
+}
+
+}  // namespace fusionllm::workload
