@@ -1,7 +1,6 @@
 #include "lib/compression/policy.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -9,17 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/loss_prior.h"
 
 namespace fusionllm::compression {
 namespace {
 
-struct ProbePoint {
-  double ratio, loss_increase;
-};
-// docs/compression.md, "The probe"; ratio 1 keeps everything.
-constexpr std::array<ProbePoint, 6> kTopKProbe = {{{1, 0}, {3, 0.042}, {5, 0.048}, {10, 0.082}, {30, 0.148}, {100, 0.479}}};
-// int8 values at 1/10 reached the loss of fp16 values, so the kind of values does not enter.
-constexpr double kInt4LossIncrease = 0.008;
 // Of fp32 bytes. From the least ratio at which the probe tried it up to 114, a trained bottleneck lost less than top-k (and than no
 // compression at all).
 constexpr double kBottleneckFromWireRatio = 8;
@@ -122,12 +115,20 @@ LinkChoice Climb(std::span<const CodecSpec> rungs, const LinkLoad& link, double 
   return best;
 }
 
+bool IsLossInput(const CutTensor& tensor) { return tensor.elements > 0 && tensor.kind == opdag::ActivationKind::kLossInput; }
+
+bool OnlyLossInputs(const LinkLoad& link) {
+  return IsLossy(link) && std::all_of(link.tensors.begin(), link.tensors.end(),
+                                      [](const CutTensor& tensor) { return tensor.elements == 0 || IsLossInput(tensor); });
+}
+
 std::string Times(const LinkChoice& choice, double target_s) {
   return absl::StrFormat("%.3g ms a micro-batch of a target of %.3g ms", 1e3 * choice.busy_s, 1e3 * target_s);
 }
 
 void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkChoice* choice) {
   const std::string codec = ToString(choice->spec);
+  const bool loss_inputs = std::any_of(link.tensors.begin(), link.tensors.end(), IsLossInput), only_loss_inputs = OnlyLossInputs(link);
   const LinkChoice exact = PriceLink(Exact(), link, target_s);
   choice->needed_ratio =
       std::max(AdaTopKRatio(exact.forward_bytes, link.forward_bandwidth_bytes_per_s, target_s, std::numeric_limits<double>::infinity()),
@@ -140,17 +141,24 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
     choice->reason = absl::StrCat("carries nothing that a codec may change; busy ", Times(*choice, target_s));
   } else if (policy.kind == PolicyKind::kUniform) {
     choice->reason_code = "Uniform";
-    choice->reason = absl::StrCat(codec, " on every link; busy ", Times(*choice, target_s));
+    choice->reason =
+        absl::StrCat(codec, only_loss_inputs ? " for what a loss reads" : " on every link", "; busy ", Times(*choice, target_s));
   } else if (choice->spec.kind == CodecKind::kExact && choice->hidden) {
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
     choice->reason_code = choice->hidden                                                                       ? "HiddenByCodec"
+                          : only_loss_inputs                                                                   ? "LimitedByLossInput"
                           : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "LimitedByRatio"
                                                                                                                : "LimitedByCodec";
-    choice->reason =
-        absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
-                        choice->hidden ? "hides the link" : "is the most the job allows and does not hide it", Times(*choice, target_s));
+    choice->reason = absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
+                                     choice->hidden     ? "hides the link"
+                                     : only_loss_inputs ? "is the most that what a loss reads may take and does not hide it"
+                                                        : "is the most the job allows and does not hide it",
+                                     Times(*choice, target_s));
+  }
+  if (const CodecSpec own = AllowedCodec(choice->spec, opdag::ActivationKind::kLossInput); loss_inputs && own.kind != choice->spec.kind) {
+    absl::StrAppend(&choice->reason, "; what a loss reads goes as ", ToString(own));
   }
   if (choice->expected_loss_increase > 0) {
     absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (probe)", choice->expected_loss_increase);
@@ -165,21 +173,18 @@ double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s
   return std::clamp(static_cast<double>(bytes) / (bandwidth_bytes_per_s * target_s), 1.0, max_ratio);
 }
 
-double ExpectedLossIncrease(const CodecSpec& spec) {
-  if (spec.kind == CodecKind::kInt4) return kInt4LossIncrease;
-  if (spec.kind != CodecKind::kTopK) return 0;
-  size_t i = 1;
-  while (i + 1 < kTopKProbe.size() && kTopKProbe[i].ratio < spec.ratio) ++i;
-  const ProbePoint a = kTopKProbe[i - 1], b = kTopKProbe[i];
-  return a.loss_increase + (b.loss_increase - a.loss_increase) * std::log(spec.ratio / a.ratio) / std::log(b.ratio / a.ratio);
-}
-
 LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s) {
   LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
   int64_t dense_bytes = load.lossless_bytes, fp32_bytes = load.lossless_bytes;
+  std::optional<CodecSpec> only;  // that all tensors take
   for (const CutTensor& tensor : load.tensors) {
-    choice.forward_bytes += EncodedBytes(spec, tensor.elements, Direction::kForward, tensor.bytes_of_element);
-    if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(spec, tensor.elements, Direction::kBackward, tensor.bytes_of_element);
+    const CodecSpec own = AllowedCodec(spec, tensor.kind);
+    choice.forward_bytes += EncodedBytes(own, tensor.elements, Direction::kForward, tensor.bytes_of_element);
+    if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(own, tensor.elements, Direction::kBackward, tensor.bytes_of_element);
+    if (tensor.elements > 0) {
+      only = !only.has_value() || *only == own ? own : spec;
+      choice.expected_loss_increase = std::max(choice.expected_loss_increase, ExpectedLossIncrease(own));
+    }
     const int64_t elements = tensor.elements * (tensor.has_gradient ? 2 : 1);
     dense_bytes += tensor.bytes_of_element * elements;
     fp32_bytes += 4 * elements;
@@ -192,9 +197,9 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.backward_s = load.backward_latency_s + backward_busy_s;
   choice.busy_s = std::max(forward_busy_s, backward_busy_s);
   choice.hidden = choice.busy_s <= target_s;
-  choice.expected_loss_increase = IsLossy(load) ? ExpectedLossIncrease(spec) : 0;
-  choice.bottleneck_would_do_better =
-      spec.kind == CodecKind::kTopK && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
+  choice.spec = only.value_or(spec);
+  choice.bottleneck_would_do_better = choice.spec.kind == CodecKind::kTopK &&
+                                      static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
 

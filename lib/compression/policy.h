@@ -16,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/compression/loss_prior.h"
 #include "lib/compression/spec.h"
+#include "lib/opdag/activation_kind.h"
 
 namespace fusionllm::compression {
 
@@ -48,6 +50,7 @@ struct CutTensor {
   int64_t elements = 0;  // per micro-batch
   bool has_gradient = true;
   int64_t bytes_of_element = 4;  // where it lies: 4, or 2 of a bf16 tensor
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
 };
 
 // Both directions between two stages, for one micro-batch.
@@ -72,19 +75,14 @@ struct LinkChoice {
   double expected_loss_increase = 0;              // nats per target, ExpectedLossIncrease(spec)
   // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/compression.md).
   bool bottleneck_would_do_better = false;
-  std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec
-  std::string reason;       // one sentence
+  std::string
+      reason_code;     // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec, LimitedByLossInput
+  std::string reason;  // one sentence
 };
 
 // AdaTopK: r_l = clamp(bytes / (bandwidth · target), 1, max_ratio), what hides a link and never more (formula ours; target: the largest
 // stage time). The wire ratio that a direction needs; the element ratio of a top-k codec follows from real encoded bytes.
 double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s, double max_ratio);
-
-// Increase of the training loss that this project's probe measured with the codec at one cut in the middle of a byte-level GPT (6 layers,
-// 600 steps, uncompressed 2.681): fp16, bf16 and int8 0, int4 with int8 gradient 0.008, top-k masked by the forward's choice by ratio:
-// 3 0.042, 5 0.048, 10 0.082, 30 0.148, 100 0.479; in between linear in log(ratio), beyond 100 by the last slope. Small and early-phase:
-// trust the order more than the figures. Increases of several cuts add up.
-double ExpectedLossIncrease(const CodecSpec& spec);
 
 // What a codec costs on a link. The reason fields stay empty. Preconditions as checked by ChooseCodecs.
 LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s);

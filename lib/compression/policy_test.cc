@@ -153,6 +153,43 @@ TEST(PolicyTest, ATensorInBf16HasHalfTheBytesUntilACodecTakesIt) {
   EXPECT_NEAR(PriceLink(int8, bf16, 1).ratio, PriceLink(int8, fp32, 1).ratio / 2, 1e-9);
 }
 
+LinkLoad CarryingAlso(LinkLoad link, opdag::ActivationKind kind) {
+  link.tensors.push_back({.elements = kElements, .kind = kind});
+  return link;
+}
+
+LinkLoad OfLossInputs(LinkLoad link) {
+  for (CutTensor& tensor : link.tensors) tensor.kind = opdag::ActivationKind::kLossInput;
+  return link;
+}
+
+TEST(LossInputTest, IsSentIn16BitsUnderEveryPolicyThatAsksForMore) {
+  const std::vector<LinkLoad> links = {OfLossInputs(LinkOf(100'000))};
+  for (const PolicyKind kind : {PolicyKind::kUniform, PolicyKind::kAdaTopK}) {
+    for (const std::optional<CodecKind> codec : {std::optional<CodecKind>(), std::optional(CodecKind::kInt8), std::optional(CodecKind::kTopK)}) {
+      const LinkChoice choice = Choose({.kind = kind, .codec = codec}, links[0]);
+      EXPECT_EQ(ToString(choice.spec), "fp16");
+      EXPECT_EQ(choice.forward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kForward));
+      EXPECT_EQ(choice.backward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kBackward));
+      EXPECT_EQ(choice.expected_loss_increase, 0);
+      EXPECT_THAT(choice.reason, HasSubstr("what a loss reads"));
+    }
+  }
+  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK}, links[0]).reason_code, "LimitedByLossInput");
+  EXPECT_EQ(ToString(Choose(kAuto, OfLossInputs(LinkOf(0.5))).spec), "fp32") << "a link that needs nothing gets nothing";
+}
+
+TEST(LossInputTest, DoesNotHoldBackTheOtherTensorsOfItsLink) {
+  const LinkLoad link = CarryingAlso(LinkOf(1000), opdag::ActivationKind::kLossInput);
+  const LinkChoice choice = Choose({.kind = PolicyKind::kUniform, .codec = CodecKind::kTopK, .max_ratio = 10}, link);
+  EXPECT_EQ(ToString(choice.spec), "topk@10:int8");
+  EXPECT_EQ(choice.forward_bytes, EncodedBytes(TopK(10), kElements, Direction::kForward) +
+                                      EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kForward));
+  EXPECT_GT(choice.expected_loss_increase, 0);
+  EXPECT_THAT(choice.reason, HasSubstr("topk@10:int8 on every link"));
+  EXPECT_THAT(choice.reason, HasSubstr("what a loss reads goes as fp16"));
+}
+
 TEST(PolicyTest, LatencyEntersTheTimeButDoesNotCallForCompression) {
   LinkLoad link = LinkOf(0.5);
   link.forward_latency_s = 3;

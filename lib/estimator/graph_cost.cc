@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "lib/autodiff/activation_kinds.h"
 #include "lib/opdag/op_schema.h"
 
 namespace fusionllm::estimator {
@@ -62,6 +63,7 @@ void AddParameters(const TrainingGraph& training, int state_tensors, GraphCosts&
 
 void AddValues(const TrainingGraph& training, GraphCosts& costs) {
   const Graph& graph = training.graph;
+  const std::vector<opdag::ActivationKind> kinds = autodiff::ActivationKindsOf(training);
   for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
     const opdag::Value& value = graph.value(v);
     if (value.producer >= training.forward_ops) continue;
@@ -70,7 +72,8 @@ void AddValues(const TrainingGraph& training, GraphCosts& costs) {
                    .bytes = BytesOf(graph, v),
                    .dtype = value.type.dtype,
                    .differentiable = v < static_cast<ValueId>(training.gradient_of.size()) && training.gradient_of[v] != kNone,
-                   .lossless_only = !tensor::IsFloating(value.type.dtype)};
+                   .lossless_only = !tensor::IsFloating(value.type.dtype),
+                   .kind = kinds[v]};
     for (OpId consumer : value.consumers) {
       (consumer < training.forward_ops ? out.consumers : out.kept_by).push_back(HostOf(training, consumer));
     }

@@ -14,6 +14,7 @@
 
 #include "lib/autodiff/training_graph.h"
 #include "lib/estimator/cost_model.h"
+#include "lib/opdag/activation_kind.h"
 #include "lib/opdag/graph.h"
 
 namespace fusionllm::estimator {
@@ -41,6 +42,7 @@ struct ValueCosts {
   tensor::DType dtype = tensor::DType::kF32;
   bool differentiable = false;  // a gradient returns over the same edge
   bool lossless_only = false;   // not floating: ids, labels, masks
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
 };
 
 // A trainable parameter with several uses.

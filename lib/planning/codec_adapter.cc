@@ -42,7 +42,7 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
                              .forward_latency_s = traffic.forward_latency_s,
                              .backward_latency_s = traffic.backward_latency_s};
   for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
-    load.tensors.push_back({.elements = ElementsOf(tensor), .bytes_of_element = tensor.bytes_of_element});
+    load.tensors.push_back({.elements = ElementsOf(tensor), .bytes_of_element = tensor.bytes_of_element, .kind = tensor.kind});
   }
   return load;
 }
@@ -73,15 +73,16 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
   if (!choice.reason.empty()) codec.reason = std::make_shared<const std::string>(choice.reason);
   const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
   if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
-  const wire::CodecProfile there = CostOf(choice.spec.kind), back = CostOf(compression::GradientKind(choice.spec.kind));
-  double elements = 0;  // each way
-  for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) elements += static_cast<double>(ElementsOf(tensor));
-  codec.producer_forward_s = elements * there.encode_seconds;
-  codec.consumer_forward_s = elements * there.decode_seconds;
-  // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
-  const bool masked = choice.spec.kind == CodecKind::kTopK;
-  codec.consumer_backward_s = elements * (masked ? back.decode_seconds : back.encode_seconds);
-  codec.producer_backward_s = elements * back.decode_seconds;
+  for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
+    const CodecKind kind = compression::AllowedCodec(choice.spec, tensor.kind).kind;
+    const wire::CodecProfile there = CostOf(kind), back = CostOf(compression::GradientKind(kind));
+    const auto elements = static_cast<double>(ElementsOf(tensor));  // each way
+    codec.producer_forward_s += elements * there.encode_seconds;
+    codec.consumer_forward_s += elements * there.decode_seconds;
+    // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
+    codec.consumer_backward_s += elements * (kind == CodecKind::kTopK ? back.decode_seconds : back.encode_seconds);
+    codec.producer_backward_s += elements * back.decode_seconds;
+  }
   return codec;
 }
 
@@ -104,7 +105,8 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
   Key key{target_s};
   for (const scheduler::LinkTraffic& traffic : links) {
     for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
-      key.insert(key.end(), {static_cast<double>(tensor.bytes), static_cast<double>(tensor.bytes_of_element)});
+      key.insert(key.end(),
+                 {static_cast<double>(tensor.bytes), static_cast<double>(tensor.bytes_of_element), static_cast<double>(tensor.kind)});
     }
     key.insert(key.end(),
                {-1, static_cast<double>(traffic.forward_lossless_bytes), traffic.forward_bytes_per_s, traffic.backward_bytes_per_s});

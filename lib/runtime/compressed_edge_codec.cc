@@ -6,6 +6,7 @@
 #include "lib/compression/cuda/codec.h"
 #endif
 #include "lib/compression/guard.h"
+#include "lib/compression/loss_prior.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
 
@@ -22,8 +23,13 @@ using EdgeId = std::pair<opdag::ValueId, int>;
 
 class Compressed : public EdgeCodec {
  public:
-  Compressed(int stage, LinkCodecs links, int64_t comparison_period, std::unique_ptr<compression::TensorCodec> codec)
-      : stage_(stage), links_(std::move(links)), comparison_period_(comparison_period), codec_(std::move(codec)) {}
+  Compressed(int stage, LinkCodecs links, int64_t comparison_period, std::unique_ptr<compression::TensorCodec> codec,
+             std::vector<opdag::ActivationKind> kinds)
+      : stage_(stage),
+        links_(std::move(links)),
+        kinds_(std::move(kinds)),
+        comparison_period_(comparison_period),
+        codec_(std::move(codec)) {}
 
   tensor::Memory& memory() const override { return codec_->memory(); }
 
@@ -37,7 +43,7 @@ class Compressed : public EdgeCodec {
   absl::StatusOr<Pending> StartEncode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
     if (value.type.dtype == tensor::DType::kI32) return codec_->StartEncodeIntegers(Integers(value));
     const Direction direction = DirectionOf(edge);
-    CodecSpec spec = edge.gradient ? SpecOf(edge.peer, stage_) : SpecOf(stage_, edge.peer);
+    CodecSpec spec = SpecOf(edge, edge.gradient);
     if (IsExactBf16(spec, value.type)) {
       FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBfloats(direction, {value.as<uint16_t>(), ElementsOf(value.type)}));
       if (edge.gradient || training) Count(edge, value.type, *message);
@@ -60,7 +66,7 @@ class Compressed : public EdgeCodec {
   }
 
   std::vector<float>* Residual(const CutEdge& edge) override {
-    if (edge.gradient || !SpecOf(stage_, edge.peer).error_feedback) return nullptr;
+    if (edge.gradient || !SpecOf(edge, false).error_feedback) return nullptr;
     const EdgeId id = {edge.of, edge.peer};
     return memory().on_host() ? &senders_[id].host.residual : &residuals_[id];
   }
@@ -115,7 +121,7 @@ class Compressed : public EdgeCodec {
     if (out.type.dtype == tensor::DType::kI32) {
       return codec_->DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
     }
-    const CodecSpec spec = edge.gradient ? SpecOf(stage_, edge.peer) : SpecOf(edge.peer, stage_);
+    const CodecSpec spec = SpecOf(edge, !edge.gradient);
     if (IsExactBf16(spec, out.type)) {
       return codec_->DecodeBfloats(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
     }
@@ -202,9 +208,12 @@ class Compressed : public EdgeCodec {
     return absl::UnimplementedError(absl::StrFormat("value %d of type %s cannot cross a link", edge.value, type.ToString()));
   }
 
-  CodecSpec SpecOf(int from, int to) const {
-    const auto found = links_.find({from, to});
-    return found == links_.end() ? compression::Exact() : found->second;
+  // `from_peer`: the activation of the edge is the peer's.
+  CodecSpec SpecOf(const CutEdge& edge, bool from_peer) const {
+    const auto found = links_.find(from_peer ? std::pair(edge.peer, stage_) : std::pair(stage_, edge.peer));
+    if (found == links_.end()) return compression::Exact();
+    const auto value = static_cast<size_t>(edge.of);
+    return value < kinds_.size() ? compression::AllowedCodec(found->second, kinds_[value]) : found->second;
   }
 
   // The forward message's choice, when the codec made one.
@@ -216,6 +225,7 @@ class Compressed : public EdgeCodec {
 
   const int stage_;
   const LinkCodecs links_;
+  const std::vector<opdag::ActivationKind> kinds_;  // by value
   const int64_t comparison_period_;
   const std::unique_ptr<compression::TensorCodec> codec_;  // outlives what it filled
   std::map<EdgeId, compression::SenderState> senders_;
@@ -229,9 +239,9 @@ class Compressed : public EdgeCodec {
 }  // namespace
 
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period,
-                               std::unique_ptr<compression::TensorCodec> tensor_codec) {
+                               std::unique_ptr<compression::TensorCodec> tensor_codec, std::vector<opdag::ActivationKind> kinds) {
   if (tensor_codec == nullptr) tensor_codec = compression::HostTensorCodec();
-  return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec));
+  return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec), std::move(kinds));
 }
 
 std::unique_ptr<compression::TensorCodec> TensorCodecFor(kernels::Backend& backend) {

@@ -14,6 +14,7 @@
 #include "lib/compression/spec.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/kernels/backend.h"
+#include "lib/opdag/activation_kind.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/tensor/tensor.h"
@@ -72,11 +73,13 @@ using TiedCodecs = std::map<std::string, compression::CodecSpec>;
 // hundredth of a device's time wherever encoding takes less than a seventh of it.
 inline constexpr int64_t kComparisonPeriod = 64;
 
-// lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none), integers without loss. Lossy
-// codecs take bf16 tensors widened, where they live, and what they decode is rounded to bf16; residuals of error feedback are fp32 as ever.
-// tensor_codec: TensorCodecFor's, or the host's where it is null.
+// lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none) as far as their kind may take it
+// (compression::AllowedCodec), integers without loss. `kinds`: autodiff::ActivationKindsOf, the same on both ends; values beyond its end
+// may take anything. Lossy codecs take bf16 tensors widened, where they live, and what they decode is rounded to bf16; residuals of error
+// feedback are fp32 as ever. tensor_codec: TensorCodecFor's, or the host's where it is null.
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
-                               std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr);
+                               std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr,
+                               std::vector<opdag::ActivationKind> kinds = {});
 
 // The codec for tensors in the memory of `backend`, which must outlive it: on its device where it has one that codes, else the host's, to
 // which the runtime then brings the tensors.

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
+#include "lib/compression/loss_prior.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
@@ -72,6 +73,34 @@ TEST(CompressedEdgeCodecTest, IntegersAndLinksWithoutASpecAreExact) {
   ASSERT_TRUE(exact.ok());
   ASSERT_TRUE(receiver->Decode(kForwardAtReceiver, 0, *exact, copy.view()).ok());
   for (int i = 0; i < 100; ++i) EXPECT_EQ(copy.f32()[i], values.f32()[i]);
+}
+
+TEST(CompressedEdgeCodecTest, LossInputsAndDataAreSpentNoCodecThatTheirKindMayNotTake) {
+  constexpr int64_t kElements = 4096;
+  const LinkCodecs links = {{{0, 1}, {.kind = compression::CodecKind::kTopK, .ratio = 10, .error_feedback = true}}};
+  for (const auto kind : {opdag::ActivationKind::kData, opdag::ActivationKind::kLossInput, opdag::ActivationKind::kHidden}) {
+    std::vector<opdag::ActivationKind> kinds(6, opdag::ActivationKind::kHidden);
+    kinds[5] = kind;
+    const EdgeCodecs upstream = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, kinds);
+    const EdgeCodecs downstream = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, kinds);
+    const compression::CodecSpec own = compression::AllowedCodec(links.at({0, 1}), kind);
+    const Tensor activation = RandomTensor(1, kElements), dense = RandomTensor(2, kElements);
+    Tensor received({DType::kF32, {kElements}}), gradient({DType::kF32, {kElements}});
+    const auto there = upstream->Encode(kForwardAtSender, 0, activation.view(), true);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_EQ(there->size(), compression::EncodedBytes(own, kElements, compression::Direction::kForward));
+    ASSERT_TRUE(downstream->Decode(kForwardAtReceiver, 0, *there, received.view()).ok());
+    const auto back = downstream->Encode(kGradientAtSender, 0, dense.view(), true);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->size(), compression::EncodedBytes(own, kElements, compression::Direction::kBackward));
+    ASSERT_TRUE(upstream->Decode(kGradientAtReceiver, 0, *back, gradient.view()).ok());
+    EXPECT_EQ(upstream->Residual(kForwardAtSender) != nullptr, own.error_feedback);
+    if (kind == opdag::ActivationKind::kHidden) continue;
+    for (int64_t i = 0; i < kElements; ++i) {
+      EXPECT_NEAR(received.f32()[i], activation.f32()[i], 2e-3 * 5) << i;
+      EXPECT_NEAR(gradient.f32()[i], dense.f32()[i], 2e-3 * 5) << i;
+    }
+  }
 }
 
 TEST(CompressedEdgeCodecTest, SaysWhatCompressionDoesToEachLink) {

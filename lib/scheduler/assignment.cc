@@ -87,7 +87,7 @@ void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_val
     const int l = LinkBetween(src, dst);
     LinkTraffic& traffic = traffic_[l];
     if (value.differentiable && !value.lossless_only) {
-      traffic.lossy_tensors.push_back({.bytes = value.bytes, .bytes_of_element = value.bytes_of_element});
+      traffic.lossy_tensors.push_back({.bytes = value.bytes, .bytes_of_element = value.bytes_of_element, .kind = value.kind});
       traffic.forward_bytes += value.bytes;
     } else {
       traffic.forward_lossless_bytes += value.wire_bytes;

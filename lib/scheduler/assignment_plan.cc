@@ -63,6 +63,7 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
     for (int v : link.values) {
       out.values.push_back(problem_.values()[v].value);
       out.value_names.push_back(request.values[out.values.back()].name);
+      out.value_kinds.push_back(request.values[out.values.back()].kind);
     }
     const DirectedLink there = problem_.link(stages_[link.src].device, stages_[link.dst].device);
     const DirectedLink back = problem_.link(stages_[link.dst].device, stages_[link.src].device);

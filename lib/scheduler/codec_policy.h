@@ -11,12 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "lib/opdag/activation_kind.h"
+
 namespace fusionllm::scheduler {
 
 // A float activation with a gradient of the same type that comes back.
 struct LossyTensor {
   int64_t bytes = 0;
   int64_t bytes_of_element = 4;
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
 };
 
 // What one pair of stages exchanges per micro-batch, and over what.

@@ -39,7 +39,8 @@ absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::
                               .bytes = value.bytes,
                               .differentiable = value.differentiable,
                               .lossless_only = value.lossless_only,
-                              .bytes_of_element = static_cast<int64_t>(tensor::SizeOf(value.dtype))});
+                              .bytes_of_element = static_cast<int64_t>(tensor::SizeOf(value.dtype)),
+                              .kind = value.kind});
   }
   for (const estimator::SharedParameterCosts& shared : costs.shared) {
     request.tied.push_back({.name = graph.parameter(shared.parameter).name,

@@ -36,6 +36,7 @@ struct PlanLink {
   std::string src_device, dst_device;
   std::vector<int> values;  // indices into PlanRequest::values
   std::vector<std::string> value_names;
+  std::vector<opdag::ActivationKind> value_kinds;           // of each value
   int64_t forward_bytes = 0, backward_bytes = 0;            // dense
   int64_t forward_wire_bytes = 0, backward_wire_bytes = 0;  // as encoded
   std::string codec = "fp32";

@@ -120,6 +120,7 @@ void Problem::BuildValues() {
                      .bytes = value.bytes,
                      .wire_bytes = value.wire_bytes > 0 ? value.wire_bytes : value.bytes,
                      .bytes_of_element = value.bytes_of_element,
+                     .kind = value.kind,
                      .value = static_cast<int>(v),
                      .differentiable = value.differentiable,
                      .lossless_only = value.lossless_only};

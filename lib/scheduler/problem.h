@@ -30,6 +30,7 @@ struct ChainValue {
   int64_t bytes = 0;
   int64_t wire_bytes = 0;  // as it travels, before any lossy codec
   int64_t bytes_of_element = 4;
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
   int value = 0;  // index in the request
   bool differentiable = false;
   bool lossless_only = false;

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lib/opdag/activation_kind.h"
 #include "lib/scheduler/codec_policy.h"
 
 namespace fusionllm::scheduler {
@@ -54,6 +55,7 @@ struct ValueNode {
   bool lossless_only = false;    // labels, masks, token ids: never through a lossy codec
   int64_t wire_bytes = 0;        // of a lossless one, as it travels; 0: bytes
   int64_t bytes_of_element = 4;  // what bytes are counted in
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
 };
 
 // A trainable parameter used by several ops. In one stage its uses share the weights; over several stages each sends the gradients of its

@@ -70,7 +70,8 @@ json ToJson(const PlanLink& link) {
           {"seconds", link.seconds},
           {"loss_cost", link.loss_cost},
           {"reason", link.reason},
-          {"values", link.values}};
+          {"values", link.values},
+          {"value_kinds", link.value_kinds}};
 }
 
 json ToJson(const PlanDocument& plan) {
@@ -207,7 +208,12 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   in.Number("loss_cost", link.loss_cost, 0, 1e12);
   in.Text("reason", link.reason, kMaxReasonBytes, ObjectReader::kOptional);
   in.Texts("values", link.values, kMaxPlanOps);
+  in.Texts("value_kinds", link.value_kinds, kMaxPlanOps, ObjectReader::kOptional);
   if (!in.ok()) return link;
+  if (!link.value_kinds.empty() && link.value_kinds.size() != link.values.size()) in.Fail("value_kinds", "is not one for each value");
+  for (const std::string& kind : link.value_kinds) {
+    if (const auto known = opdag::ParseActivationKind(kind); !known.ok()) in.Fail("value_kinds", std::string(known.status().message()));
+  }
   if (direction != "forward" && direction != "backward") in.Fail("direction", "must be forward or backward");
   link.backward = direction == "backward";
   if (link.src_stage == link.dst_stage) in.Fail("dst_stage", "is the source itself");

@@ -69,6 +69,7 @@ struct PlanLink {
   double loss_cost = 0;        // expected increase of the loss, nats per target; on the forward direction
   std::string reason;          // why this codec; on the forward direction; may be empty
   std::vector<std::string> values;
+  std::vector<std::string> value_kinds;  // of each value, opdag::Name(ActivationKind); empty in plans of older versions
   bool operator==(const PlanLink&) const = default;
 };
 

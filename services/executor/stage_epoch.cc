@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/autodiff/activation_kinds.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/edge_codec.h"
@@ -134,8 +135,9 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
     source = &epoch.data;
   }
   epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
-  runtime::EdgeCodecs codecs = runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
-                                                            runtime::TensorCodecFor(setting.backend));
+  runtime::EdgeCodecs codecs =
+      runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
+                                   runtime::TensorCodecFor(setting.backend), autodiff::ActivationKindsOf(workload.training));
   FUSIONLLM_ASSIGN_OR_RETURN(epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
                                                                             std::move(codecs), setting.backend, port, *epoch.inbox, *source,
                                                                             *epoch.pacer, std::move(callbacks), epoch.group.get()));

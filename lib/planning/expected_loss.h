@@ -1,0 +1,12 @@
+// What a plan's codecs are expected to cost in loss, all links together, and where that figure comes from.
+#pragma once
+
+#include "lib/job/fusion_job.h"
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::planning {
+
+// Sets expected_loss_increase and its source from the links' loss_cost: their sum, over replicas the mean by their micro-batches.
+void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan);
+
+}  // namespace fusionllm::planning

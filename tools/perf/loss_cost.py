@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""What a lossy codec on a cut costs in loss, by the kind of value that crosses, the codec, the number of cuts and the length of training.
+
+  tools/perf/loss_cost.py measure build/bin --results FILE [--models gpt ..] [--cuts stream ..] [--codecs int8 ..] [--seeds 1 2] [--steps 800]
+  tools/perf/loss_cost.py table FILE ..
+
+`measure` trains small models with `fusionctl run`: two to four executors on this machine over loopback, cuts forced by pins, policy uniform.
+Each (model, seed) is trained uncompressed first; stages do not change its bits, so one executor does that. Each result is a line of JSON in
+FILE; runs that stand there are not repeated, so a measurement may be stopped and continued. Losses do not depend on what else the machine
+does. `table` prints Markdown: the rise of the validation loss over the uncompressed run of the same seed.
+
+Nothing is sent lossily that lib/compression/loss_prior.h rules out: with programs that have that rule, cuts of loss inputs show the codec
+that is allowed there. The results of docs/perf/loss-cost.md for loss inputs are of programs from before it.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+CODECS = ["fp16", "int8", "int4", "topk@3", "topk@5", "topk@10", "topk@20", "topk@30", "topk@100"]
+EVERY = 100  # steps between evaluations, after the first ones
+ON_CPU = "cpu"
+
+
+def words(seed, count=120_000):
+    """Text of a made-up language of 300 words: each is followed by one of a few, some often."""
+    draw = random.Random(seed)
+    letters = "etaoinshrdlucmfwyp"
+    lexicon = ["".join(draw.choice(letters) for _ in range(draw.randint(2, 8))) for _ in range(300)]
+    followers = [[draw.randrange(300) for _ in range(8)] for _ in lexicon]
+    weights = [2.0 ** -i for i in range(8)]
+    text, word = [], 0
+    for _ in range(count):
+        word = draw.choices(followers[word], weights)[0]
+        text.append(lexicon[word])
+        if draw.random() < 0.1:
+            text[-1] += "."
+    return " ".join(text)
+
+
+def conv(name, x, out, stride=1):
+    return [f"{name} = conv2d({x}) {{out={out}, kernel=[3, 3], stride=[{stride}, {stride}], padding=[1, 1]}}",
+            f"{name}.bn = batch_norm({name})"]
+
+
+def resnet(blocks=4, width=16):
+    """The blocks of the resnet family, narrow enough to train in seconds."""
+    lines = ['x = placeholder() {role="images", dtype="f32", shape=[b, 16, 16, 3]}', 'y = placeholder() {role="labels", dtype="i32", shape=[b]}']
+    lines += conv("stem", "x", width, 2) + ["stem.relu = relu(stem.bn)"]
+    x = "stem.relu"
+    for i in range(blocks):
+        b = f"block.{i}"
+        lines += conv(f"{b}.conv1", x, width) + [f"{b}.relu1 = relu({b}.conv1.bn)"] + conv(f"{b}.conv2", f"{b}.relu1", width)
+        lines += [f"{b}.add = add({b}.conv2.bn, {x})", f"{b}.relu = relu({b}.add)"]
+        x = f"{b}.relu"
+    lines += [f"pool = global_avg_pool({x})", "fc = linear(pool) {out=10}", "loss = cross_entropy(fc, y)", "return loss"]
+    return 'graph "small-resnet" {\n' + "\n".join(lines) + "\n}\n"
+
+
+def branched(width=12):
+    """Two branches of different depth over a stem, joined by concat, then a sum of two more."""
+    lines = ['x = placeholder() {role="images", dtype="f32", shape=[b, 16, 16, 3]}', 'y = placeholder() {role="labels", dtype="i32", shape=[b]}']
+    lines += conv("stem", "x", width, 2) + ["stem.relu = relu(stem.bn)"]
+    lines += conv("left.a", "stem.relu", width) + ["left.relu = relu(left.a.bn)"]
+    lines += conv("right.a", "stem.relu", width) + ["right.relu = relu(right.a.bn)"] + conv("right.b", "right.relu", width)
+    lines += ["right.relu2 = relu(right.b.bn)", "join = concat(left.relu, right.relu2) {axis=3}"]
+    lines += conv("merge", "join", width) + ["merge.relu = relu(merge.bn)"]
+    lines += ["flat = flatten(merge.relu)", "up = linear(flat) {out=64}", "up.gelu = gelu(up)", "gate = linear(flat) {out=64}",
+              "gate.tanh = tanh(gate)", "mixed = add(up.gelu, gate.tanh)", "head = linear(mixed) {out=10}", "loss = cross_entropy(head, y)",
+              "return loss"]
+    return 'graph "branched" {\n' + "\n".join(lines) + "\n}\n"
+
+
+def indent(text, by):
+    return "".join(" " * by + line + "\n" for line in text.splitlines())
+
+
+SHAPES = """  data: {kind: shapes, shapes: {samples: 4000, imageSize: 16, numClasses: 10}, validation: {fraction: 0.2}}
+"""
+
+
+class Model:
+    """`spec` is the job's text, {seed} to be filled in; a cut lists for each executor the ops that it must run."""
+
+    def __init__(self, spec, training, cuts):
+        self.spec, self.training, self.cuts = spec, training, cuts
+
+
+def gpt_cuts():
+    def blocks(*numbers):
+        return [f"block.{n}.*" for n in numbers]
+
+    inside = {  # of block 1: what the first executor has of it, and the second
+        "attention-input": (["block.1.ln_1", "block.1.attn.c_attn"],
+                            ["block.1.attn", "block.1.attn.c_proj", "block.1.attn.add", "block.1.ln_2", "block.1.mlp.*"]),
+        "norm": (["block.1.ln_1", "block.1.attn", "block.1.attn.*", "block.1.ln_2"], ["block.1.mlp.*"]),
+        "hidden": (["block.1.ln_1", "block.1.attn", "block.1.attn.*", "block.1.ln_2", "block.1.mlp.c_fc", "block.1.mlp.gelu"],
+                   ["block.1.mlp.c_proj", "block.1.mlp.add"]),
+    }
+    rear = ["ln_f", "lm_head", "loss"]
+    everything = ["embed"] + blocks(0, 1, 2, 3)
+    cuts = {
+        "stream": [["embed"] + blocks(0, 1), blocks(2, 3) + rear],
+        "stream-early": [["embed"], blocks(0, 1, 2, 3) + rear],
+        "stream-late": [everything, rear],
+        "stream-x3": [["embed"] + blocks(0), blocks(1), blocks(2), blocks(3) + rear],
+        "final-norm": [everything + ["ln_f"], ["lm_head", "loss"]],
+        "logits": [everything + ["ln_f", "lm_head"], ["loss"]],
+    }
+    for name, (front, back) in inside.items():
+        cuts[name] = [["embed"] + blocks(0) + front, back + blocks(2, 3) + rear]
+    return cuts
+
+
+MODELS = {
+    "gpt": Model("""  model: {family: gpt2, preset: tiny, config: {nLayer: 4, nHead: 4, nEmbd: 64}, init: {seed: SEED}}
+  data: {kind: text, path: TEXT, validation: {fraction: 0.05}}
+""", """globalBatchSize: 16, microBatchSize: 8, sequenceLength: 64, gradientClipNorm: 1.0,
+    optimizer: {name: adamw, learningRate: 2.0e-3, beta2: 0.95}, schedule: {name: constant, warmupSteps: 20}""", gpt_cuts()),
+    "resnet": Model("  model:\n    init: {seed: SEED}\n    graph:\n      inline: |\n" + indent(resnet(), 8) + SHAPES,
+                    "globalBatchSize: 32, microBatchSize: 16, optimizer: {name: sgd, learningRate: 0.05, momentum: 0.9}, schedule: {name: constant, warmupSteps: 10}",
+                    {
+                        "stream": [["stem*", "block.0.*", "block.1.*"], ["block.2.*", "block.3.*", "pool", "fc", "loss"]],
+                        "stream-x3": [["stem*", "block.0.*"], ["block.1.*"], ["block.2.*"], ["block.3.*", "pool", "fc", "loss"]],
+                        "norm": [["stem*", "block.0.*", "block.1.conv1", "block.1.conv1.bn"],
+                                 ["block.1.relu1", "block.1.conv2*", "block.1.add", "block.1.relu", "block.2.*", "block.3.*", "pool", "fc", "loss"]],
+                        "hidden": [["stem*", "block.0.*", "block.1.conv1", "block.1.conv1.bn", "block.1.relu1"],
+                                   ["block.1.conv2*", "block.1.add", "block.1.relu", "block.2.*", "block.3.*", "pool", "fc", "loss"]],
+                        "pooled": [["stem*", "block.*", "pool"], ["fc", "loss"]],
+                        "logits": [["stem*", "block.*", "pool", "fc"], ["loss"]],
+                    }),
+    "mlp": Model("  model: {family: mlp, config: {layers: [768, 192, 128, 96, 64, 10], activation: relu}, init: {seed: SEED}}\n" + SHAPES,
+                 "globalBatchSize: 64, microBatchSize: 32, optimizer: {name: sgd, learningRate: 0.05, momentum: 0.9}, schedule: {name: constant, warmupSteps: 10}",
+                 {
+                     "hidden": [["layers.0*", "layers.1", "layers.1.*"], ["layers.2*", "layers.3*", "layers.4", "loss"]],
+                     "hidden-before-relu": [["layers.0*", "layers.1"], ["layers.1.relu", "layers.2*", "layers.3*", "layers.4", "loss"]],
+                     "hidden-x3": [["layers.0*"], ["layers.1*"], ["layers.2*"], ["layers.3*", "layers.4", "loss"]],
+                     "hidden-late": [["layers.0*", "layers.1*", "layers.2*", "layers.3*"], ["layers.4", "loss"]],
+                     "logits": [["layers.*"], ["loss"]],
+                 }),
+    "branched": Model("  model:\n    init: {seed: SEED}\n    graph:\n      inline: |\n" + indent(branched(), 8) + SHAPES,
+                      "globalBatchSize: 32, microBatchSize: 16, optimizer: {name: adamw, learningRate: 2.0e-3}, schedule: {name: constant, warmupSteps: 10}",
+                      {
+                          "branches": [["stem*", "left*", "right*"],
+                                       ["join", "merge*", "flat", "up*", "gate*", "mixed", "head", "loss"]],
+                          "stem": [["stem*"], ["left*", "right*", "join", "merge*", "flat", "up*", "gate*", "mixed", "head", "loss"]],
+                          "sum": [["stem*", "left*", "right*", "join", "merge*", "flat", "up*", "gate*", "mixed"], ["head", "loss"]],
+                          "logits": [["stem*", "left*", "right*", "join", "merge*", "flat", "up*", "gate*", "mixed", "head"], ["loss"]],
+                      }),
+}
+
+
+def job(model, seed, steps, text):
+    spec = MODELS[model].spec.replace("SEED", str(seed)).replace("TEXT", str(text))
+    return f"""apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {{name: loss-cost}}
+spec:
+{spec}  training:
+    steps: {steps}
+    seed: {seed}
+    evaluation: {{everySteps: {EVERY}, batches: 20}}
+    {MODELS[model].training.strip().replace(', optimizer', chr(10) + '    optimizer').replace(', schedule', chr(10) + '    schedule').replace('globalBatchSize', 'globalBatchSize')}
+"""
+
+
+def settings_of(codec):
+    if codec == "none":
+        return []
+    kind, _, ratio = codec.partition("@")
+    out = ["spec.compression.policy=uniform", f"spec.compression.codec={kind}"]
+    return out + ([f"spec.compression.ratio={ratio}"] if ratio else [])
+
+
+def run(binaries, folder, model, cut, codec, seed, steps):
+    """Validation losses by step, and what the run says of its links."""
+    executors = 1 if cut is None else len(MODELS[model].cuts[cut])
+    path = folder / "job.yaml"
+    text = job(model, seed, steps, folder / "text.txt")
+    if cut is not None:
+        pins = [f"    - {{ops: \"{ops}\", device: local-{i}}}" for i, group in enumerate(MODELS[model].cuts[cut]) for ops in group]
+        text += f"  strategy:\n    stages: {executors}\n    pins:\n" + "\n".join(pins) + "\n"
+    path.write_text(text)
+    command = ["nice", str(binaries / "fusionctl"), "--format", "json", "run", str(path), "--device", ",".join([ON_CPU] * executors), "--fresh",
+               "--output", str(folder / "out")]
+    for setting in ["spec.executors.threads=1"] + settings_of(codec):
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    losses = {line["step"]: line["loss"] for line in lines if line["type"] == "eval"}
+    summary = next(line for line in lines if line["type"] == "summary")
+    plan = next(line for line in lines if line["type"] == "plan")
+    # A run that changed its codecs on the way measures something else.
+    events = sorted({line["reason"] for line in lines if line["type"] == "event"} & {"CompressionBackoff", "Replanned"})
+    values = [link["values"] for link in plan["links"] if link["direction"] == "forward"]
+    return {"eval": losses, "links": summary["links"], "values": values, "events": events, "codecs": sorted({l["codec"] for l in plan["links"]})}
+
+
+def measure(arguments):
+    results = pathlib.Path(arguments.results)
+    known = set()
+    if results.exists():
+        for line in results.read_text().splitlines():
+            known.add(tuple(json.loads(line)["key"]))
+    binaries = arguments.binaries.resolve()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "text.txt").write_text(words(7))
+        for seed in arguments.seeds:
+            for model in arguments.models:
+                wanted = [(None, "none")] + [(cut, codec) for codec in arguments.codecs for cut in MODELS[model].cuts
+                                             if not arguments.cuts or cut in arguments.cuts]
+                for cut, codec in wanted:
+                    key = (model, cut, codec, seed, arguments.steps)
+                    if key in known:
+                        continue
+                    begin = time.time()
+                    try:
+                        result = run(binaries, folder, model, cut, codec, seed, arguments.steps)
+                    except RuntimeError as error:
+                        print(error, file=sys.stderr, flush=True)
+                        continue
+                    with results.open("a") as out:
+                        out.write(json.dumps({"key": key, **result}) + "\n")
+                    print(f"{key}: {result['eval'].get(arguments.steps)} {result['events']} {time.time() - begin:.0f} s", flush=True)
+    return 0
+
+
+def table(arguments):
+    rows = [json.loads(line) for name in arguments.files for line in pathlib.Path(name).read_text().splitlines()]
+    base = {(r["key"][0], r["key"][3], int(step)): loss for r in rows if r["key"][2] == "none" for step, loss in r["eval"].items()}
+    steps = arguments.at
+    rises = {}
+    for r in rows:
+        model, cut, codec, seed, _ = r["key"]
+        if codec == "none":
+            continue
+        for step in steps:
+            loss, plain = r["eval"].get(str(step)), base.get((model, seed, step))
+            if loss is not None and plain is not None:
+                rises.setdefault((model, cut, codec), {}).setdefault(step, []).append(loss - plain)
+    seeds = sorted({seed for (_, seed, _) in base})
+    print("| model | cut | codec | " + " | ".join(f"{s} steps" for s in steps) + " |")
+    print("|---|---|---|" + "--:|" * len(steps))
+    for key in sorted(rises, key=lambda k: (k[0], k[1], CODECS.index(k[2]) if k[2] in CODECS else 99)):
+        cells = [", ".join(f"{rise:+.3f}" for rise in rises[key].get(step, [])) for step in steps]
+        print(f"| {key[0]} | {key[1]} | {key[2]} | " + " | ".join(cells) + " |")
+    print("\nUncompressed: " + "; ".join(
+        f"{model} " + ", ".join(f"{statistics.mean(base[(model, seed, s)] for seed in seeds if (model, seed, s) in base):.3f} at {s}"
+                                for s in steps if any((model, seed, s) in base for seed in seeds))
+        for model in sorted({m for (m, _, _) in base})))
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("binaries", type=pathlib.Path)
+    one.add_argument("--results", required=True)
+    one.add_argument("--models", nargs="*", default=list(MODELS))
+    one.add_argument("--cuts", nargs="*", default=[])
+    one.add_argument("--codecs", nargs="*", default=CODECS)
+    one.add_argument("--seeds", type=int, nargs="*", default=[1, 2])
+    one.add_argument("--steps", type=int, default=800)
+    two = commands.add_parser("table")
+    two.add_argument("files", nargs="+")
+    two.add_argument("--at", type=int, nargs="*", default=[100, 300, 800])
+    arguments = parser.parse_args()
+    return measure(arguments) if arguments.command == "measure" else table(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
