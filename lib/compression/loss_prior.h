@@ -5,6 +5,8 @@
 // (lib/runtime/edge_codec.h), so both make the same bytes whatever plan arrives.
 #pragma once
 
+#include <cstdint>
+
 #include "lib/compression/spec.h"
 #include "lib/opdag/activation_kind.h"
 
@@ -15,10 +17,9 @@ namespace fusionllm::compression {
 // gradient follows its forward value.
 CodecSpec AllowedCodec(const CodecSpec& spec, opdag::ActivationKind kind);
 
-// Increase of the training loss that this project's probe measured with the codec at one cut in the middle of a byte-level GPT (6 layers,
-// 600 steps, uncompressed 2.681): fp16, bf16 and int8 0, int4 with int8 gradient 0.008, top-k masked by the forward's choice by ratio:
-// 3 0.042, 5 0.048, 10 0.082, 30 0.148, 100 0.479; in between linear in log(ratio), beyond 100 by the last slope. Small and early-phase:
-// trust the order more than the figures. Increases of several cuts add up.
-double ExpectedLossIncrease(const CodecSpec& spec);
+// Nats per target that training loses to one cut whose values of this kind, and their gradients, travel so, after `steps` of training; 0: the
+// most of any length. The most that small models of four families lost (docs/perf/loss-cost.md), and never less than a milder codec's: a
+// quantizer by kind and length, top-k linear in log(ratio) in between, beyond the last ratio by the last slope. Cuts add up.
+double ExpectedLossIncrease(const CodecSpec& spec, opdag::ActivationKind kind, int64_t steps);
 
 }  // namespace fusionllm::compression

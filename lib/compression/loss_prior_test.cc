@@ -26,5 +26,42 @@ TEST(AllowedCodecTest, DataIsExactAndOtherActivationsTakeWhatTheLinkHas) {
   }
 }
 
+constexpr ActivationKind kLossyKinds[] = {ActivationKind::kResidual, ActivationKind::kAttentionInput, ActivationKind::kNormalized,
+                                          ActivationKind::kHidden};
+
+TEST(ExpectedLossIncreaseTest, GrowsAlongTheLadderWhateverTheKindAndLength) {
+  for (const ActivationKind kind : kLossyKinds) {
+    for (const int64_t steps : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{300}, int64_t{500}, int64_t{1000}, int64_t{1'000'000}}) {
+      EXPECT_EQ(ExpectedLossIncrease({CodecKind::kFp16}, kind, steps), 0);
+      double last = ExpectedLossIncrease({CodecKind::kInt8}, kind, steps);
+      EXPECT_GE(last, 0);
+      EXPECT_GE(ExpectedLossIncrease({CodecKind::kInt4}, kind, steps), last);
+      for (double ratio = 1; ratio < 5000; ratio *= 1.3) {
+        EXPECT_GE(ExpectedLossIncrease(TopK(ratio), kind, steps), last) << ratio;
+        last = ExpectedLossIncrease(TopK(ratio), kind, steps);
+      }
+      EXPECT_GT(last, 0.5);
+    }
+  }
+}
+
+TEST(ExpectedLossIncreaseTest, OfAnUnknownLengthIsTheMostOfAny) {
+  for (const ActivationKind kind : kLossyKinds) {
+    for (const char* text : {"int8", "int4", "topk@4:int8", "topk@30:fp16"}) {
+      const CodecSpec spec = *ParseCodecSpec(text);
+      for (const int64_t steps : {10, 100, 300, 1000, 100'000}) {
+        EXPECT_LE(ExpectedLossIncrease(spec, kind, steps), ExpectedLossIncrease(spec, kind, 0)) << text << " " << steps;
+      }
+    }
+  }
+}
+
+TEST(ExpectedLossIncreaseTest, OfWhatMayNotBeCodedIsNothing) {
+  for (const char* text : {"int8", "int4", "topk@100:int8"}) {
+    EXPECT_EQ(ExpectedLossIncrease(*ParseCodecSpec(text), ActivationKind::kLossInput, 300), 0);
+    EXPECT_EQ(ExpectedLossIncrease(*ParseCodecSpec(text), ActivationKind::kData, 300), 0);
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::compression

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -104,12 +105,90 @@ std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double 
   return rungs;
 }
 
+double TotalLossIncrease(std::span<const LinkChoice> choices) {
+  double total = 0;
+  for (const LinkChoice& choice : choices) total += choice.expected_loss_increase;
+  return total;
+}
+
+// Sums of the same numbers in another order differ by less.
+constexpr double kRounding = 1e-12;
+// Ratios that a link may be stopped at lie so far apart.
+constexpr double kRatioStep = 1.25;
+constexpr double kLeastRatio = 3;  // below, int4 takes no more bytes and costs less
+
+// Rungs and, below the ratio of the last, smaller ratios of top-k.
+std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
+  std::vector<CodecSpec> levels = Rungs(policy, link, target_s);
+  const CodecSpec last = levels.back();
+  if (last.kind != CodecKind::kTopK) return levels;
+  levels.pop_back();
+  for (double ratio = kLeastRatio; ratio < last.ratio; ratio *= kRatioStep) {
+    levels.push_back(SpecOf(policy, CodecKind::kTopK, ThreeDigitsUp(ratio)));
+  }
+  levels.push_back(last);
+  return levels;
+}
+
+// See ChooseCodecs. Lossy links only move.
+std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const LinkLoad> links, double target_s) {
+  std::vector<std::vector<LinkChoice>> levels(links.size());
+  std::vector<LinkChoice> choices;
+  for (size_t i = 0; i < links.size(); ++i) {
+    levels[i] = {PriceLink(Exact(), links[i], target_s, policy.training_steps)};
+    if (IsLossy(links[i])) {
+      levels[i].clear();
+      for (const CodecSpec& spec : Levels(policy, links[i], target_s)) {
+        levels[i].push_back(PriceLink(spec, links[i], target_s, policy.training_steps));
+      }
+    }
+    choices.push_back(levels[i].front());
+  }
+  double left = policy.max_loss_increase * (1 + kRounding);
+  while (!choices.empty()) {
+    const auto slowest = std::max_element(choices.begin(), choices.end(), [](const LinkChoice& a, const LinkChoice& b) {
+      return (a.hidden ? 0 : a.busy_s) < (b.hidden ? 0 : b.busy_s);
+    });
+    if (slowest->hidden) break;
+    const LinkChoice* next = nullptr;
+    for (const LinkChoice& level : levels[static_cast<size_t>(slowest - choices.begin())]) {
+      if (level.busy_s >= slowest->busy_s) continue;
+      if (next == nullptr || level.expected_loss_increase < next->expected_loss_increase) next = &level;
+    }
+    if (next == nullptr) break;
+    const double more = next->expected_loss_increase - slowest->expected_loss_increase;
+    if (more > left) break;
+    left -= more;
+    *slowest = *next;
+  }
+  return choices;
+}
+
+// One codec for all that may have one: of those the budget allows the one that makes the slowest link fastest, the milder of equals.
+CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> links, double target_s, std::span<const CodecSpec> levels) {
+  CodecSpec best = Exact();
+  double best_s = std::numeric_limits<double>::infinity();
+  for (const CodecSpec& spec : levels) {
+    double busy_s = 0, cost = 0;
+    for (const LinkLoad& link : links) {
+      const LinkChoice choice = PriceLink(IsLossy(link) ? spec : Exact(), link, target_s, policy.training_steps);
+      busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
+      cost += choice.expected_loss_increase;
+    }
+    if (cost > policy.max_loss_increase * (1 + kRounding) || busy_s >= best_s) continue;
+    best = spec;
+    best_s = busy_s;
+  }
+  return best;
+}
+
 // The mildest rung that hides the link, or the fastest (the milder of equals).
-LinkChoice Climb(std::span<const CodecSpec> rungs, const LinkLoad& link, double target_s) {
-  LinkChoice best = PriceLink(rungs.front(), link, target_s);
-  for (const CodecSpec& rung : rungs.subspan(1)) {
+LinkChoice Climb(const Policy& policy, const LinkLoad& link, double target_s) {
+  const std::vector<CodecSpec> rungs = Rungs(policy, link, target_s);
+  LinkChoice best = PriceLink(rungs.front(), link, target_s, policy.training_steps);
+  for (const CodecSpec& rung : std::span(rungs).subspan(1)) {
     if (best.hidden) break;
-    LinkChoice choice = PriceLink(rung, link, target_s);
+    LinkChoice choice = PriceLink(rung, link, target_s, policy.training_steps);
     if (choice.hidden || choice.busy_s < best.busy_s) best = std::move(choice);
   }
   return best;
@@ -126,7 +205,8 @@ std::string Times(const LinkChoice& choice, double target_s) {
   return absl::StrFormat("%.3g ms a micro-batch of a target of %.3g ms", 1e3 * choice.busy_s, 1e3 * target_s);
 }
 
-void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkChoice* choice) {
+// `held_back`: the budget of loss does not allow what the link alone would have been given.
+void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool held_back, LinkChoice* choice) {
   const std::string codec = ToString(choice->spec);
   const bool loss_inputs = std::any_of(link.tensors.begin(), link.tensors.end(), IsLossInput), only_loss_inputs = OnlyLossInputs(link);
   const LinkChoice exact = PriceLink(Exact(), link, target_s);
@@ -149,19 +229,24 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, LinkCh
   } else {
     choice->reason_code = choice->hidden                                                                       ? "HiddenByCodec"
                           : only_loss_inputs                                                                   ? "LimitedByLossInput"
+                          : held_back                                                                          ? "LimitedByLoss"
                           : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "LimitedByRatio"
                                                                                                                : "LimitedByCodec";
-    choice->reason = absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
-                                     choice->hidden     ? "hides the link"
-                                     : only_loss_inputs ? "is the most that what a loss reads may take and does not hide it"
-                                                        : "is the most the job allows and does not hide it",
-                                     Times(*choice, target_s));
+    choice->reason =
+        absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
+                        choice->hidden     ? "hides the link"
+                        : only_loss_inputs ? "is the most that what a loss reads may take and does not hide it"
+                        : held_back ? absl::StrFormat("is the most that maxLossIncrease of %.3g nats allows over all links and does not "
+                                                      "hide it",
+                                                      policy.max_loss_increase)
+                                    : "is the most the job allows and does not hide it",
+                        Times(*choice, target_s));
   }
   if (const CodecSpec own = AllowedCodec(choice->spec, opdag::ActivationKind::kLossInput); loss_inputs && own.kind != choice->spec.kind) {
     absl::StrAppend(&choice->reason, "; what a loss reads goes as ", ToString(own));
   }
   if (choice->expected_loss_increase > 0) {
-    absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (probe)", choice->expected_loss_increase);
+    absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (docs/perf/loss-cost.md)", choice->expected_loss_increase);
   }
   if (choice->bottleneck_would_do_better)
     choice->reason += "; a trained bottleneck at this cut would do better, which this version does not have";
@@ -173,7 +258,26 @@ double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s
   return std::clamp(static_cast<double>(bytes) / (bandwidth_bytes_per_s * target_s), 1.0, max_ratio);
 }
 
-LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s) {
+double MaxTopKRatio(const Policy& policy) {
+  const bool chosen = policy.kind == PolicyKind::kAdaTopK || !policy.codec.has_value();
+  const auto within = [&](double ratio) {
+    if (!chosen) return true;
+    constexpr opdag::ActivationKind kKinds[] = {opdag::ActivationKind::kResidual, opdag::ActivationKind::kAttentionInput,
+                                                opdag::ActivationKind::kNormalized, opdag::ActivationKind::kHidden};
+    return std::any_of(std::begin(kKinds), std::end(kKinds), [&](opdag::ActivationKind kind) {
+      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.max_loss_increase * (1 + kRounding);
+    });
+  };
+  if (within(policy.max_ratio)) return policy.max_ratio;
+  double low = 1, high = policy.max_ratio;
+  while (high / low > 1.001) {
+    const double middle = std::sqrt(low * high);
+    (within(middle) ? low : high) = middle;
+  }
+  return high;
+}
+
+LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps) {
   LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
   int64_t dense_bytes = load.lossless_bytes, fp32_bytes = load.lossless_bytes;
   std::optional<CodecSpec> only;  // that all tensors take
@@ -183,7 +287,7 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
     if (tensor.has_gradient) choice.backward_bytes += EncodedBytes(own, tensor.elements, Direction::kBackward, tensor.bytes_of_element);
     if (tensor.elements > 0) {
       only = !only.has_value() || *only == own ? own : spec;
-      choice.expected_loss_increase = std::max(choice.expected_loss_increase, ExpectedLossIncrease(own));
+      choice.expected_loss_increase = std::max(choice.expected_loss_increase, ExpectedLossIncrease(own, tensor.kind, training_steps));
     }
     const int64_t elements = tensor.elements * (tensor.has_gradient ? 2 : 1);
     dense_bytes += tensor.bytes_of_element * elements;
@@ -213,20 +317,34 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     CodecSpec fixed;
     if (policy.kind == PolicyKind::kUniform) fixed = SpecOf(policy, policy.codec.value_or(CodecKind::kExact), policy.max_ratio);
     choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
-                      : adaptive     ? Climb(Rungs(policy, link, target_s), link, target_s)
-                                     : PriceLink(fixed, link, target_s));
+                      : adaptive     ? Climb(policy, link, target_s)
+                                     : PriceLink(fixed, link, target_s, policy.training_steps));
+  }
+  std::vector<LinkChoice> wanted;  // where the budget does not allow it
+  if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.max_loss_increase) {
+    wanted = std::exchange(choices, ClimbWithinBudget(policy, links, target_s));
   }
   if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
     // One for all: the furthest up the ladder that any link needs.
     const auto harsher = [](const LinkChoice& a, const LinkChoice& b) {
       return std::pair(a.spec.kind, a.spec.ratio) < std::pair(b.spec.kind, b.spec.ratio);
     };
-    const CodecSpec needed = std::max_element(choices.begin(), choices.end(), harsher)->spec;
-    for (size_t i = 0; i < links.size(); ++i) {
-      if (IsLossy(links[i])) choices[i] = PriceLink(needed, links[i], target_s);
+    const size_t hardest = static_cast<size_t>(std::max_element(choices.begin(), choices.end(), harsher) - choices.begin());
+    const auto give_all = [&](const CodecSpec& spec) {
+      for (size_t i = 0; i < links.size(); ++i) {
+        if (IsLossy(links[i])) choices[i] = PriceLink(spec, links[i], target_s, policy.training_steps);
+      }
+    };
+    give_all(choices[hardest].spec);
+    if (TotalLossIncrease(choices) > policy.max_loss_increase) {
+      wanted = choices;
+      give_all(UniformWithinBudget(policy, links, target_s, Levels(policy, links[hardest], target_s)));
     }
   }
-  for (size_t i = 0; i < links.size(); ++i) Explain(policy, links[i], target_s, &choices[i]);
+  for (size_t i = 0; i < links.size(); ++i) {
+    const bool held_back = !wanted.empty() && wanted[i].expected_loss_increase > choices[i].expected_loss_increase;
+    Explain(policy, links[i], target_s, held_back, &choices[i]);
+  }
   return choices;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +44,10 @@ struct Policy {
   double max_ratio = 100;
   ValueKind top_k_values = ValueKind::kInt8;
   bool error_feedback = false;
+  // The most that all links together may be expected to cost, in nats per target, where the policy has a choice: kAdaTopK, and kUniform
+  // with auto. A codec that kUniform names is used whatever it costs.
+  double max_loss_increase = std::numeric_limits<double>::infinity();
+  int64_t training_steps = 0;  // of the whole job, for what a codec is expected to cost; 0: unknown, the most of any length
 };
 
 // A float activation that crosses the cut, and its gradient on the way back.
@@ -72,11 +77,11 @@ struct LinkChoice {
   double forward_s = 0, backward_s = 0;           // latency + bytes / bandwidth
   double busy_s = 0;                              // the greater bytes / bandwidth of the two: what may limit the pipeline
   bool hidden = false;                            // busy_s <= target
-  double expected_loss_increase = 0;              // nats per target, ExpectedLossIncrease(spec)
+  double expected_loss_increase = 0;              // nats per target: of the tensor that costs most, ExpectedLossIncrease
   // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/compression.md).
   bool bottleneck_would_do_better = false;
-  std::string
-      reason_code;     // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec, LimitedByLossInput
+  std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec,
+                            // LimitedByLossInput, LimitedByLoss
   std::string reason;  // one sentence
 };
 
@@ -84,16 +89,22 @@ struct LinkChoice {
 // stage time). The wire ratio that a direction needs; the element ratio of a top-k codec follows from real encoded bytes.
 double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s, double max_ratio);
 
-// What a codec costs on a link. The reason fields stay empty. Preconditions as checked by ChooseCodecs.
-LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s);
+// What a codec costs on a link, in training of so many steps. The reason fields stay empty. Preconditions as checked by ChooseCodecs.
+LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps = 0);
 
 // One choice for each link, in order. target_s > 0: the largest stage time per micro-batch.
 //
 // The ladder of auto: fp32 -> fp16 -> int8 -> int4 (gradient int8) -> top-k with the least ratio that hides the link, at most max_ratio. A
-// link that nothing hides gets the fastest rung it may use (LimitedByRatio).
+// link that nothing hides gets the fastest rung it may use (LimitedByRatio). Where the links together would cost more than
+// max_loss_increase, all begin without loss, and whichever is slowest takes the cheapest codec that makes it faster, until it is hidden or
+// the budget does not allow the next one: the others then have what hides them behind that link (LimitedByLoss).
 //
 // Errors: InvalidArgument names link and field.
 absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::span<const LinkLoad> links, double target_s);
+
+// The greatest top-k ratio that any link may be given: max_ratio, or what alone spends the budget of loss on the kind of value that bears it
+// best (rounded up); 1 where that is none.
+double MaxTopKRatio(const Policy& policy);
 
 // The next milder codec, for a back-off: top-k halves its ratio, below 6 it becomes int4, then int8, fp16, fp32.
 CodecSpec Milder(const CodecSpec& spec);

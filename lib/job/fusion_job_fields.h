@@ -180,6 +180,10 @@ void Visit(V& v, Compression& c) {
   v.Field("codec", c.codec, {}, "auto: per link, what hides it at the least loss; fp32: exact.");
   v.Field("limit", c.limit, {}, "codec auto: the last rung a link may use of fp32, fp16, int8, int4, topk; auto: the whole ladder.");
   v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use. No bound on the other codecs.");
+  v.Field("maxLossIncrease", c.max_loss_increase, {.min = 0, .max = 1e6},
+          "Nats that all links together may be expected to cost where the codec is chosen: policy adatopk, or codec auto. What uniform "
+          "names is "
+          "used whatever it costs.");
   v.Field("topkValues", c.topk_values, {}, "topk: what the kept values travel as.");
   v.Field("errorFeedback", c.error_feedback, {}, "Add what was dropped to the next message.");
 }

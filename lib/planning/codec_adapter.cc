@@ -49,9 +49,13 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
 
 }  // namespace
 
-compression::Policy PolicyOf(const job::Compression& compression) {
+compression::Policy PolicyOf(const job::Spec& spec) {
   using compression::PolicyKind;
-  compression::Policy policy{.max_ratio = compression.ratio, .error_feedback = compression.error_feedback};
+  const job::Compression& compression = spec.compression;
+  compression::Policy policy{.max_ratio = compression.ratio,
+                             .error_feedback = compression.error_feedback,
+                             .max_loss_increase = compression.max_loss_increase,
+                             .training_steps = spec.training.steps};
   policy.codec = KindOf(compression.codec);
   policy.limit = KindOf(compression.limit);
   if (compression.topk_values == job::TopkValues::kFp16) policy.top_k_values = compression::ValueKind::kFp16;
@@ -124,7 +128,7 @@ double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   constexpr int64_t kSample = 1'000'000;
   const auto ratio_of = [&](CodecKind kind) {
-    const double ratio = kind == CodecKind::kTopK ? policy_.max_ratio : 1;
+    const double ratio = kind == CodecKind::kTopK ? compression::MaxTopKRatio(policy_) : 1;
     return std::max(1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values}, kSample));
   };
   const CodecKind last = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
@@ -138,13 +142,14 @@ double CompressionPolicy::MaxDirectionRatio() const {
   constexpr int64_t kSample = int64_t{1} << 16;
   constexpr int64_t kMostBytesOfElement = 4;
   static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
+  const double most_selective = compression::MaxTopKRatio(policy_);
   double most = 1;
   for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
     // Of top-k the values alone, kept one in so many; gradients go without the mask.
     const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values};
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
-      const double kept = kind == CodecKind::kTopK ? policy_.max_ratio : 1;
+      const double kept = kind == CodecKind::kTopK ? most_selective : 1;
       if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kMostBytesOfElement * kSample / bytes);
     }
   }

@@ -14,7 +14,8 @@
 
 namespace fusionllm::planning {
 
-compression::Policy PolicyOf(const job::Compression& compression);
+// Of its compression, and how long it trains.
+compression::Policy PolicyOf(const job::Spec& spec);
 
 // Answers repeat in a search, so they are remembered; a lock keeps that safe between threads.
 class CompressionPolicy final : public scheduler::LinkCodecPolicy {

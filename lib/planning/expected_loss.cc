@@ -12,6 +12,8 @@
 namespace fusionllm::planning {
 namespace {
 
+constexpr double kRounding = 1e-9;
+
 // The share of the step's micro-batches that the link's pipeline works on.
 double ShareOf(const wire::PlanDocument& plan, const wire::PlanLink& link) {
   if (plan.replicas == 1) return 1;
@@ -23,32 +25,26 @@ double ShareOf(const wire::PlanDocument& plan, const wire::PlanLink& link) {
 }  // namespace
 
 void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
-  plan.expected_loss_increase = 0;
-  plan.loss_increase_source.clear();
+  plan.loss_cost = 0;
+  plan.loss_cost_source.clear();
   std::set<std::string> codecs;
   int links = 0;
   for (const wire::PlanLink& link : plan.links) {
     if (link.backward || link.codec == "fp32") continue;
     ++links;
     codecs.insert(link.codec);
-    plan.expected_loss_increase += link.loss_cost * ShareOf(plan, link);
+    plan.loss_cost += link.loss_cost * ShareOf(plan, link);
   }
   if (links == 0) return;
-  const std::string what = absl::StrCat(absl::StrJoin(codecs, ", "), " on ", base::Counted(links, "link"));
-  if (plan.expected_loss_increase <= 0) {
-    plan.loss_increase_source = absl::StrCat("compression is expected to cost no loss: ", what, ", by docs/perf/loss-cost.md");
-    return;
-  }
-  plan.loss_increase_source = absl::StrFormat(
-      "compression is expected to raise the loss by at most %.2g nats after %d steps: %s, the most that small models lost in "
-      "docs/perf/loss-cost.md",
-      plan.expected_loss_increase, spec.training.steps, what);
-  if (plan.expected_loss_increase > spec.compression.max_loss_increase * (1 + 1e-9)) {
-    absl::StrAppendFormat(
-        &plan.loss_increase_source,
-        "; that is more than spec.compression.maxLossIncrease of %.3g, since spec.compression names the codec: with codec "
-        "auto the plan keeps within it",
-        spec.compression.max_loss_increase);
+  plan.loss_cost_source = absl::StrFormat("%s on %s, after %d steps: the most that small models lost, docs/perf/loss-cost.md",
+                                          absl::StrJoin(codecs, ", "), base::Counted(links, "link"), spec.training.steps);
+  if (plan.loss_cost > spec.compression.max_loss_increase * (1 + kRounding)) {
+    plan.warnings.push_back(
+        {kLossAboveLimit,
+         absl::StrFormat(
+             "compression is expected to raise the loss by %.2g nats (%s), more than spec.compression.maxLossIncrease of %.3g, since "
+             "spec.compression names the codec: codec auto keeps within it",
+             plan.loss_cost, plan.loss_cost_source, spec.compression.max_loss_increase)});
   }
 }
 

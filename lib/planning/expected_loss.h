@@ -6,7 +6,10 @@
 
 namespace fusionllm::planning {
 
-// Sets expected_loss_increase and its source from the links' loss_cost: their sum, over replicas the mean by their micro-batches.
+// Reason of the warning where a codec that the job names costs more than the job's own limit.
+inline constexpr char kLossAboveLimit[] = "LossCostAboveLimit";
+
+// Sets loss_cost and its source from the links' loss_cost: their sum, over replicas the mean by their micro-batches; adds the warning.
 void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan);
 
 }  // namespace fusionllm::planning

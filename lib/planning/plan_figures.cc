@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/planning/expected_loss.h"
 #include "lib/planning/replica_step.h"
 #include "lib/planning/step_document.h"
 #include "lib/scheduler/directed_links.h"
@@ -140,15 +141,6 @@ void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire:
   }
 }
 
-void AddLossCost(wire::PlanDocument& document) {
-  bool compressed = false;
-  for (const wire::PlanLink& link : document.links) {
-    document.loss_cost += link.loss_cost;
-    compressed = compressed || link.codec != "fp32";
-  }
-  if (compressed) document.loss_cost_source = "sum over the links of what a probe found for their codecs, docs/compression.md";
-}
-
 }  // namespace
 
 void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument& document) {
@@ -160,7 +152,7 @@ void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument
   AddDtypes(plan, context, document);
   AddMemory(plan, context, document);
   AddTiedSeconds(plan, document);
-  AddLossCost(document);
+  SetExpectedLoss(context.workload.job.spec, document);
   const wire::SimulatedStep step = StepOf(plan, context);
   document.bottleneck = step.bottleneck;
   if (plan.stages.size() < 2 || plan.stages.size() > kMostStagesWarned) return;
@@ -173,21 +165,20 @@ void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanC
   AddRates(context, document);
   const std::map<std::string, std::string> sites = SitesOf(context);
   document.site_bytes = 0;
-  document.loss_cost = 0;
-  document.loss_cost_source.clear();
   document.warnings.clear();
   std::vector<wire::SimulatedStep> steps;
   for (size_t d = 0; d < pipelines.size(); ++d) {
     const wire::PlanDocument& pipeline = pipelines[d];
     document.site_bytes += pipeline.site_bytes;
-    document.loss_cost += pipeline.loss_cost * pipeline.micro_batches / document.micro_batches;
-    if (document.loss_cost_source.empty()) document.loss_cost_source = pipeline.loss_cost_source;
-    for (const wire::PlanWarning& warning : pipeline.warnings) document.warnings.push_back(warning);
+    for (const wire::PlanWarning& warning : pipeline.warnings) {
+      if (warning.reason != kLossAboveLimit) document.warnings.push_back(warning);  // said of all of them together
+    }
     if (pipelines.size() > 1) steps.push_back(StepOf(plan.pipelines[d], context));
   }
   for (const scheduler::replicas::ChainLink& link : plan.sync.links) {
     if (sites.at(link.src) != sites.at(link.dst)) document.site_bytes += link.bytes;
   }
+  SetExpectedLoss(context.workload.job.spec, document);
   document.bottleneck = pipelines.size() > 1 ? ReplicaStep(steps, plan).bottleneck : pipelines[0].bottleneck;
 }
 

@@ -2,10 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "lib/autodiff/activation_kinds.h"
 #include "lib/compression/codec.h"
 #include "lib/planning/codec_adapter.h"
+#include "lib/planning/expected_loss.h"
 #include "lib/planning/testing/three_devices.h"
+#include "lib/runtime/edge_codec.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -14,6 +19,8 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 // From stage `src` to stage `dst`.
 wire::PlanLink LinkBetween(const wire::PlanDocument& plan, int src, int dst) {
@@ -75,6 +82,106 @@ TEST(PlanLinks, UniformPolicyGivesEveryLinkOneCodecButThoseThatCarryLabelsAlone)
   }
 }
 
+// Pinned so that the loss alone is behind the slow link.
+constexpr char kLossAlone[] = "spec.strategy={stages: 2, pins: [{ops: loss, device: tokyo-0}, {ops: lm_head, device: paris-0}]}";
+
+TEST(PlanLinks, LogitsTravelIn16BitsWhateverThePolicyAsksFor) {
+  for (const std::string policy :
+       {"policy: adatopk", "policy: uniform, codec: topk, ratio: 30", "policy: uniform, codec: int8", "policy: uniform"}) {
+    const auto workload = Resolve({absl::StrCat("spec.compression={", policy, "}"), kLossAlone});
+    Profiles profiles = OnTopology(*workload);
+    for (wire::DeviceProfile& device : profiles.devices) {
+      for (auto& [signature, op] : device.ops) op.seconds = 1e-7;  // nothing hides the link
+    }
+    const wire::PlanDocument plan = PlanOf(*workload, profiles);
+    const wire::PlanLink link = LinkBetween(plan, 0, 1);
+    EXPECT_EQ(link.codec, "fp16") << policy;
+    EXPECT_THAT(link.reason, HasSubstr("what a loss reads")) << policy;
+    EXPECT_EQ(link.loss_cost, 0) << policy;
+    EXPECT_THAT(link.value_kinds, UnorderedElementsAre("data", "loss_input")) << policy;
+  }
+}
+
+// The messages of the runtime for every float that the link carries, both ways.
+TEST(PlanLinks, BytesAreThoseThatTheEdgesOfTheRunMake) {
+  for (const std::string policy : {"policy: adatopk, maxLossIncrease: 10", "policy: uniform, codec: topk, ratio: 30",
+                                   "policy: uniform, codec: int4", "policy: none"}) {
+    for (const char* pins : {kLossAlone,
+                             "spec.strategy={stages: 2, pins: [{ops: block.1.mlp.gelu, device: paris-0}, {ops: block.1.mlp.c_proj, "
+                             "device: tokyo-0}]}"}) {
+      const auto workload = Resolve({absl::StrCat("spec.compression={", policy, "}"), "spec.model.config.tieWeights=false", pins});
+      const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+      const wire::PlanLink there = LinkBetween(plan, 0, 1), back = LinkBetween(plan, 1, 0);
+      const opdag::Graph& graph = workload->training.graph;
+      const runtime::LinkCodecs codecs = {{{0, 1}, *compression::ParseCodecSpec(there.codec)}};
+      const std::vector<opdag::ActivationKind> kinds = autodiff::ActivationKindsOf(workload->training);
+      const auto upstream = runtime::CompressedEdgeCodec(0, codecs, runtime::kComparisonPeriod, nullptr, kinds);
+      const auto downstream = runtime::CompressedEdgeCodec(1, codecs, runtime::kComparisonPeriod, nullptr, kinds);
+      int64_t forward = 0, backward = 0;
+      for (opdag::ValueId v = 0; v < static_cast<opdag::ValueId>(graph.values().size()); ++v) {
+        if (std::find(there.values.begin(), there.values.end(), graph.value(v).name) == there.values.end()) continue;
+        tensor::Tensor value(graph.value(v).type);
+        if (value.type().dtype == tensor::DType::kI32) {
+          std::fill_n(value.as<int32_t>(), value.type().elements(), 63);
+        } else {
+          for (int64_t i = 0; i < value.type().elements(); ++i) value.f32()[i] = static_cast<float>(i % 97) - 48;
+        }
+        const auto message = upstream->Encode({.value = v, .peer = 1, .of = v}, 0, value.view(), true);
+        ASSERT_TRUE(message.ok()) << message.status();
+        forward += static_cast<int64_t>(message->size());
+        if (kinds[v] == opdag::ActivationKind::kData) continue;
+        ASSERT_TRUE(downstream->Decode({.value = v, .peer = 0, .of = v}, 0, *message, value.view()).ok());
+        const auto answer =
+            downstream->Encode({.value = workload->training.gradient_of[v], .peer = 0, .gradient = true, .of = v}, 0, value.view(), true);
+        ASSERT_TRUE(answer.ok()) << answer.status();
+        backward += static_cast<int64_t>(answer->size());
+      }
+      EXPECT_EQ(there.bytes, workload->micro_batches * forward) << policy << " " << there.codec;
+      EXPECT_EQ(back.bytes, workload->micro_batches * backward) << policy << " " << there.codec;
+    }
+  }
+}
+
+std::string LossWarning(const wire::PlanDocument& plan) {
+  for (const wire::PlanWarning& warning : plan.warnings) {
+    if (warning.reason == kLossAboveLimit) return warning.message;
+  }
+  return "";
+}
+
+TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
+  const auto plan_with = [](const std::string& compression) {
+    const auto workload =
+        Resolve({absl::StrCat("spec.compression={", compression, "}"), "spec.strategy.stages=3", "spec.training.steps=300"});
+    Profiles profiles = OnTopology(*workload);
+    for (wire::DeviceProfile& device : profiles.devices) {
+      for (auto& [signature, op] : device.ops) op.seconds = 1e-7;
+    }
+    return PlanOf(*workload, profiles);
+  };
+  const auto sum = [](const wire::PlanDocument& plan) {
+    double total = 0;
+    for (const wire::PlanLink& link : plan.links) total += link.loss_cost;
+    return total;
+  };
+  const wire::PlanDocument capped = plan_with("policy: adatopk"), free = plan_with("policy: adatopk, maxLossIncrease: 100");
+  EXPECT_LE(capped.loss_cost, 0.05 * (1 + 1e-9));
+  EXPECT_GT(free.loss_cost, 0.05);
+  EXPECT_DOUBLE_EQ(capped.loss_cost, sum(capped));
+  EXPECT_DOUBLE_EQ(free.loss_cost, sum(free));
+  EXPECT_THAT(free.loss_cost_source, AllOf(HasSubstr("after 300 steps"), HasSubstr("docs/perf/loss-cost.md")));
+  EXPECT_EQ(LossWarning(free), "");
+  std::string reasons;
+  for (const wire::PlanLink& link : capped.links) reasons += link.reason;
+  EXPECT_THAT(reasons, HasSubstr("maxLossIncrease of 0.05 nats"));
+  // A codec that is asked for by name is used, and what that means is said.
+  const wire::PlanDocument named = plan_with("policy: uniform, codec: topk, ratio: 30");
+  EXPECT_EQ(named.CodecBetween(0, 1), "topk@30:int8");
+  EXPECT_GT(named.loss_cost, 0.05);
+  EXPECT_THAT(LossWarning(named), HasSubstr("more than spec.compression.maxLossIncrease of 0.05"));
+  EXPECT_EQ(plan_with("policy: none").loss_cost_source, "");
+}
+
 TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
   const std::pair<std::string, std::string> wanted[] = {
       {"", "topk@20:int8"}, {", topkValues: int8", "topk@20:int8"}, {", topkValues: fp16", "topk@20:fp16"}};
@@ -89,7 +196,7 @@ TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
 
 TEST(PlanLinks, TheLadderMayShrinkALinkByInt4WhateverTheRatioOfTheJob) {
   const auto most = [](job::Codec codec, double ratio) {
-    const job::Compression wish{.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio};
+    const job::Spec wish{.compression = {.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio}};
     return CompressionPolicy(PolicyOf(wish), {}).MaxRatio();
   };
   EXPECT_GT(most(job::Codec::kAuto, 1), 4.9);

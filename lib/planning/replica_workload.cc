@@ -60,7 +60,7 @@ class ReplicaPlanner {
   absl::StatusOr<ReplicaOutcome> PlanWith(Recompute recompute) {
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
-    const auto policy = PolicyOf(workload_.job.spec.compression);
+    const auto policy = PolicyOf(workload_.job.spec);
     const CompressionPolicy codecs(policy, CodecDevice(profiles_));
     request.codec_policy = &codecs;
     const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);

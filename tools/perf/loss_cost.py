@@ -1,40 +1,37 @@
 #!/usr/bin/env python3
 """What a lossy codec on a cut costs in loss, by the kind of value that crosses, the codec, the number of cuts and the length of training.
 
-  tools/perf/loss_cost.py measure build/bin --results FILE [--models gpt ..] [--cuts stream ..] [--codecs int8 ..] [--seeds 1 2] [--steps 800]
+  tools/perf/loss_cost.py measure build/bin --results FILE [--models gpt ..] [--cuts stream ..] [--codecs int8 ..] [--seeds 1 2] [--steps 300]
   tools/perf/loss_cost.py table FILE ..
 
 `measure` trains small models with `fusionctl run`: two to four executors on this machine over loopback, cuts forced by pins, policy uniform.
 Each (model, seed) is trained uncompressed first; stages do not change its bits, so one executor does that. Each result is a line of JSON in
 FILE; runs that stand there are not repeated, so a measurement may be stopped and continued. Losses do not depend on what else the machine
-does. `table` prints Markdown: the rise of the validation loss over the uncompressed run of the same seed.
+does. `table` prints Markdown: the rise of the validation loss after the last step over the uncompressed run of the same seed and length.
 
 Nothing is sent lossily that lib/compression/loss_prior.h rules out: with programs that have that rule, cuts of loss inputs show the codec
 that is allowed there. The results of docs/perf/loss-cost.md for loss inputs are of programs from before it.
 """
 import argparse
 import json
-import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
 CODECS = ["fp16", "int8", "int4", "topk@3", "topk@5", "topk@10", "topk@20", "topk@30", "topk@100"]
-EVERY = 100  # steps between evaluations, after the first ones
-ON_CPU = "cpu"
+EVERY = 50  # steps between evaluations
 
 
 def words(seed, count=120_000):
-    """Text of a made-up language of 300 words: each is followed by one of a few, some often."""
+    """Text of a made-up language of 48 words: each is followed by one of a few, some often."""
     draw = random.Random(seed)
     letters = "etaoinshrdlucmfwyp"
-    lexicon = ["".join(draw.choice(letters) for _ in range(draw.randint(2, 8))) for _ in range(300)]
-    followers = [[draw.randrange(300) for _ in range(8)] for _ in lexicon]
-    weights = [2.0 ** -i for i in range(8)]
+    lexicon = ["".join(draw.choice(letters) for _ in range(draw.randint(2, 5))) for _ in range(48)]
+    followers = [[draw.randrange(48) for _ in range(4)] for _ in lexicon]
+    weights = [2.0 ** -i for i in range(4)]
     text, word = [], 0
     for _ in range(count):
         word = draw.choices(followers[word], weights)[0]
@@ -49,7 +46,7 @@ def conv(name, x, out, stride=1):
             f"{name}.bn = batch_norm({name})"]
 
 
-def resnet(blocks=4, width=16):
+def resnet(blocks=4, width=8):
     """The blocks of the resnet family, narrow enough to train in seconds."""
     lines = ['x = placeholder() {role="images", dtype="f32", shape=[b, 16, 16, 3]}', 'y = placeholder() {role="labels", dtype="i32", shape=[b]}']
     lines += conv("stem", "x", width, 2) + ["stem.relu = relu(stem.bn)"]
@@ -63,7 +60,7 @@ def resnet(blocks=4, width=16):
     return 'graph "small-resnet" {\n' + "\n".join(lines) + "\n}\n"
 
 
-def branched(width=12):
+def branched(width=8):
     """Two branches of different depth over a stem, joined by concat, then a sum of two more."""
     lines = ['x = placeholder() {role="images", dtype="f32", shape=[b, 16, 16, 3]}', 'y = placeholder() {role="labels", dtype="i32", shape=[b]}']
     lines += conv("stem", "x", width, 2) + ["stem.relu = relu(stem.bn)"]
@@ -82,6 +79,14 @@ def indent(text, by):
 
 
 SHAPES = """  data: {kind: shapes, shapes: {samples: 4000, imageSize: 16, numClasses: 10}, validation: {fraction: 0.2}}
+"""
+
+
+def image_training(batch, optimizer):
+    return f"""    globalBatchSize: {batch}
+    microBatchSize: {batch}
+    optimizer: {optimizer}
+    schedule: {{name: cosine, warmupSteps: 10}}
 """
 
 
@@ -119,12 +124,17 @@ def gpt_cuts():
 
 
 MODELS = {
-    "gpt": Model("""  model: {family: gpt2, preset: tiny, config: {nLayer: 4, nHead: 4, nEmbd: 64}, init: {seed: SEED}}
+    "gpt": Model("""  model: {family: gpt2, preset: tiny, config: {nLayer: 4, nHead: 2, nEmbd: 32}, init: {seed: SEED}}
   data: {kind: text, path: TEXT, validation: {fraction: 0.05}}
-""", """globalBatchSize: 16, microBatchSize: 8, sequenceLength: 64, gradientClipNorm: 1.0,
-    optimizer: {name: adamw, learningRate: 2.0e-3, beta2: 0.95}, schedule: {name: constant, warmupSteps: 20}""", gpt_cuts()),
+""", """    globalBatchSize: 16
+    microBatchSize: 16
+    sequenceLength: 32
+    gradientClipNorm: 1.0
+    optimizer: {name: adamw, learningRate: 4.0e-3, beta2: 0.95}
+    schedule: {name: cosine, warmupSteps: 20}
+""", gpt_cuts()),
     "resnet": Model("  model:\n    init: {seed: SEED}\n    graph:\n      inline: |\n" + indent(resnet(), 8) + SHAPES,
-                    "globalBatchSize: 32, microBatchSize: 16, optimizer: {name: sgd, learningRate: 0.05, momentum: 0.9}, schedule: {name: constant, warmupSteps: 10}",
+                    image_training(32, "{name: sgd, learningRate: 0.05, momentum: 0.9}"),
                     {
                         "stream": [["stem*", "block.0.*", "block.1.*"], ["block.2.*", "block.3.*", "pool", "fc", "loss"]],
                         "stream-x3": [["stem*", "block.0.*"], ["block.1.*"], ["block.2.*"], ["block.3.*", "pool", "fc", "loss"]],
@@ -135,8 +145,8 @@ MODELS = {
                         "pooled": [["stem*", "block.*", "pool"], ["fc", "loss"]],
                         "logits": [["stem*", "block.*", "pool", "fc"], ["loss"]],
                     }),
-    "mlp": Model("  model: {family: mlp, config: {layers: [768, 192, 128, 96, 64, 10], activation: relu}, init: {seed: SEED}}\n" + SHAPES,
-                 "globalBatchSize: 64, microBatchSize: 32, optimizer: {name: sgd, learningRate: 0.05, momentum: 0.9}, schedule: {name: constant, warmupSteps: 10}",
+    "mlp": Model("  model: {family: mlp, config: {layers: [768, 96, 64, 64, 48, 10], activation: relu}, init: {seed: SEED}}\n" + SHAPES,
+                 image_training(64, "{name: sgd, learningRate: 0.05, momentum: 0.9}"),
                  {
                      "hidden": [["layers.0*", "layers.1", "layers.1.*"], ["layers.2*", "layers.3*", "layers.4", "loss"]],
                      "hidden-before-relu": [["layers.0*", "layers.1"], ["layers.1.relu", "layers.2*", "layers.3*", "layers.4", "loss"]],
@@ -145,7 +155,7 @@ MODELS = {
                      "logits": [["layers.*"], ["loss"]],
                  }),
     "branched": Model("  model:\n    init: {seed: SEED}\n    graph:\n      inline: |\n" + indent(branched(), 8) + SHAPES,
-                      "globalBatchSize: 32, microBatchSize: 16, optimizer: {name: adamw, learningRate: 2.0e-3}, schedule: {name: constant, warmupSteps: 10}",
+                      image_training(32, "{name: adamw, learningRate: 2.0e-3}"),
                       {
                           "branches": [["stem*", "left*", "right*"],
                                        ["join", "merge*", "flat", "up*", "gate*", "mixed", "head", "loss"]],
@@ -165,9 +175,8 @@ spec:
 {spec}  training:
     steps: {steps}
     seed: {seed}
-    evaluation: {{everySteps: {EVERY}, batches: 20}}
-    {MODELS[model].training.strip().replace(', optimizer', chr(10) + '    optimizer').replace(', schedule', chr(10) + '    schedule').replace('globalBatchSize', 'globalBatchSize')}
-"""
+    evaluation: {{everySteps: {EVERY}, batches: 12}}
+{MODELS[model].training}"""
 
 
 def settings_of(codec):
@@ -187,7 +196,7 @@ def run(binaries, folder, model, cut, codec, seed, steps):
         pins = [f"    - {{ops: \"{ops}\", device: local-{i}}}" for i, group in enumerate(MODELS[model].cuts[cut]) for ops in group]
         text += f"  strategy:\n    stages: {executors}\n    pins:\n" + "\n".join(pins) + "\n"
     path.write_text(text)
-    command = ["nice", str(binaries / "fusionctl"), "--format", "json", "run", str(path), "--device", ",".join([ON_CPU] * executors), "--fresh",
+    command = [str(binaries / "fusionctl"), "--format", "json", "run", str(path), "--device", ",".join(["cpu"] * executors), "--fresh",
                "--output", str(folder / "out")]
     for setting in ["spec.executors.threads=1"] + settings_of(codec):
         command += ["--set", setting]
@@ -235,28 +244,24 @@ def measure(arguments):
 
 
 def table(arguments):
-    rows = [json.loads(line) for name in arguments.files for line in pathlib.Path(name).read_text().splitlines()]
-    base = {(r["key"][0], r["key"][3], int(step)): loss for r in rows if r["key"][2] == "none" for step, loss in r["eval"].items()}
-    steps = arguments.at
-    rises = {}
-    for r in rows:
-        model, cut, codec, seed, _ = r["key"]
-        if codec == "none":
-            continue
-        for step in steps:
-            loss, plain = r["eval"].get(str(step)), base.get((model, seed, step))
-            if loss is not None and plain is not None:
-                rises.setdefault((model, cut, codec), {}).setdefault(step, []).append(loss - plain)
-    seeds = sorted({seed for (_, seed, _) in base})
-    print("| model | cut | codec | " + " | ".join(f"{s} steps" for s in steps) + " |")
-    print("|---|---|---|" + "--:|" * len(steps))
-    for key in sorted(rises, key=lambda k: (k[0], k[1], CODECS.index(k[2]) if k[2] in CODECS else 99)):
-        cells = [", ".join(f"{rise:+.3f}" for rise in rises[key].get(step, [])) for step in steps]
-        print(f"| {key[0]} | {key[1]} | {key[2]} | " + " | ".join(cells) + " |")
-    print("\nUncompressed: " + "; ".join(
-        f"{model} " + ", ".join(f"{statistics.mean(base[(model, seed, s)] for seed in seeds if (model, seed, s) in base):.3f} at {s}"
-                                for s in steps if any((model, seed, s) in base for seed in seeds))
-        for model in sorted({m for (m, _, _) in base})))
+    rows = {}
+    for name in arguments.files:
+        for line in pathlib.Path(name).read_text().splitlines():
+            row = json.loads(line)
+            rows[tuple(row["key"])] = row["eval"][str(row["key"][4])]
+    lengths, seeds = sorted({key[4] for key in rows}), sorted({key[3] for key in rows})
+    print("| model | cut | codec | " + " | ".join(f"{length} steps" for length in lengths) + " |")
+    print("|---|---|---|" + "--:|" * len(lengths))
+
+    def rise(model, cut, codec, seed, length):
+        loss, plain = rows.get((model, cut, codec, seed, length)), rows.get((model, None, "none", seed, length))
+        return None if loss is None or plain is None else loss - plain
+
+    for model, cut, codec in sorted({key[:3] for key in rows if key[2] != "none"}, key=lambda k: (k[0], k[1], CODECS.index(k[2]))):
+        cells = [[rise(model, cut, codec, seed, length) for seed in seeds] for length in lengths]
+        print(f"| {model} | {cut} | {codec} | " + " | ".join(", ".join(f"{c:+.3f}" for c in cell if c is not None) for cell in cells) + " |")
+    plain = sorted((model, length, seed) for model, _, codec, seed, length in rows if codec == "none")
+    print("\nUncompressed: " + ", ".join(f"{m} {rows[(m, None, 'none', seed, length)]:.3f} after {length} steps (seed {seed})" for m, length, seed in plain))
     return 0
 
 
@@ -270,10 +275,9 @@ def main():
     one.add_argument("--cuts", nargs="*", default=[])
     one.add_argument("--codecs", nargs="*", default=CODECS)
     one.add_argument("--seeds", type=int, nargs="*", default=[1, 2])
-    one.add_argument("--steps", type=int, default=800)
+    one.add_argument("--steps", type=int, default=300)
     two = commands.add_parser("table")
     two.add_argument("files", nargs="+")
-    two.add_argument("--at", type=int, nargs="*", default=[100, 300, 800])
     arguments = parser.parse_args()
     return measure(arguments) if arguments.command == "measure" else table(arguments)
 
