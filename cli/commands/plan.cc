@@ -40,11 +40,18 @@ std::string BoundsText(const wire::PlanDocument& plan) {
   return absl::StrFormat("lower bounds: %s\n", absl::StrJoin(texts, ", "));
 }
 
-// What crosses the link: the codec, or the type of what is sent as it is. Tied gradients are fp32 whatever the values are.
-std::string CodecText(const wire::PlanLink& link) {
-  std::string text = link.codec == "fp32" && !link.dtype.empty() ? link.dtype : link.codec;
-  if (link.tied_bytes > 0 && link.bytes > link.tied_bytes && text != "fp32") absl::StrAppend(&text, " + fp32");
-  return text;
+// What crosses the link: the codec, or the type of what is sent as it is, and likewise of tied gradients.
+std::string CodecText(const wire::PlanDocument& plan, const wire::PlanLink& link) {
+  std::vector<std::string> texts;
+  const auto add = [&](const std::string& text) {
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+  };
+  if (link.bytes > link.tied_bytes || link.tied_bytes == 0) add(link.codec == "fp32" && !link.dtype.empty() ? link.dtype : link.codec);
+  for (const wire::PlanTied& tied : plan.tied) {
+    const auto uses = [&](int stage) { return std::find(tied.stages.begin(), tied.stages.end(), stage) != tied.stages.end(); };
+    if (link.tied_bytes > 0 && uses(link.src_stage) && uses(link.dst_stage)) add(tied.codec);
+  }
+  return absl::StrJoin(texts, " + ");
 }
 
 report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
@@ -104,15 +111,17 @@ void PrintText(const wire::PlanDocument& plan) {
   if (!plan.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
     for (const wire::PlanLink& link : plan.links) {
-      links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), CodecText(link),
+      links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), CodecText(plan, link),
                  absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }
   for (const wire::PlanTied& tied : plan.tied) {
-    absl::PrintF("\n%s is used by stages %s; each sends its gradients (%s) to the others when its last backward is done, which takes %s",
-                 tied.parameter, absl::StrJoin(tied.stages, ", "), report::TrafficBytes(static_cast<double>(tied.bytes)),
-                 report::StepSeconds(tied.seconds));
+    absl::PrintF(
+        "\n%s is used by stages %s; each sends its gradients (%s as %s) to the others when its last backward is done, which takes %s",
+        tied.parameter, absl::StrJoin(tied.stages, ", "),
+        report::TrafficBytes(static_cast<double>(tied.wire_bytes > 0 ? tied.wire_bytes : tied.bytes)), tied.codec,
+        report::StepSeconds(tied.seconds));
   }
   if (!plan.left_out.empty()) absl::PrintF("\nwithout a stage, in reserve: %s", absl::StrJoin(plan.left_out, ", "));
   for (const std::string& sentence : plan.explain) absl::PrintF("\n%s", sentence);

@@ -34,20 +34,58 @@ CodecKind KindOf(job::Codec codec) {
   return CodecKind::kTopK;
 }
 
+CodecKind KindOf(job::TiedGradients choice) {
+  switch (choice) {
+    case job::TiedGradients::kBf16:
+      return CodecKind::kBf16;
+    case job::TiedGradients::kInt8:
+      return CodecKind::kInt8;
+    case job::TiedGradients::kInt4:
+      return CodecKind::kInt4;
+    case job::TiedGradients::kAuto:
+    case job::TiedGradients::kFp32:
+      break;
+  }
+  return CodecKind::kExact;
+}
+
+// The harshest that is no harsher than the kind.
+job::TiedGradients TiedOf(CodecKind kind) {
+  switch (kind) {
+    case CodecKind::kExact:
+    case CodecKind::kFp16:
+      return job::TiedGradients::kFp32;
+    case CodecKind::kBf16:
+      return job::TiedGradients::kBf16;
+    case CodecKind::kInt8:
+      return job::TiedGradients::kInt8;
+    case CodecKind::kInt4:
+    case CodecKind::kTopK:
+      break;
+  }
+  return job::TiedGradients::kInt4;
+}
+
 }  // namespace
 
 std::optional<CodecSpec> HarshestCodec(const PlanSummary& plan) {
   CodecSpec harshest;
-  for (const PlannedLink& link : plan.links) {
-    const absl::StatusOr<CodecSpec> spec = compression::ParseCodecSpec(link.codec);
+  const auto take = [&](const std::string& codec) {
+    const absl::StatusOr<CodecSpec> spec = compression::ParseCodecSpec(codec);
     if (spec.ok() && std::pair(spec->kind, spec->ratio) > std::pair(harshest.kind, harshest.ratio)) harshest = *spec;
-  }
+  };
+  for (const PlannedLink& link : plan.links) take(link.codec);
+  for (const std::string& codec : plan.tied_codecs) take(codec);
   if (harshest.kind == CodecKind::kExact) return std::nullopt;
   return harshest;
 }
 
 job::Compression LimitedTo(job::Compression compression, const CodecSpec& limit) {
   if (compression.policy == job::CompressionPolicy::kNone) return compression;
+  // auto keeps within limit and codec by itself.
+  if (compression.tied_gradients != job::TiedGradients::kAuto && KindOf(compression.tied_gradients) > limit.kind) {
+    compression.tied_gradients = TiedOf(limit.kind);
+  }
   if (limit.kind == CodecKind::kExact) {
     compression.policy = job::CompressionPolicy::kNone;
   } else if (limit.kind == CodecKind::kTopK) {

@@ -12,7 +12,7 @@
 
 namespace fusionllm::broker {
 
-// None when the plan compresses nothing with loss. Links whose codec has no known name count as exact.
+// None when the plan compresses nothing with loss, neither on links nor of tied gradients. A codec without a known name counts as exact.
 std::optional<compression::CodecSpec> HarshestCodec(const PlanSummary& plan);
 
 // The job's compression with nothing beyond `limit` on the ladder fp32, fp16, int8, int4, top-k by ratio. What the job asks for is never

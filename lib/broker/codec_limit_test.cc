@@ -35,6 +35,26 @@ TEST(LimitedToTest, LeavesNothingBeyondTheLimit) {
   EXPECT_EQ(LimitedTo(uniform, {.kind = CodecKind::kInt4}).codec, Codec::kInt4);
 }
 
+TEST(HarshestCodecTest, CountsGradientsOfTiedParameters) {
+  PlanSummary plan = PlanWith({"fp32", "fp16"});
+  plan.tied_codecs = {"int8"};
+  EXPECT_EQ(ToString(*HarshestCodec(plan)), "int8");
+  plan.tied_codecs = {"fp32"};
+  EXPECT_EQ(ToString(*HarshestCodec(plan)), "fp16");
+}
+
+TEST(LimitedToTest, TiedGradientsThatAJobAsksForKeepToTheLimitToo) {
+  using job::TiedGradients;
+  Compression asked{.policy = CompressionPolicy::kAdatopk, .tied_gradients = TiedGradients::kInt4};
+  EXPECT_EQ(LimitedTo(asked, compression::TopK(50)).tied_gradients, TiedGradients::kInt4);
+  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kInt8);
+  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kFp16}).tied_gradients, TiedGradients::kFp32) << "bf16 loses more";
+  asked.tied_gradients = TiedGradients::kBf16;
+  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kBf16) << "no harsher than it was";
+  asked.tied_gradients = TiedGradients::kAuto;
+  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kAuto) << "the planner keeps to the limit";
+}
+
 TEST(LimitedToTest, MakesNoJobHarsherThanItWas) {
   const Compression mild{.policy = CompressionPolicy::kUniform, .codec = Codec::kInt8};
   EXPECT_EQ(LimitedTo(mild, {.kind = CodecKind::kInt4}), mild);

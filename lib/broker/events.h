@@ -54,6 +54,7 @@ struct PlanSummary {
   std::vector<int64_t> memory_bytes;  // by seat
   std::vector<double> stage_busy_s;   // by seat, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
+  std::vector<std::string> tied_codecs;  // of the gradients of each tied parameter
   double predicted_step_s = 0;
   // Known to the run, not to its document: executors that it was made over, and those that the run trains on when none is missing. 0: not
   // known.

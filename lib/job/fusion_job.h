@@ -34,6 +34,7 @@ enum class Backend { kCpu, kRef };
 enum class CompressionPolicy { kNone, kUniform, kAdatopk };
 enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
 enum class TopkValues { kInt8, kFp16 };
+enum class TiedGradients { kAuto, kFp32, kBf16, kInt8, kInt4 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
@@ -180,6 +181,7 @@ struct Compression {
   double max_loss_increase = 0.05;  // nats per target, all links together; where the codec is chosen
   TopkValues topk_values = TopkValues::kInt8;
   bool error_feedback = false;
+  TiedGradients tied_gradients = TiedGradients::kAuto;  // of parameters that several stages use
   bool operator==(const Compression&) const = default;
 };
 
@@ -318,6 +320,7 @@ FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUnifor
 FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
                    {"bf16", E::kBf16}, {"fp32", E::kFp32});
 FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
+FUSIONLLM_JOB_ENUM(TiedGradients, {"auto", E::kAuto}, {"fp32", E::kFp32}, {"bf16", E::kBf16}, {"int8", E::kInt8}, {"int4", E::kInt4});
 FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},
                    {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});

@@ -186,6 +186,9 @@ void Visit(V& v, Compression& c) {
           "used whatever it costs.");
   v.Field("topkValues", c.topk_values, {}, "topk: what the kept values travel as.");
   v.Field("errorFeedback", c.error_feedback, {}, "Add what was dropped to the next message.");
+  v.Field("tiedGradients", c.tied_gradients, {},
+          "Gradients of parameters that several stages use, as a head tied to its embedding. auto: fp32, or with adatopk what trains "
+          "faster to an equal loss, within codec and limit. policy none and several replicas exchange them as fp32.");
 }
 
 template <class V>

@@ -35,9 +35,20 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
     codecs.insert(link.codec);
     plan.loss_cost += link.loss_cost * ShareOf(plan, link);
   }
-  if (links == 0) return;
-  plan.loss_cost_source = absl::StrFormat("%s on %s, after %d steps: the most that small models lost, docs/perf/loss-cost.md",
-                                          absl::StrJoin(codecs, ", "), base::Counted(links, "link"), spec.training.steps);
+  std::set<std::string> tied_codecs;
+  for (const wire::PlanTied& tied : plan.tied) {
+    if (tied.codec != "fp32") tied_codecs.insert(tied.codec);
+    plan.loss_cost += tied.loss_cost;
+  }
+  if (links == 0 && tied_codecs.empty()) return;
+  if (links > 0) {
+    plan.loss_cost_source = absl::StrFormat("%s on %s, after %d steps: the most that small models lost, docs/perf/loss-cost.md",
+                                            absl::StrJoin(codecs, ", "), base::Counted(links, "link"), spec.training.steps);
+  }
+  if (!tied_codecs.empty()) {
+    absl::StrAppend(&plan.loss_cost_source, links > 0 ? "; " : "", absl::StrJoin(tied_codecs, ", "),
+                    " for tied gradients, docs/perf/tied-gradients.md");
+  }
   if (plan.loss_cost > spec.compression.max_loss_increase * (1 + kRounding)) {
     plan.warnings.push_back(
         {kLossAboveLimit,

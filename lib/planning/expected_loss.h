@@ -1,4 +1,4 @@
-// What a plan's codecs are expected to cost in loss, all links together, and where that figure comes from.
+// What a plan's codecs are expected to cost in loss, all links and tied gradients together, and where that figure comes from.
 #pragma once
 
 #include "lib/job/fusion_job.h"
@@ -9,7 +9,8 @@ namespace fusionllm::planning {
 // Reason of the warning where a codec that the job names costs more than the job's own limit.
 inline constexpr char kLossAboveLimit[] = "LossCostAboveLimit";
 
-// Sets loss_cost and its source from the links' loss_cost: their sum, over replicas the mean by their micro-batches; adds the warning.
+// Sets loss_cost and its source from those of links and tied gradients: their sum, over replicas the mean by their micro-batches; adds the
+// warning.
 void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan);
 
 }  // namespace fusionllm::planning

@@ -55,7 +55,13 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
 
 // Onto the link that joins the two stages, or one of its own where nothing else does.
 void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::PlanDocument& document) {
-  document.tied.push_back({.parameter = exchange.parameter, .stages = exchange.stages, .bytes = exchange.bytes});
+  document.tied.push_back({.parameter = exchange.parameter,
+                           .stages = exchange.stages,
+                           .bytes = exchange.bytes,
+                           .wire_bytes = *std::max_element(exchange.sent_bytes.begin(), exchange.sent_bytes.end()),
+                           .codec = exchange.codec,
+                           .loss_cost = exchange.loss_cost,
+                           .reason = exchange.codec_reason});
   for (const scheduler::TiedExchange::Message& message : exchange.messages) {
     auto link = std::find_if(document.links.begin(), document.links.end(), [&](const wire::PlanLink& candidate) {
       return candidate.src_stage == message.src_stage && candidate.dst_stage == message.dst_stage;
@@ -70,8 +76,8 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
       link = std::prev(document.links.end());
     }
     link->dense_bytes += exchange.bytes;
-    link->bytes += exchange.bytes;
-    link->tied_bytes += exchange.bytes;
+    link->bytes += message.bytes;
+    link->tied_bytes += message.bytes;
     link->seconds += message.seconds;
     if (link->bytes > 0) link->ratio = static_cast<double>(link->dense_bytes) / static_cast<double>(link->bytes);
   }

@@ -212,11 +212,12 @@ TEST(PlanLinks, TiedEmbeddingsAreExchanged) {
   EXPECT_EQ(plan.tied[0].parameter, "transformer.wte.weight");
   EXPECT_THAT(plan.tied[0].stages, ElementsAre(0, 2));
   EXPECT_EQ(plan.tied[0].bytes, 64 * 32 * 4);
+  EXPECT_EQ(plan.tied[0].wire_bytes, 64 * 32 * 4 + 24) << "as many tokens in a step as there are";
   // The labels travel on the same link from the first stage to the last; nothing but the tied gradient comes back.
   for (const bool back : {false, true}) {
     const int src = back ? 2 : 0, dst = back ? 0 : 2;
     const wire::PlanLink link = LinkBetween(plan, src, dst);
-    EXPECT_EQ(link.tied_bytes, plan.tied[0].bytes);
+    EXPECT_EQ(link.tied_bytes, plan.tied[0].wire_bytes);
     EXPECT_EQ(link.backward, back);
     EXPECT_EQ(link.bytes == link.tied_bytes, back);
     EXPECT_GT(link.seconds, 0.04) << "latency is met on the way";

@@ -9,6 +9,7 @@
 #include "lib/kernels/optimizer.h"
 #include "lib/planning/machine_costs.h"
 #include "lib/planning/stage_memory.h"
+#include "lib/planning/tied_codecs.h"
 #include "lib/scheduler/graph_request.h"
 #include "lib/scheduler/words.h"
 
@@ -179,6 +180,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   request.weigh_alternatives = options.explain;
   FUSIONLLM_RETURN_IF_ERROR(AddDevices(workload, profiles, costs, out));
   NarrowIds(workload, costs, request);
+  AddTiedCodecs(workload, request);
   request.recompute = recompute == runtime::Recompute::kFull;
   request.recompute_is_a_choice = workload.job.spec.training.recompute == job::Recompute::kAuto;
   AddNetwork(profiles.network, request);

@@ -39,10 +39,12 @@ std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
     bytes[link.src_stage] += moving + queued * std::max(0, from - kInMotion);
     bytes[link.dst_stage] += moving + queued * std::max(0, from - (one_way ? kInMotion : to));
   }
+  // What a stage sends lies in the transport while what the others send is decoded; a lossy codec keeps a residual.
   for (const scheduler::TiedExchange& exchange : plan.tied) {
-    for (const int stage : exchange.stages) {
-      bytes[stage] += kCopiesOfAMessage * exchange.bytes * static_cast<int64_t>(exchange.stages.size() - 1);
-    }
+    const bool lossy = exchange.codec != compression::ToString(compression::Exact());
+    const auto others = static_cast<int64_t>(exchange.stages.size()) - 1;
+    const int64_t largest = *std::max_element(exchange.sent_bytes.begin(), exchange.sent_bytes.end());
+    for (const int stage : exchange.stages) bytes[stage] += others * (largest + exchange.bytes) + largest + (lossy ? exchange.bytes : 0);
   }
   return bytes;
 }

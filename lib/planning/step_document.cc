@@ -103,11 +103,19 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
   const bool may_be_untied = workload.job.spec.model.family == job::Family::kGpt2;
   for (const scheduler::TiedExchange& exchange : plan.tied) {
     std::vector<std::string> remedies;
+    const bool exact = exchange.codec == "fp32";
+    if (exact && workload.job.spec.compression.policy == job::CompressionPolicy::kNone) {
+      remedies.emplace_back("spec.compression.policy: adatopk (they are then compressed where it pays)");
+    } else if (exact && workload.job.spec.strategy.replicas == 1) {
+      remedies.emplace_back("spec.compression.tiedGradients: int8");
+    }
+    const int64_t largest = *std::max_element(exchange.sent_bytes.begin(), exchange.sent_bytes.end());
     if (may_be_untied) remedies.emplace_back("spec.model.config.tieWeights: false (the head then has weights of its own)");
     remedies.emplace_back("spec.strategy.pins that put all its uses on one device");
     remedies.emplace_back("a faster link");
     text.tied.push_back({.parameter = exchange.parameter,
-                         .amount = absl::StrCat(scheduler::TrafficText(static_cast<double>(exchange.bytes)), " uncompressed"),
+                         .amount = absl::StrCat(scheduler::TrafficText(static_cast<double>(largest)),
+                                                exact ? std::string(" uncompressed") : absl::StrCat(" as ", exchange.codec)),
                          .remedy = absl::StrJoin(remedies, ", or ")});
   }
   return text;

@@ -289,17 +289,6 @@ double Evaluator::Simulate(double most_s) {
   return simulator_.Judge(input_, most_s);
 }
 
-void Evaluator::FindTied() {
-  tied_.clear();
-  for (size_t t = 0; t < problem_.tied().size(); ++t) {
-    TiedExchange exchange{.parameter = problem_.request().tied[t].name, .bytes = problem_.request().tied[t].bytes};
-    for (int position : problem_.tied()[t]) {
-      if (exchange.stages.empty() || exchange.stages.back() != stage_of_[position]) exchange.stages.push_back(stage_of_[position]);
-    }
-    if (exchange.stages.size() > 1) tied_.push_back(std::move(exchange));
-  }
-}
-
 bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
   const int count = static_cast<int>(assignment.devices.size());
   stages_.assign(count, Stage{});
@@ -333,11 +322,11 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   FindTied();
   ChooseCodecs(evaluation);
   if (!LimitDepths(evaluation)) return false;
+  BuildPipeline(evaluation);
   if (!EgressFits(evaluation)) {
     ++evaluations_;  // a search that meets nothing else must end as well
     return false;
   }
-  BuildPipeline();
   return true;
 }
 

@@ -105,14 +105,20 @@ class Evaluator {
   int LinkBetween(int src, int dst);
   void ShareRates();
   void FindTied();
+  void SetTiedCodec(size_t exchange, size_t codec);
+  void ChooseTiedCodecs(Evaluation& evaluation);
+  void SqueezeTied();
+  std::string WhyTiedCodec(size_t exchange);
+  void AddExchanges(Plan& plan);
+  double ExchangeSeconds(const TiedExchange& exchange) const;
   void ChooseCodecs(Evaluation& evaluation);
   bool LimitDepths(Evaluation& evaluation);
   void SetDepths(int extra);
   void FitQueues();
-  void BuildPipeline();
+  void BuildPipeline(Evaluation& evaluation);
   void BuildExchange();
   int WireBetween(int from, int to);
-  void AddTied(int exchange, int from, int to);
+  void AddTied(int exchange, size_t sender, int to);  // what the sender-th of its stages sends to `to`
   void CutTied();
   void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
   PlanPipeline DescribePipeline();
@@ -146,6 +152,11 @@ class Evaluator {
   std::vector<double> resource_bytes_;
   std::vector<int> resource_wire_, touched_resources_;
   std::vector<TiedExchange> tied_;
+  // Of each exchange: its parameter in the request, the codec it has and the mildest it may have, of the parameter's.
+  struct TiedChoice {
+    size_t parameter = 0, codec = 0, mildest = 0;
+  };
+  std::vector<TiedChoice> tied_choices_;
   static constexpr int kNobody = -1, kSeveral = -2;
   std::vector<int> wire_user_;       // by wire: the directed pair of stages that sends over it
   std::vector<int> newest_link_to_;  // by stage

@@ -47,8 +47,10 @@ std::map<absl::string_view, Evaluator::Egress> Evaluator::EgressBySite() const {
     }
   }
   for (const TiedExchange& exchange : tied_) {
-    for (int from : exchange.stages) {
-      for (int to : exchange.stages) send(from, to, exchange.bytes);
+    for (size_t i = 0; i < exchange.stages.size(); ++i) {
+      for (const int to : exchange.stages) {
+        if (to != exchange.stages[i]) send(exchange.stages[i], to, exchange.sent_bytes[i]);
+      }
     }
   }
   for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
@@ -75,6 +77,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
 void Evaluator::KeepWithinEgress(double target_s) {
   const PlanRequest& request = problem_.request();
   if (!request.max_egress_bytes.has_value()) return;
+  SqueezeTied();
   std::map<absl::string_view, double> kept_of_dense;  // of sites that send too much: the share of their bytes that is left
   std::vector<LinkTraffic> slower;
   const double seconds = std::max(kLeastTargetSeconds, target_s);

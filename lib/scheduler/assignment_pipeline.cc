@@ -20,7 +20,7 @@ double Evaluator::ControlSeconds(int src_stage, int dst_stage, int64_t bytes) co
   return seconds;
 }
 
-void Evaluator::BuildPipeline() {
+void Evaluator::BuildPipeline(Evaluation& evaluation) {
   const PlanRequest& request = problem_.request();
   input_.micro_batches = request.micro_batches;
   input_.schedule = request.schedule == Schedule::kGPipe ? Schedule::kGPipe : Schedule::k1F1B;
@@ -49,6 +49,7 @@ void Evaluator::BuildPipeline() {
     FillChannel(out.forward, 2 * static_cast<int>(l), src, dst, codecs_[l].forward_wire_bytes);
     if (traffic_[l].backward_bytes > 0) FillChannel(out.backward, 2 * static_cast<int>(l) + 1, dst, src, codecs_[l].backward_wire_bytes);
   }
+  ChooseTiedCodecs(evaluation);
   BuildExchange();
 }
 
@@ -71,9 +72,9 @@ void Evaluator::BuildExchange() {
   const PlanRequest& request = problem_.request();
   input_.tied.clear();
   for (size_t e = 0; e < tied_.size(); ++e) {
-    for (const int from : tied_[e].stages) {
+    for (size_t sender = 0; sender < tied_[e].stages.size(); ++sender) {
       for (const int to : tied_[e].stages) {
-        if (from != to) AddTied(static_cast<int>(e), from, to);
+        if (tied_[e].stages[sender] != to) AddTied(static_cast<int>(e), sender, to);
       }
     }
   }
@@ -105,8 +106,9 @@ int Evaluator::WireBetween(int from, int to) {
   return input_.wires++;
 }
 
-void Evaluator::AddTied(int exchange, int from, int to) {
-  const int64_t bytes = tied_[exchange].bytes;
+void Evaluator::AddTied(int exchange, size_t sender, int to) {
+  const int from = tied_[exchange].stages[sender];
+  const int64_t bytes = tied_[exchange].sent_bytes[sender];
   const int src = stages_[from].device, dst = stages_[to].device;
   const bool reports = to == tied_[exchange].stages.front();
   TiedMessage message{.from = from, .to = to, .exchange = exchange, .before_report = reports};

@@ -78,19 +78,27 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
   }
   std::sort(plan.links.begin(), plan.links.end(),
             [](const PlanLink& a, const PlanLink& b) { return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage); });
-  plan.tied = tied_;
-  for (TiedExchange& exchange : plan.tied) {
-    for (const int from : exchange.stages) {
-      for (const int to : exchange.stages) {
-        if (from == to) continue;
-        const DirectedLink link = problem_.link(stages_[from].device, stages_[to].device);
-        const double seconds = link.bytes_per_s > 0 ? static_cast<double>(exchange.bytes) / link.bytes_per_s : 0;
-        exchange.messages.push_back({from, to, seconds, link.latency_s});
-      }
-    }
-  }
+  AddExchanges(plan);
   plan.pipeline = DescribePipeline();
   return plan;
+}
+
+void Evaluator::AddExchanges(Plan& plan) {
+  plan.tied = tied_;
+  for (size_t e = 0; e < plan.tied.size(); ++e) {
+    TiedExchange& exchange = plan.tied[e];
+    for (size_t i = 0; i < exchange.stages.size(); ++i) {
+      const int from = exchange.stages[i];
+      for (const int to : exchange.stages) {
+        if (from == to) continue;
+        const int64_t bytes = exchange.sent_bytes[i];
+        const DirectedLink link = problem_.link(stages_[from].device, stages_[to].device);
+        const double seconds = link.bytes_per_s > 0 ? static_cast<double>(bytes) / link.bytes_per_s : 0;
+        exchange.messages.push_back({from, to, bytes, seconds, link.latency_s});
+      }
+    }
+    exchange.codec_reason = WhyTiedCodec(e);
+  }
 }
 
 PlanPipeline Evaluator::DescribePipeline() {

@@ -216,16 +216,18 @@ class LinkSentence {
 
 std::string TiedSentence(const Plan& plan, const TiedExchange& tied) {
   double seconds = 0, latency_s = 0;
+  int64_t bytes = 0;
   for (const TiedExchange::Message& message : tied.messages) {
+    bytes = std::max(bytes, message.bytes);
     if (message.seconds + message.latency_s <= seconds + latency_s) continue;
     seconds = message.seconds;
     latency_s = message.latency_s;
   }
   return absl::StrFormat(
-      "tied parameter %s: used in stages %s, each of which sends the others %s of gradients when its last backward is done: %s and %s of "
-      "latency of a step of %s; with all uses on one device nothing would be sent",
-      tied.parameter, absl::StrJoin(tied.stages, ", "), TrafficText(static_cast<double>(tied.bytes)), DurationText(seconds),
-      DurationText(latency_s), DurationText(plan.predicted_step_s));
+      "tied parameter %s: used in stages %s, each of which sends the others up to %s of gradients as %s when its last backward is done: %s "
+      "and %s of latency of a step of %s; with all uses on one device nothing would be sent%s%s",
+      tied.parameter, absl::StrJoin(tied.stages, ", "), TrafficText(static_cast<double>(bytes)), tied.codec, DurationText(seconds),
+      DurationText(latency_s), DurationText(plan.predicted_step_s), tied.codec_reason.empty() ? "" : ". Codec: ", tied.codec_reason);
 }
 
 }  // namespace

@@ -59,13 +59,18 @@ struct TiedExchange {
   struct Message {
     int src_stage = 0;
     int dst_stage = 0;
+    int64_t bytes = 0;
     double seconds = 0;    // serialisation, alone on the wire; 0 for stages whose devices no link joins
     double latency_s = 0;  // besides
     bool operator==(const Message&) const = default;
   };
   std::string parameter;
   std::vector<int> stages;
-  int64_t bytes = 0;              // of each message
+  int64_t bytes = 0;                // of the gradient of one use, dense
+  std::vector<int64_t> sent_bytes;  // by stage of `stages`: what it sends to each of the others, as encoded
+  std::string codec = "fp32";
+  double loss_cost = 0;           // expected increase of the loss, nats per target
+  std::string codec_reason;       // why this codec; may be empty
   std::vector<Message> messages;  // one from each of the stages to each other
   bool operator==(const TiedExchange&) const = default;
 };

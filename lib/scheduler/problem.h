@@ -88,6 +88,7 @@ class Problem {
   CutTraffic BytesAt(int position) const { return {lossy_alive_[position], lossless_alive_[position], gradient_alive_[position]}; }
   const std::vector<ChainValue>& values() const { return values_; }
   const std::vector<std::vector<int>>& tied() const { return tied_; }  // positions of each tied parameter, ascending
+  int position_of(int op) const { return position_of_[op]; }
 
   int64_t UsableMemory(int device) const { return usable_memory_[device]; }
   // Whether the pins let [begin, end) run on the device.

@@ -111,6 +111,11 @@ absl::Status CheckGraph(const PlanRequest& request, int classes) {
     FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "bytes", tied.bytes));
     FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "optimizer bytes", tied.optimizer_bytes));
     for (int op : tied.ops) FUSIONLLM_RETURN_IF_ERROR(CheckIndex(where, "op", op, request.ops.size()));
+    for (const TiedCodec& codec : tied.codecs) {
+      if (codec.bytes.size() != tied.ops.size()) return Invalid(where, absl::StrCat(codec.codec, " has no bytes for each of its ops"));
+      for (const int64_t bytes : codec.bytes) FUSIONLLM_RETURN_IF_ERROR(CheckBytes(where, "message bytes", bytes));
+      FUSIONLLM_RETURN_IF_ERROR(CheckSeconds(where, "loss cost", codec.loss_cost));
+    }
   }
   return absl::OkStatus();
 }
@@ -261,6 +266,14 @@ absl::Status Validate(const PlanRequest& request) {
   FUSIONLLM_RETURN_IF_ERROR(CheckGraph(request, classes));
   FUSIONLLM_RETURN_IF_ERROR(CheckOrder(request));
   return CheckLinks(request);
+}
+
+int64_t TiedParameter::LeastBytes() const {
+  int64_t least = bytes;
+  for (const TiedCodec& codec : codecs) {
+    for (const int64_t of_use : codec.bytes) least = std::min(least, of_use);
+  }
+  return least;
 }
 
 bool MatchesGlob(absl::string_view pattern, absl::string_view text) {

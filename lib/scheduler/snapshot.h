@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +59,13 @@ struct ValueNode {
   opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
 };
 
+// How the gradients of a tied parameter may travel.
+struct TiedCodec {
+  std::string codec = "fp32";  // text for the plan; fp32: exact
+  std::vector<int64_t> bytes;  // of the message of each of the parameter's ops
+  double loss_cost = 0;        // expected increase of the loss, nats per target; 0: exact
+};
+
 // A trainable parameter used by several ops. In one stage its uses share the weights; over several stages each sends the gradients of its
 // own uses to every other at the end of a step.
 struct TiedParameter {
@@ -65,6 +73,10 @@ struct TiedParameter {
   std::vector<int> ops;
   int64_t bytes = 0;
   int64_t optimizer_bytes = 0;
+  std::vector<TiedCodec> codecs;  // to choose from, the mildest first; none: exact, `bytes` from each op
+  std::string codecs_why;         // a clause for plans: why there is no other to choose from; may be empty
+  // What one stage sends another at least, whatever the codec and the stages.
+  int64_t LeastBytes() const;
 };
 
 struct Device {
@@ -145,6 +157,9 @@ struct PlanRequest {
   int max_in_flight = 0;  // micro-batches open in a stage, as many of them as memory allows; 0: the planner decides
 
   const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.
+  // Of a plan's codecs, nats per target: those of tied parameters stay exact where they would exceed it with what links cost. What links
+  // may cost is the policy's.
+  double max_loss_cost = std::numeric_limits<double>::infinity();
 
   std::vector<Pin> pins;
   std::string first_device;          // the one that must run the first stage: it has the data; empty: any

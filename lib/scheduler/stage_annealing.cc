@@ -119,7 +119,7 @@ double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
       if (*use >= part.end) continue;
       const DirectedLink there = problem_.link(at(0).device, part.device);
       if (there.bytes_per_s <= 0) continue;
-      longest_s = std::max(longest_s, CrossingSeconds(request.tied[t].bytes, there.bytes_per_s, there.latency_s));
+      longest_s = std::max(longest_s, CrossingSeconds(request.tied[t].LeastBytes(), there.bytes_per_s, there.latency_s));
     }
   }
   return longest_s;

@@ -114,7 +114,14 @@ json ToJson(const PlanDocument& plan) {
   for (const PlanStage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
   for (const PlanLink& link : plan.links) document["links"].push_back(ToJson(link));
   for (const PlanTied& tied : plan.tied) {
-    document["tied"].push_back({{"parameter", tied.parameter}, {"stages", tied.stages}, {"bytes", tied.bytes}, {"seconds", tied.seconds}});
+    document["tied"].push_back({{"parameter", tied.parameter},
+                                {"stages", tied.stages},
+                                {"bytes", tied.bytes},
+                                {"seconds", tied.seconds},
+                                {"wire_bytes", tied.wire_bytes},
+                                {"codec", tied.codec},
+                                {"loss_cost", tied.loss_cost},
+                                {"reason", tied.reason}});
   }
   document["lower_bounds"] = json::array();
   for (const PlanBound& bound : plan.lower_bounds) {
@@ -233,6 +240,14 @@ PlanTied ReadTied(ObjectReader& in, int stages) {
   in.Integer("bytes", tied.bytes, 0, kMaxBytes);
   in.Integers("stages", tied.stages, kMaxPlanStages, 0, stages - 1);
   in.Number("seconds", tied.seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+  in.Integer("wire_bytes", tied.wire_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+  in.Text("codec", tied.codec, kMaxReasonBytes, ObjectReader::kOptional);
+  in.Number("loss_cost", tied.loss_cost, 0, 1e12, ObjectReader::kOptional);
+  in.Text("reason", tied.reason, kMaxReasonBytes, ObjectReader::kOptional);
+  if (!in.ok()) return tied;
+  const auto spec = compression::ParseCodecSpec(tied.codec);
+  if (!spec.ok()) in.Fail("codec", std::string(spec.status().message()));
+  if (spec.ok() && spec->kind == compression::CodecKind::kTopK) in.Fail("codec", "is none that gradients of tied parameters travel as");
   return tied;
 }
 

@@ -77,8 +77,12 @@ struct PlanLink {
 struct PlanTied {
   std::string parameter;
   std::vector<int> stages;
-  int64_t bytes = 0;   // of one exchange
-  double seconds = 0;  // of its slowest message, alone on the wire, with the latency
+  int64_t bytes = 0;           // of the gradient of one use, dense
+  double seconds = 0;          // of its slowest message, alone on the wire, with the latency
+  int64_t wire_bytes = 0;      // of the longest message: rows of zeros are left out
+  std::string codec = "fp32";  // compression::ParseCodecSpec, never top-k; with error feedback if it is lossy
+  double loss_cost = 0;        // expected increase of the loss, nats per target
+  std::string reason;          // why this codec; may be empty
   bool operator==(const PlanTied&) const = default;
 };
 

@@ -98,7 +98,7 @@ void RunLoop::Carry(const broker::SendAssign& action) {
 // Before the first stage is told to restore.
 void RunLoop::FindResiduals(const std::string& checkpoint) {
   residuals_left_.clear();
-  if (checkpoint.empty() || !options_.job.spec.compression.error_feedback) return;
+  if (checkpoint.empty() || options_.job.spec.compression.policy == job::CompressionPolicy::kNone) return;
   // A checkpoint that cannot be read is the stages' error.
   if (const auto residuals = ResidualsIn(checkpoint); residuals.ok()) residuals_left_ = {residuals->begin(), residuals->end()};
 }
@@ -108,8 +108,9 @@ void RunLoop::TellResidualsLeft() {
   Carry(broker::Announce{
       .reason = "ResidualsDropped",
       .step = state_.last_step(),
-      .message = absl::StrFormat("what error feedback kept of cuts that this plan has not, or does not compress, is dropped: %s",
-                                 absl::StrJoin(residuals_left_, ", "))});
+      .message = absl::StrFormat(
+          "what error feedback kept of cuts or tied parameters that this plan has not, or does not compress, is dropped: %s",
+          absl::StrJoin(residuals_left_, ", "))});
   residuals_left_.clear();
 }
 

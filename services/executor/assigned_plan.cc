@@ -50,6 +50,14 @@ absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, int
   return codecs;
 }
 
+absl::StatusOr<runtime::TiedCodecs> TiedCodecsOf(const wire::PlanDocument& plan) {
+  runtime::TiedCodecs codecs;
+  for (const wire::PlanTied& tied : plan.tied) {
+    FUSIONLLM_ASSIGN_OR_RETURN(codecs[tied.parameter], compression::ParseCodecSpec(tied.codec));
+  }
+  return codecs;
+}
+
 absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const wire::PlanDocument& plan) {
   std::vector<int> stage_of_op(workload.training.forward_ops, -1);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
@@ -74,6 +82,7 @@ absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const wo
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.plan, ParseAssignedPlan(assign, workload));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.stage_of_op, StageOfOps(workload, assigned.plan));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, assign.replica(), workload.job.spec.compression.error_feedback));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.tied_codecs, TiedCodecsOf(assigned.plan));
   return assigned;
 }
 

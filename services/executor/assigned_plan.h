@@ -15,6 +15,7 @@ struct AssignedPlan {
   wire::PlanDocument plan;
   std::vector<int> stage_of_op;  // by forward op
   runtime::LinkCodecs codecs;
+  runtime::TiedCodecs tied_codecs;
 };
 
 // Errors: InvalidArgument for a document that is no plan of this job, FailedPrecondition when it was made for another graph.

@@ -120,7 +120,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
   epoch.plan = std::move(assigned.plan);
   runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
-  const runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
+  runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
+  config.tied_codecs = std::move(assigned.tied_codecs);
   if (epoch.replicas > 1) MakeGroup(setting, port, epoch);
   ResetPeak();
   const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);

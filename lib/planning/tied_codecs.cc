@@ -1,0 +1,101 @@
+#include "lib/planning/tied_codecs.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lib/compression/rows.h"
+#include "lib/planning/codec_adapter.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using compression::CodecKind;
+
+constexpr int64_t kBytesOfText = 256;  // what a text may have for tokens, whatever the vocabulary
+
+// In the order of what they lose.
+constexpr CodecKind kLadder[] = {CodecKind::kExact, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4};
+
+CodecKind KindOf(job::TiedGradients choice) {
+  switch (choice) {
+    case job::TiedGradients::kBf16:
+      return CodecKind::kBf16;
+    case job::TiedGradients::kInt8:
+      return CodecKind::kInt8;
+    case job::TiedGradients::kInt4:
+      return CodecKind::kInt4;
+    case job::TiedGradients::kAuto:
+    case job::TiedGradients::kFp32:
+      break;
+  }
+  return CodecKind::kExact;
+}
+
+struct Choices {
+  std::vector<CodecKind> kinds;
+  std::string why;  // there is one
+};
+
+Choices ChoicesOf(const job::Spec& spec) {
+  const job::Compression& compression = spec.compression;
+  const auto one = [](CodecKind kind, const char* why) { return Choices{.kinds = {kind}, .why = why}; };
+  if (compression.policy == job::CompressionPolicy::kNone) return one(CodecKind::kExact, "spec.compression.policy is none");
+  if (spec.strategy.replicas != 1) {
+    return one(CodecKind::kExact, "with spec.strategy.replicas other than 1 gradients of tied parameters are exchanged as they are");
+  }
+  if (compression.tied_gradients != job::TiedGradients::kAuto)
+    return one(KindOf(compression.tied_gradients), "spec.compression.tiedGradients");
+  if (compression.policy == job::CompressionPolicy::kUniform) {
+    return one(CodecKind::kExact, "policy uniform compresses them where spec.compression.tiedGradients says so");
+  }
+  const compression::Policy policy = PolicyOf(compression);
+  const CodecKind last = policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK));
+  Choices choices{.kinds = {}, .why = "spec.compression allows no other"};
+  std::copy_if(std::begin(kLadder), std::end(kLadder), std::back_inserter(choices.kinds), [&](CodecKind kind) { return kind <= last; });
+  return choices;
+}
+
+// Rows of a use's gradient that may be other than zero.
+int64_t OccupiedRows(const workload::Workload& workload, const opdag::Op& op, opdag::ParameterId parameter, int64_t rows) {
+  if (op.type != "embedding" || op.parameters.front() != parameter) return rows;
+  const int64_t tokens = workload.training.graph.value(op.inputs.front()).type.elements() * workload.micro_batches;
+  const int64_t kinds = workload.data.kind == data::DatasetKind::kText ? std::min(rows, kBytesOfText) : rows;
+  return std::min(kinds, tokens);
+}
+
+}  // namespace
+
+double TiedLossIncrease(CodecKind kind) {
+  switch (kind) {
+    case CodecKind::kInt4:
+      return 0.004;
+    default:
+      return 0;
+  }
+}
+
+void AddTiedCodecs(const workload::Workload& workload, scheduler::PlanRequest& request) {
+  const opdag::Graph& graph = workload.training.graph;
+  const Choices choices = ChoicesOf(workload.job.spec);
+  request.max_loss_cost = workload.job.spec.compression.max_loss_increase;
+  for (scheduler::TiedParameter& tied : request.tied) {
+    const opdag::ParameterId parameter = graph.FindParameter(tied.name);
+    const tensor::TensorType& type = graph.parameter(parameter).type;
+    const int64_t rows = type.shape.rank() < 2 ? 1 : type.shape.dim(0);
+    const int64_t columns = rows > 0 ? type.elements() / rows : 0;
+    tied.codecs.clear();
+    tied.codecs_why = choices.why;
+    for (const CodecKind kind : choices.kinds) {
+      scheduler::TiedCodec& codec = tied.codecs.emplace_back();
+      codec.codec = std::string(compression::Name(kind));
+      codec.loss_cost = TiedLossIncrease(kind);
+      for (const int op : tied.ops) {
+        const int64_t occupied = OccupiedRows(workload, graph.op(op), parameter, rows);
+        codec.bytes.push_back(compression::EncodedRowsBytes({.kind = kind}, rows, columns, occupied));
+      }
+    }
+  }
+}
+
+}  // namespace fusionllm::planning

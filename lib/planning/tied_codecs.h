@@ -1,0 +1,19 @@
+// What the gradients of tied parameters may travel as, and how long the messages then are.
+#pragma once
+
+#include "lib/compression/spec.h"
+#include "lib/job/fusion_job.h"
+#include "lib/scheduler/snapshot.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::planning {
+
+// Expected increase of the loss, in nats per target, where a tied parameter's gradients travel as this with error feedback: measured with
+// small GPTs (docs/perf/tied-gradients.md). Other codecs than those of spec.compression.tiedGradients are not asked for.
+double TiedLossIncrease(compression::CodecKind kind);
+
+// Sets `codecs` and `codecs_why` of the request's tied parameters, which are the workload's. An embedding's messages are as long as the
+// tokens of a step can make them.
+void AddTiedCodecs(const workload::Workload& workload, scheduler::PlanRequest& request);
+
+}  // namespace fusionllm::planning
