@@ -31,14 +31,7 @@ constexpr size_t kMaxFinalists = 3;
 double CostOf(const wire::PlanAnswer& answer) {
   const auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return kInfinity;
-  std::map<std::pair<int, int>, double> losses;  // replicas of a pair add nothing to one another
-  for (const wire::PlanLink& link : plan->links) {
-    double& loss = losses[{link.src_stage, link.dst_stage}];
-    loss = std::max(loss, link.loss_cost);
-  }
-  double loss_cost = 0;
-  for (const auto& [stages, loss] : losses) loss_cost += loss;
-  return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * loss_cost);
+  return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
 }
 
 class Choice {

@@ -46,9 +46,7 @@ Profiles DevicesOf(const std::string& sites_and_links) {
 double CostOf(const wire::PlanAnswer& answer) {
   const auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return std::numeric_limits<double>::infinity();
-  double loss = 0;
-  for (const wire::PlanLink& link : plan->links) loss += link.loss_cost;
-  return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * loss);
+  return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
 }
 
 wire::PlanAnswer AnswerOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
