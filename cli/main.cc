@@ -14,7 +14,8 @@
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/log.h"
-#include "lib/job/scalar.h"
+#include "lib/base/nearest_name.h"
+#include "lib/job/field_hints.h"
 
 namespace {
 
@@ -40,11 +41,15 @@ int UnknownCommand(const CLI::App& app) {
     std::fprintf(stderr, "fusionctl: no option '%s'; fusionctl --help lists them\n", app.remaining().front().c_str());
     return fusionllm::cli::kExitBadInput;
   }
-  std::string names;
+  std::string listed;
+  std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names += (names.empty() ? "" : ", ") + command->get_name();
+    names.push_back(command->get_name());
+    listed += (listed.empty() ? "" : ", ") + names.back();
   }
-  std::fprintf(stderr, "fusionctl: no command '%s'; there are %s\n", app.remaining().front().c_str(), names.c_str());
+  const std::string near = fusionllm::base::NearestName(app.remaining().front(), names);
+  std::fprintf(stderr, "fusionctl: no command '%s'; %s%s%sthere are %s\n", app.remaining().front().c_str(),
+               near.empty() ? "" : "did you mean ", near.c_str(), near.empty() ? "" : "? ", listed.c_str());
   return fusionllm::cli::kExitBadInput;
 }
 
@@ -65,7 +70,15 @@ int UnexpectedArguments(const CLI::App& app) {
   if (std::find(options.begin(), options.end(), first) != options.end()) {
     std::fprintf(stderr, "%s: %s stands before the command that it belongs to; write it behind\n", words.c_str(), first.c_str());
   } else if (first.starts_with('-')) {
-    const std::string near = fusionllm::job::NearestChoice(first, options);
+    const std::string near = fusionllm::base::NearestName(first, options);
+    if (near.empty() && std::find(options.begin(), options.end(), "--set") != options.end()) {
+      const std::string field = fusionllm::job::FusionJobHints().For("", first.substr(first.find_first_not_of('-')), {});
+      if (!field.empty()) {
+        std::fprintf(stderr, "%s: no option '%s'; fields of a job are set as in --set spec.training.steps=50: %s\n", words.c_str(),
+                     first.c_str(), field.c_str());
+        return fusionllm::cli::kExitBadInput;
+      }
+    }
     std::fprintf(stderr, "%s: no option '%s'%s%s; %s --help lists them\n", words.c_str(), first.c_str(),
                  near.empty() ? "" : "; did you mean ", near.c_str(), words.c_str());
   } else {

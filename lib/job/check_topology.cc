@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/nearest_name.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/job/checks.h"
-#include "lib/job/scalar.h"
 
 namespace fusionllm::job {
 namespace {
@@ -29,7 +29,7 @@ void CheckProfile(const std::string& path, const Device& device, const Report& r
   if (!device.profile.has_value()) return;
   if (estimator::FindGpu(*device.profile) == nullptr) {
     const std::vector<std::string> names = estimator::GpuNames();
-    const std::string near = NearestChoice(*device.profile, names);
+    const std::string near = base::NearestName(*device.profile, names);
     report({path + ".profile"},
            absl::StrCat("no GPU profile is named ", *device.profile, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
                         " (there are ", absl::StrJoin(names, ", "), ")"));
@@ -79,7 +79,7 @@ const End* Lookup(Names& names, const std::string& path, const std::string& name
     for (const auto& [candidate, end] : names.ends) known.push_back(candidate);
     std::sort(known.begin(), known.end());
   }
-  const std::string near = NearestChoice(name, known);
+  const std::string near = base::NearestName(name, known);
   report({path}, absl::StrCat("no site or device is named ", name, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
   return nullptr;
 }

@@ -66,14 +66,6 @@ TEST(UnitsTest, EveryValueReadsBackAsItIsPrinted) {
   }
 }
 
-TEST(ScalarTest, SuggestsTheNearestChoiceOnly) {
-  const std::vector<std::string> choices = {"globalBatchSize", "microBatchSize", "steps"};
-  EXPECT_EQ(NearestChoice("global_batch_size", choices), "globalBatchSize");
-  EXPECT_EQ(NearestChoice("stps", choices), "steps");
-  EXPECT_EQ(NearestChoice("colour", choices), "");
-  EXPECT_EQ(NearestChoice("", choices), "");
-}
-
 TEST(ScalarTest, SplitsPathsIntoSteps) {
   absl::string_view path = "spec.pins[12].device";
   EXPECT_EQ(NextPathStep(path).key, "spec");

@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/nearest_name.h"
 #include "lib/job/checks.h"
-#include "lib/job/scalar.h"
 
 namespace fusionllm::job {
 namespace {
@@ -29,7 +29,7 @@ constexpr GptPreset kGptPresets[] = {{"tiny", 4, 4, 128, 256},
                                      {"xl", 48, 25, 1600, 50257}};
 
 void ReportPreset(const std::string& preset, const std::vector<std::string>& choices, Family family, const Report& report) {
-  const std::string near = NearestChoice(preset, choices);
+  const std::string near = base::NearestName(preset, choices);
   report({"spec.model.preset"}, absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), " for ", ToString(family), ", got \"", preset,
                                              "\"", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
 }

@@ -14,6 +14,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/job/checks.h"
 #include "lib/job/document.h"
+#include "lib/job/field_hints.h"
 #include "lib/job/fusion_job_fields.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
@@ -25,6 +26,8 @@ namespace {
 
 void Check(const FusionJob& job, const Report& report) { CheckJob(job, report); }
 void Check(const Topology& topology, const Report& report) { CheckTopology(topology, report); }
+const FieldHints& HintsFor(const FusionJob&) { return FusionJobHints(); }
+const FieldHints& HintsFor(const Topology&) { return TopologyHints(); }
 
 // Reading a Topology as a FusionJob would give twenty findings that all miss the point.
 bool IsOtherKind(const Node& root, absl::string_view kind) {
@@ -43,8 +46,8 @@ template <class T>
 absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& problems, const FurtherCheck<T>& check_further = nullptr,
                             const Completion<T>& complete = nullptr) {
   problems.SetRoot(&root);
-  Reader reader(root, problems);
   T value;
+  Reader reader(root, problems, Reader::UnknownKeys::kRefused, &HintsFor(value));
   if (IsOtherKind(root, kind)) {
     reader.Constant("apiVersion", kApiVersion);
     reader.Constant("kind", kind);

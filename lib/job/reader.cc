@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "lib/base/nearest_name.h"
 #include "lib/job/name.h"
 
 namespace fusionllm::job {
@@ -117,7 +118,7 @@ int ReadChoice(const Node& node, const std::vector<std::string>& choices, std::s
     if (found != choices.end()) return static_cast<int>(found - choices.begin());
   }
   wrong = absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), Got(node));
-  const std::string near = node.kind == Node::Kind::kScalar ? NearestChoice(node.text, choices) : "";
+  const std::string near = node.kind == Node::Kind::kScalar ? base::NearestName(node.text, choices) : "";
   if (!near.empty()) absl::StrAppend(&wrong, "; did you mean ", near, "?");
   return -1;
 }
@@ -137,9 +138,13 @@ void Reader::ReportUnknownKeys() {
   for (size_t i = 0; i < map_->keys.size(); ++i) {
     const std::string& key = map_->keys[i];
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string near = NearestChoice(key, known_);
-    problems_.AddAtNode(map_->items[i], JoinPath(path_, key),
-                        absl::StrCat("unknown field", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+    std::string hint;
+    if (hints_ != nullptr) {
+      hint = hints_->For(path_, key, known_);
+    } else if (const std::string near = base::NearestName(key, known_); !near.empty()) {
+      hint = absl::StrCat("did you mean ", near, "?");
+    }
+    problems_.AddAtNode(map_->items[i], JoinPath(path_, key), absl::StrCat("unknown field", hint.empty() ? "" : "; ", hint));
   }
 }
 

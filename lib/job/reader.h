@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/job/document.h"
+#include "lib/job/field_hints.h"
 #include "lib/job/scalar.h"
 #include "lib/job/schema.h"
 
@@ -41,8 +42,9 @@ class Reader {
   // kTolerated: what a newer program wrote is read without the fields that this one does not know.
   enum class UnknownKeys { kRefused, kTolerated };
 
-  Reader(const Node& root, Problems& problems, UnknownKeys unknown_keys = UnknownKeys::kRefused)
-      : map_(&root), problems_(problems), unknown_keys_(unknown_keys) {}
+  // hints: what unknown keys may have meant, besides their neighbours; it outlives this object. Null: the neighbours alone.
+  Reader(const Node& root, Problems& problems, UnknownKeys unknown_keys = UnknownKeys::kRefused, const FieldHints* hints = nullptr)
+      : map_(&root), problems_(problems), unknown_keys_(unknown_keys), hints_(hints) {}
 
   template <class T>
   void ReadObject(T& value) {
@@ -87,7 +89,8 @@ class Reader {
         problems_.AddAtNode(node, path, absl::StrCat("must be a mapping, got ", Describe(node)));
       }
     } else if constexpr (kIsScalar<T>) {
-      const std::string wrong = ReadScalar(node, rule, value);
+      std::string wrong = ReadScalar(node, rule, value);
+      if (std::is_enum_v<T> && !wrong.empty() && hints_ != nullptr) wrong += hints_->ForValue(path, wrong);
       if (!wrong.empty()) problems_.AddAtNode(node, path, wrong);
     } else {
       Enter(node, path, value);
@@ -101,7 +104,7 @@ class Reader {
       problems_.AddAtNode(node, path, absl::StrCat("must be a mapping, got ", Describe(node)));
       return;
     }
-    Reader inner(node, problems_, unknown_keys_);
+    Reader inner(node, problems_, unknown_keys_, hints_);
     inner.path_ = path;
     inner.ReadObject(value);
   }
@@ -131,6 +134,7 @@ class Reader {
   const Node* map_;
   Problems& problems_;
   UnknownKeys unknown_keys_;
+  const FieldHints* hints_;
   std::string path_;
   std::vector<std::string> known_;
 };

@@ -3,41 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace fusionllm::job {
-namespace {
-
-std::string Fold(absl::string_view text) {
-  std::string folded;
-  for (const char c : text.substr(0, 64)) {
-    if (c != '_' && c != '-') folded += absl::ascii_tolower(static_cast<unsigned char>(c));
-  }
-  return folded;
-}
-
-// Insertions, deletions, replacements and swaps of neighbours, each 1: the usual slips of typing.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    next[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      next[j + 1] = std::min({row[j] + (a[i] == b[j] ? 0 : 1), row[j + 1] + 1, next[j] + 1});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
-    }
-    before.swap(row);
-    row.swap(next);
-  }
-  return row.back();
-}
-
-}  // namespace
 
 PathStep NextPathStep(absl::string_view& path) {
   PathStep step;
@@ -114,20 +85,6 @@ std::string NumberText(double value) {
   const size_t exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
   return text;
-}
-
-std::string NearestChoice(absl::string_view text, std::span<const std::string> choices) {
-  const std::string wanted = Fold(text);
-  std::string best;
-  size_t best_distance = std::max<size_t>(1, wanted.size() / 3) + 1;
-  for (const std::string& choice : choices) {
-    const size_t distance = EditDistance(wanted, Fold(choice));
-    if (distance < best_distance && distance < choice.size()) {
-      best_distance = distance;
-      best = choice;
-    }
-  }
-  return best;
 }
 
 }  // namespace fusionllm::job

@@ -1,9 +1,8 @@
-// The small lexical rules that reading, printing and messages share: paths, numbers, near misses. Pure functions.
+// The small lexical rules that reading, printing and messages share: paths, numbers. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -29,9 +28,5 @@ std::optional<double> ToFiniteDouble(absl::string_view text);
 // The shortest text that reads back as the same number, always with a decimal point when there is an exponent ("3.0e-04"), because some
 // YAML readers take 3e-04 for text. Whole numbers below 2^53 come out as such.
 std::string NumberText(double value);
-
-// The choice that a reader of `text` probably meant, or empty when none is near: letter case, '_' and '-' do not count, and at most a
-// third of the letters may differ.
-std::string NearestChoice(absl::string_view text, std::span<const std::string> choices);
 
 }  // namespace fusionllm::job

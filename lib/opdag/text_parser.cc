@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/nearest_name.h"
 #include "lib/base/status_macros.h"
 #include "lib/opdag/graph_builder.h"
 #include "lib/opdag/op_schema.h"
@@ -22,13 +23,22 @@ using text::ParameterStatement;
 using text::Position;
 using text::Reference;
 
-// "add, attention, ..": what a graph that people write may hold.
-std::string KnownOpTypes() {
-  std::vector<absl::string_view> types;
+constexpr size_t kMostNamesToGuessAmong = 10'000;  // a guess among a million would take seconds
+
+// What a graph that people write may hold.
+std::vector<std::string> KnownOpTypes() {
+  std::vector<std::string> types;
   for (const OpSchema* schema : AllSchemas()) {
-    if (!schema->backward_only) types.push_back(schema->type);
+    if (!schema->backward_only) types.emplace_back(schema->type);
   }
-  return absl::StrJoin(types, ", ");
+  return types;
+}
+
+std::string NoSuchOpType(const std::string& type) {
+  const std::vector<std::string> known = KnownOpTypes();
+  const std::string near = base::NearestName(type, known);
+  return absl::StrCat("no op type is named '", type, "'; ", near.empty() ? "" : absl::StrCat("did you mean '", near, "'? "),
+                      "There are: ", absl::StrJoin(known, ", "));
 }
 
 struct ResolvedValue {
@@ -68,7 +78,7 @@ class Resolver {
       const OpStatement& op = text_.ops[i];
       const OpSchema* schema = FindSchema(op.type.text);
       if (schema == nullptr) {
-        return Error(op.type.position, absl::StrCat("no op type is named '", op.type.text, "' (known: ", KnownOpTypes(), ")"));
+        return Error(op.type.position, NoSuchOpType(op.type.text));
       }
       if (schema->backward_only)
         return Error(op.type.position, absl::StrCat("'", op.type.text, "' is an op that only differentiation makes"));
@@ -97,7 +107,15 @@ class Resolver {
 
   absl::StatusOr<ResolvedValue> Resolve(const Reference& reference) const {
     const auto found = values_.find(reference.name.text);
-    if (found == values_.end()) return Error(reference.name.position, absl::StrCat("nothing is named '", reference.name.text, "'"));
+    if (found == values_.end()) {
+      std::vector<std::string> names;
+      if (values_.size() <= kMostNamesToGuessAmong) {
+        for (const auto& [name, value] : values_) names.push_back(name);
+      }
+      const std::string near = base::NearestName(reference.name.text, names);
+      return Error(reference.name.position, absl::StrCat("nothing is named '", reference.name.text, "'",
+                                                         near.empty() ? "" : absl::StrCat("; did you mean '", near, "'?")));
+    }
     ResolvedValue value = found->second;
     if (reference.output.empty()) return value;
     const OpStatement& op = text_.ops[value.statement];

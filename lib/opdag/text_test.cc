@@ -64,9 +64,12 @@ TEST(TextTest, OpsThatAreReadyKeepTheOrderOfTheText) {
 }
 
 TEST(TextTest, ErrorsNameLineAndColumn) {
-  EXPECT_THAT(ErrorOf(Replaced("relu(fc)", "relu(fd)")), StartsWith("model.dag:7:14: nothing is named 'fd'"));
-  EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = rely")), AllOf(StartsWith("model.dag:7:9: no op type is named 'rely' (known: add, "),
-                                                                   HasSubstr(", relu, "), Not(HasSubstr("relu_grad"))));
+  EXPECT_THAT(ErrorOf(Replaced("relu(fc)", "relu(fd)")), StartsWith("model.dag:7:14: nothing is named 'fd'; did you mean 'fc'?"));
+  EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = rely")),
+              AllOf(StartsWith("model.dag:7:9: no op type is named 'rely'; did you mean 'relu'? There are: add, "), HasSubstr(", relu, "),
+                    Not(HasSubstr("relu_grad"))));
+  EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = gellu")), HasSubstr("did you mean 'gelu'?"));
+  EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = rope")), AllOf(HasSubstr("'rope'; There are: "), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(ErrorOf(Replaced("act = relu(fc)", "fc = relu(x)")), HasSubstr("the name 'fc' is taken"));
   EXPECT_THAT(ErrorOf(Replaced("relu(fc)", "relu(fc, fc)")), HasSubstr("has 2 inputs and takes 1"));
   EXPECT_THAT(ErrorOf(Replaced("{out=256}", "{oat=256}")), StartsWith("model.dag:8:8: op 'fc' (linear) has no attribute 'oat'"));

@@ -1,0 +1,18 @@
+// What a slip of the typing probably meant. Pure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::base {
+
+// Without letter case, '_' and '-': "global_batch_size" and "globalBatchSize" are one name. Of the first 64 bytes.
+std::string FoldName(absl::string_view text);
+
+// The choice that a reader of `text` probably meant, or empty when none is near: folded names are compared, insertions, deletions,
+// replacements and swaps of neighbours count 1 each, and at most a third of the letters may differ. Of equals the first.
+std::string NearestName(absl::string_view text, std::span<const std::string> choices);
+
+}  // namespace fusionllm::base

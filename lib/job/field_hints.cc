@@ -1,0 +1,179 @@
+#include "lib/job/field_hints.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/nearest_name.h"
+#include "lib/job/reference.h"
+
+namespace fusionllm::job {
+namespace {
+
+constexpr size_t kMostPlaces = 2;     // a name with more homes than that ("name", "path") says little about which was meant
+constexpr size_t kShortestGuess = 5;  // letters of a name that is looked for by spelling in the whole document
+
+struct Word {
+  const char* folded;  // base::FoldName of what others write
+  const char* path;    // empty: no single field
+  const char* note;    // instead of "did you mean PATH?"
+};
+
+constexpr char kStepsOnly[] =
+    "training is counted in steps alone: an epoch is (samples / spec.training.globalBatchSize) steps, of text (tokens / "
+    "(globalBatchSize x sequenceLength)); set spec.training.steps";
+constexpr char kAccumulation[] =
+    "a step adds up globalBatchSize / microBatchSize passes: set spec.training.globalBatchSize to the samples of one step and "
+    "spec.training.microBatchSize to those of one pass";
+constexpr char kWarmupRatio[] =
+    "the warm-up is counted in steps: set spec.training.schedule.warmupSteps to the ratio times spec.training.steps";
+
+// Of PyTorch, the Trainer of transformers, nanoGPT, torchtitan, DeepSpeed and Megatron-LM.
+constexpr Word kWords[] = {
+    {"lr", "spec.training.optimizer.learningRate", ""},
+    {"learningrate", "spec.training.optimizer.learningRate", ""},
+    {"maxlr", "spec.training.optimizer.learningRate", ""},
+    {"minlr", "spec.training.schedule.minLearningRate", ""},
+    {"optim", "spec.training.optimizer", ""},
+    {"wd", "spec.training.optimizer.weightDecay", ""},
+    {"l2", "spec.training.optimizer.weightDecay", ""},
+    {"adambeta1", "spec.training.optimizer.beta1", ""},
+    {"adambeta2", "spec.training.optimizer.beta2", ""},
+    {"eps", "spec.training.optimizer.epsilon", ""},
+    {"adamepsilon", "spec.training.optimizer.epsilon", ""},
+    {"scheduler", "spec.training.schedule", ""},
+    {"lrscheduler", "spec.training.schedule.name", ""},
+    {"lrschedulertype", "spec.training.schedule.name", ""},
+    {"lrschedule", "spec.training.schedule.name", ""},
+    {"warmup", "spec.training.schedule.warmupSteps", ""},
+    {"warmupiters", "spec.training.schedule.warmupSteps", ""},
+    {"numwarmupsteps", "spec.training.schedule.warmupSteps", ""},
+    {"warmupratio", "", kWarmupRatio},
+    {"epochs", "", kStepsOnly},
+    {"epoch", "", kStepsOnly},
+    {"maxepochs", "", kStepsOnly},
+    {"numepochs", "", kStepsOnly},
+    {"numtrainepochs", "", kStepsOnly},
+    {"maxsteps", "spec.training.steps", ""},
+    {"maxiters", "spec.training.steps", ""},
+    {"trainiters", "spec.training.steps", ""},
+    {"numsteps", "spec.training.steps", ""},
+    {"totalsteps", "spec.training.steps", ""},
+    {"iterations", "spec.training.steps", ""},
+    {"batchsize", "spec.training.globalBatchSize", ""},
+    {"trainbatchsize", "spec.training.globalBatchSize", ""},
+    {"microbatch", "spec.training.microBatchSize", ""},
+    {"perdevicetrainbatchsize", "", kAccumulation},
+    {"perdeviceevalbatchsize", "spec.training.evaluation.batches", ""},
+    {"trainmicrobatchsizepergpu", "spec.training.microBatchSize", ""},
+    {"gradientaccumulationsteps", "", kAccumulation},
+    {"gradaccumsteps", "", kAccumulation},
+    {"accumulategradbatches", "", kAccumulation},
+    {"maxgradnorm", "spec.training.gradientClipNorm", ""},
+    {"gradclip", "spec.training.gradientClipNorm", ""},
+    {"clipgrad", "spec.training.gradientClipNorm", ""},
+    {"gradientclipping", "spec.training.gradientClipNorm", ""},
+    {"clipgradnorm", "spec.training.gradientClipNorm", ""},
+    {"bf16", "spec.training.precision", "did you mean spec.training.precision: bf16?"},
+    {"fp16", "spec.training.precision",
+     "activations are fp32 or bf16: spec.training.precision; fp16 is a codec of links (spec.compression.codec)"},
+    {"dtype", "spec.training.precision", ""},
+    {"mixedprecision", "spec.training.precision", ""},
+    {"gradientcheckpointing", "spec.training.recompute", ""},
+    {"activationcheckpointing", "spec.training.recompute", ""},
+    {"seqlen", "spec.training.sequenceLength", ""},
+    {"seqlength", "spec.training.sequenceLength", ""},
+    {"maxseqlen", "spec.training.sequenceLength", ""},
+    {"maxseqlength", "spec.training.sequenceLength", ""},
+    {"maxlength", "spec.training.sequenceLength", ""},
+    {"contextlength", "spec.training.sequenceLength", ""},
+    {"seed", "", "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?"},
+    {"evalsteps", "spec.training.evaluation.everySteps", ""},
+    {"evalinterval", "spec.training.evaluation.everySteps", ""},
+    {"evaliters", "spec.training.evaluation.batches", ""},
+    {"evalevery", "spec.training.evaluation.everySteps", ""},
+    {"eval", "spec.training.evaluation", ""},
+    {"savesteps", "spec.checkpoint.everySteps", ""},
+    {"saveinterval", "spec.checkpoint.everySteps", ""},
+    {"saveevery", "spec.checkpoint.everySteps", ""},
+    {"checkpointinterval", "spec.checkpoint.everySteps", ""},
+    {"savetotallimit", "spec.checkpoint.keep", ""},
+    {"outputdir", "spec.checkpoint.path", "the folder of a run is the option --output; checkpoints go to spec.checkpoint.path below it"},
+    {"outdir", "spec.checkpoint.path", "the folder of a run is the option --output; checkpoints go to spec.checkpoint.path below it"},
+    {"resumefromcheckpoint", "spec.checkpoint.resume", ""},
+    {"initfrom", "spec.model.init.from", ""},
+    {"pretrained", "spec.model.init.from", ""},
+    {"modelnameorpath", "spec.model.init.from", ""},
+    {"valsplit", "spec.data.validation.fraction", ""},
+    {"dataset", "spec.data", ""},
+    {"trainfile", "spec.data.path", ""},
+    {"validationfile", "spec.data.validation.path", ""},
+    {"numlayers", "spec.model.config.nLayer", ""},
+    {"numhiddenlayers", "spec.model.config.nLayer", ""},
+    {"numheads", "spec.model.config.nHead", ""},
+    {"numattentionheads", "spec.model.config.nHead", ""},
+    {"hiddensize", "spec.model.config.nEmbd", ""},
+    {"dmodel", "spec.model.config.nEmbd", ""},
+    {"npositions", "spec.model.config.blockSize", ""},
+    {"worldsize", "spec.executors.replicas", ""},
+    {"nprocpernode", "spec.executors.replicas", ""},
+    {"pipelineparallelsize", "spec.strategy.stages", ""},
+    {"pipelineparalleldegree", "spec.strategy.stages", ""},
+    {"dataparallelsize", "spec.strategy.replicas", ""},
+    {"reportto", "", "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step"},
+};
+
+std::string DidYouMean(absl::string_view what) { return absl::StrCat("did you mean ", what, "?"); }
+
+void Collect(const FieldSchema& object, const std::string& path, std::map<std::string, std::vector<std::string>>& paths,
+             std::vector<std::string>& names) {
+  for (const FieldSchema& field : object.children) {
+    const std::string inner = absl::StrCat(path, path.empty() ? "" : ".", field.name);
+    std::vector<std::string>& homes = paths[base::FoldName(field.name)];
+    if (homes.empty()) names.push_back(field.name);
+    homes.push_back(inner);
+    if (field.type == FieldType::kObject) Collect(field, inner, paths, names);
+  }
+}
+
+}  // namespace
+
+FieldHints::FieldHints(const FieldSchema& root, bool words) : words_(words) { Collect(root, "", paths_, names_); }
+
+std::string FieldHints::For(absl::string_view path, absl::string_view key, std::span<const std::string> known) const {
+  const std::string folded = base::FoldName(key);
+  for (const std::string& name : known) {
+    if (base::FoldName(name) == folded) return DidYouMean(name);
+  }
+  for (const Word& word : kWords) {
+    if (!words_ || folded != word.folded) continue;
+    return *word.note != '\0' ? word.note : DidYouMean(word.path);
+  }
+  const auto elsewhere = [&](const std::string& name) -> std::string {
+    const auto homes = paths_.find(name);
+    if (homes == paths_.end() || homes->second.size() > kMostPlaces) return "";
+    return DidYouMean(absl::StrJoin(homes->second, " or "));
+  };
+  if (std::string found = elsewhere(folded); !found.empty()) return found;
+  if (const std::string near = base::NearestName(key, known); !near.empty()) return DidYouMean(near);
+  if (folded.size() < kShortestGuess) return "";
+  return elsewhere(base::FoldName(base::NearestName(key, names_)));
+}
+
+std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
+  if (!words_ || path != "spec.model.family" || absl::StrContains(wrong, "did you mean")) return "";
+  return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md)";
+}
+
+const FieldHints& FusionJobHints() {
+  static const FieldHints hints(FusionJobSchema(), /*words=*/true);
+  return hints;
+}
+
+const FieldHints& TopologyHints() {
+  static const FieldHints hints(TopologySchema());
+  return hints;
+}
+
+}  // namespace fusionllm::job
