@@ -60,7 +60,8 @@ void Visit(V& v, Init& i) {
 
 template <class V>
 void Visit(V& v, Model& m) {
-  v.Field("family", m.family, {}, "Built-in model. Exactly one of family and graph.");
+  v.Field("family", m.family, {},
+          "Built-in model. Exactly one of family and graph; other models, a Llama too, are graphs (docs/graphs.md).");
   v.Field("preset", m.preset, {},
           "Size: gpt2 tiny, small, medium, large, xl (omitted: that of init.from where it says it, else small); resnet 18, 34, 50, 101, "
           "152 (omitted: 18); mlp has none.");
@@ -114,21 +115,28 @@ void Visit(V& v, Optimizer& o) {
   v.Field("name", o.name, {}, "adamw (decoupled weight decay) or sgd (coupled), both as in PyTorch.");
   const bool adamw = o.name == OptimizerName::kAdamw;
   if (V::kFillsIn) o.weight_decay = adamw ? 0.01 : 0;
-  v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000}, "Peak learning rate.");
+  v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000, .default_depends = true},
+          "Peak learning rate. Omitted for family gpt2 with adamw: by the size of the model.");
   v.Field("beta1", o.beta1, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
-  v.Field("beta2", o.beta2, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
+  v.Field("beta2", o.beta2,
+          {.min = 0, .max = 1, .below_max = true, .default_depends = true, .applies = adamw, .belongs_to = "optimizer adamw"},
+          "adamw. Omitted for family gpt2: 0.95.");
   v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
   v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd.");
   v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd: needs momentum above 0.");
   v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000, .default_depends = true},
-          "On parameters of two or more dimensions. Omitted with sgd: 0.");
+          "On parameters of two or more dimensions. Omitted with sgd: 0; for family gpt2 with adamw: 0.1.");
 }
 
 template <class V>
 void Visit(V& v, Schedule& s) {
-  v.Field("name", s.name, {}, "Shape of the learning rate after the warm-up: falls to minLearningRate at the last step, or stays.");
-  v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps}, "Steps of linear rise.");
-  v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000}, "At most learningRate.");
+  v.Field("name", s.name, {.default_depends = true},
+          "Shape of the learning rate after the warm-up: falls to minLearningRate at the last step, or stays. Omitted for family gpt2 with "
+          "adamw: cosine.");
+  v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps, .default_depends = true},
+          "Steps of linear rise. Omitted for family gpt2 with adamw: a 20th of steps, at most 2000, unless the schedule is constant.");
+  v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000, .default_depends = true},
+          "At most learningRate. Omitted for family gpt2 with adamw: a tenth of learningRate, unless the schedule is constant.");
 }
 
 template <class V>
@@ -147,7 +155,8 @@ void Visit(V& v, Training& t) {
   v.Field("sequenceLength", t.sequence_length, {.min = 1, .max = kMaxSequence}, "Tokens in a sample of text or tokens.");
   v.Field("optimizer", t.optimizer, {}, "Optimizer.");
   v.Field("schedule", t.schedule, {}, "Learning-rate schedule.");
-  v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9}, "Largest global gradient norm; 0: off.");
+  v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9, .default_depends = true},
+          "Largest global gradient norm; 0: off. Omitted for family gpt2 with adamw: 1.");
   v.Field("precision", t.precision, {}, "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
   v.Field("recompute", t.recompute, {}, "Activation checkpointing.");
   v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed}, "Seed of data order and dropout.");
@@ -163,7 +172,9 @@ void Visit(V& v, Pin& p) {
 template <class V>
 void Visit(V& v, Strategy& s) {
   v.Field("planner", s.planner, {}, "How ops are placed on devices.");
-  v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors}, "0: the planner decides; N: exactly N.");
+  v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors},
+          "0: the planner decides; N: exactly N. After a loss that leaves fewer executors a run goes on in as many stages as are left, "
+          "which Replanned counts.");
   v.Field("replicas", s.replicas, {.min = 0, .max = kMaxExecutors, .zero_is_auto = true},
           "Pipelines side by side that share each batch (data parallelism). auto: the planner decides.");
   v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
@@ -226,7 +237,10 @@ void Visit(V& v, Checkpoint& c) {
 template <class V>
 void Visit(V& v, Executors& e) {
   v.Field("replicas", e.replicas, {.min = 1, .max = kMaxExecutors}, "Executors wanted. Omitted: as many as there are, within min and max.");
-  v.Field("min", e.min, {.min = 1, .max = kMaxExecutors}, "Fewest that may train.");
+  v.Field(
+      "min", e.min, {.min = 1, .max = kMaxExecutors},
+      "Fewest that may train: with fewer there is no plan, at the start or after a loss. A run that machines join (fusionctl run --listen) "
+      "waits for so many before its first plan, and goes on with fewer after a loss.");
   v.Field("max", e.max, {.min = 1, .max = kMaxExecutors}, "Most that may train. Omitted: all there are.");
   v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors}, "Idle executors that replace a lost one.");
   v.Field("threads", e.threads, {.min = 0, .max = 1024, .zero_is_auto = true},
@@ -318,7 +332,8 @@ void Visit(V& v, Spec& s) {
   v.Field("training", s.training, {}, "How.");
   v.Field("strategy", s.strategy, {}, "How the model is cut and run.");
   v.Field("compression", s.compression, {}, "Of activations and gradients between stages. Omitted: none.");
-  v.Field("checkpoint", s.checkpoint, {}, "Omitted: no checkpoints.");
+  v.Field("checkpoint", s.checkpoint, {},
+          "Omitted: none; but `fusionctl run` keeps the last step in checkpoints/ of the run's folder, unless it has --no-checkpoint.");
   v.Field("executors", s.executors, {}, "How many processes train.");
   v.Field("placement", s.placement, {}, "Where they may run.");
   v.Field("suspend", s.suspend, {.kubernetes_only = true}, "Create nothing, or save a checkpoint and stop.");

@@ -379,7 +379,6 @@ TEST(JobDefaultsTest, OmittedMeansWhatTheReferenceSays) {
   EXPECT_EQ(job->spec.training.micro_batch_size, 0);
   EXPECT_EQ(job->spec.executors.min, 1);
   EXPECT_FALSE(job->spec.executors.max.has_value());
-  EXPECT_EQ(job->spec.training.optimizer.weight_decay, 0.01);
   const std::vector<std::string> sgd = {"spec.training.optimizer.name=sgd"};
   EXPECT_EQ(ParseFusionJob(JobWithLine(0, ""), "job.yaml", sgd)->spec.training.optimizer.weight_decay, 0);
 }

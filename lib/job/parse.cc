@@ -20,12 +20,15 @@
 #include "lib/job/reader.h"
 #include "lib/job/start_model.h"
 #include "lib/job/topology_fields.h"
+#include "lib/job/training_defaults.h"
 
 namespace fusionllm::job {
 namespace {
 
 void Check(const FusionJob& job, const Report& report) { CheckJob(job, report); }
 void Check(const Topology& topology, const Report& report) { CheckTopology(topology, report); }
+void FillIn(const Node& root, FusionJob& job) { FillInTrainingDefaults(root, job); }
+void FillIn(const Node&, Topology&) {}
 const FieldHints& HintsFor(const FusionJob&) { return FusionJobHints(); }
 const FieldHints& HintsFor(const Topology&) { return TopologyHints(); }
 
@@ -63,6 +66,7 @@ absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& 
     problems.Add(*paths.begin(), message);
   };
   if (complete != nullptr) complete(value, report);
+  FillIn(root, value);  // by the size of the model, which may be that of its start
   Check(value, report);
   if (check_further != nullptr) check_further(value, report);
   FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());

@@ -7,6 +7,7 @@
 #include "lib/job/fusion_job_fields.h"
 #include "lib/job/scalar.h"
 #include "lib/job/topology_fields.h"
+#include "lib/job/training_defaults.h"
 
 namespace fusionllm::job {
 namespace {
@@ -83,6 +84,7 @@ std::string ReferencePage() {
       "text of 4,096 bytes unless said otherwise; lists of 1,000 elements.\n\n"
       "## FusionJob\n";
   AppendTables(FusionJobSchema(), "", page);
+  page += TrainingDefaultsSection();
   absl::StrAppend(
       &page,
       "\n## Topology\n\n"

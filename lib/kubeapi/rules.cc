@@ -122,7 +122,8 @@ void AddTrainingRules(std::vector<Rule>& rules) {
   rules.push_back({"spec.training", "type(self.microBatchSize) == string || self.globalBatchSize % int(self.microBatchSize) == 0",
                    "must divide globalBatchSize", ".microBatchSize"});
   rules.push_back({"spec.training",
-                   "!has(self.schedule) || !has(self.optimizer) || self.schedule.minLearningRate <= self.optimizer.learningRate",
+                   "!has(self.schedule) || !has(self.schedule.minLearningRate) || !has(self.optimizer) || "
+                   "!has(self.optimizer.learningRate) || self.schedule.minLearningRate <= self.optimizer.learningRate",
                    "must be at most spec.training.optimizer.learningRate", ".schedule.minLearningRate"});
   for (const char* field : {"beta1", "beta2", "epsilon"})
     rules.push_back(Belongs("spec.training.optimizer", "name", "adamw", "optimizer", field));

@@ -1,0 +1,37 @@
+// How a GPT-2 is trained where its job does not say: defaults that depend on the model, so no member initialiser can hold them.
+//
+// They hold for family gpt2 with optimizer adamw, field by field: what the job says always wins, and other families and optimizers keep the
+// defaults of the table. Sources: Brown et al., "Language Models are Few-Shot Learners", arXiv 2005.14165, table 2.1 (learning rates) and
+// appendix B (betas, weight decay, clipping, warm-up, cosine to a tenth). docs/adr/0030 has the reasons. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lib/job/fusion_job.h"
+#include "lib/job/model_config.h"
+
+namespace fusionllm::job {
+
+struct Node;  // document.h
+
+inline constexpr double kGptBeta2 = 0.95;
+inline constexpr double kGptWeightDecay = 0.1;
+inline constexpr double kGptClipNorm = 1.0;
+inline constexpr double kGptMinimumShare = 0.1;        // of the peak, at the last step
+inline constexpr double kGptFineTuningRate = 5e-5;     // with spec.model.init.from, whatever the size
+inline constexpr int64_t kGptStepsPerWarmupStep = 20;  // so runs shorter than that have no warm-up
+inline constexpr int64_t kGptMostWarmupSteps = 2000;
+
+// That of the row whose 12 nLayer nEmbd^2 is nearest by ratio.
+double GptLearningRate(const GptConfig& model);
+// Rounded down; 0 for very short runs.
+int64_t GptWarmupSteps(int64_t steps);
+
+// Sets what `root`, the document that `job` was read from, leaves out. Does nothing for a model that cannot be resolved.
+void FillInTrainingDefaults(const Node& root, FusionJob& job);
+
+// The above as a section of docs/job-reference.md.
+std::string TrainingDefaultsSection();
+
+}  // namespace fusionllm::job
