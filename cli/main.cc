@@ -22,9 +22,11 @@ namespace {
 using fusionllm::cli::OutputFormat;
 
 constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionllm::cli::Action&) = {
+    fusionllm::cli::AddInit,
     fusionllm::cli::AddRun,
     fusionllm::cli::AddJoin,
     fusionllm::cli::AddDemo,
+    fusionllm::cli::AddExplain,
     fusionllm::cli::AddPlan,
     fusionllm::cli::AddSimulate,
     fusionllm::cli::AddGraph,

@@ -21,9 +21,11 @@ struct Globals {
 using Action = std::function<int()>;
 
 // Each adds its command to `app` and, once that command is chosen, puts what it does into `action`. All three outlive the parse.
+void AddInit(CLI::App& app, const Globals& globals, Action& action);
 void AddRun(CLI::App& app, const Globals& globals, Action& action);
 void AddJoin(CLI::App& app, const Globals& globals, Action& action);
 void AddDemo(CLI::App& app, const Globals& globals, Action& action);
+void AddExplain(CLI::App& app, const Globals& globals, Action& action);
 void AddPlan(CLI::App& app, const Globals& globals, Action& action);
 void AddSimulate(CLI::App& app, const Globals& globals, Action& action);
 void AddGraph(CLI::App& app, const Globals& globals, Action& action);

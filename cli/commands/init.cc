@@ -1,0 +1,103 @@
+// fusionctl init [PATH..]
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
+#include "cli/commands/job_template.h"
+#include "cli/commands/option_checks.h"
+#include "lib/base/object_uri.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+struct Flags {
+  std::string family = "gpt2", data, output, name;
+  std::vector<std::string> paths;
+  bool force = false;
+};
+
+template <class E>
+E Named(const std::string& name) {
+  for (const auto& [text, value] : job::EnumNames<E>::kNames) {
+    if (name == text) return value;
+  }
+  return E{};
+}
+
+// As the job is to write it: relative to the job's folder where it lies below that, else absolute.
+std::string PathFrom(const std::filesystem::path& folder, const std::string& path) {
+  if (base::IsUri(path)) return path;
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  const std::string relative = whole.lexically_relative(folder).string();
+  return relative.empty() || relative.starts_with("..") ? whole.string() : relative;
+}
+
+absl::StatusOr<int> Init(const Flags& flags) {
+  TemplateOptions options{.family = Named<job::Family>(flags.family), .name = flags.name};
+  const bool tokens = options.family == job::Family::kGpt2;
+  options.data = flags.data.empty() ? (tokens ? job::DataKind::kText : job::DataKind::kShapes) : Named<job::DataKind>(flags.data);
+  if (!Suits(options.family, options.data)) {
+    return absl::InvalidArgumentError(absl::StrCat("--data ", flags.data, ": family ", flags.family, " trains on ",
+                                                   tokens ? "text or tokens" : "images: cifar10, idx or shapes"));
+  }
+  const bool files = options.data != job::DataKind::kShapes;
+  if (files == flags.paths.empty()) {
+    return absl::InvalidArgumentError(
+        files ? absl::StrCat("PATH is required: the files or folders of data of kind ", job::ToString(options.data))
+              : "data of kind shapes is made up on the fly: leave PATH out, or say --data");
+  }
+  std::error_code error;
+  for (const std::string& path : flags.paths) {
+    if (!base::IsUri(path) && !std::filesystem::exists(path, error))
+      return absl::InvalidArgumentError(absl::StrCat(path, " does not exist"));
+  }
+  const bool to_stdout = flags.output.empty();
+  const std::filesystem::path folder = std::filesystem::absolute(to_stdout ? "job.yaml" : flags.output).parent_path().lexically_normal();
+  for (const std::string& path : flags.paths) options.paths.push_back(PathFrom(folder, path));
+  const std::string text = JobTemplate(options);
+  FUSIONLLM_RETURN_IF_ERROR(job::ParseFusionJob(text, "the job").status());
+  if (to_stdout) {
+    absl::PrintF("%s", text);
+    return kExitDone;
+  }
+  if (!flags.force && std::filesystem::exists(flags.output, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(flags.output, " exists; --force replaces it"));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
+  absl::FPrintF(stderr, "%s is written; check it by\n  fusionctl run %s --dry-run\n", flags.output, flags.output);
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddInit(CLI::App& app, const Globals&, Action& action) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = app.add_subcommand("init", "Write a job file to start from, with remarks");
+  command->add_option("PATH", flags->paths, "files or folders of the data; none for shapes");
+  command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>()))->capture_default_str();
+  command->add_option("--data", flags->data, "kind of data (default: text for gpt2, shapes for the others)")
+      ->check(OneOf(job::EnumChoices<job::DataKind>()));
+  command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(ObjectName());
+  command->add_option("-o,--output", flags->output, "file to write (default: stdout)");
+  command->add_flag("--force", flags->force, "replace the file if there is one");
+  command->footer("Example:\n  fusionctl init --family gpt2 --data text README.md docs -o job.yaml && fusionctl run job.yaml --dry-run");
+  command->callback([flags, &action] {
+    action = [flags] {
+      const absl::StatusOr<int> code = Init(*flags);
+      return code.ok() ? *code : Complain(code.status());
+    };
+  });
+}
+
+}  // namespace fusionllm::cli
