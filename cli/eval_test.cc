@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/testing/fusionctl_test.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/job/parse.h"
@@ -81,6 +82,9 @@ TEST_F(EvalTest, EvalOfGeneratedDataTakesNoFile) {
   const Outcome whole = Run("--format json eval " + checkpoint);
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_EQ(json::parse(whole.out)["windows"], 11);
+  for (const char* folder : {"out", "out/", "out/checkpoints"}) {
+    EXPECT_EQ(Run(absl::StrCat("--format json eval ", folder)).out, whole.out) << "a run's folder stands for its newest checkpoint";
+  }
   const Outcome held_out = Run("--format json eval " + checkpoint + " --set 'spec.data.validation={fraction: 0.3}'");
   ASSERT_EQ(held_out.code, 0) << held_out.err;
   EXPECT_EQ(json::parse(held_out.out)["windows"], 3);

@@ -260,7 +260,7 @@ TEST_F(FusionctlTest, AnEmptyValueIsNoValue) {
 
 TEST_F(FusionctlTest, ARunTellsWhatIsOddAboutItsJob) {
   Write("text.txt", std::string(400, 'x'));
-  const Outcome outcome = Run("run job.yaml --output out --set spec.training.steps=0");
+  const Outcome outcome = Run("run job.yaml --output out --no-checkpoint --set spec.training.steps=0");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("warning: spec.training.steps: 0"));
 }

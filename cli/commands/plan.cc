@@ -1,4 +1,6 @@
 // fusionctl plan JOB
+#include "cli/commands/plan.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -12,6 +14,7 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/plan_grid.h"
 #include "cli/commands/plan_running.h"
+#include "cli/run/run_recorder.h"
 #include "cli/run/text_table.h"
 #include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
@@ -128,19 +131,6 @@ void PrintText(const wire::PlanDocument& plan) {
   if (!plan.tied.empty() || !plan.left_out.empty() || !plan.explain.empty()) std::fputs("\n", stdout);
 }
 
-absl::StatusOr<int> Plan(const PlanArguments& arguments, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload));
-  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
-  if (format == OutputFormat::kJson) {
-    absl::PrintF("%s\n", wire::PrintPlan(answer));
-  } else if (refusal == nullptr) {
-    PrintText(std::get<wire::PlanDocument>(answer));
-  }
-  if (refusal != nullptr) absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
-  return refusal == nullptr ? kExitDone : kExitInfeasible;
-}
-
 // An option that the objective does not read is a mistake, and must not be passed over.
 void RefuseIdleOptions(const CLI::App& command, bool grid) {
   static constexpr const char* kOfJobs[] = {"JOB", "--set", "--topology", "--profiles", "--running", "--explain"};
@@ -158,6 +148,20 @@ void RefuseIdleOptions(const CLI::App& command, bool grid) {
 }
 
 }  // namespace
+
+absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat format, bool as_run_line) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload));
+  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+  if (format == OutputFormat::kJson) {
+    const std::string text = wire::PrintPlan(answer);
+    absl::PrintF("%s\n", as_run_line ? WithField(text, "type", "plan") : text);
+  } else if (refusal == nullptr) {
+    PrintText(std::get<wire::PlanDocument>(answer));
+  }
+  if (refusal != nullptr) absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+  return refusal == nullptr ? kExitDone : kExitInfeasible;
+}
 
 void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
   const auto arguments = std::make_shared<PlanArguments>();
@@ -180,7 +184,7 @@ void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
     action = [arguments, grid, running, &globals] {
       const absl::StatusOr<int> code = grid->wanted()      ? PlanGrid(*grid, arguments->strategy, arguments->seed, globals.format)
                                        : running->wanted() ? PlanRunning(*arguments, *running, globals.format)
-                                                           : Plan(*arguments, globals.format);
+                                                           : PrintPlanOf(*arguments, globals.format);
       return code.ok() ? *code : Complain(code.status());
     };
   });

@@ -1,4 +1,5 @@
 // fusionctl run JOB.yaml
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,8 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
+#include "cli/commands/plan.h"
+#include "cli/run/go_on.h"
 #include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
@@ -34,7 +37,8 @@ struct Flags {
   std::string job, topology, output, profiles, listen, metrics_address;
   std::vector<std::string> overrides, devices;  // each of `devices` a list
   double gather_seconds = 0;
-  bool fresh = false, fastest = false;
+  int64_t log_every = 0;
+  bool fresh = false, fastest = false, dry_run = false, no_checkpoint = false;
 };
 
 // Of what lies in an object store only whether it is there: it is fetched by who reads it.
@@ -108,9 +112,70 @@ void TellOfStart(const job::Model& model) {
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
+// All that is checked before a run, and its plan; nothing is started, and no folder is made.
+absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, const Globals& globals) {
+  if (options.listen) {
+    return absl::InvalidArgumentError("--dry-run and --listen cannot be combined: machines that are still to join cannot be planned for");
+  }
+  if (options.devices.size() > 1) {
+    return absl::InvalidArgumentError(
+        "--dry-run measures this machine as one device, and --device names several: only the run itself measures what lies between them. "
+        "Describe them in a topology to plan for them");
+  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
+  PlanArguments plan;
+  plan.job = {flags.job, flags.overrides};
+  plan.topology = flags.topology;
+  plan.profiles = flags.profiles;
+  FUSIONLLM_ASSIGN_OR_RETURN(const int code, PrintPlanOf(plan, globals.format, /*as_run_line=*/true));
+  if (code == kExitDone) std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
+  return code;
+}
+
+// What a user would type to start this run again: the folder comes behind.
+std::vector<std::string> CommandOf(const Flags& flags, const Globals& globals) {
+  std::vector<std::string> words = {program_invocation_name, "run", flags.job};
+  const auto add = [&words](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  add("--topology", flags.topology);
+  for (const std::string& override_text : flags.overrides) add("--set", override_text);
+  for (const std::string& device : flags.devices) add("--device", device);
+  if (flags.fastest) words.emplace_back("--fastest");
+  add("--profiles", flags.profiles);
+  add("--listen", flags.listen);
+  if (flags.gather_seconds > 0) add("--gather-seconds", absl::StrCat(flags.gather_seconds));
+  add("--metrics-address", flags.metrics_address);
+  if (flags.log_every > 0) add("--log-every", absl::StrCat(flags.log_every));
+  if (globals.format == OutputFormat::kJson) add("--format", "json");
+  if (globals.log_level) add("--log-level", *globals.log_level);
+  return words;
+}
+
+// docs/adr/0029: a model that took hours to train is not thrown away because its job does not say where it goes.
+void ChooseCheckpoint(const Flags& flags, RunJobOptions& options) {
+  std::optional<job::Checkpoint>& checkpoint = options.job.spec.checkpoint;
+  if (flags.no_checkpoint) {
+    checkpoint.reset();
+  } else if (!checkpoint) {
+    checkpoint = job::Checkpoint{.every_steps = 0, .keep = 1};
+    options.kept_by_default = true;
+  }
+}
+
+void TellUnfinishedRun(const RunJobOptions& options) {
+  if (!options.output.empty() || options.fresh || options.format != OutputFormat::kText) return;
+  const std::optional<UnfinishedRun> run = FindUnfinishedRun(options.job);
+  if (!run) return;
+  std::fprintf(stderr, "this is a new run; %s has one of this job that ended at step %lld of %lld, which goes on by\n  %s\n",
+               run->folder.c_str(), static_cast<long long>(run->step), static_cast<long long>(options.job.spec.training.steps),
+               CommandToGoOn(options.command, options.job, run->folder).c_str());
+}
+
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
+  ChooseCheckpoint(flags, options);
   FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
   TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
@@ -137,6 +202,10 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   if (!flags.metrics_address.empty()) options.metrics_address = flags.metrics_address;
   options.log_level = globals.log_level;
   options.format = globals.format;
+  options.log_every = flags.log_every;
+  if (flags.dry_run) return DryRun(flags, options, globals);
+  options.command = CommandOf(flags, globals);
+  TellUnfinishedRun(options);
   SignalWatch signals;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunJobResult result, RunJob(options, signals));
   return result.exit_code;
@@ -151,6 +220,9 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");
   command->add_option("--output", flags->output, "folder for all that the run leaves (default runs/NAME-TIMESTAMP)");
   command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist, and keep them");
+  command->add_flag("--no-checkpoint", flags->no_checkpoint,
+                    "keep nothing of the model; without it the last step is kept even if the job has no spec.checkpoint");
+  command->add_flag("--dry-run", flags->dry_run, "check everything and show the plan, without training");
   command->add_option("--set", flags->overrides, kSetHelp)
       ->allow_extra_args(false);  // what follows its value is the job, not another value
   command->add_option("--profiles", flags->profiles, "saved calibration to plan with instead of measuring");
@@ -166,6 +238,10 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       "--fastest", flags->fastest,
       "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
       "of stages");
+  command
+      ->add_option("--log-every", flags->log_every,
+                   "steps between lines of progress (default: on a terminal one line that is redrawn, elsewhere a line every few seconds)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")
@@ -173,7 +249,8 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(0.0, daemon::kMostSeconds));
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
-      "spec.training.steps=50");
+      "spec.training.steps=50\n"
+      "  fusionctl run job.yaml --dry-run");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Run(*flags, globals);

@@ -31,7 +31,7 @@ struct DemoRow {
   std::string title;
   job::FusionJob job;
 };
-// naive, the planner on all devices, the planner unrestricted.
+// naive, the planner on all devices, the planner free to choose its devices.
 std::vector<DemoRow> DemoRows(const job::FusionJob& job, int64_t devices);
 
 // Exit code. An error status: nothing was run.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -103,10 +104,12 @@ ProgressStyle StyleOf(std::FILE* stream) {
   return style;
 }
 
-Progress::Progress(std::FILE* out, ProgressStyle style, int64_t total_steps, std::string prefix)
-    : out_(out), style_(style), total_steps_(total_steps), prefix_(std::move(prefix)) {}
+Progress::Progress(std::FILE* out, ProgressStyle style, int64_t total_steps, std::string prefix, StepLines lines)
+    : out_(out), style_(style), total_steps_(total_steps), prefix_(std::move(prefix)), lines_(std::move(lines)) {}
 
 Progress::~Progress() {
+  status_.clear();
+  if (!unshown_.empty()) Sentence(unshown_);
   Clear();
   std::fflush(out_);
 }
@@ -130,6 +133,37 @@ void Progress::Sentence(absl::string_view text, bool warning) {
   std::fflush(out_);
 }
 
+double Progress::Now() const {
+  if (lines_.now_s) return lines_.now_s();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Progress::Phase(absl::string_view text) {
+  if (style_.redraw) return Status(text);
+  if (phase_ == text) return;
+  phase_ = std::string(text);
+  Sentence(absl::StrCat(text, " .."));
+}
+
+void Progress::Step(const report::Run& run) {
+  const std::string line = StepLine(run, total_steps_);
+  const int64_t step = run.steps.back().step;
+  if (style_.redraw) {
+    if (lines_.every > 0 && (step % lines_.every == 0 || step == total_steps_)) Sentence(line);
+    return Status(line);
+  }
+  const double now = Now();
+  const bool due = lines_.every > 0 ? step % lines_.every == 0 : now - shown_at_s_ >= lines_.interval_s;
+  if (!due && any_step_ && step < total_steps_) {
+    unshown_ = line;
+    return;
+  }
+  any_step_ = true;
+  shown_at_s_ = now;
+  unshown_.clear();
+  Sentence(line);
+}
+
 void Progress::Status(absl::string_view text) {
   status_ = std::string(text);
   if (!style_.redraw) return;
@@ -144,20 +178,14 @@ void Progress::Status(absl::string_view text) {
 
 void Progress::Show(LineType type, const report::Run& run) {
   switch (type) {
-    case LineType::kStep: {
-      const std::string line = StepLine(run, total_steps_);
-      if (style_.redraw) {
-        Status(line);
-      } else {
-        Sentence(line);
-      }
+    case LineType::kStep:
+      Step(run);
       break;
-    }
     case LineType::kPlan:
       Sentence(PlanLine(*run.plan));
       for (const std::string& line : PlanLines(*run.plan)) Sentence(line);
       for (const std::string& line : report::PlanWarnings(run.plan->figures)) Sentence(line, /*warning=*/true);
-      Status("executors build their stages");
+      Phase("executors build their stages");
       break;
     case LineType::kEvaluation: {
       const report::EvaluationPoint& point = run.evaluations.back();
@@ -167,7 +195,6 @@ void Progress::Show(LineType type, const report::Run& run) {
     }
     case LineType::kEvent: {
       const report::Event& event = run.events.back();
-      if (event.reason == "ExecutorJoined" && !run.plan) Status("measuring devices and links");
       Sentence(EventSentence(event), IsWarning(event));
       break;
     }

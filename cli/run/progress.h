@@ -1,10 +1,12 @@
-// Live progress of a run as text: a line for each step on a file, one redrawn status line on a terminal; events as sentences above it.
+// Live progress of a run as text: lines on a file, of steps no more than are read, one redrawn status line on a terminal; phases, events
+// and evaluations as sentences above it.
 //
 // Never colours or redraws where NO_COLOR is set or the stream is no terminal. Not thread-safe.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,25 +33,39 @@ struct ProgressStyle {
 // By isatty, NO_COLOR and TERM.
 ProgressStyle StyleOf(std::FILE* stream);
 
+// Which steps have a line of their own. The first that is seen and the last always have one.
+struct StepLines {
+  int64_t every = 0;              // those that are multiples of it, on a terminal too; 0: as time goes
+  double interval_s = 5;          // without `every`, on a file: no sooner than that after the one before
+  std::function<double()> now_s;  // for tests; empty: the steady clock
+};
+
 class Progress {
  public:
-  Progress(std::FILE* out, ProgressStyle style, int64_t total_steps, std::string prefix = "");
-  // Clears the status line.
+  Progress(std::FILE* out, ProgressStyle style, int64_t total_steps, std::string prefix = "", StepLines lines = {});
+  // Clears the status line; a last step that had no line gets one.
   ~Progress();
 
   void Show(LineType type, const report::Run& run);
   void Sentence(absl::string_view text, bool warning = false);
-  // Of what goes on until the first step; on a terminal only.
-  void Status(absl::string_view text);
+  // What goes on until the first step: a line, or on a terminal the status line.
+  void Phase(absl::string_view text);
 
  private:
+  void Step(const report::Run& run);
+  void Status(absl::string_view text);
   void Clear();
+  double Now() const;
 
   std::FILE* const out_;
   const ProgressStyle style_;
   const int64_t total_steps_;
   const std::string prefix_;
-  std::string status_;
+  const StepLines lines_;
+  std::string status_, phase_;
+  std::string unshown_;  // the last step's line where it was left out
+  double shown_at_s_ = 0;
+  bool any_step_ = false;
   bool drawn_ = false;
 };
 

@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/run/go_on.h"
 #include "cli/run/listen_address.h"
 #include "cli/run/local_executors.h"
 #include "cli/run/plan_drawing.h"
@@ -56,8 +57,8 @@ class Output : public SessionObserver {
         report_path_(std::move(report_path)),
         lines_(folder / "events.jsonl", folder / "trace.jsonl", {.replace = options.fresh, .hold_back = had_steps}),
         progress_(stderr, options.format == OutputFormat::kText ? StyleOf(stderr) : ProgressStyle{}, options.job.spec.training.steps,
-                  options.line_prefix) {
-    if (options.format == OutputFormat::kText) progress_.Status("starting the processes");
+                  options.line_prefix, {.every = options.log_every}) {
+    if (options.format == OutputFormat::kText) progress_.Phase("starting the processes");
   }
 
   bool OnLine(LineType type, absl::string_view line, const report::Run& run) override {
@@ -104,7 +105,12 @@ class Output : public SessionObserver {
   }
 
   void OnListening(absl::string_view address) override {
-    if (!options_.listen) return;
+    if (!options_.listen) {
+      if (options_.format == OutputFormat::kText) {
+        progress_.Phase(options_.profiles ? "planning" : "measuring devices and links, then planning");
+      }
+      return;
+    }
     progress_.Sentence(absl::StrCat("waiting for executors; on each of the other machines run\n  fusionctl join ", AddressToDial(address),
                                     " --token ", token_));
   }
@@ -228,6 +234,26 @@ void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
   unlink(absl::StrCat(where, "/", services::kSharedMark).c_str());
 }
 
+// At the start, where the job itself does not say.
+void TellWhatIsKept(const RunJobOptions& options, const std::string& folder) {
+  if (options.kept_by_default) {
+    const std::string where = services::CheckpointDirectory(options.job.spec.checkpoint->path, folder);
+    absl::FPrintF(stderr, "the job has no spec.checkpoint: its last step is kept in %s (--no-checkpoint keeps nothing)\n", FromHere(where));
+  } else if (!options.job.spec.checkpoint && !options.command.empty()) {
+    absl::FPrintF(stderr, "nothing of the model will be kept: the run has no checkpoints\n");
+  }
+}
+
+// At the end: where the model is, and how to go on with a run that ended early.
+std::string WhatIsLeft(const RunJobOptions& options, const RunJobResult& result) {
+  const std::optional<SavedStep> saved = NewestCheckpoint(options.job, result.folder);
+  std::string text = saved ? absl::StrCat("checkpoint: ", saved->path, "\n") : "";
+  const bool early = result.exit_code == kExitInterrupted || result.exit_code == kExitFailed;
+  const std::string command = early ? CommandToGoOn(options.command, options.job, result.folder) : "";
+  if (!command.empty()) absl::StrAppend(&text, "to go on from step ", saved->step, ":\n  ", command, "\n");
+  return text;
+}
+
 // In few words, without the error. `run` may begin with steps of earlier starts.
 std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done) {
   if (already_done) {
@@ -237,10 +263,12 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
   if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
-  if (result.exit_code == kExitDone) return absl::StrCat("done ", steps);
+  if (result.exit_code == kExitDone) {
+    return absl::StrCat("done ", steps, job.spec.checkpoint.has_value() ? "" : "; nothing of it is kept: the run has no checkpoints");
+  }
   if (result.exit_code == kExitInterrupted) {
     const bool lost = !none && !job.spec.checkpoint.has_value();
-    return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the job has no spec.checkpoint" : "");
+    return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the run has no checkpoints" : "");
   }
   if (result.exit_code == kExitInfeasible) return "no plan";
   return absl::StrCat("failed ", steps);
@@ -272,21 +300,24 @@ std::vector<std::pair<std::string, std::string>> DescribeMachine() {
   return facts;
 }
 
-absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
-  RunJobOptions options = given;
-  const absl::Time begin = absl::Now();
+absl::Status CheckRunJob(const RunJobOptions& options) {
   if (options.topology) FUSIONLLM_RETURN_IF_ERROR(CheckEmulated(*options.topology));
   if (options.topology && !options.devices.empty()) {
     return absl::InvalidArgumentError("--device and --topology cannot be combined: a topology says which devices there are");
   }
+  if (!options.metrics_address || *options.metrics_address == "off") return absl::OkStatus();
+  return CheckAddress("--metrics-address", *options.metrics_address);
+}
+
+absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
+  RunJobOptions options = given;
+  const absl::Time begin = absl::Now();
+  FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   ShareCores(options.devices, cores, options.job.spec.executors);
   if (const std::string crowd = CrowdWarning(options.devices, cores, options.job.spec.executors); !crowd.empty()) {
     absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, crowd);
-  }
-  if (options.metrics_address && *options.metrics_address != "off") {
-    FUSIONLLM_RETURN_IF_ERROR(CheckAddress("--metrics-address", *options.metrics_address));
   }
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, OpenFolder(options));
@@ -296,6 +327,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (const std::string other = OtherJobsRecord(earlier, folder, options.job); !other.empty()) {
     absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, other);
   }
+  if (options.format == OutputFormat::kText) TellWhatIsKept(options, folder.path());
   absl::Cleanup put_back = [&] { folder.PutBack(earlier); };
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   std::vector<LocalExecutor> executors = LocalExecutorsOf(options.topology, options.devices);
@@ -391,8 +423,11 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     reported = written.ok();
   }
   if (options.format == OutputFormat::kText && options.print_summary) {
-    absl::PrintF("%s\n%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "");
+    absl::PrintF("%s\n%s%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "",
+                 WhatIsLeft(options, result));
     std::fflush(stdout);
+  } else if (options.print_summary && result.exit_code != kExitDone) {
+    absl::FPrintF(stderr, "%s", WhatIsLeft(options, result));
   }
   return result;
 }

@@ -2,12 +2,14 @@
 // `fusionctl demo`.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/run/run_session.h"
 #include "cli/run/signal_watch.h"
@@ -33,10 +35,13 @@ struct RunJobOptions {
   std::optional<std::string> log_level;        // of the services; absent: their default
   std::optional<std::string> metrics_address;  // of the broker; absent: a free local port
   OutputFormat format = OutputFormat::kText;
-  std::string line_prefix;    // of every line of progress
-  std::string tag;            // "run" of every JSON line; empty: none
-  bool print_summary = true;  // on stdout when the run is over
-  std::string bin_folder;     // where fusion-broker, ... are; empty: beside this program
+  std::string line_prefix;           // of every line of progress
+  int64_t log_every = 0;             // steps between lines of progress; 0: as time goes (progress.h)
+  std::string tag;                   // "run" of every JSON line; empty: none
+  bool print_summary = true;         // on stdout when the run is over
+  bool kept_by_default = false;      // spec.checkpoint is this program's doing: it is told at the start
+  std::vector<std::string> command;  // what was typed, without folder and --fresh, to say how to go on; empty: nothing is said of that
+  std::string bin_folder;            // where fusion-broker, ... are; empty: beside this program
 };
 
 struct RunJobResult {
@@ -47,6 +52,9 @@ struct RunJobResult {
   std::string report_path;
   report::Run run;
 };
+
+// What is wrong with the options together, before anything is made: devices that cannot be emulated, addresses that cannot be listened on.
+absl::Status CheckRunJob(const RunJobOptions& options);
 
 // Progress and complaints go to stderr, results to stdout. Call on the main thread; blocks. An error status: nothing was run.
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& signals);

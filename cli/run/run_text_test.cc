@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/summary_text.h"
@@ -295,12 +297,12 @@ TEST(ComparisonTest, NoRunsAndRunsWithoutStepsAreNoTrouble) {
   EXPECT_THAT(ComparisonText(Compare({report::Run{}})), HasSubstr("loss after 0"));
 }
 
-std::string Drawn(ProgressStyle style) {
+std::string Drawn(ProgressStyle style, StepLines lines = {}) {
   char* text = nullptr;
   size_t size = 0;
   std::FILE* const file = open_memstream(&text, &size);
   {
-    Progress progress(file, style, 10);
+    Progress progress(file, style, 10, "", std::move(lines));
     report::Run run;
     RunRecorder recorder(&run);
     for (const char* line : {R"({"type":"step","step":1,"loss":5})", R"({"type":"step","step":2,"loss":4})",
@@ -315,12 +317,69 @@ std::string Drawn(ProgressStyle style) {
 }
 
 TEST(ProgressTest, AFileGetsPlainLines) {
-  const std::string text = Drawn({});
+  const std::string text = Drawn({}, {.every = 1});
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_THAT(text, Not(HasSubstr("\r")));
   EXPECT_THAT(text, HasSubstr("step 1/10 (10.0%) loss 5 "));
   EXPECT_THAT(text, HasSubstr("\nstep 2/10"));
   EXPECT_THAT(text, HasSubstr("step 2: ExecutorLost: gone [2J\n"));
+}
+
+// Of steps 1 to `last` of 10, each a second after the one before, with an evaluation after the third.
+std::string Steps(int last, StepLines lines, ProgressStyle style = {}) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* const file = open_memstream(&text, &size);
+  double now_s = 100;
+  lines.now_s = [&now_s] { return now_s; };
+  {
+    Progress progress(file, style, 10, "", lines);
+    progress.Phase("starting");
+    progress.Phase("starting");
+    report::Run run;
+    RunRecorder recorder(&run);
+    for (int step = 1; step <= last; ++step, ++now_s) {
+      progress.Show(*recorder.Add(absl::StrCat(R"({"type":"step","loss":5,"step":)", step, "}")), run);
+      if (step == 3) progress.Show(*recorder.Add(R"({"type":"eval","step":3,"loss":4})"), run);
+    }
+  }
+  std::fclose(file);
+  std::string drawn(text, size);
+  free(text);
+  return drawn;
+}
+
+// "1 5 10": the steps that have a line.
+std::string StepsIn(const std::string& text) {
+  std::string steps;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const size_t slash = line.find("/10 ");
+    if (absl::StartsWith(line, "step ") && slash != absl::string_view::npos)
+      absl::StrAppend(&steps, steps.empty() ? "" : " ", line.substr(5, slash - 5));
+  }
+  return steps;
+}
+
+TEST(ProgressTest, AFileHasAStepLineEveryFewSeconds) {
+  const std::string text = Steps(10, {.interval_s = 4});
+  EXPECT_EQ(StepsIn(text), "1 5 9 10");
+  EXPECT_THAT(text, HasSubstr("\nstep 3: validation loss 4"));
+  EXPECT_THAT(text, ::testing::StartsWith("starting ..\nstep 1/10")) << "a phase is told once";
+}
+
+TEST(ProgressTest, TheLastStepOfARunThatEndsEarlyHasALine) {
+  EXPECT_EQ(StepsIn(Steps(7, {.interval_s = 100})), "1 7");
+  EXPECT_EQ(StepsIn(Steps(1, {.interval_s = 100})), "1");
+}
+
+TEST(ProgressTest, LinesEverySoManyStepsAreThoseSteps) {
+  EXPECT_EQ(StepsIn(Steps(10, {.every = 4})), "1 4 8 10");
+  EXPECT_EQ(StepsIn(Steps(9, {.every = 3})), "1 3 6 9");
+}
+
+TEST(ProgressTest, ATerminalKeepsTheLinesThatAreAskedFor) {
+  EXPECT_THAT(Steps(10, {.every = 5}, {.redraw = true}), AllOf(HasSubstr("\x1b[Kstep 5/10 (50.0%) "), HasSubstr("\n")));
+  EXPECT_THAT(Steps(9, {}, {.redraw = true}), Not(HasSubstr("loss 5 \n")));
 }
 
 TEST(ProgressTest, ATerminalRedrawsOneLineThatFits) {

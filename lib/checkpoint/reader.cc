@@ -71,13 +71,18 @@ absl::Status CheckIndex(const std::string& folder, const std::map<std::string, s
 // beside such names.
 constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight", kGpt2Head = "lm_head.weight";
 
-// A folder of checkpoints stands for its latest one.
+// A folder of checkpoints stands for its latest one, and that of a run for the one of its checkpoints/.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   std::error_code error;
   std::string folder = path;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   const bool bare = !Exists(absl::StrCat(folder, "/", kManifestName)) && !Exists(absl::StrCat(folder, "/", kIndexName));
-  if (bare && Exists(absl::StrCat(folder, "/", kLatestName))) folder = absl::StrCat(folder, "/", kLatestName);
+  for (const char* below : {"", "/checkpoints"}) {
+    const std::string latest = absl::StrCat(folder, below, "/", kLatestName);
+    if (!bare || !Exists(latest)) continue;
+    folder = latest;
+    break;
+  }
   if (!fs::is_symlink(folder, error)) return folder;
   // Resolved once: `latest` may move on while the files are read.
   const fs::path target = fs::read_symlink(folder, error);

@@ -15,8 +15,7 @@ std::vector<std::string> Warnings(const FusionJob& job) {
                                     training.steps, " (spec.training.steps), so the learning rate never reaches learningRate"));
   }
   if (training.steps == 0 && !job.spec.checkpoint.has_value()) {
-    warnings.push_back(
-        "spec.training.steps: 0 initialises and writes step-000000, but the job has no spec.checkpoint, so nothing is written");
+    warnings.push_back("spec.training.steps: 0 initialises and writes step-000000, but the run has no checkpoints, so nothing is written");
   }
   return warnings;
 }

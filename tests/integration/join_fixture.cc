@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +20,11 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
+
+// Runs of the tests keep no checkpoints by themselves.
+bool NamesCheckpoints(const std::vector<std::string>& settings) {
+  return std::any_of(settings.begin(), settings.end(), [](const std::string& setting) { return setting.starts_with("spec.checkpoint"); });
+}
 
 constexpr auto kPatience = std::chrono::seconds(120);
 
@@ -134,6 +140,7 @@ std::unique_ptr<Fusionctl> JoinTest::Listen(int executors, const Settings& setti
                                         "--set",    absl::StrCat("spec.executors.min=", executors),
                                         "--set",    absl::StrCat("spec.strategy.stages=", executors)};
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  if (!NamesCheckpoints(settings)) arguments.emplace_back("--no-checkpoint");
   fs::remove(folder_ / name);  // the words of an earlier start
   auto run = std::make_unique<Fusionctl>(folder_, name, arguments);
   EXPECT_TRUE(run->WaitForWords("fusionctl join ")) << run->words();
@@ -150,6 +157,7 @@ std::unique_ptr<Fusionctl> JoinTest::Listen(int executors, const Settings& setti
 std::unique_ptr<Fusionctl> JoinTest::Alone(const Settings& settings, const std::string& name) {
   std::vector<std::string> arguments = {"--format", "json", "run", job_, "--output", Out(name)};
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  if (!NamesCheckpoints(settings)) arguments.emplace_back("--no-checkpoint");
   return std::make_unique<Fusionctl>(folder_, absl::StrCat(name, "-alone"), arguments);
 }
 

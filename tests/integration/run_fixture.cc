@@ -27,6 +27,11 @@ spec:
   strategy: {stages: 3}
 )";
 
+// Runs of the tests keep no checkpoints by themselves.
+bool NamesCheckpoints(const std::vector<std::string>& settings) {
+  return std::any_of(settings.begin(), settings.end(), [](const std::string& setting) { return setting.starts_with("spec.checkpoint"); });
+}
+
 // Reproducible text with more windows than any test consumes in an epoch, so that order and cursor matter.
 std::string Text() {
   std::string text;
@@ -93,6 +98,7 @@ std::unique_ptr<FusionctlChild> RunTest::Start(const std::vector<std::string>& s
                                         "profiles.json", "--format", "json",       "--output",      output};
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
   arguments.insert(arguments.end(), flags.begin(), flags.end());
+  if (!NamesCheckpoints(settings)) arguments.emplace_back("--no-checkpoint");
   return std::make_unique<FusionctlChild>(arguments, folder_.path());
 }
 

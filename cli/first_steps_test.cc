@@ -1,0 +1,137 @@
+// What a newcomer types first: explain, init, run --dry-run.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "cli/testing/fusionctl_test.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FirstStepsTest : public FusionctlTest {
+ protected:
+  FirstStepsTest() {
+    Write("text.txt", std::string(40'000, 'x'));
+    Write("ids.bin", std::string(40'000, '\1'));  // uint16 257, again and again
+    std::string cifar;
+    for (int i = 0; i < 80; ++i) cifar += std::string(1, static_cast<char>(i % 10)) + std::string(3072, 'x');
+    Write("data_batch_1.bin", cifar);
+    const std::string extent("\0\0\0\x50", 4), side("\0\0\0\x1c", 4);
+    Write("train-images-idx3-ubyte", std::string("\0\0\x08\x03", 4) + extent + side + side + std::string(80 * 28 * 28, 'x'));
+    Write("train-labels-idx1-ubyte", std::string("\0\0\x08\x01", 4) + extent + std::string(80, '\3'));
+  }
+};
+
+TEST_F(FirstStepsTest, ExplainSaysWhatAFieldMeans) {
+  const Outcome text = Run("explain spec.training.optimizer");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("spec.training.optimizer  <mapping>"), HasSubstr("learningRate")));
+  const Outcome wrong = Run("explain spec.training.lr");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean spec.training.optimizer.learningRate?"));
+  EXPECT_EQ(wrong.out, "");
+}
+
+TEST_F(FirstStepsTest, ExplainAnswersProgramsInJson) {
+  const json field = json::parse(Run("explain spec.training.optimizer --format json").out);
+  EXPECT_EQ(field["path"], "spec.training.optimizer");
+  ASSERT_EQ(field["fields"][0]["path"], "spec.training.optimizer.name");
+  EXPECT_EQ(field["fields"][0]["choices"], json({"adamw", "sgd"}));
+  EXPECT_EQ(field["fields"][1]["minimum"], 0);
+  EXPECT_EQ(field["fields"][1]["default_depends"], true);
+  const json all = json::parse(Run("explain --recursive --format json").out);
+  EXPECT_EQ(all["path"], "");
+  EXPECT_EQ(json::parse(Run("explain spec.strategy.pins --format json").out)["fields"][0]["path"], "spec.strategy.pins[].ops");
+}
+
+TEST_F(FirstStepsTest, CompletionKnowsFieldsAndHelpDoesNotListThem) {
+  EXPECT_THAT(Run("completion bash").out, HasSubstr(" spec.training.optimizer.learningRate "));
+  EXPECT_EQ(Run("explain --help").out.find("learningRate"), std::string::npos);
+}
+
+TEST_F(FirstStepsTest, EveryJobThatInitWritesPassesADryRun) {
+  const std::string profiles = Calibrated();  // of another job: how good the plans are is no matter here
+  for (const char* what : {"--family gpt2 --data text text.txt", "--family gpt2 --data tokens ids.bin", "--family resnet", "--family mlp",
+                           "--family resnet --data cifar10 data_batch_1.bin", "--family mlp --data cifar10 data_batch_1.bin",
+                           "--family mlp --data idx train-images-idx3-ubyte train-labels-idx1-ubyte"}) {
+    const Outcome made = Run(absl::StrCat("init ", what, " -o made.yaml --force"));
+    ASSERT_EQ(made.code, 0) << what << "\n" << made.err;
+    EXPECT_THAT(made.err, HasSubstr("fusionctl run made.yaml --dry-run")) << what;
+    const Outcome dry = Run("run made.yaml --dry-run --profiles " + profiles);
+    EXPECT_EQ(dry.code, 0) << what << "\n" << dry.err;
+    EXPECT_THAT(dry.out, HasSubstr("stage")) << what;
+    EXPECT_THAT(dry.err, HasSubstr("nothing was started")) << what;
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("runs")));
+}
+
+TEST_F(FirstStepsTest, InitPrintsToStdoutAndKeepsFilesThatAreThere) {
+  const Outcome printed = Run("init text.txt");
+  EXPECT_EQ(printed.code, 0) << printed.err;
+  EXPECT_TRUE(job::ParseFusionJob(printed.out, "stdout").ok()) << printed.out;
+  EXPECT_THAT(printed.out, HasSubstr("path: [text.txt]"));
+  const Outcome kept = Run("init text.txt -o job.yaml");
+  EXPECT_EQ(kept.code, 2);
+  EXPECT_THAT(kept.err, HasSubstr("job.yaml exists; --force replaces it"));
+}
+
+TEST_F(FirstStepsTest, PathsOfAJobElsewhereStillLeadToTheData) {
+  std::filesystem::create_directories(Path("jobs"));
+  ASSERT_EQ(Run("init text.txt -o jobs/far.yaml").code, 0);
+  EXPECT_EQ(job::LoadFusionJob(Path("jobs/far.yaml"))->spec.data.path[0], Path("text.txt"));
+}
+
+TEST_F(FirstStepsTest, InitRefusesWhatDoesNotFitTogether) {
+  const struct {
+    const char* arguments;
+    const char* said;
+  } cases[] = {{"init --family gpt2 --data shapes", "family gpt2 trains on text or tokens"},
+               {"init --family resnet --data text text.txt", "family resnet trains on images"},
+               {"init", "PATH is required"},
+               {"init --family mlp text.txt", "leave PATH out"},
+               {"init nowhere.txt", "nowhere.txt does not exist"},
+               {"init --family llama text.txt", "llama not in {gpt2,resnet,mlp}"}};
+  for (const auto& c : cases) {
+    const Outcome outcome = Run(c.arguments);
+    EXPECT_EQ(outcome.code, 2) << c.arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(c.said)) << c.arguments;
+  }
+}
+
+TEST_F(FirstStepsTest, ADryRunStartsNothingAndPrintsThePlan) {
+  const std::string profiles = Calibrated();
+  const Outcome text = Run(absl::StrCat("run job.yaml --topology topology.yaml --dry-run --output out --profiles ", profiles));
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out, Run(absl::StrCat("plan job.yaml --topology topology.yaml --profiles ", profiles)).out);
+  const Outcome line = Run("run job.yaml --topology topology.yaml --dry-run --format json --profiles " + profiles);
+  EXPECT_EQ(line.code, 0) << line.err;
+  const json plan = json::parse(line.out);
+  EXPECT_EQ(plan["type"], "plan");
+  EXPECT_GT(plan["predicted_step_seconds"], 0);
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+  EXPECT_FALSE(std::filesystem::exists(Path("runs")));
+}
+
+TEST_F(FirstStepsTest, ADryRunEndsAsTheRunWould) {
+  const std::string profiles = Calibrated();
+  EXPECT_EQ(Run("run job.yaml --dry-run --set spec.training.lr=1").code, 2);
+  EXPECT_EQ(Run("run job.yaml --dry-run --set spec.data.path=[nowhere]").code, 2);
+  EXPECT_EQ(Run("run job.yaml --dry-run --listen 127.0.0.1:0").code, 2);
+  EXPECT_EQ(Run("run job.yaml --dry-run --device cpu,cpu").code, 2);
+  EXPECT_EQ(Run("run job.yaml --dry-run --topology topology.yaml --device cpu").code, 2);
+  const Outcome refused = Run("run job.yaml --dry-run --set spec.executors.min=2 --profiles " + profiles);
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("no plan"));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli

@@ -1,0 +1,98 @@
+#include "cli/run/go_on.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "lib/base/object_uri.h"
+#include "lib/job/parse.h"
+#include "services/checkpoint_directory.h"
+
+namespace fusionllm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// By the lock that a run has on its folder, which is left as it is.
+bool IsHeld(const fs::path& folder) {
+  const int fd = open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = flock(fd, LOCK_SH | LOCK_NB) != 0;
+  close(fd);
+  return held;
+}
+
+bool IsOfJob(const fs::path& folder, const job::FusionJob& job) {
+  const absl::StatusOr<job::FusionJob> earlier = job::LoadFusionJob((folder / "job.yaml").string());
+  return earlier.ok() && earlier->metadata.name == job.metadata.name;
+}
+
+}  // namespace
+
+std::string ShellWord(absl::string_view word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || absl::StrContains("-_./:=,@%+", static_cast<char>(c));
+  });
+  return plain ? std::string(word) : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+std::string FromHere(const std::string& folder) {
+  std::error_code error;
+  const std::string relative = fs::path(folder).lexically_relative(fs::current_path(error)).string();
+  return error || relative.empty() || relative == "." || absl::StartsWith(relative, "..") ? folder : relative;
+}
+
+std::optional<SavedStep> NewestCheckpoint(const job::FusionJob& job, const std::string& folder) {
+  if (!job.spec.checkpoint) return std::nullopt;
+  std::error_code error;
+  const fs::path saved = services::CheckpointDirectory(job.spec.checkpoint->path, folder);
+  const std::string name = fs::read_symlink(saved / "latest", error).filename().string();
+  absl::string_view digits = name;
+  int64_t step = 0;
+  if (error || !absl::ConsumePrefix(&digits, "step-") || !absl::SimpleAtoi(digits, &step)) return std::nullopt;
+  return SavedStep{(saved / name).string(), step};
+}
+
+std::string CommandToGoOn(const std::vector<std::string>& command, const job::FusionJob& job, const std::string& folder) {
+  if (command.empty() || !NewestCheckpoint(job, folder)) return "";
+  std::vector<std::string> words;
+  for (const std::string& word : command) words.push_back(ShellWord(word));
+  words.push_back("--output");
+  words.push_back(ShellWord(FromHere(folder)));
+  if (job.spec.checkpoint->resume != "auto") words.insert(words.end(), {"--set", "spec.checkpoint.resume=auto"});
+  return absl::StrJoin(words, " ");
+}
+
+std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {
+  if (!job.spec.checkpoint || base::IsUri(job.spec.checkpoint->path) || fs::path(job.spec.checkpoint->path).is_absolute())
+    return std::nullopt;
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (fs::directory_iterator entry("runs", error), end; !error && entry != end; entry.increment(error)) {
+    if (absl::StartsWith(entry->path().filename().string(), absl::StrCat(job.metadata.name, "-"))) folders.push_back(entry->path());
+  }
+  // Their names end in the time: the newest first, and no more of them than anybody remembers.
+  constexpr size_t kMostFolders = 20;
+  std::sort(folders.rbegin(), folders.rend());
+  folders.resize(std::min(folders.size(), kMostFolders));
+  for (const fs::path& folder : folders) {
+    const std::optional<SavedStep> saved = NewestCheckpoint(job, folder.string());
+    if (!saved || !IsOfJob(folder, job)) continue;
+    if (saved->step >= job.spec.training.steps || IsHeld(folder)) return std::nullopt;  // the newest says it all
+    return UnfinishedRun{folder.string(), saved->step};
+  }
+  return std::nullopt;
+}
+
+}  // namespace fusionllm::cli

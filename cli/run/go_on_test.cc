@@ -1,0 +1,92 @@
+#include "cli/run/go_on.h"
+
+#include <filesystem>
+#include <string>
+
+#include "cli/run/folder_lock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/job/parse.h"
+
+namespace fusionllm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class GoOnTest : public ::testing::Test {
+ protected:
+  GoOnTest() : before_(fs::current_path()) {
+    fs::current_path(folder_.path());
+    job_ = *job::ParseFusionJob(
+        "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: mlp, config: {layers: [192, "
+        "10]}}, "
+        "data: {kind: shapes, shapes: {imageSize: 8}}, training: {steps: 100}, checkpoint: {}}}",
+        "job.yaml");
+  }
+  ~GoOnTest() override { fs::current_path(before_); }
+
+  // A run of the job that saved its last checkpoint after this step.
+  void MakeRun(const std::string& folder, int step) {
+    const std::string name = step == 40 ? "step-000040" : "step-000100";
+    fs::create_directories(fs::path(folder) / "checkpoints" / name);
+    fs::create_directory_symlink(name, fs::path(folder) / "checkpoints" / "latest");
+    folder_.Write(folder + "/job.yaml", job::ToYaml(job_));
+  }
+
+  const base::TempFolder folder_;
+  const fs::path before_;
+  job::FusionJob job_;
+};
+
+TEST_F(GoOnTest, WordsAreQuotedAsAShellNeedsThem) {
+  EXPECT_EQ(ShellWord("spec.training.steps=50"), "spec.training.steps=50");
+  EXPECT_EQ(ShellWord("spec.checkpoint={path: a}"), "'spec.checkpoint={path: a}'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(ShellWord("$HOME"), "'$HOME'");
+}
+
+TEST_F(GoOnTest, TheCommandHasWhatWasTypedAndTheFolder) {
+  MakeRun("runs/t-1", 40);
+  const std::vector<std::string> command = {"bin/fusionctl", "run", "my job.yaml", "--set", "spec.model={family: mlp}"};
+  EXPECT_EQ(CommandToGoOn(command, job_, folder_ / "runs/t-1"),
+            "bin/fusionctl run 'my job.yaml' --set 'spec.model={family: mlp}' --output runs/t-1");
+  job_.spec.checkpoint->resume = "never";
+  EXPECT_THAT(CommandToGoOn(command, job_, "/elsewhere"), "") << "nothing was saved there";
+  EXPECT_THAT(CommandToGoOn(command, job_, folder_ / "runs/t-1"), ::testing::EndsWith(" --set spec.checkpoint.resume=auto"));
+  job_.spec.checkpoint.reset();
+  EXPECT_EQ(CommandToGoOn(command, job_, folder_ / "runs/t-1"), "");
+}
+
+TEST_F(GoOnTest, TheNewestRunThatEndedEarlyIsFound) {
+  EXPECT_FALSE(FindUnfinishedRun(job_)) << "there is no folder runs";
+  MakeRun("runs/t-20260101-000000", 40);
+  MakeRun("runs/other-20260105-000000", 40);
+  const auto found = FindUnfinishedRun(job_);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->folder, "runs/t-20260101-000000");
+  EXPECT_EQ(found->step, 40);
+  MakeRun("runs/t-20260102-000000", 100);
+  EXPECT_FALSE(FindUnfinishedRun(job_)) << "a later one came to its end";
+}
+
+TEST_F(GoOnTest, ARunThatGoesOnIsLeftAlone) {
+  MakeRun("runs/t-20260101-000000", 40);
+  const auto lock = FolderLock::Take(folder_ / "runs/t-20260101-000000", "");
+  ASSERT_TRUE(lock.ok());
+  EXPECT_FALSE(FindUnfinishedRun(job_));
+}
+
+TEST_F(GoOnTest, RunsOfOtherJobsAndJobsWithAPlaceOfTheirOwnAreNoHint) {
+  MakeRun("runs/t-x-20260101-000000", 40);
+  job_.metadata.name = "t-x";
+  ASSERT_TRUE(FindUnfinishedRun(job_) == std::nullopt) << "its job.yaml says t";
+  job_.metadata.name = "t";
+  EXPECT_FALSE(FindUnfinishedRun(job_) == std::nullopt);
+  job_.spec.checkpoint->path = "/srv/checkpoints";
+  EXPECT_FALSE(FindUnfinishedRun(job_));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
