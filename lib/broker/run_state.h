@@ -58,6 +58,8 @@ struct RunOptions {
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;
   int64_t least_memory_bytes = 0;
+  // What the job asks for, spec.strategy.stages and spec.executors.min: where a loss leaves less the new plan says so. 0: any number.
+  int64_t stages_asked = 0, executors_asked = 0;
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
@@ -103,6 +105,8 @@ class RunState {
   const PlanWatch::Ends& telling_links() const { return watch_.telling_links(); }
 
  private:
+  // "; fewer stages than spec.strategy.stages, 2, asks for, since executors were lost"; empty: the plan has what was asked for.
+  std::string LessThanAskedFor() const;
   // What users are told of a seat that is needed no more.
   static constexpr char kNotMissed[] = "; all steps of this plan had been made, so nothing is lost";
 

@@ -273,6 +273,18 @@ void RunState::Handle(const Planned& event) {
   }
 }
 
+std::string RunState::LessThanAskedFor() const {
+  std::vector<std::string> less;
+  if (plan_.stages() < options_.stages_asked)
+    less.push_back(absl::StrCat("stages than spec.strategy.stages, ", options_.stages_asked, ","));
+  if (ExecutorsHere() < options_.executors_asked) {
+    less.push_back(absl::StrCat("executors than spec.executors.min, ", options_.executors_asked, ","));
+  }
+  if (less.empty()) return "";
+  return absl::StrCat("; fewer ", absl::StrJoin(less, " and fewer "), less.size() > 1 ? " ask for" : " asks for",
+                      ", since executors were lost");
+}
+
 void RunState::Take(PlanSummary plan) {
   for (const std::string& device : plan.devices) {
     if (Present(device)) continue;  // after a loss another question would have been asked
@@ -294,9 +306,9 @@ void RunState::Take(PlanSummary plan) {
   if (again) {
     Do(Announce{.reason = "Replanned",
                 .step = last_step_,
-                .message = absl::StrFormat("%s%s on %s%s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
+                .message = absl::StrFormat("%s%s on %s%s%s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
                                            base::Counted(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "), other_size,
-                                           renewal_why_.empty() ? "" : ": ", renewal_why_)});
+                                           renewal_why_.empty() ? "" : ": ", renewal_why_, LessThanAskedFor())});
   }
   renewal_why_.clear();
   Load();

@@ -116,6 +116,23 @@ TEST_F(RunStateReplicasTest, ASpareTakesTheSeatThatWasLost) {
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
 }
 
+TEST(RunStateLossTest, APlanOfFewerStagesThanAskedForSaysSo) {
+  RunOptions options = Options({"a0", "b0", "c0"});
+  options.stages_asked = 3;
+  options.executors_asked = 2;
+  Drill run(options, {"a0", "b0", "c0"});
+  for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
+  EXPECT_TRUE(run.Told("Replanned").empty());
+  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  EXPECT_THAT(run.Told("Replanned").back().message,
+              ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, asks for, since executors were lost"));
+  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_THAT(
+      run.Told("Replanned").back().message,
+      ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, and fewer executors than spec.executors.min, 2, ask for, since "
+                          "executors were lost"));
+}
+
 TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
   run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
   run_.Step(10);

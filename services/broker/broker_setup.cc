@@ -191,6 +191,8 @@ class Preparation {
                     .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
                     .data_patience_s = flags_.await_data_seconds,
                     .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
+                    .stages_asked = job_.spec.strategy.stages,
+                    .executors_asked = job_.spec.executors.min,
                     .total_steps = job_.spec.training.steps,
                     .checkpoints = job_.spec.checkpoint.has_value(),
                     .gone = {flags_.gone.begin(), flags_.gone.end()}};
