@@ -86,7 +86,9 @@ TEST_F(RepositoryLint, TheEndToEndPageNamesEveryVariable) {
   Report(CheckVariables({"e2e/README.md", Read("e2e/README.md")}, scripts));
 }
 
-TEST_F(RepositoryLint, ReadmeListsTheFoldersThatExist) { Report(CheckFolderTable({"README.md", Read("README.md")}, files_)); }
+TEST_F(RepositoryLint, ArchitecturePageListsTheFoldersThatExist) {
+  Report(CheckFolderTable({"docs/architecture.md", Read("docs/architecture.md")}, files_));
+}
 
 }  // namespace
 }  // namespace fusionllm::tidy
