@@ -57,7 +57,7 @@ wire::PlanAnswer AnswerOf(const workload::Workload& workload, const Profiles& pr
 
 // Of GPT-2s and MLPs of a few sizes, on one to six GPUs of one to three sites, drawn by a seed.
 struct DrawnJob {
-  explicit DrawnJob(uint64_t seed) : random(seed) {
+  explicit DrawnJob(uint64_t seed) : generator(seed) {
     const int batch = Pick({16, 24, 30, 48, 64, 96, 128, 256});
     if (Pick({0, 1, 2}) > 0) {
       const int heads = Pick({4, 8}), width = heads * Pick({32, 64, 128});
@@ -96,9 +96,9 @@ struct DrawnJob {
       }
     }
   }
-  int Pick(const std::vector<int>& choices) { return choices[random() % choices.size()]; }
+  int Pick(const std::vector<int>& choices) { return choices[generator() % choices.size()]; }
 
-  std::mt19937_64 random;
+  std::mt19937_64 generator;
   std::string spec, topology;
 };
 
