@@ -157,7 +157,7 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
     for (wire::DeviceProfile& device : profiles.devices) {
       for (auto& [signature, op] : device.ops) op.seconds = 1e-7;
     }
-    return PlanOf(*workload, profiles);
+    return PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   };
   const auto sum = [](const wire::PlanDocument& plan) {
     double total = 0;
