@@ -162,6 +162,7 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
   const auto sum = [](const wire::PlanDocument& plan) {
     double total = 0;
     for (const wire::PlanLink& link : plan.links) total += link.loss_cost;
+    for (const wire::PlanTied& tied : plan.tied) total += tied.loss_cost;
     return total;
   };
   const wire::PlanDocument capped = plan_with("policy: adatopk"), free = plan_with("policy: adatopk, maxLossIncrease: 100");
