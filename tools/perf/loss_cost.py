@@ -261,7 +261,9 @@ def table(arguments):
         cells = [[rise(model, cut, codec, seed, length) for seed in seeds] for length in lengths]
         print(f"| {model} | {cut} | {codec} | " + " | ".join(", ".join(f"{c:+.3f}" for c in cell if c is not None) for cell in cells) + " |")
     plain = sorted((model, length, seed) for model, _, codec, seed, length in rows if codec == "none")
-    print("\nUncompressed: " + ", ".join(f"{m} {rows[(m, None, 'none', seed, length)]:.3f} after {length} steps (seed {seed})" for m, length, seed in plain))
+    print("\nUncompressed:")
+    for model, length, seed in plain:
+        print(f"- {model}, seed {seed}: {rows[(model, None, 'none', seed, length)]:.3f} after {length} steps")
     return 0
 
 
