@@ -71,6 +71,25 @@ TEST_F(ResumeTest, WithErrorFeedbackOnTheSameCutsTheBitsAreThoseOfAnUndisturbedR
   EXPECT_THAT(Event(*other_cuts, "ResidualsDropped").dump(), HasSubstr("residual:"));
 }
 
+TEST_F(ResumeTest, WithCompressedTiedGradientsTheBitsAreThoseOfAnUndisturbedRun) {
+  const std::string lossy = "spec.compression={policy: uniform, codec: fp32, tiedGradients: int4}";
+  const std::string three = "spec.strategy={planner: equal-ops, stages: 3}";
+  const auto whole = RunToEnd({Steps(20), lossy, three}, {}, "whole");
+  for (const json& line : whole->lines()) {
+    if (line.value("type", "") == "plan") EXPECT_EQ(line["tied"][0]["codec"], "int4");
+  }
+  EXPECT_NE(BitsOf(*whole).at(20), Undisturbed().at(20)) << "nothing was lost: this test says nothing";
+  RunToEnd({Steps(10), lossy, Checkpoints(0), three}, {}, "first");
+  const auto second = RunToEnd({Steps(20), lossy, Checkpoints(0), three}, {}, "second");
+  EXPECT_EQ(FirstStep(*second), 11);
+  ExpectSameBits(*second, BitsOf(*whole), 11, 20);
+  EXPECT_THAT(Reasons(*second), Not(Contains("ResidualsDropped")));
+
+  const auto alone = RunToEnd({Steps(22), lossy, Checkpoints(0), "spec.strategy.stages=1"}, {}, "third");
+  EXPECT_EQ(FirstStep(*alone), 21);
+  EXPECT_THAT(Event(*alone, "ResidualsDropped").dump(), HasSubstr("residual:transformer.wte.weight@lm_head"));
+}
+
 TEST_F(ResumeTest, ARunThatHasAllItsStepsEndsAtOnce) {
   RunToEnd({Steps(4), Checkpoints(0)}, {}, "first");
   const auto again = RunToEnd({Steps(4), Checkpoints(0)}, {}, "second");
