@@ -65,6 +65,9 @@ wire::PlanDocument FullPlan() {
   plan.stages = {{.index = 0, .devices = {"a", "b"}, .ops = {"x"}, .by_replica = {{}, {}}, .chain = {0, 1}, .letter_bytes = 1}};
   plan.links = {{.src = "a", .dst = "b", .reason = "a reason", .values = {"x"}}};
   plan.tied = {{.parameter = "w", .stages = {0}, .bytes = 1}};
+  plan.micro_batch_sizes = {{.size = 1}};
+  plan.arithmetic = {"bf16"};
+  plan.warnings = {{.reason = "Reason", .message = "a sentence"}};
   plan.specified_share = 0.5;
   plan.fitted_share = 0.5;
   plan.fitted_relative_error = 0.5;
@@ -119,7 +122,12 @@ TEST(EventsPageTest, ThePageHasTheTypesAndKeysThatAreWritten) {
       if (key != "type") written[line["type"]].insert(key);
     }
   }
-  written["summary"].insert("report");  // by fusionctl, which writes the file
+  // By fusionctl, which writes the file (cli/run/run_summary.cc).
+  for (const char* key : {"started", "elapsed_seconds", "steps_made", "training_seconds", "mean_loss", "mean_loss_steps", "validation_loss",
+                          "validation_step", "validation_accuracy", "tokens_per_second", "samples_per_second", "parameters",
+                          "bytes_between_sites", "evaluation_bytes", "bottleneck", "loss_cost", "already_done", "report"}) {
+    written["summary"].insert(key);
+  }
   const Keys page = KeysOfPage();
   EXPECT_EQ(written.size(), 7u);
   for (const auto& [type, keys] : written) {
