@@ -49,7 +49,7 @@ Choices ChoicesOf(const job::Spec& spec) {
   if (compression.policy == job::CompressionPolicy::kUniform) {
     return one(CodecKind::kExact, "policy uniform compresses them where spec.compression.tiedGradients says so");
   }
-  const compression::Policy policy = PolicyOf(compression);
+  const compression::Policy policy = PolicyOf(spec);
   const CodecKind last = policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK));
   Choices choices{.kinds = {}, .why = "spec.compression allows no other"};
   std::copy_if(std::begin(kLadder), std::end(kLadder), std::back_inserter(choices.kinds), [&](CodecKind kind) { return kind <= last; });

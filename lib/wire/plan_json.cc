@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/spec.h"
+#include "lib/opdag/activation_kind.h"
 #include "lib/wire/json_reader.h"
 
 namespace fusionllm::wire {
