@@ -45,7 +45,14 @@ PlanDocument TwoStages() {
                  .bytes = 1000,
                  .codec = "topk@20:int8",
                  .ratio = 4}};
-  plan.tied = {{.parameter = "transformer.wte.weight", .stages = {0, 1}, .bytes = 4096, .seconds = 0.03}};
+  plan.tied = {{.parameter = "transformer.wte.weight",
+                .stages = {0, 1},
+                .bytes = 4096,
+                .seconds = 0.03,
+                .wire_bytes = 1112,
+                .codec = "int8",
+                .loss_cost = 0.002,
+                .reason = "it pays"}};
   plan.stages[0].device_memory_bytes = 4 << 20;
   plan.links[1].dtype = "bf16";
   plan.unit = "tokens";
@@ -230,6 +237,7 @@ TEST(PlanJson, WrongFieldsAreNamed) {
       {"[\"residual\"]", "[\"residual\",\"hidden\"]", "plan.links[0].value_kinds: is not one for each value"},
       {"\"schedule\":\"1f1b\"", "\"schedule\":\"2f2b\"", "plan.schedule"},
       {"\"stages\":[0,1]", "\"stages\":[0,7]", "plan.tied[0].stages"},
+      {"\"codec\":\"int8\"", "\"codec\":\"topk@9:int8\"", "plan.tied[0].codec: is none that gradients of tied parameters travel as"},
       {"\"steps\":600", "\"steps\":-1", "plan.steps"},
       {"\"reason\":\"NearlyIdle\"", "\"reason\":7", "plan.warnings[0].reason"},
       {"\"gap\":0.2", "\"gap\":1e999", "plan"},
