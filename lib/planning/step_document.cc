@@ -132,7 +132,8 @@ std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_
   std::string sentence = absl::StrFormat("The step is limited by %s: if %s took %s less time, the step would be %.1f%% shorter.",
                                          Phrase(limits[0]), several ? "they" : "it", tenth, 100 * limits[0].gain);
   if (!limits[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", limits[0].remedy, ".");
-  if (runner_up > 0) absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
+  if (runner_up > 0 && limits[runner_up].gain >= kWorthSaying)
+    absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
   return sentence;
 }
 
