@@ -209,7 +209,9 @@ TEST_F(FusionctlTest, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExpor
 
 TEST_F(FusionctlTest, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged) {
   Write("text.txt", std::string(400, 'x'));
-  const std::string keep = "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept/, everySteps: 1, keep: 1}'";
+  const std::string keep =
+      "run job.yaml --format json --output out --set 'spec.checkpoint={path: kept/, everySteps: 1, keep: 1}' "
+      "--set spec.training.schedule.name=constant";
   ASSERT_EQ(Run(keep + " --set spec.training.steps=5").code, 0);
   ASSERT_EQ(Run(keep + " --set spec.training.steps=3 --fresh").code, 0);
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000005"))) << "keep: 1 counts only the checkpoints of the fresh run";
