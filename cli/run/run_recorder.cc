@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,16 @@ report::Plan ReadPlan(const json& line) {
   return plan;
 }
 
+std::optional<report::CompressionTotal> ReadCompression(const json& compression) {
+  if (!compression.is_object()) return std::nullopt;
+  report::CompressionTotal total{.backoffs = Integer(compression, "backoffs")};
+  total.compared = Get(compression, "max_relative_error").is_number() && Get(compression, "min_cosine").is_number();
+  if (!total.compared) return total;
+  total.max_relative_error = Number(compression, "max_relative_error");
+  total.min_cosine = Number(compression, "min_cosine");
+  return total;
+}
+
 report::Summary ReadSummary(const json& line) {
   report::Summary summary;
   summary.steps = Integer(line, "steps");
@@ -163,6 +174,7 @@ report::Summary ReadSummary(const json& line) {
   summary.median_step_s = Number(line, "median_step_seconds");
   summary.predicted_step_s = Number(line, "predicted_step_seconds");
   summary.wire_bytes = Integer(line, "wire_bytes");
+  summary.compression = ReadCompression(Get(line, "compression"));
   summary.links = List<report::LinkTotal>(line, "links", [](const json& item) {
     report::LinkTotal link{.src = Text(item, "src"),
                            .dst = Text(item, "dst"),

@@ -194,6 +194,16 @@ TEST(RunRecorderTest, CheckpointsBehindARestoreAreGivenUp) {
   EXPECT_EQ(run.checkpoints[1].path, "d");
 }
 
+TEST(RunRecorderTest, WhatCameOfCompressionIsReadWhereTheSummaryHasIt) {
+  EXPECT_FALSE(RunOf({R"({"type":"summary","compression":7})"}).summary->compression.has_value());
+  const report::Run run = RunOf({R"({"type":"summary","compression":{"max_relative_error":0.4,"min_cosine":0.9,"backoffs":3}})"});
+  ASSERT_TRUE(run.summary->compression.has_value());
+  EXPECT_EQ(run.summary->compression->max_relative_error, 0.4);
+  EXPECT_EQ(run.summary->compression->min_cosine, 0.9);
+  EXPECT_EQ(run.summary->compression->backoffs, 3);
+  EXPECT_FALSE(RunOf({R"({"type":"summary","compression":{"max_relative_error":null}})"}).summary->compression->compared);
+}
+
 TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
   const report::Run plain = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","loss_cost":0.14}]})"});
   EXPECT_EQ(plain.plan->links[0].loss_cost, 0.14);

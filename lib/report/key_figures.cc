@@ -156,13 +156,20 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
     if (worst == nullptr || link.relative_error > worst->relative_error) worst = &link;
   }
   const bool planned = run.plan && Compresses(*run.plan);
-  if (!planned && worst == nullptr) return;
+  const CompressionTotal total = run.summary->compression.value_or(CompressionTotal{});
+  if (!planned && worst == nullptr && !total.compared && total.backoffs == 0) return;
   KeyFigure figure{"compression", "", "", "", /*in_words=*/true};
   if (planned) figure.predicted = absl::StrCat("expected to cost ", ExpectedCost(*run.plan));
-  if (worst != nullptr) {
-    figure.measured = absl::StrFormat("messages arrive with %.2g%% error (cosine %.2g)", 100 * worst->relative_error, worst->cosine);
-    if (compared > 1) absl::StrAppend(&figure.measured, " on the worst link, ", worst->src, " > ", worst->dst);
+  std::vector<std::string> measured;
+  if (total.compared) {
+    measured.push_back(
+        absl::StrFormat("messages arrived with up to %.2g%% error (cosine %.2g)", 100 * total.max_relative_error, total.min_cosine));
+  } else if (worst != nullptr) {
+    measured.push_back(absl::StrFormat("messages arrive with %.2g%% error (cosine %.2g)", 100 * worst->relative_error, worst->cosine));
+    if (compared > 1) absl::StrAppend(&measured.back(), " on the worst link, ", worst->src, " > ", worst->dst);
   }
+  if (total.backoffs > 0) measured.push_back(absl::StrCat("codecs were made gentler ", base::Counted(total.backoffs, "time")));
+  figure.measured = absl::StrJoin(measured, "; ");
   figures.push_back(std::move(figure));
 }
 

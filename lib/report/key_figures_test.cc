@@ -126,6 +126,21 @@ TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
       "expected to cost +0.14 nats (measured on small models); messages arrive with 50% error (cosine 0.87) on the worst link, b > a");
 }
 
+TEST(KeyFiguresTest, TheWorstErrorOfTheWholeRunAndBackoffsAreToldWhereTheyAreKnown) {
+  report::Run run = TwoSites();
+  run.summary->links[0].compared_messages = 3;
+  run.summary->links[0].relative_error = 0.1;
+  run.summary->compression = CompressionTotal{.max_relative_error = 0.37, .min_cosine = 0.93, .compared = true, .backoffs = 2};
+  EXPECT_EQ(Sentence(run, "compression"),
+            "expected to cost +0.03 nats; messages arrived with up to 37% error (cosine 0.93); codecs were made gentler 2 times");
+  for (PlanLink& link : run.plan->links) link.codec = "fp32";  // of the last plan
+  run.summary->links[0].compared_messages = 0;
+  run.summary->compression = CompressionTotal{.backoffs = 1};
+  EXPECT_EQ(Sentence(run, "compression"), "codecs were made gentler 1 time");
+  run.summary->compression = CompressionTotal{};
+  EXPECT_EQ(Sentence(run, "compression"), "-");
+}
+
 TEST(KeyFiguresTest, MemoryIsThatOfEachDeviceOrOfTheFullestOfMany) {
   report::Run run = TwoSites();
   EXPECT_EQ(Sentence(run, "memory"), "5.00 MiB on b, 3.00 MiB on a measured, 6.00 MiB on b, 4.00 MiB on a predicted");

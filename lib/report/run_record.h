@@ -112,6 +112,14 @@ struct StageTotal {
   int64_t predicted_memory_bytes = 0;
 };
 
+// What came of the codecs of a run; of all its plans.
+struct CompressionTotal {
+  double max_relative_error = 0;
+  double min_cosine = 1;
+  bool compared = false;  // the two above are known
+  int64_t backoffs = 0;   // how often codecs were made gentler
+};
+
 struct Summary {
   int64_t steps = 0;
   double final_loss = 0;
@@ -120,6 +128,7 @@ struct Summary {
   int64_t wire_bytes = 0;
   std::vector<LinkTotal> links;
   std::vector<StageTotal> stages;
+  std::optional<CompressionTotal> compression;
 };
 
 // Times on CLOCK_MONOTONIC of the device's machine, so rows line up only among devices of one machine.
