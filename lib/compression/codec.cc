@@ -162,4 +162,28 @@ absl::Status Decode(Direction direction, std::span<const std::byte> encoded, con
   return absl::OkStatus();
 }
 
+absl::StatusOr<MessageForm> FormOf(Direction direction, std::span<const std::byte> message, size_t elements) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(message, direction, elements));
+  const auto dense = [](CodecKind kind) { return MessageForm{.spec = {.kind = kind}}; };
+  switch (header.layout) {
+    case Layout::kFp16:
+      return dense(CodecKind::kFp16);
+    case Layout::kBf16:
+      return dense(CodecKind::kBf16);
+    case Layout::kInt8:
+      return dense(CodecKind::kInt8);
+    case Layout::kInt4:
+      return dense(CodecKind::kInt4);
+    case Layout::kTopK:
+    case Layout::kMasked: {
+      const double ratio = header.kept == 0 ? 1 : static_cast<double>(header.elements) / header.kept;
+      return MessageForm{.spec = TopK(ratio, static_cast<ValueKind>(header.values))};
+    }
+    case Layout::kBfloats:
+      return MessageForm{.bfloats = true};
+    default:
+      return dense(CodecKind::kExact);
+  }
+}
+
 }  // namespace fusionllm::compression

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/compression/mask.h"
 #include "lib/compression/select.h"
 #include "lib/compression/spec.h"
@@ -56,6 +57,13 @@ absl::Status Encode(const CodecSpec& spec, Direction direction, std::span<const 
 // out of order or range, scales or values that are not finite. *out is then unspecified. Memory allocated stays below
 // encoded.size() + 4·out.size() / 65536 bytes for a mask, plus 4 bytes for each kept value.
 absl::Status Decode(Direction direction, std::span<const std::byte> encoded, const Mask* mask, std::span<float> out, Mask* mask_out);
+
+// What a message was made with, by its header, which is all that is checked. Of a top-k or masked one the ratio is elements / kept.
+struct MessageForm {
+  CodecSpec spec;
+  bool bfloats = false;  // of a bf16 tensor, as it is: EncodeBfloats
+};
+absl::StatusOr<MessageForm> FormOf(Direction direction, std::span<const std::byte> message, size_t elements);
 
 // Labels and token ids, without loss: one base for the message and 1, 2 or 4 bytes for each difference to it, whichever suffices.
 absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);

@@ -26,14 +26,17 @@ struct CompressionError {
 // InvalidArgument when the sizes differ. Sums in double; NaN in either input makes the figures NaN.
 absl::StatusOr<CompressionError> CompareTensors(std::span<const float> original, std::span<const float> decoded);
 
-// Says which messages to compare: the first, then every period-th.
+// Says which messages to compare: the first few, then every period-th.
 class ComparisonSampler {
  public:
-  explicit ComparisonSampler(int64_t period) : period_(period) {}  // >= 1; 0: never
-  bool Next() { return period_ > 0 && count_++ % period_ == 0; }
+  explicit ComparisonSampler(int64_t period, int64_t first = 1) : period_(period), first_(first) {}  // period >= 1; 0: never
+  bool Next() {
+    const int64_t message = count_++;
+    return period_ > 0 && (message < first_ || message % period_ == 0);
+  }
 
  private:
-  int64_t period_;
+  int64_t period_, first_;
   int64_t count_ = 0;
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_format.h"
@@ -24,12 +25,13 @@ using EdgeId = std::pair<opdag::ValueId, int>;
 class Compressed : public EdgeCodec {
  public:
   Compressed(int stage, LinkCodecs links, int64_t comparison_period, std::unique_ptr<compression::TensorCodec> codec,
-             std::vector<opdag::ActivationKind> kinds)
+             std::vector<opdag::ActivationKind> kinds, GuardSettings guard)
       : stage_(stage),
         links_(std::move(links)),
         kinds_(std::move(kinds)),
         comparison_period_(comparison_period),
-        codec_(std::move(codec)) {}
+        codec_(std::move(codec)),
+        guard_(std::move(guard)) {}
 
   tensor::Memory& memory() const override { return codec_->memory(); }
 
@@ -42,27 +44,31 @@ class Compressed : public EdgeCodec {
 
   absl::StatusOr<Pending> StartEncode(const CutEdge& edge, int slot, tensor::ConstTensorView value, bool training) override {
     if (value.type.dtype == tensor::DType::kI32) return codec_->StartEncodeIntegers(Integers(value));
-    const Direction direction = DirectionOf(edge);
-    CodecSpec spec = SpecOf(edge, edge.gradient);
+    const bool counts = edge.gradient || training;
+    Sent& sent = SentOver(edge);
+    const CodecSpec spec = SpecOfNext(sent, edge, slot, training);
     if (IsExactBf16(spec, value.type)) {
-      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBfloats(direction, {value.as<uint16_t>(), ElementsOf(value.type)}));
-      if (edge.gradient || training) Count(edge, value.type, *message);
+      const std::span<const uint16_t> bfloats(value.as<uint16_t>(), ElementsOf(value.type));
+      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBfloats(DirectionOf(edge), bfloats));
+      if (!edge.gradient) selections_.erase({{edge.of, edge.peer}, slot});
+      if (counts) sent.Count(value.type.bytes(), message->size());
       return message;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const float> floats, FloatsOf(edge, value));
     const EdgeId id = {edge.of, edge.peer};
-    if (edge.gradient) {
-      const Selection* const selection = SelectionOf(spec, id, slot);
-      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncode(spec, direction, floats, selection, nullptr, nullptr));
-      Sent& sent = Count(edge, value.type, *message);
-      return Compare(sent, spec, direction, floats, selection, std::move(message));
+    const Selection* const selection = edge.gradient ? SelectionOf(id, slot) : nullptr;
+    compression::SenderState* const state = edge.gradient ? nullptr : training ? &senders_[id] : &evaluators_[id];
+    FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncode(spec, DirectionOf(edge), floats, selection, state,
+                                                                    edge.gradient ? nullptr : &selections_[{id, slot}]));
+    if (!counts) return message;
+    const size_t size = message->size();
+    FUSIONLLM_ASSIGN_OR_RETURN(const bool fit, Compare(sent, edge, spec, value.type, floats, selection, message));
+    if (!fit) {
+      if (state != nullptr) *state = compression::SenderState();  // what another codec has kept back
+      return StartEncode(edge, slot, value, training);
     }
-    spec.error_feedback = spec.error_feedback && training;
-    compression::SenderState& state = training ? senders_[id] : evaluators_[id];
-    FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncode(spec, direction, floats, nullptr, &state, &selections_[{id, slot}]));
-    if (!training) return message;
-    Sent& sent = Count(edge, value.type, *message);
-    return Compare(sent, spec, direction, floats, nullptr, std::move(message));
+    sent.Count(value.type.bytes(), size);
+    return message;
   }
 
   std::vector<float>* Residual(const CutEdge& edge) override {
@@ -93,6 +99,7 @@ class Compressed : public EdgeCodec {
     };
     std::map<int, Sums> by_peer;
     for (const auto& [key, sent] : sent_) {
+      if (sent.dense_bytes == 0) continue;
       Sums& sums = by_peer[key.peer];
       sums.dense_bytes += static_cast<double>(sent.dense_bytes);
       sums.encoded_bytes += static_cast<double>(sent.encoded_bytes);
@@ -114,6 +121,7 @@ class Compressed : public EdgeCodec {
         link.cosine = sums.product / std::sqrt(sums.original_squares * sums.decoded_squares);
       }
     }
+    for (const auto& [peer, backoff] : backoffs_) links[peer].backoffs.push_back(backoff);
     return links;
   }
 
@@ -121,14 +129,17 @@ class Compressed : public EdgeCodec {
     if (out.type.dtype == tensor::DType::kI32) {
       return codec_->DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
     }
-    const CodecSpec spec = SpecOf(edge, !edge.gradient);
-    if (IsExactBf16(spec, out.type)) {
+    // What the sender sends may have changed since the plan was made: the message says what it is.
+    FUSIONLLM_ASSIGN_OR_RETURN(const compression::MessageForm form, compression::FormOf(DirectionOf(edge), payload, ElementsOf(out.type)));
+    if (!edge.gradient) received_[{{edge.of, edge.peer}, slot}] = form.spec;
+    if (form.bfloats && out.type.dtype == tensor::DType::kBF16) {
+      if (!edge.gradient) selections_.erase({{edge.of, edge.peer}, slot});
       return codec_->DecodeBfloats(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
     }
-    if (out.type.dtype == tensor::DType::kF32) return DecodeFloats(edge, slot, spec, payload, {out.f32(), ElementsOf(out.type)});
+    if (out.type.dtype == tensor::DType::kF32) return DecodeFloats(edge, slot, payload, {out.f32(), ElementsOf(out.type)});
     if (out.type.dtype != tensor::DType::kBF16) return Unsupported(edge, out.type);
     FUSIONLLM_ASSIGN_OR_RETURN(const std::span<float> floats, RoomToWiden(ElementsOf(out.type)));
-    FUSIONLLM_RETURN_IF_ERROR(DecodeFloats(edge, slot, spec, payload, floats));
+    FUSIONLLM_RETURN_IF_ERROR(DecodeFloats(edge, slot, payload, floats));
     return codec_->Round(floats, {out.as<uint16_t>(), floats.size()});
   }
 
@@ -141,8 +152,14 @@ class Compressed : public EdgeCodec {
   };
   // Of the messages that training sent over one edge in one direction.
   struct Sent {
-    explicit Sent(int64_t period) : sampler(period) {}
+    explicit Sent(compression::ComparisonSampler sampler) : sampler(sampler) {}
+    void Count(size_t dense, size_t encoded) {
+      dense_bytes += static_cast<int64_t>(dense);
+      encoded_bytes += static_cast<int64_t>(encoded);
+    }
     compression::ComparisonSampler sampler;
+    std::optional<CodecSpec> limit;  // that the guard has found
+    bool warned = false;             // nothing more is to be said or done
     int64_t dense_bytes = 0, encoded_bytes = 0, compared = 0;
     compression::CompressionError last{};
   };
@@ -173,31 +190,121 @@ class Compressed : public EdgeCodec {
     return std::span<const float>(floats);
   }
 
-  absl::Status DecodeFloats(const CutEdge& edge, int slot, const CodecSpec& spec, const Payload& payload, std::span<float> floats) {
+  absl::Status DecodeFloats(const CutEdge& edge, int slot, const Payload& payload, std::span<float> floats) {
     const EdgeId id = {edge.of, edge.peer};
-    if (edge.gradient) return codec_->Decode(Direction::kBackward, payload, SelectionOf(spec, id, slot), floats, nullptr);
+    if (edge.gradient) return codec_->Decode(Direction::kBackward, payload, SelectionOf(id, slot), floats, nullptr);
     return codec_->Decode(Direction::kForward, payload, nullptr, floats, &selections_[{id, slot}]);
   }
 
-  Sent& Count(const CutEdge& edge, const tensor::TensorType& type, const compression::PendingMessage& encoded) {
-    Sent& sent = sent_.try_emplace({edge.peer, edge.of, edge.gradient}, comparison_period_).first->second;
-    sent.dense_bytes += static_cast<int64_t>(type.bytes());
-    sent.encoded_bytes += static_cast<int64_t>(encoded.size());
-    return sent;
+  bool guards() const { return guard_.mode != compression::GuardMode::kNone; }
+
+  compression::ComparisonSampler NewSampler() const {
+    return compression::ComparisonSampler(comparison_period_, guards() ? kFirstComparisons : 1);
   }
 
-  // Once in a while waits for the message and compares it.
-  absl::StatusOr<Pending> Compare(Sent& sent, const CodecSpec& spec, Direction direction, std::span<const float> original,
-                                  const Selection* selection, Pending message) {
-    if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return message;
+  Sent& SentOver(const CutEdge& edge) {
+    const auto [found, fresh] = sent_.try_emplace({edge.peer, edge.of, edge.gradient}, NewSampler());
+    const auto known = guard_.limits.find({edge.of, edge.gradient});
+    if (fresh && known != guard_.limits.end()) found->second.limit = known->second;
+    return found->second;
+  }
+
+  // As the plan has it, no harsher than what was found or ordered since.
+  CodecSpec SpecOfNext(const Sent& sent, const CutEdge& edge, int slot, bool training) const {
+    std::vector<CodecSpec> limits;
+    if (sent.limit.has_value()) limits.push_back(*sent.limit);
+    if (guard_.limit != nullptr) {
+      if (const auto ordered = guard_.limit->Get(); ordered.has_value()) limits.push_back(*ordered);
+    }
+    if (!edge.gradient) {
+      CodecSpec spec = SpecOf(edge, false);
+      for (const CodecSpec& limit : limits) spec = compression::GentlerOf(spec, limit);
+      spec.error_feedback = spec.error_feedback && training;
+      return spec;
+    }
+    const auto answered = received_.find({{edge.of, edge.peer}, slot});
+    CodecSpec spec = answered == received_.end() ? SpecOf(edge, true) : answered->second;
+    spec.error_feedback = false;
+    if (spec.kind == compression::CodecKind::kTopK) {  // under the mask whatever the limit: see codec.h
+      const bool halves = std::any_of(limits.begin(), limits.end(), [](const CodecSpec& limit) {
+        return limit.kind == compression::CodecKind::kTopK ? limit.top_k_values == compression::ValueKind::kFp16
+                                                           : limit.kind < compression::CodecKind::kInt8;
+      });
+      if (halves) spec.top_k_values = compression::ValueKind::kFp16;
+      return spec;
+    }
+    spec.kind = compression::GradientKind(spec.kind);
+    for (const CodecSpec& limit : limits) spec = compression::GentlerOf(spec, limit);
+    return spec;
+  }
+
+  // Once in a while waits for the message and compares it. False: it is not to be sent, and the next is another.
+  absl::StatusOr<bool> Compare(Sent& sent, const CutEdge& edge, const CodecSpec& spec, const tensor::TensorType& type,
+                               std::span<const float> original, const Selection* selection, Pending& message) {
+    if (spec.kind == compression::CodecKind::kExact || !sent.sampler.Next()) return true;
     Payload encoded;
     FUSIONLLM_RETURN_IF_ERROR(message->Finish(&encoded));
     // What was encoded just now decodes; if it did not, the receiver would say so.
-    if (const auto error = codec_->Compare(direction, original, encoded, selection); error.ok()) {
-      sent.last = *error;
-      ++sent.compared;
+    const auto error = codec_->Compare(DirectionOf(edge), original, encoded, selection);
+    message = compression::WholeMessage(std::move(encoded));
+    if (!error.ok()) return true;
+    const bool tolerable = !guards() || sent.warned || !(error->relative_error > LimitOf(edge));
+    if (!tolerable) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const bool backs_off, BackOff(sent, edge, spec, type, *error, original, selection));
+      if (backs_off) return false;
     }
-    return compression::WholeMessage(std::move(encoded));
+    sent.last = *error;
+    ++sent.compared;
+    return true;
+  }
+
+  opdag::ActivationKind KindOf(const CutEdge& edge) const {
+    return static_cast<size_t>(edge.of) < guard_.kinds.size() ? guard_.kinds[edge.of] : opdag::ActivationKind::kHidden;
+  }
+  double LimitOf(const CutEdge& edge) const { return compression::MaxRelativeError(KindOf(edge), DirectionOf(edge)); }
+
+  // Finds the smallest message of this tensor that loses little enough. False: all that was to be done was to tell.
+  absl::StatusOr<bool> BackOff(Sent& sent, const CutEdge& edge, const CodecSpec& spec, const tensor::TensorType& type,
+                               const compression::CompressionError& error, std::span<const float> original, const Selection* selection) {
+    CodecBackoff found = {.of = edge.of,
+                          .gradient = edge.gradient,
+                          .kind = KindOf(edge),
+                          .from = spec,
+                          .to = spec,
+                          .relative_error = error.relative_error,
+                          .cosine = error.cosine,
+                          .limit = LimitOf(edge),
+                          .remaining_error = error.relative_error};
+    if (guard_.mode == compression::GuardMode::kAuto) {
+      for (const CodecSpec& codec : compression::GentlerCodecs(spec, DirectionOf(edge))) {
+        const bool as_wide = type.dtype == tensor::DType::kBF16 && codec.kind == compression::CodecKind::kFp16;
+        if (as_wide) continue;  // and exact is no larger
+        FUSIONLLM_ASSIGN_OR_RETURN(const double remaining, ErrorOf(codec, edge, original, selection));
+        found.to = codec;
+        found.remaining_error = remaining;
+        if (remaining <= compression::kBackoffMargin * found.limit) break;
+      }
+    }
+    backoffs_.emplace_back(edge.peer, found);
+    if (found.to == spec) {
+      sent.warned = true;
+      return false;
+    }
+    sent.limit = found.to;
+    sent.sampler = NewSampler();
+    return true;
+  }
+
+  absl::StatusOr<double> ErrorOf(CodecSpec codec, const CutEdge& edge, std::span<const float> original, const Selection* selection) {
+    if (codec.kind == compression::CodecKind::kExact) return 0;
+    codec.error_feedback = false;
+    Selection unused;
+    FUSIONLLM_ASSIGN_OR_RETURN(const Pending message, codec_->StartEncode(codec, DirectionOf(edge), original, selection, nullptr,
+                                                                          edge.gradient ? nullptr : &unused));
+    Payload encoded;
+    FUSIONLLM_RETURN_IF_ERROR(message->Finish(&encoded));
+    FUSIONLLM_ASSIGN_OR_RETURN(const compression::CompressionError error, codec_->Compare(DirectionOf(edge), original, encoded, selection));
+    return error.relative_error;
   }
 
   static std::span<const int32_t> Integers(tensor::ConstTensorView value) {
@@ -217,10 +324,10 @@ class Compressed : public EdgeCodec {
   }
 
   // The forward message's choice, when the codec made one.
-  const Selection* SelectionOf(const CodecSpec& spec, const EdgeId& id, int slot) const {
-    if (spec.kind != compression::CodecKind::kTopK) return nullptr;
+  const Selection* SelectionOf(const EdgeId& id, int slot) const {
     const auto found = selections_.find({id, slot});
-    return found == selections_.end() ? nullptr : &found->second;
+    if (found == selections_.end() || (found->second.mask.dense() && found->second.elements == 0)) return nullptr;
+    return &found->second;
   }
 
   const int stage_;
@@ -228,20 +335,25 @@ class Compressed : public EdgeCodec {
   const std::vector<opdag::ActivationKind> kinds_;  // by value
   const int64_t comparison_period_;
   const std::unique_ptr<compression::TensorCodec> codec_;  // outlives what it filled
+  const GuardSettings guard_;
   std::map<EdgeId, compression::SenderState> senders_;
   std::map<EdgeId, compression::SenderState> evaluators_;
   std::map<EdgeId, std::vector<float>> residuals_;  // the host's copies, where tensors live on a device
   std::map<std::pair<EdgeId, int>, Selection> selections_;
+  std::map<std::pair<EdgeId, int>, CodecSpec> received_;  // what forward messages were, by slot
   std::map<SentKey, Sent> sent_;
-  tensor::MemoryBlock widened_;  // room for a bf16 tensor
+  std::vector<std::pair<int, CodecBackoff>> backoffs_;  // by peer, in their order
+  tensor::MemoryBlock widened_;                         // room for a bf16 tensor
 };
 
 }  // namespace
 
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period,
-                               std::unique_ptr<compression::TensorCodec> tensor_codec, std::vector<opdag::ActivationKind> kinds) {
+                               std::unique_ptr<compression::TensorCodec> tensor_codec, std::vector<opdag::ActivationKind> kinds,
+                               GuardSettings guard) {
   if (tensor_codec == nullptr) tensor_codec = compression::HostTensorCodec();
-  return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec), std::move(kinds));
+  return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec), std::move(kinds),
+                                      std::move(guard));
 }
 
 std::unique_ptr<compression::TensorCodec> TensorCodecFor(kernels::Backend& backend) {

@@ -6,11 +6,14 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/compression/codec_guard.h"
 #include "lib/compression/spec.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/kernels/backend.h"
@@ -21,15 +24,28 @@
 
 namespace fusionllm::runtime {
 
+// What the guard of a sender found, and did, before the message left.
+struct CodecBackoff {
+  opdag::ValueId of = opdag::kNone;  // the forward value
+  bool gradient = false;             // of it
+  opdag::ActivationKind kind = opdag::ActivationKind::kHidden;
+  compression::CodecSpec from, to;  // equal: nothing was done
+  double relative_error = 0;        // with `from`
+  double cosine = 1;
+  double limit = 0;            // of the relative error
+  double remaining_error = 0;  // with `to`
+};
+
 // What became of the float tensors that training sent to one stage.
 struct LinkCompression {
   double ratio = 1;  // dense bytes over encoded ones; of a bf16 tensor the dense ones are 2 for each value
   // Every so often a message is decoded again and compared. The figures are those of the last comparison of each edge, taken together; with
   // error feedback the original is the tensor, not the tensor corrected; of a top-k edge's gradient what the forward's choice lets through.
   int64_t compared_messages = 0;
-  double relative_error = 0;  // norm of original - decoded over norm of original
-  double cosine = 1;          // between original and decoded
-  double residual_norm = 0;   // of original - decoded
+  double relative_error = 0;           // norm of original - decoded over norm of original
+  double cosine = 1;                   // between original and decoded
+  double residual_norm = 0;            // of original - decoded
+  std::vector<CodecBackoff> backoffs;  // in their order
 };
 
 class EdgeCodec {
@@ -62,7 +78,7 @@ using EdgeCodecs = std::unique_ptr<EdgeCodec>;
 // The bytes of the tensor, little-endian, as they are.
 EdgeCodecs ExactEdgeCodec();
 
-// By (stage that makes the activation, stage that reads it). A gradient follows the spec of its activation's pair.
+// By (stage that makes the activation, stage that reads it). A gradient follows the message that brought its activation.
 using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 
 // By name of a parameter that several stages use: what their gradients of it travel as at the end of a step (step_exchange.h). Never top-k;
@@ -73,13 +89,45 @@ using TiedCodecs = std::map<std::string, compression::CodecSpec>;
 // hundredth of a device's time wherever encoding takes less than a seventh of it.
 inline constexpr int64_t kComparisonPeriod = 64;
 
+// And its first few: what a codec costs is most at the beginning of a run.
+inline constexpr int64_t kFirstComparisons = 8;
+
+// The most that the edges of a stage may use from now on, as ordered while it runs. Thread-safe.
+class CodecLimit {
+ public:
+  void Set(const compression::CodecSpec& limit) {
+    const std::lock_guard lock(mutex_);
+    limit_ = limit;
+  }
+  std::optional<compression::CodecSpec> Get() const {
+    const std::lock_guard lock(mutex_);
+    return limit_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<compression::CodecSpec> limit_;
+};
+
+// Each sender watches its own edges. Where a message that is compared loses more than its kind of value bears
+// (compression::MaxRelativeError), it is not sent: the sender tries gentler codecs on it and goes on with the first that loses little
+// enough. Messages describe themselves and a gradient follows the message that it answers, so nobody else need know; the same tensors lead
+// to the same codecs.
+struct GuardSettings {
+  compression::GuardMode mode = compression::GuardMode::kNone;
+  std::vector<opdag::ActivationKind> kinds;  // by value id; what it has none of is kHidden
+  // What the run has found out before: of a forward value (false), or its gradient (true), the most that its messages bear.
+  std::map<std::pair<opdag::ValueId, bool>, compression::CodecSpec> limits;
+  std::shared_ptr<const CodecLimit> limit;  // null: none
+};
+
 // lib/compression's messages for the edges of `stage`: floats by the link's spec (exact where it has none) as far as their kind may take it
 // (compression::AllowedCodec), integers without loss. `kinds`: autodiff::ActivationKindsOf, the same on both ends; values beyond its end
 // may take anything. Lossy codecs take bf16 tensors widened, where they live, and what they decode is rounded to bf16; residuals of error
 // feedback are fp32 as ever. tensor_codec: TensorCodecFor's, or the host's where it is null.
 EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
                                std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr,
-                               std::vector<opdag::ActivationKind> kinds = {});
+                               std::vector<opdag::ActivationKind> kinds = {}, GuardSettings guard = {});
 
 // The codec for tensors in the memory of `backend`, which must outlive it: on its device where it has one that codes, else the host's, to
 // which the runtime then brings the tensors.

@@ -1,0 +1,204 @@
+// What the sender of an edge does about a codec that loses too much: before the message leaves, and without a word to the receiver.
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/philox.h"
+#include "lib/compression/codec.h"
+#include "lib/compression/guard.h"
+#include "lib/runtime/edge_codec.h"
+#include "lib/tensor/bf16.h"
+
+namespace fusionllm::runtime {
+namespace {
+
+using compression::CodecKind;
+using compression::CodecSpec;
+using compression::Direction;
+using compression::GuardMode;
+using opdag::ActivationKind;
+using tensor::DType;
+using tensor::Tensor;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Value 5 crosses from stage 0 to stage 1; value 9 is its gradient.
+constexpr CutEdge kForwardAtSender = {.value = 5, .peer = 1, .of = 5};
+constexpr CutEdge kForwardAtReceiver = {.value = 5, .peer = 0, .of = 5};
+constexpr CutEdge kGradientAtSender = {.value = 9, .peer = 0, .gradient = true, .of = 5};
+constexpr CutEdge kGradientAtReceiver = {.value = 9, .peer = 1, .gradient = true, .of = 5};
+constexpr int64_t kElements = 4096;
+
+Tensor RandomTensor(uint64_t seed) {
+  Tensor tensor({DType::kF32, {kElements}});
+  const base::CounterRng rng(seed, "values");
+  for (int64_t i = 0; i < kElements; ++i) tensor.f32()[i] = rng.Normal(i);
+  return tensor;
+}
+
+// A few values hold nearly all: what top-k is made for.
+Tensor SparseTensor(uint64_t seed) {
+  Tensor tensor = RandomTensor(seed);
+  for (int64_t i = 0; i < kElements; ++i) tensor.f32()[i] *= i % 64 == 0 ? 1.0f : 0.01f;
+  return tensor;
+}
+
+double ErrorBetween(const Tensor& original, const Tensor& decoded) {
+  return compression::CompareTensors({original.f32(), kElements}, {decoded.f32(), kElements})->relative_error;
+}
+
+class EdgeGuardTest : public ::testing::Test {
+ protected:
+  void Connect(const CodecSpec& spec, ActivationKind kind, GuardMode mode = GuardMode::kAuto,
+               std::map<std::pair<opdag::ValueId, bool>, CodecSpec> limits = {}) {
+    const LinkCodecs links = {{{0, 1}, spec}};
+    GuardSettings guard = {.mode = mode, .kinds = std::vector<ActivationKind>(10, kind), .limits = std::move(limits), .limit = ordered_};
+    upstream_ = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, {}, guard);
+    downstream_ = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, guard);
+  }
+  // The message that an activation leaves as; `received_` is what comes out.
+  Payload Forward(const Tensor& activation, bool training = true) {
+    const auto message = upstream_->Encode(kForwardAtSender, 0, activation.view(), training);
+    EXPECT_TRUE(message.ok()) << message.status();
+    const absl::Status decoded = downstream_->Decode(kForwardAtReceiver, 0, *message, received_.view());
+    EXPECT_TRUE(decoded.ok()) << decoded;
+    return *message;
+  }
+  Payload Backward(const Tensor& gradient) {
+    const auto message = downstream_->Encode(kGradientAtSender, 0, gradient.view(), true);
+    EXPECT_TRUE(message.ok()) << message.status();
+    const absl::Status decoded = upstream_->Decode(kGradientAtReceiver, 0, *message, returned_.view());
+    EXPECT_TRUE(decoded.ok()) << decoded;
+    return *message;
+  }
+  static std::string CodecOf(Direction direction, const Payload& message) {
+    return ToString(compression::FormOf(direction, message, kElements)->spec);
+  }
+  std::vector<CodecBackoff> Backoffs() const { return upstream_->Compression().at(1).backoffs; }
+
+  const std::shared_ptr<CodecLimit> ordered_ = std::make_shared<CodecLimit>();
+  EdgeCodecs upstream_, downstream_;
+  Tensor received_{{DType::kF32, {kElements}}}, returned_{{DType::kF32, {kElements}}};
+};
+
+TEST_F(EdgeGuardTest, LogitsThatLoseTooMuchDoNotLeaveAsTheyWere) {
+  Connect(compression::TopK(24.8), ActivationKind::kLossInput);
+  const Tensor logits = RandomTensor(1);
+  Forward(logits);
+  const double limit = compression::MaxRelativeError(ActivationKind::kLossInput, Direction::kForward);
+  EXPECT_LE(ErrorBetween(logits, received_), limit);
+  ASSERT_THAT(Backoffs(), SizeIs(1));
+  const CodecBackoff found = Backoffs()[0];
+  EXPECT_EQ(found.of, 5);
+  EXPECT_FALSE(found.gradient);
+  EXPECT_EQ(found.kind, ActivationKind::kLossInput);
+  EXPECT_EQ(ToString(found.from), "topk@24.8:int8");
+  EXPECT_GT(found.relative_error, 0.5);
+  EXPECT_NEAR(found.cosine, std::sqrt(1 - found.relative_error * found.relative_error), 0.01);
+  EXPECT_EQ(found.limit, limit);
+  EXPECT_LE(found.remaining_error, limit);
+  for (int i = 0; i < 100; ++i) Forward(RandomTensor(static_cast<uint64_t>(2 + i)));
+  EXPECT_THAT(Backoffs(), SizeIs(1)) << "one step down, not one after the other";
+}
+
+TEST_F(EdgeGuardTest, TheGradientFollowsTheMessageThatItAnswers) {
+  Connect(compression::TopK(30), ActivationKind::kLossInput);
+  Forward(RandomTensor(1));
+  const Tensor gradient = RandomTensor(2);
+  Backward(gradient);
+  EXPECT_LT(ErrorBetween(gradient, returned_), 0.01) << "all of it, not what a mask lets through";
+}
+
+TEST_F(EdgeGuardTest, WhatLosesLittleStaysAsPlanned) {
+  Connect(compression::TopK(30), ActivationKind::kResidual);
+  for (uint64_t i = 0; i < 80; ++i) {
+    EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(i))).substr(0, 4), "topk");
+    EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(i))).substr(0, 4), "topk");
+  }
+  EXPECT_THAT(Backoffs(), IsEmpty());
+  EXPECT_THAT(downstream_->Compression().at(0).backoffs, IsEmpty());
+}
+
+TEST_F(EdgeGuardTest, ACodecIsLeftWhenItBeginsToLoseTooMuch) {
+  Connect(compression::TopK(30), ActivationKind::kResidual);
+  for (uint64_t i = 0; i < 70; ++i) Forward(SparseTensor(i));
+  int late = 0;
+  while (Backoffs().empty() && late < 2 * kComparisonPeriod) Forward(RandomTensor(static_cast<uint64_t>(100 + late++)));
+  EXPECT_GT(late, 1) << "only samples are compared";
+  EXPECT_LE(late, kComparisonPeriod);
+  ASSERT_THAT(Backoffs(), SizeIs(1));
+  EXPECT_LE(ErrorBetween(RandomTensor(static_cast<uint64_t>(100 + late - 1)), received_), Backoffs()[0].limit);
+}
+
+TEST_F(EdgeGuardTest, AWarningIsToldOnceAndChangesNothing) {
+  Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kWarn);
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))).substr(0, 4), "topk");
+  ASSERT_THAT(Backoffs(), SizeIs(1));
+  EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
+}
+
+TEST_F(EdgeGuardTest, WithoutAGuardNothingIsToldOrChanged) {
+  Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kNone);
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))).substr(0, 4), "topk");
+  EXPECT_THAT(Backoffs(), IsEmpty());
+}
+
+TEST_F(EdgeGuardTest, WhatWasFoundBeforeHoldsFromTheFirstMessage) {
+  Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {{{5, false}, {.kind = CodecKind::kInt8}}});
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))), "int8") << "top-k would lose little now";
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1))), "int8");
+  EXPECT_THAT(Backoffs(), IsEmpty());
+  Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {{{4, false}, {.kind = CodecKind::kInt8}}});
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))).substr(0, 4), "topk") << "of another value";
+}
+
+TEST_F(EdgeGuardTest, AnOrderHoldsFromTheNextMessageOnForEvaluationsToo) {
+  Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kNone);
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))).substr(0, 4), "topk");
+  ordered_->Set({.kind = CodecKind::kInt8});
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1))).substr(0, 4), "topk") << "under the mask of what came";
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(2))), "int8");
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(2))), "int8");
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(3), /*training=*/false)), "int8");
+  ordered_->Set(compression::Exact());
+  EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(4))), "fp32");
+  EXPECT_EQ(ErrorBetween(SparseTensor(4), received_), 0);
+}
+
+TEST_F(EdgeGuardTest, TheSameTensorsLeadToTheSameBytes) {
+  Connect(compression::TopK(100), ActivationKind::kResidual);
+  std::vector<Payload> messages;
+  for (uint64_t i = 0; i < 20; ++i) messages.push_back(Forward(RandomTensor(i)));
+  Connect(compression::TopK(100), ActivationKind::kResidual);
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(Forward(RandomTensor(i)), messages[i]) << i;
+}
+
+TEST_F(EdgeGuardTest, WhatErrorFeedbackKeptOfAnotherCodecIsForgotten) {
+  CodecSpec spec = compression::TopK(30);
+  spec.error_feedback = true;
+  Connect(spec, ActivationKind::kLossInput);
+  const Tensor logits = RandomTensor(1);
+  Forward(logits);
+  ASSERT_THAT(Backoffs(), SizeIs(1));
+  EXPECT_LE(ErrorBetween(logits, received_), Backoffs()[0].limit) << "nothing of the first attempt is added";
+}
+
+TEST_F(EdgeGuardTest, BytesCountMessagesThatWereSent) {
+  Connect(compression::TopK(30), ActivationKind::kLossInput);
+  const Payload message = Forward(RandomTensor(1));
+  EXPECT_DOUBLE_EQ(upstream_->Compression().at(1).ratio, 4.0 * kElements / static_cast<double>(message.size()));
+}
+
+TEST_F(EdgeGuardTest, ABf16TensorFallsBackToWhatItIs) {
+  Connect(compression::TopK(30), ActivationKind::kLossInput, GuardMode::kAuto, {{{5, false}, compression::Exact()}});
+  Tensor bfloats({DType::kBF16, {kElements}}), out({DType::kBF16, {kElements}});
+  tensor::RoundToBf16({RandomTensor(1).f32(), kElements}, bfloats.as<uint16_t>());
+  const auto message = upstream_->Encode(kForwardAtSender, 0, bfloats.view(), true);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_TRUE(compression::FormOf(Direction::kForward, *message, kElements)->bfloats);
+  ASSERT_TRUE(downstream_->Decode(kForwardAtReceiver, 0, *message, out.view()).ok());
+  for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(out.as<uint16_t>()[i], bfloats.as<uint16_t>()[i]) << i;
+}
+
+}  // namespace
+}  // namespace fusionllm::runtime
