@@ -138,6 +138,21 @@ struct LinkRate {
   double bytes_per_s = 0;  // 0: not measured
   int64_t samples = 0;     // in it so far: where they are as many as before, nothing was measured since
 };
+// Found by the sender of an edge before a message left that would have lost too much (lib/runtime/edge_codec.h).
+struct CodecBackoff {
+  std::string peer;       // that the message is for
+  std::string value;      // of the forward graph
+  bool gradient = false;  // of it
+  std::string kind;       // opdag::Name
+  std::string from, to;   // codecs; equal: nothing was done
+  double relative_error = 0;
+  double cosine = 1;
+  double limit = 0;            // of the relative error
+  double remaining_error = 0;  // with `to`
+};
+// By value of the forward graph, and whether its gradient is meant: the most that its messages bear.
+using CodecLimits = std::map<std::pair<std::string, bool>, std::string>;
+
 // One stage's own account of one step.
 struct StageMeasured {
   uint32_t epoch = 0;
@@ -145,6 +160,7 @@ struct StageMeasured {
   int64_t step = 0;
   double busy_s = 0;                      // less what an emulated device was late by
   std::map<std::string, LinkRate> rates;  // towards each peer
+  std::vector<CodecBackoff> backoffs;     // since the epoch began
 };
 struct ShardWritten {
   uint32_t epoch = 0;
@@ -248,6 +264,11 @@ struct SendStop {
   std::string name;
   uint32_t epoch = 0;
 };
+struct SendCodecLimit {  // while it runs
+  std::string name;
+  uint32_t epoch = 0;
+  std::string codec;
+};
 struct TurnAway {  // out of the run, which goes on
   std::string name;
   std::string why;
@@ -273,6 +294,9 @@ struct Announce {  // an event of contract section 4
   std::string peer;                   // of a link that begins at `device`
   // Of what the message is about: seconds of a step for a device, bytes/s for a link.
   std::optional<double> measured, planned;
+  std::optional<CodecBackoff> backoff;  // that it is about
+  double expected_loss_increase = 0;    // then: what the plan expects of the codec, nats
+  bool makes_gentler = false;           // codecs are, now
 };
 struct PublishPlan {};  // the plan in force changed: print it
 struct PublishStep {
@@ -290,7 +314,7 @@ struct Finish {  // terminal
   std::string refusal_reason;  // set when the planner refused
 };
 
-using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, TurnAway, CommitCheckpoint,
-                            AbandonCheckpoint, ReplaceCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
+using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, SendCodecLimit, TurnAway,
+                            CommitCheckpoint, AbandonCheckpoint, ReplaceCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
 
 }  // namespace fusionllm::broker

@@ -45,7 +45,7 @@ RunState::RunState(RunOptions options)
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
                      int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at,
-                     const std::string& codec_limit) {
+                     const std::string& codec_limit, CodecLimits codec_limits) {
   epoch_ = epoch;
   plan_ = std::move(plan);
   profiles_ = std::move(profiles);
@@ -57,6 +57,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   }
   ended_at_ = std::move(ended_at);
   if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
+  codec_limits_ = std::move(codec_limits);
   adopted_ = true;
   loaded_once_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};

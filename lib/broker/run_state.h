@@ -40,6 +40,7 @@
 #include "lib/broker/plan_watch.h"
 #include "lib/broker/reader_choice.h"
 #include "lib/compression/guard.h"
+#include "lib/compression/guard_mode.h"
 #include "lib/compression/spec.h"
 
 namespace fusionllm::broker {
@@ -66,6 +67,8 @@ struct RunOptions {
   std::string start_checkpoint;  // its folder; empty: from the start
   int64_t micro_batch_size = 0;  // that it was trained with; 0: not known, or none
   int max_recoveries = 100;
+  compression::GuardMode guard = compression::GuardMode::kAuto;
+  bool codecs_asked_for = false;  // the job names codec and ratio, and leaves no choice to the planner
   // Measured before: executors and links that these cover are not measured again.
   std::map<std::string, std::string> known_profiles;
   std::vector<Link> known_links;
@@ -83,7 +86,8 @@ class RunState {
   // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew. `shards`: those of this
   // epoch that had been reported and are in no checkpoint yet; `ended_at`: last steps of stages that had ended as ordered.
   void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
-             std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {}, const std::string& codec_limit = "");
+             std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {}, const std::string& codec_limit = "",
+             CodecLimits codec_limits = {});
 
   std::vector<Action> On(const Event& event);
 
@@ -101,6 +105,7 @@ class RunState {
   const std::vector<Link>& links() const { return links_; }
   const Lines& lines() const { return options_.lines; }
   std::string codec_limit() const;  // as AskPlan has it
+  const CodecLimits& codec_limits() const { return codec_limits_; }
   // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
   const PlanWatch::Ends& telling_links() const { return watch_.telling_links(); }
 
@@ -200,6 +205,9 @@ class RunState {
   };
   void BeginWatch();
   void Tell(const std::vector<Drift>& drifts);
+  void TakeBackoffs(const StageMeasured& event);
+  void TellBackoff(const StageMeasured& event, const CodecBackoff& found);
+  std::optional<compression::CodecSpec> HarshestInForce() const;
   void WatchLoss(const StepRecord& record);
   void ConsiderMoving();
   bool BackOffFromNotFinite(const Ended& event);
@@ -282,6 +290,8 @@ class RunState {
   compression::LossTrendWatcher trend_;
   bool told_of_trend_ = false;  // in this epoch, where nothing else can be done
   std::optional<compression::CodecSpec> codec_limit_;
+  CodecLimits codec_limits_;                                     // that senders have found
+  std::set<std::tuple<std::string, std::string, bool>> warned_;  // of (device, value, gradient) whose codec stays
   int backoffs_from_not_finite_ = 0;
   std::optional<Renewal> renewal_;  // the epoch has been told to end for it
   std::string renewal_why_;         // for the announcement of the plan that was asked for

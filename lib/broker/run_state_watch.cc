@@ -1,5 +1,5 @@
 // RunState: what the run does about itself. Stages and links that fall behind the plan are told, and answered with another plan where that
-// pays; a loss that leaves its trend under compression is answered with gentler codecs.
+// pays. (Codecs: run_state_codecs.cc.)
 //
 // Either way the epoch ends at the boundary of a step with a checkpoint, so that nothing is lost, and the next plan begins from there. A
 // run without checkpoints would lose all its steps: it only tells.
@@ -10,9 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "lib/broker/codec_limit.h"
 #include "lib/broker/run_state.h"
-#include "lib/compression/policy.h"
+#include "lib/compression/spec.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -64,6 +63,7 @@ void RunState::BeginWatch() {
 
 void RunState::Handle(const StageMeasured& event) {
   if (event.epoch != epoch_ || phase_ != Phase::kRunning) return;
+  TakeBackoffs(event);
   Tell(watch_.On(event));
   ConsiderMoving();
 }
@@ -228,47 +228,6 @@ void RunState::Renew() {
     return;
   }
   Take(*std::move(renewal.plan));
-}
-
-// ---- Gentler codecs ---------------------------------------------------------------------------------------------------------------------
-
-void RunState::WatchLoss(const StepRecord& record) {
-  const std::optional<compression::CodecSpec> harshest = HarshestCodec(plan_);
-  if (!harshest.has_value() || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_) return;
-  const std::optional<compression::LossTrendWatcher::Backoff> backoff = trend_.Observe(record.step, record.loss);
-  if (!backoff.has_value()) return;
-  Announce told{.reason = "CompressionBackoff", .step = record.step};
-  if (!options_.checkpoints) {
-    if (std::exchange(told_of_trend_, true)) return;
-    told.message = absl::StrFormat(
-        "%s; the job keeps no checkpoints, so that the codecs stay (up to %s): start it again with a smaller spec.compression.ratio",
-        backoff->message, compression::ToString(*harshest));
-    Do(std::move(told));
-    return;
-  }
-  codec_limit_ = compression::Milder(*harshest);
-  told.message = absl::StrFormat("%s from %s to %s at most", backoff->message, compression::ToString(*harshest), codec_limit());
-  Do(std::move(told));
-  EndEpochFor({.why = absl::StrCat("codecs up to ", codec_limit())});
-}
-
-// The first time one rung down; when that does not help, compression is ruled out as the cause. True when the run goes on.
-bool RunState::BackOffFromNotFinite(const Ended& event) {
-  const std::optional<compression::CodecSpec> harshest = HarshestCodec(plan_);
-  if (!event.not_finite || !harshest.has_value() || !options_.checkpoints) return false;
-  codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::Milder(*harshest);
-  const std::string where =
-      absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message()));
-  Do(Announce{.reason = "CompressionBackoff",
-              .step = last_step_,
-              .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
-                                         compression::ToString(*harshest), codec_limit()),
-              .device = event.name});
-  codecs_are_stale_ = true;
-  renewal_why_ = absl::StrCat("codecs up to ", codec_limit());
-  Drain(where);
-  DrainedOne(event.name);
-  return true;
 }
 
 }  // namespace fusionllm::broker

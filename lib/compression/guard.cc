@@ -100,7 +100,7 @@ void LossTrendWatcher::Reset() {
 std::optional<LossTrendWatcher::Backoff> LossTrendWatcher::Observe(int64_t step, double loss) {
   if (!std::isfinite(loss)) {
     Reset();
-    return Backoff{kReason, absl::StrFormat("step %d: the loss is %f; compression backs off", step, loss)};
+    return Backoff{kReason, absl::StrFormat("step %d: the loss is %f", step, loss)};
   }
   losses_.push_back(loss);
   const size_t needed = options_.window + options_.recent;
@@ -119,7 +119,7 @@ std::optional<LossTrendWatcher::Backoff> LossTrendWatcher::Observe(int64_t step,
   const double best = *best_mean_;
   Reset();
   return Backoff{kReason, absl::StrFormat("step %d: the mean loss of the last %d steps is %.4f, the best of %d steps was %.4f "
-                                          "(bound %.4f); compression backs off",
+                                          "(bound %.4f)",
                                           step, options_.recent, recent, options_.window, best, bound)};
 }
 

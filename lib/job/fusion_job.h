@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/compression/guard_mode.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
 
@@ -182,6 +183,7 @@ struct Compression {
   TopkValues topk_values = TopkValues::kInt8;
   bool error_feedback = false;
   TiedGradients tied_gradients = TiedGradients::kAuto;  // of parameters that several stages use
+  compression::GuardMode guard = compression::GuardMode::kAuto;
   bool operator==(const Compression&) const = default;
 };
 
@@ -321,6 +323,7 @@ FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kI
                    {"bf16", E::kBf16}, {"fp32", E::kFp32});
 FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
 FUSIONLLM_JOB_ENUM(TiedGradients, {"auto", E::kAuto}, {"fp32", E::kFp32}, {"bf16", E::kBf16}, {"int8", E::kInt8}, {"int4", E::kInt4});
+FUSIONLLM_JOB_ENUM(compression::GuardMode, {"auto", E::kAuto}, {"warn", E::kWarn}, {"none", E::kNone});
 FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},
                    {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});

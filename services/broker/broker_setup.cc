@@ -195,6 +195,9 @@ class Preparation {
                     .executors_asked = job_.spec.executors.min,
                     .total_steps = job_.spec.training.steps,
                     .checkpoints = job_.spec.checkpoint.has_value(),
+                    .guard = job_.spec.compression.guard,
+                    .codecs_asked_for =
+                        job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec != job::Codec::kAuto,
                     .gone = {flags_.gone.begin(), flags_.gone.end()}};
     if (job_.spec.placement.min_memory.has_value()) run_options_.least_memory_bytes = job_.spec.placement.min_memory->bytes;
     if (links_.has_value()) run_options_.lines = LinesOf(*links_);
@@ -389,7 +392,8 @@ class Preparation {
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
-      state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit);
+      state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit,
+                  past.codec_limits);
       log.Recall(past);
       FUSIONLLM_RETURN_IF_ERROR(TellAndRecord(taken_up, log, journal));
     } else {

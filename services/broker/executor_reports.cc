@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/compression/spec.h"
 #include "lib/wire/profile_json.h"
 #include "services/relay_address.h"
 
@@ -22,6 +23,8 @@ constexpr double kMinBytesPerSecond = 1e-3;
 constexpr double kMaxBytesPerSecond = 1e15;
 constexpr int64_t kMaxBytes = int64_t{1} << 54;
 constexpr int kMostClasses = 8;
+constexpr int kMostBackoffs = 4096;  // of a link in an epoch: some for each value that crosses it
+constexpr size_t kLongestName = 1024;
 
 absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
 
@@ -37,10 +40,17 @@ bool IsCount(int64_t bytes) { return bytes >= 0 && bytes <= kMaxBytes; }
 
 bool IsSane(const v1::LinkBytes& link) {
   const auto counts = [](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return IsCount(b); }); };
-  return IsCount(link.wire_bytes_sent()) && IsCount(link.evaluation_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) && counts(link.wire_bytes_received_by_class()) &&
-         link.wire_bytes_sent_by_class_size() <= kMostClasses && link.wire_bytes_received_by_class_size() <= kMostClasses &&
-         link.bandwidth_samples() >= 0 && IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) &&
-         AreSeconds({link.rtt_seconds()});
+  return IsCount(link.wire_bytes_sent()) && IsCount(link.evaluation_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) &&
+         counts(link.wire_bytes_received_by_class()) && link.wire_bytes_sent_by_class_size() <= kMostClasses &&
+         link.wire_bytes_received_by_class_size() <= kMostClasses && link.bandwidth_samples() >= 0 &&
+         IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) && AreSeconds({link.rtt_seconds()});
+}
+
+bool IsSane(const v1::CodecBackoff& backoff) {
+  return !backoff.value().empty() && backoff.value().size() <= kLongestName && backoff.kind().size() <= kLongestName &&
+         compression::ParseCodecSpec(backoff.from()).ok() && compression::ParseCodecSpec(backoff.to()).ok() &&
+         IsWithin(backoff.relative_error(), 0, kMaxSeconds) && IsWithin(backoff.cosine(), -1.01, 1.01) &&
+         IsWithin(backoff.limit(), 0, kMaxSeconds) && IsWithin(backoff.remaining_error(), 0, kMaxSeconds);
 }
 
 void WarnDropped(const std::string& name, const std::string& what) {
@@ -203,6 +213,20 @@ broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTi
       .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
   for (const v1::LinkBytes& link : times.links()) {
     event.rates[link.peer()] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .samples = link.bandwidth_samples()};
+    for (int i = 0; i < std::min(kMostBackoffs, link.backoffs_size()); ++i) {
+      const v1::CodecBackoff& backoff = link.backoffs(i);
+      if (!IsSane(backoff)) continue;
+      event.backoffs.push_back({.peer = link.peer(),
+                                .value = backoff.value(),
+                                .gradient = backoff.gradient(),
+                                .kind = backoff.kind(),
+                                .from = backoff.from(),
+                                .to = backoff.to(),
+                                .relative_error = backoff.relative_error(),
+                                .cosine = backoff.cosine(),
+                                .limit = backoff.limit(),
+                                .remaining_error = backoff.remaining_error()});
+    }
   }
   return event;
 }

@@ -152,6 +152,45 @@ TEST(ExecutorReportsTest, TimesMustBeTimes) {
   }
 }
 
+TEST(ExecutorReportsTest, WhatSendersFindIsTakenWhereItCanBe) {
+  v1::StageTimes times;
+  times.set_step(3);
+  v1::LinkBytes& link = *times.add_links();
+  link.set_peer("b");
+  v1::CodecBackoff good;
+  good.set_value("lm_head");
+  good.set_kind("loss_input");
+  good.set_from("topk@30:int8");
+  good.set_to("fp16");
+  good.set_relative_error(0.5);
+  good.set_cosine(0.87);
+  good.set_limit(0.002);
+  good.set_remaining_error(0.0002);
+  *link.add_backoffs() = good;
+  const std::vector<std::function<void(v1::CodecBackoff&)>> spoil = {
+      [](v1::CodecBackoff& found) { found.set_value(""); },
+      [](v1::CodecBackoff& found) { found.set_value(std::string(5000, 'x')); },
+      [](v1::CodecBackoff& found) { found.set_from("zip"); },
+      [](v1::CodecBackoff& found) { found.set_to(""); },
+      [](v1::CodecBackoff& found) { found.set_relative_error(kNan); },
+      [](v1::CodecBackoff& found) { found.set_cosine(2); },
+      [](v1::CodecBackoff& found) { found.set_limit(kInfinite); },
+      [](v1::CodecBackoff& found) { found.set_remaining_error(-1); },
+  };
+  for (const auto& spoiled : spoil) {
+    v1::CodecBackoff bad = good;
+    spoiled(bad);
+    *link.add_backoffs() = bad;
+  }
+  const broker::StageMeasured event = StageMeasuredOf("a", times);
+  ASSERT_EQ(event.backoffs.size(), 1);
+  EXPECT_EQ(event.backoffs[0].peer, "b");
+  EXPECT_EQ(event.backoffs[0].value, "lm_head");
+  EXPECT_EQ(event.backoffs[0].from, "topk@30:int8");
+  EXPECT_EQ(event.backoffs[0].to, "fp16");
+  EXPECT_EQ(event.backoffs[0].relative_error, 0.5);
+}
+
 TEST(ExecutorReportsTest, AStageThatEndsTellsWhatItSentAndWhatHasComeFromPeers) {
   v1::StageEnded ended;
   for (const char* peer : {"b", "stranger"}) {

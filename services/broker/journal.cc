@@ -59,6 +59,14 @@ void Replay(const json& entry, JournalState& state) {
                                        .step_seconds = entry.at("step_seconds")};
     state.last_step = record.step;
     state.steps.emplace_back(entry.at("epoch"), record);
+  } else if (kind == "codec limits") {
+    state.codec_limit = entry.at("codec_limit");
+    state.codec_limits.clear();
+    for (const json& limit : entry.at("limits")) {
+      const std::pair value(limit.at("value").get<std::string>(), limit.at("gradient").get<bool>());
+      state.codec_limits[value] = limit.at("codec").get<std::string>();
+    }
+    ++state.backoffs;
   } else if (kind == "traffic") {
     if (entry.at("epoch") == state.epoch) state.epoch_bytes[entry.at("device")] = entry.at("bytes").get<std::map<std::string, int64_t>>();
   } else if (kind == "stage end") {
@@ -182,6 +190,14 @@ absl::Status Journal::RecordStep(uint32_t epoch, const broker::StepRecord& recor
 
 absl::Status Journal::RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes) {
   return Append(json{{"entry", "traffic"}, {"epoch", epoch}, {"device", device}, {"bytes", bytes}}.dump(), /*sync=*/false);
+}
+
+absl::Status Journal::RecordCodecLimits(const std::string& codec_limit, const broker::CodecLimits& limits) {
+  json entry = {{"entry", "codec limits"}, {"codec_limit", codec_limit}, {"limits", json::array()}};
+  for (const auto& [value, codec] : limits) {
+    entry["limits"].push_back({{"value", value.first}, {"gradient", value.second}, {"codec", codec}});
+  }
+  return Append(entry.dump(), /*sync=*/false);
 }
 
 absl::Status Journal::RecordStageEnd(const broker::Ended& ended) {

@@ -22,6 +22,8 @@ struct JournalState {
   bool ended = false;  // the run had finished
   broker::PlanSummary plan;
   std::string codec_limit;  // broker::AskPlan's
+  broker::CodecLimits codec_limits;
+  int backoffs = 0;  // times that these two were made gentler
   std::map<std::string, std::string> profiles;
   std::vector<broker::Link> links;
   int64_t last_step = 0;
@@ -49,6 +51,7 @@ class Journal {
   absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
   // What one device has sent since the epoch began.
   absl::Status RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes);
+  absl::Status RecordCodecLimits(const std::string& codec_limit, const broker::CodecLimits& limits);
   absl::Status RecordStageEnd(const broker::Ended& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);

@@ -37,6 +37,25 @@ TEST(Journal, AnEntryThatDidNotFitLeavesNoHalfALine) {
   EXPECT_EQ(again.steps[1].second.step, 3);
 }
 
+TEST(Journal, WhatSendersFoundOfTheirCodecsIsKeptOverPlans) {
+  const base::TempFolder folder;
+  const std::string path = folder / "broker.journal";
+  const broker::CodecLimits limits = {{{"lm_head", false}, "fp16"}, {{"lm_head", true}, "int8"}};
+  {
+    JournalState state;
+    absl::StatusOr<Journal> journal = Journal::Open(path, &state);
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    ASSERT_TRUE(journal->RecordCodecLimits("", {{{"lm_head", false}, "int8"}}).ok());
+    ASSERT_TRUE(journal->RecordCodecLimits("int8", limits).ok());
+    ASSERT_TRUE(journal->RecordEpoch(2, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, "int8", {}).ok());
+  }
+  JournalState state;
+  ASSERT_TRUE(Journal::Open(path, &state).ok());
+  EXPECT_EQ(state.codec_limit, "int8");
+  EXPECT_EQ(state.codec_limits, limits);
+  EXPECT_EQ(state.backoffs, 2);
+}
+
 TEST(Journal, ALineTornByTheDeathOfItsWriterIsDropped) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";

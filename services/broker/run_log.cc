@@ -124,6 +124,7 @@ void RunLog::Recall(const JournalState& past) {
     if (of_epoch == past.epoch) step_seconds_.push_back(record.step_seconds);
   }
   earlier_bytes_ = past.earlier_bytes;
+  backoffs_ = past.backoffs;
   // Executors that are well tell their newest sums with the next step.
   for (const auto& [device, peers] : past.epoch_bytes) {
     for (const auto& [peer, bytes] : peers) stages_[device].links[peer].set_wire_bytes_sent(bytes);
@@ -159,6 +160,19 @@ void RunLog::Event(const broker::Announce& event) {
     line["stage"] = nullptr;
   }
   if (event.replica.has_value()) line["replica"] = *event.replica;
+  if (event.makes_gentler) ++backoffs_;
+  if (const auto& found = event.backoff; found.has_value()) {
+    line.update({{"value", found->value},
+                 {"gradient", found->gradient},
+                 {"kind", found->kind},
+                 {"codec", found->from},
+                 {"codec_after", found->to},
+                 {"relative_error", found->relative_error},
+                 {"cosine", found->cosine},
+                 {"relative_error_limit", found->limit},
+                 {"relative_error_after", found->remaining_error},
+                 {"expected_loss_increase", event.expected_loss_increase}});
+  }
   Write(line);
 }
 
@@ -179,6 +193,9 @@ void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) 
     v1::LinkBytes newest = link;
     RaiseBytes(known, newest);
     known = std::move(newest);
+    if (link.compared_messages() == 0) continue;
+    max_relative_error_ = std::max(max_relative_error_.value_or(0), link.relative_error());
+    min_cosine_ = std::min(min_cosine_.value_or(1), link.cosine());
   }
   if (times.spans().empty()) return;
   json spans = json::array();
@@ -190,6 +207,16 @@ void RunLog::Sent(const std::string& device, const v1::LinkBytes& link) {
   v1::LinkBytes& known = stages_[device].links[link.peer()];
   known.set_peer(link.peer());
   RaiseBytes(link, known);
+}
+
+// What the plan expects of its codecs, and what they did. Null where nothing was compressed with loss.
+json RunLog::Compression(const json& plan) const {
+  double expected = 0;
+  for (const json& link : plan.value("links", json::array())) expected += link.value("loss_cost", 0.0);
+  if (expected == 0 && !max_relative_error_.has_value() && backoffs_ == 0) return json();
+  json figures = {{"expected_loss_increase", expected}, {"backoffs", backoffs_}};
+  if (max_relative_error_.has_value()) figures.update({{"max_relative_error", *max_relative_error_}, {"min_cosine", *min_cosine_}});
+  return figures;
 }
 
 void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
@@ -230,6 +257,7 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
     }
   }
   line["wire_bytes"] = wire_bytes;
+  if (json compression = Compression(plan); !compression.is_null()) line["compression"] = std::move(compression);
   for (size_t i = 0; i < plan_.devices.size(); ++i) {
     const StageTotals& totals = stages_[plan_.devices[i]];
     line["stages"].push_back({{"index", plan_.StageOf(static_cast<int>(i))},

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class RunLog {
   void Write(const nlohmann::json& line);
   void Remember(const nlohmann::json& plan);
   Traffic EvaluationBytes() const;
+  nlohmann::json Compression(const nlohmann::json& plan) const;
 
   std::FILE* const out_;
   const int64_t tokens_per_step_, samples_per_step_;
@@ -56,6 +58,9 @@ class RunLog {
   Traffic earlier_bytes_;                        // of earlier epochs
   Traffic earlier_evaluation_bytes_;             // of those, by evaluations
   bool evaluations_told_apart_ = true;           // an earlier life of the broker leaves only the sum of both
+  // Of the run, as far as this life of the broker has heard: of messages that were compared, and of codecs made gentler.
+  std::optional<double> max_relative_error_, min_cosine_;
+  int backoffs_ = 0;
   // Codec and ratio of each link, by source and destination, in the newest plan that has it.
   std::map<std::pair<std::string, std::string>, std::pair<std::string, double>> codecs_;
 };

@@ -242,5 +242,67 @@ TEST_F(RunLogTest, TheSummaryTellsWhatCompressionDoesWhereItWasCompared) {
   EXPECT_EQ(link["residual_norm"], 5);
 }
 
+TEST_F(RunLogTest, ABackoffCarriesItsFigures) {
+  RunLog log(out_, 1, 1);
+  log.Event({.reason = "CompressionBackoff",
+             .step = 1,
+             .message = "m",
+             .device = "a",
+             .peer = "b",
+             .backoff = broker::CodecBackoff{.peer = "b",
+                                             .value = "lm_head",
+                                             .kind = "loss_input",
+                                             .from = "topk@30:int8",
+                                             .to = "fp16",
+                                             .relative_error = 0.5,
+                                             .cosine = 0.87,
+                                             .limit = 0.002,
+                                             .remaining_error = 0.0002},
+             .expected_loss_increase = 0.14,
+             .makes_gentler = true});
+  const json line = LastLine();
+  EXPECT_EQ(line["value"], "lm_head");
+  EXPECT_EQ(line["gradient"], false);
+  EXPECT_EQ(line["kind"], "loss_input");
+  EXPECT_EQ(line["codec"], "topk@30:int8");
+  EXPECT_EQ(line["codec_after"], "fp16");
+  EXPECT_EQ(line["relative_error"], 0.5);
+  EXPECT_EQ(line["cosine"], 0.87);
+  EXPECT_EQ(line["relative_error_limit"], 0.002);
+  EXPECT_EQ(line["relative_error_after"], 0.0002);
+  EXPECT_EQ(line["expected_loss_increase"], 0.14);
+}
+
+TEST_F(RunLogTest, TheSummaryComparesWhatCompressionWasExpectedToDoWithWhatItDid) {
+  broker::PlanSummary plan = Plan();
+  RunLog log(out_, 1, 1);
+  log.Plan(plan, 1);
+  log.Summary({});
+  EXPECT_FALSE(LastLine().contains("compression")) << "nothing is compressed with loss";
+
+  json document = json::parse(kPlan);
+  document["links"] = {{{"src", "a"}, {"dst", "b"}, {"codec", "topk@30:int8"}, {"ratio", 36}, {"loss_cost", 0.14}},
+                       {{"src", "b"}, {"dst", "a"}, {"codec", "topk@30:int8"}, {"ratio", 115}, {"loss_cost", 0.0}}};
+  plan.document = document.dump();
+  log.Plan(plan, 2);
+  const auto report = [&](int64_t step, double error, double cosine) {
+    v1::StageTimes times = Times(2, step, "b", 100);
+    times.mutable_links(0)->set_compared_messages(step);
+    times.mutable_links(0)->set_relative_error(error);
+    times.mutable_links(0)->set_cosine(cosine);
+    log.StageTimes("a", times);
+  };
+  report(1, 0.4, 0.92);
+  report(2, 0.1, 0.995);
+  log.Event({.reason = "CompressionBackoff", .step = 1, .message = "told", .makes_gentler = true});
+  log.Event({.reason = "CompressionBackoff", .step = 1, .message = "only a warning"});
+  log.Summary({});
+  const json compression = LastLine()["compression"];
+  EXPECT_NEAR(compression["expected_loss_increase"].get<double>(), 0.14, 1e-12);
+  EXPECT_EQ(compression["max_relative_error"], 0.4) << "of all that arrived, not of the last";
+  EXPECT_EQ(compression["min_cosine"], 0.92);
+  EXPECT_EQ(compression["backoffs"], 1);
+}
+
 }  // namespace
 }  // namespace fusionllm::services

@@ -110,6 +110,7 @@ class RunLoop {
   void Carry(const broker::SendAbort& action);
   void Carry(const broker::TurnAway& action);
   void Carry(const broker::SendStop& action);
+  void Carry(const broker::SendCodecLimit& action);
   void Carry(const broker::CommitCheckpoint& action);
   void Carry(const broker::AbandonCheckpoint& action);
   void Carry(const broker::ReplaceCheckpoint& action);

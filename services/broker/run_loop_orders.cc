@@ -86,6 +86,13 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_replica(action.replica);
   assign.set_restore_from(action.restore_from);
   assign.set_first_step(action.first_step);
+  assign.set_codec_limit(state_.codec_limit());
+  for (const auto& [value, codec] : state_.codec_limits()) {
+    v1::CodecLimit& limit = *assign.add_codec_limits();
+    limit.set_value(value.first);
+    limit.set_gradient(value.second);
+    limit.set_codec(codec);
+  }
   assign.set_job_hash(options_.job_hash);
   if (action.stage == 0 && action.replica == 0) FindResiduals(action.restore_from);
   for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
@@ -132,6 +139,13 @@ void RunLoop::Carry(const broker::SendAbort& action) {
 void RunLoop::Carry(const broker::SendStop& action) {
   v1::BrokerMessage message;
   message.mutable_stop()->set_epoch(action.epoch);
+  attendance_->Send(action.name, std::move(message));
+}
+
+void RunLoop::Carry(const broker::SendCodecLimit& action) {
+  v1::BrokerMessage message;
+  message.mutable_limit_codecs()->set_epoch(action.epoch);
+  message.mutable_limit_codecs()->set_codec(action.codec);
   attendance_->Send(action.name, std::move(message));
 }
 
@@ -234,6 +248,7 @@ void RunLoop::Carry(const broker::AbandonCheckpoint& action) {
 }
 
 void RunLoop::Carry(const broker::Announce& action) {
+  if (action.makes_gentler && !Recorded(journal_.RecordCodecLimits(state_.codec_limit(), state_.codec_limits()))) return;
   log_.Event(action);
   probe_.Event(action);
   base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));

@@ -1,12 +1,14 @@
 #include "services/executor/assigned_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/autodiff/activation_kinds.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::services {
@@ -58,6 +60,19 @@ absl::StatusOr<runtime::TiedCodecs> TiedCodecsOf(const wire::PlanDocument& plan)
   return codecs;
 }
 
+// Values that this graph has not are another build's: nothing here sends them.
+absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const workload::Workload& workload) {
+  const opdag::Graph& graph = workload.training.graph;
+  runtime::GuardSettings guard = {.mode = workload.job.spec.compression.guard, .kinds = autodiff::ActivationKindsOf(workload.training)};
+  std::map<absl::string_view, opdag::ValueId> ids;
+  for (size_t v = 0; v < graph.values().size(); ++v) ids[graph.values()[v].name] = static_cast<opdag::ValueId>(v);
+  for (const v1::CodecLimit& limit : assign.codec_limits()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec codec, compression::ParseCodecSpec(limit.codec()));
+    if (const auto id = ids.find(limit.value()); id != ids.end()) guard.limits[{id->second, limit.gradient()}] = codec;
+  }
+  return guard;
+}
+
 absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const wire::PlanDocument& plan) {
   std::vector<int> stage_of_op(workload.training.forward_ops, -1);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
@@ -83,6 +98,10 @@ absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const wo
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.stage_of_op, StageOfOps(workload, assigned.plan));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, assign.replica(), workload.job.spec.compression.error_feedback));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.tied_codecs, TiedCodecsOf(assigned.plan));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.guard, GuardOf(assign, workload));
+  if (!assign.codec_limit().empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(assigned.codec_limit, compression::ParseCodecSpec(assign.codec_limit()));
+  }
   return assigned;
 }
 

@@ -108,6 +108,33 @@ TEST_F(AssignedPlanTest, EverySeatOfAPlanWithReplicasIsTakenWithTheCodecsOfItsOw
   }
 }
 
+TEST_F(AssignedPlanTest, TheGuardKnowsTheGraphAndWhatTheRunHasFoundOut) {
+  v1::Assign assign = Assign(Plan(1), 0, 0, 1);
+  auto assigned = ReadAssignedPlan(assign, *workload_);
+  ASSERT_TRUE(assigned.ok()) << assigned.status();
+  EXPECT_EQ(assigned->guard.mode, compression::GuardMode::kAuto) << "unless the job says otherwise";
+  EXPECT_THAT(assigned->guard.limits, ::testing::IsEmpty());
+  EXPECT_EQ(assigned->codec_limit, std::nullopt);
+  const opdag::Graph& graph = workload_->training.graph;
+  const opdag::ValueId logits = graph.op(graph.FindOp("layers.2")).outputs[0];
+  EXPECT_EQ(assigned->guard.kinds.at(static_cast<size_t>(logits)), opdag::ActivationKind::kLossInput);
+
+  for (const char* value : {"layers.2", "of another build"}) {
+    v1::CodecLimit& limit = *assign.add_codec_limits();
+    limit.set_value(value);
+    limit.set_gradient(true);
+    limit.set_codec("fp16");
+  }
+  assign.set_codec_limit("int8");
+  assigned = ReadAssignedPlan(assign, *workload_);
+  ASSERT_TRUE(assigned.ok()) << assigned.status();
+  ASSERT_THAT(assigned->guard.limits, SizeIs(1));
+  EXPECT_EQ(ToString(assigned->guard.limits.at({logits, true})), "fp16");
+  EXPECT_EQ(assigned->codec_limit, compression::CodecSpec{.kind = compression::CodecKind::kInt8});
+  assign.set_codec_limit("zip");
+  ExpectRefusal(assign, absl::StatusCode::kInvalidArgument, "zip");
+}
+
 TEST_F(AssignedPlanTest, OnePipelineNeedsNoListOfReplicas) {
   const auto assigned = ReadAssignedPlan(Assign(Plan(1), 1, 0, 1), *workload_);
   ASSERT_TRUE(assigned.ok()) << assigned.status();

@@ -68,6 +68,19 @@ void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpo
   });
 }
 
+void AddBackoff(const opdag::Graph& graph, const runtime::CodecBackoff& backoff, v1::LinkBytes& link) {
+  v1::CodecBackoff& out = *link.add_backoffs();
+  out.set_value(graph.value(backoff.of).name);
+  out.set_gradient(backoff.gradient);
+  out.set_kind(std::string(opdag::Name(backoff.kind)));
+  out.set_from(compression::ToString(backoff.from));
+  out.set_to(compression::ToString(backoff.to));
+  out.set_relative_error(backoff.relative_error);
+  out.set_cosine(backoff.cosine);
+  out.set_limit(backoff.limit);
+  out.set_remaining_error(backoff.remaining_error);
+}
+
 // What went over the links to all other stages and replicas since the epoch began.
 void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::protobuf::RepeatedPtrField<v1::LinkBytes>& links) {
   const std::map<int, runtime::LinkCompression> compression = epoch.executor->compression();
@@ -93,6 +106,7 @@ void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::prot
       link.set_relative_error(found->second.relative_error);
       link.set_cosine(found->second.cosine);
       link.set_residual_norm(found->second.residual_norm);
+      for (const runtime::CodecBackoff& backoff : found->second.backoffs) AddBackoff(*epoch.graph, backoff, link);
     }
   }
 }
@@ -118,6 +132,9 @@ absl::Status TimedSource::Fill(bool evaluation, int64_t step, int micro_batch, c
 absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
+  if (assigned.codec_limit.has_value()) epoch.codec_limit->Set(*assigned.codec_limit);
+  assigned.guard.limit = epoch.codec_limit;
+  epoch.graph = &workload.training.graph;
   epoch.plan = std::move(assigned.plan);
   runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
   runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
@@ -136,9 +153,10 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
     source = &epoch.data;
   }
   epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
+  std::vector<opdag::ActivationKind> kinds = assigned.guard.kinds;
   runtime::EdgeCodecs codecs =
       runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
-                                   runtime::TensorCodecFor(setting.backend), autodiff::ActivationKindsOf(workload.training));
+                                   runtime::TensorCodecFor(setting.backend), std::move(kinds), std::move(assigned.guard));
   FUSIONLLM_ASSIGN_OR_RETURN(epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
                                                                             std::move(codecs), setting.backend, port, *epoch.inbox, *source,
                                                                             *epoch.pacer, std::move(callbacks), epoch.group.get()));

@@ -83,7 +83,10 @@ struct StageEpoch {
   const int replicas;
   const int64_t first_step;
   const std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
-  std::vector<std::string> peers;  // by stage; then, where there are several, who runs this stage, by replica
+  // Of all values, set from any thread.
+  const std::shared_ptr<runtime::CodecLimit> codec_limit = std::make_shared<runtime::CodecLimit>();
+  const opdag::Graph* graph = nullptr;  // of training
+  std::vector<std::string> peers;       // by stage; then, where there are several, who runs this stage, by replica
   wire::PlanDocument plan;
   NoData no_data;
   TimedSource data;

@@ -138,6 +138,12 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
     case v1::BrokerMessage::kStop:
       stop_requested_ = message.stop().epoch();
       break;
+    case v1::BrokerMessage::kLimitCodecs: {
+      const auto limit = compression::ParseCodecSpec(message.limit_codecs().codec());
+      const std::lock_guard lock(mutex_);
+      if (limit.ok() && codec_limit_ != nullptr && inbox_epoch_ == message.limit_codecs().epoch()) codec_limit_->Set(*limit);
+      break;
+    }
     case v1::BrokerMessage::kSendShard:
     case v1::BrokerMessage::kKeepShards: {
       // The worker may be busy with a stage for long; but not before it has been welcomed.
@@ -385,6 +391,7 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
     if (aborted_epoch_ >= epoch->number) return absl::CancelledError("the plan epoch is over");
     inbox_ = epoch->inbox;
     inbox_epoch_ = epoch->number;
+    codec_limit_ = epoch->codec_limit;
     fetching_ = std::stop_source();
     if (shutting_down_) fetching_.request_stop();
   }

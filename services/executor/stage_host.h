@@ -113,6 +113,7 @@ class StageHost {
   uint32_t aborted_epoch_ = 0;             // it and all before are over
   std::shared_ptr<runtime::Inbox> inbox_;  // of the present epoch, for Abort
   uint32_t inbox_epoch_ = 0;
+  std::shared_ptr<runtime::CodecLimit> codec_limit_;  // likewise, for LimitCodecs
   uint32_t running_epoch_ = 0;
   uint32_t started_epoch_ = 0;  // running, or ended as ordered
   int running_stage_ = -1;

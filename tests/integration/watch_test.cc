@@ -99,6 +99,55 @@ TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyTold) {
   EXPECT_EQ(BitsOf(*run).size(), 60);
 }
 
+// A job that asks for too much, and keeps no checkpoints.
+constexpr char kTopK100[] = "spec.compression={policy: uniform, codec: topk, ratio: 100}";
+constexpr char kCutBetweenBlocks[] =
+    "spec.strategy={stages: 2, pins: [{ops: embed, device: a-0}, {ops: block.1.mlp.add, device: a-0}, {ops: block.2.ln_1, device: a-1}, "
+    "{ops: loss, device: a-1}]}";
+
+TEST_F(WatchTest, ASenderBacksOffFromWhatTheJobAsksForBeforeTheFirstStepIsDone) {
+  auto run = RunToEnd({"spec.training.steps=20", kFreeHead, kTopK100, kCutBetweenBlocks});
+  const json told = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(told.is_null()) << run->Stderr();
+  EXPECT_EQ(told["step"], 1);
+  EXPECT_EQ(told["device"], "a-0");
+  EXPECT_EQ(told["peer"], "a-1");
+  EXPECT_EQ(told["value"], "block.1.mlp.add");
+  EXPECT_EQ(told["kind"], "residual");
+  EXPECT_EQ(told["codec"], "topk@100:int8");
+  EXPECT_GT(told["relative_error"], told["relative_error_limit"]);
+  EXPECT_LT(told["relative_error_after"], told["relative_error_limit"]);
+  EXPECT_THAT(told["message"].get<std::string>(), HasSubstr("spec.compression.guard: none keeps that"));
+  EXPECT_THAT(Reasons(*run), Not(Contains("Replanned"))) << "without checkpoints and without another plan";
+  const json compression = Summary(*run)["compression"];
+  EXPECT_GE(compression["backoffs"], 1);
+  EXPECT_LE(compression["max_relative_error"], told["relative_error_limit"]) << "what lost more did not leave";
+}
+
+TEST_F(WatchTest, ACodecFoundTooHarshStaysSoWhenItsStageIsRestored) {
+  auto run = Start({"spec.training.steps=60", kFreeHead, kTopK100, kCutBetweenBlocks, "spec.checkpoint={path: checkpoints, everySteps: 10}",
+                    "spec.executors.spares=1"});
+  ASSERT_TRUE(run->WaitForStep(15, kStartLimit)) << run->Stderr();
+  const json told = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(told.is_null()) << run->Stderr();
+  kill(PidOfStage(*run, 1), SIGKILL);
+  ExpectEnd(*run, 0);
+  EXPECT_FALSE(Event(*run, "Restored").is_null());
+  int backoffs = 0;
+  for (const std::string& reason : Reasons(*run)) backoffs += reason == "CompressionBackoff" ? 1 : 0;
+  EXPECT_EQ(backoffs, Summary(*run)["compression"]["backoffs"]) << "each finding is told once";
+}
+
+TEST_F(WatchTest, AGuardThatOnlyWarnsLeavesTheCodecs) {
+  auto run = RunToEnd(
+      {"spec.training.steps=10", kFreeHead, "spec.compression={policy: uniform, codec: topk, ratio: 100, guard: warn}", kCutBetweenBlocks});
+  const json told = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(told.is_null()) << run->Stderr();
+  EXPECT_EQ(told["codec"], told["codec_after"]);
+  EXPECT_EQ(Summary(*run)["compression"]["backoffs"], 0);
+  EXPECT_GT(Summary(*run)["compression"]["max_relative_error"], told["relative_error_limit"]);
+}
+
 TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
   // The learning rate rises for 200 steps, to a height at which nothing learns: left alone, the codecs would get gentler every 40 steps,
   // down to none. When that happens depends on the last bits of the losses, and those on the machine's vector units.

@@ -1,0 +1,59 @@
+// The fixture of tests of a run that watches itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lib/broker/run_state.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker::testing {
+
+// Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that nobody needs yet.
+class WatchedRun : public ::testing::Test {
+ protected:
+  void Start(RunOptions options, const std::string& codec = "fp32") {
+    run_.emplace(std::move(options), std::vector<std::string>{"a0", "b0"});
+    run_->refine_plan = [this, codec](const AskPlan& ask, PlanSummary& plan) {
+      plan.predicted_step_s = ask.alternative > 0 ? alternative_step_s_ : 1;
+      plan.stage_busy_s.assign(plan.devices.size(), 0.4);
+      const std::string used = ask.codec_limit.empty() ? codec : ask.codec_limit;
+      plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = used, .bytes = 0.2}};
+      if (ask.alternative > 0 && !alternative_devices_.empty()) plan.devices = alternative_devices_;
+    };
+    run_->Join("a0");
+    run_->Join("b0");
+    run_->Join("s0", /*spare=*/true);
+    ASSERT_EQ(state().phase(), Phase::kRunning);
+  }
+  RunOptions WithSpare(int64_t total_steps = 1000) {
+    RunOptions options = Options({"a0", "b0", "s0"});
+    options.total_steps = total_steps;
+    return options;
+  }
+  RunState& state() { return run_->state; }
+
+  // One whole step; the links of the drill carry 1 byte/s by the probe.
+  void Step(double busy_b0 = 0.4, double rate = 1, float loss = 3, double seconds = 1) {
+    const int64_t step = state().last_step() + 1;
+    run_->Step(step, loss, seconds);
+    for (const std::string& device : state().plan().devices) {
+      run_->Feed(StageMeasured{.epoch = state().epoch(),
+                               .name = device,
+                               .step = step,
+                               .busy_s = device == "b0" ? busy_b0 : 0.4,
+                               .rates = {{"b0", {rate, step}}, {"s0", {rate, step}}}});
+    }
+  }
+  void Steps(int count, double busy_b0 = 0.4, double rate = 1, double seconds = 1) {
+    for (int i = 0; i < count; ++i) Step(busy_b0, rate, 3, seconds);
+  }
+
+  std::optional<Drill> run_;
+  double alternative_step_s_ = 1;
+  std::vector<std::string> alternative_devices_;
+};
+
+}  // namespace fusionllm::broker::testing
