@@ -28,20 +28,18 @@ std::vector<int64_t> SizesAsked(const Drill& run) {
 }
 
 TEST(MicroBatchSizeOfARun, IsThatOfItsFirstPlanForAllFurtherOnes) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  Drill run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
   int64_t answered = 16;
   run.refine_plan = [&](const AskPlan&, PlanSummary& plan) { plan.micro_batch_size = answered; };
-  run.Join("a0");
-  run.Join("b0");
+  for (const char* device : {"a0", "b0", "c0"}) run.Join(device);
   run.Step(1);
-  run.Feed(Left{.name = "b0", .incarnation = 1});
+  run.Feed(Left{.name = "c0", .incarnation = 1});
   EXPECT_THAT(SizesAsked(run), ElementsAre(0, 16));
-  EXPECT_THAT(run.Told("Replanned").back().message, Not(HasSubstr("micro-batches")));
+  EXPECT_THAT(run.Told("Replanned").back().message, AllOf(HasSubstr("2 stages"), Not(HasSubstr("micro-batches"))));
   answered = 4;
-  run.Join("b0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
-  run.Feed(Left{.name = "a0", .incarnation = 1});
-  EXPECT_EQ(SizesAsked(run).back(), 16);
-  EXPECT_THAT(run.Told("Replanned").back().message, HasSubstr("with micro-batches of 4 instead of 16"));
+  run.Feed(Left{.name = "b0", .incarnation = 1});
+  EXPECT_THAT(SizesAsked(run), ElementsAre(0, 16, 16));
+  EXPECT_THAT(run.Told("Replanned").back().message, AllOf(HasSubstr("1 stage"), HasSubstr("with micro-batches of 4 instead of 16")));
 }
 
 TEST(MicroBatchSizeOfARun, IsThatOfTheCheckpointThatItGoesOnFrom) {
