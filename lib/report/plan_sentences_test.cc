@@ -36,7 +36,7 @@ TEST(PlanSentences, SayWhatIsAskedFirst) {
 
 TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
   const std::vector<std::string> sentences = PlanSentences({.unit = "images", .step_s = 0.5, .tokens_per_s = 64, .steps = 1});
-  EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 1s", "between sites: nothing is sent",
+  EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 0.50s", "between sites: nothing is sent",
                                      "compression: none, so it costs no loss"));
 }
 
