@@ -347,7 +347,7 @@ TEST_F(FusionctlTest, CompletionKnowsCommandsOptionsAndTheirValues) {
   };
   EXPECT_EQ(complete("checkpoint ins"), "inspect");
   EXPECT_EQ(complete("completion ''"), "bash zsh fish --help --version --format --log-level");
-  EXPECT_EQ(complete("run --lo"), "--log-level") << "an option of all commands";
+  EXPECT_EQ(complete("run --log-l"), "--log-level") << "an option of all commands";
   EXPECT_EQ(complete("--format ''"), "text json");
   EXPECT_EQ(complete("plan job.yaml --format j"), "json");
   EXPECT_EQ(complete("plan job.yaml --format = j"), "json") << "as bash splits --format=j";
