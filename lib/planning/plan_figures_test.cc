@@ -102,7 +102,8 @@ TEST(PlanWarnings, ALinkFarSlowerThanTheWayBackIsDegraded) {
 
 TEST(PlanWarnings, DevicesThatWaitForALineAreToldWhatFor) {
   const auto workload = Resolve({"spec.model.config.vocabSize=50000"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"});
   EXPECT_THAT(MessagesOf(plan, "DevicesWait"), HasSubstr("the tied gradients of transformer.wte.weight"));
 }
 
