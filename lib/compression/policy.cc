@@ -144,22 +144,30 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
     }
     choices.push_back(levels[i].front());
   }
-  double left = policy.max_loss_increase * (1 + kRounding);
-  while (!choices.empty()) {
-    const auto slowest = std::max_element(choices.begin(), choices.end(), [](const LinkChoice& a, const LinkChoice& b) {
-      return (a.hidden ? 0 : a.busy_s) < (b.hidden ? 0 : b.busy_s);
-    });
-    if (slowest->hidden) break;
+  double left = policy.max_loss_increase * (1 + kRounding), enough_s = target_s;
+  // Nothing makes them faster: the labels of a shared link look as slow as its activations were uncompressed.
+  std::vector<char> stuck(links.size(), 0);
+  while (true) {
+    size_t slowest = links.size();
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (stuck[i] || choices[i].busy_s <= enough_s) continue;
+      if (slowest == links.size() || choices[i].busy_s > choices[slowest].busy_s) slowest = i;
+    }
+    if (slowest == links.size()) break;
+    LinkChoice& choice = choices[slowest];
     const LinkChoice* next = nullptr;
-    for (const LinkChoice& level : levels[static_cast<size_t>(slowest - choices.begin())]) {
-      if (level.busy_s >= slowest->busy_s) continue;
+    for (const LinkChoice& level : levels[slowest]) {
+      if (level.busy_s >= choice.busy_s) continue;
       if (next == nullptr || level.expected_loss_increase < next->expected_loss_increase) next = &level;
     }
-    if (next == nullptr) break;
-    const double more = next->expected_loss_increase - slowest->expected_loss_increase;
-    if (more > left) break;
+    const double more = next == nullptr ? 0 : next->expected_loss_increase - choice.expected_loss_increase;
+    if (next == nullptr || more > left) {
+      stuck[slowest] = 1;
+      if (next != nullptr) enough_s = choice.busy_s;
+      continue;
+    }
     left -= more;
-    *slowest = *next;
+    choice = *next;
   }
   return choices;
 }
@@ -171,7 +179,8 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
   for (const CodecSpec& spec : levels) {
     double busy_s = 0, cost = 0;
     for (const LinkLoad& link : links) {
-      const LinkChoice choice = PriceLink(IsLossy(link) ? spec : Exact(), link, target_s, policy.training_steps);
+      if (!IsLossy(link)) continue;
+      const LinkChoice choice = PriceLink(spec, link, target_s, policy.training_steps);
       busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
       cost += choice.expected_loss_increase;
     }

@@ -248,6 +248,20 @@ TEST(LossBudgetTest, GoesToTheSlowestLinkAndIsNamedByTheReason) {
   EXPECT_THAT(capped[1].reason, HasSubstr("is the most that maxLossIncrease of 0.05 nats allows over all links"));
 }
 
+TEST(LossBudgetTest, IsNotHeldUpByALinkThatNothingMakesFaster) {
+  LinkLoad labels = LinkOf(3000);
+  labels.tensors.clear();
+  labels.lossless_bytes = 4 * kElements;
+  for (const PolicyKind kind : {PolicyKind::kAdaTopK, PolicyKind::kUniform}) {
+    const Policy policy = {.kind = kind, .max_loss_increase = 0.05};
+    std::vector<LinkLoad> links = LinksOf({300});
+    const LinkChoice alone = ChooseAll(policy, links)[0];
+    links.push_back(labels);
+    EXPECT_EQ(ChooseAll(policy, links)[0].spec, alone.spec);
+    EXPECT_EQ(alone.spec.kind, CodecKind::kTopK);
+  }
+}
+
 TEST(LossBudgetTest, ChangesNothingWhereItIsNotSpent) {
   const std::vector<LinkLoad> links = LinksOf({1.5, 3, 0.5, 5});
   const std::vector<LinkChoice> free = ChooseAll(kAuto, links);

@@ -52,7 +52,7 @@ TEST(PlanLinks, OnlyTheSlowLinkIsCompressed) {
 
 // What the ladder knows reaches the user: why a codec, what it costs, and where structure would do better.
 TEST(PlanLinks, TheReasonForACodecIsExplained) {
-  const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 100}", "spec.training.microBatchSize=4"});
+  const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 100, maxLossIncrease: 100}", "spec.training.microBatchSize=4"});
   Profiles profiles = OnTopology(*workload);
   for (auto& [signature, op] : profiles.devices[0].ops) op.seconds = 1e-7;
   for (wire::DeviceProfile& device : profiles.devices) device.ops = profiles.devices[0].ops;
@@ -196,12 +196,14 @@ TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
 }
 
 TEST(PlanLinks, TheLadderMayShrinkALinkByInt4WhateverTheRatioOfTheJob) {
-  const auto most = [](job::Codec codec, double ratio) {
-    const job::Spec wish{.compression = {.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio}};
+  const auto most = [](job::Codec codec, double ratio, double budget = 100) {
+    const job::Spec wish{
+        .compression = {.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio, .max_loss_increase = budget}};
     return CompressionPolicy(PolicyOf(wish), {}).MaxRatio();
   };
   EXPECT_GT(most(job::Codec::kAuto, 1), 4.9);
   EXPECT_GT(most(job::Codec::kAuto, 100), 100);
+  EXPECT_LT(most(job::Codec::kAuto, 100, 0.05), 50) << "no plan may spend more of the loss";
   EXPECT_LT(most(job::Codec::kInt8, 100), 4.1);
   EXPECT_LT(most(job::Codec::kFp16, 1), 2.1);
 }
