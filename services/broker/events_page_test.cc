@@ -96,6 +96,8 @@ std::vector<json> Lines() {
   event.replica = 1;
   event.measured = 2.0;
   event.planned = 1.0;
+  event.backoff.emplace();
+  event.makes_gentler = true;
   log.Event(event);
   v1::StageTimes times;
   times.set_step(1);
