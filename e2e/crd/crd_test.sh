@@ -142,7 +142,7 @@ check "kubectl wait" "condition met" "$(k wait --for=condition=Complete --timeou
 check "a finished job is not suspended" 'spec.suspend: Forbidden: must not change once the job is Complete or Failed' \
   "$(refusal k patch fj t --type merge -p '{"spec": {"suspend": true}}')"
 
-check "kubectl explain" "Fewest that may train." "$(k explain fusionjob.spec.executors.min)"
+check "kubectl explain" "Fewest that may train:" "$(k explain fusionjob.spec.executors.min)"
 check "kubectl explain of enumerations" "op-fence" "$(k explain fusionjob.spec.strategy.planner)"
 explained=$(k explain fusionjob --recursive)
 for word in trainerStatus clusterStatuses failurePolicy clusterSelector; do check "kubectl explain --recursive" "$word" "$explained"; done

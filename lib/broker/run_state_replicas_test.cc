@@ -367,7 +367,7 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
   EXPECT_THAT(run.Told("ExecutorLost").back().message, HasSubstr("did not stop when told to"));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_THAT(run.Told("Replanned").back().message, HasSubstr("3 stages on a0, b0, d0"));
-  EXPECT_EQ(Of<AskPlan>(run.all).back().codec_limit, "topk@50:int8") << "the plan that was due";
+  EXPECT_EQ(Of<AskPlan>(run.all).back().codec_limit, "int8") << "the plan that was due";
   EXPECT_EQ(Of<SendAssign>(run.all).back().first_step, last + 1);
 }
 

@@ -323,7 +323,7 @@ PlanDocument ReadPlan(ObjectReader& in) {
     PlanMicroBatchSize& other = plan.micro_batch_sizes.emplace_back();
     entry.Integer("size", other.size, 1, int64_t{1} << 40);
     entry.Number("predicted_step_seconds", other.predicted_step_seconds, 0, kMaxSeconds);
-    entry.Text("refused", other.refused, kMaxReasonBytes, ObjectReader::kOptional);
+    entry.Text("refused", other.refused, kMaxMessageBytes, ObjectReader::kOptional);
   };
   in.Objects("micro_batch_sizes", kMaxMicroBatchSizes, read_size, ObjectReader::kOptional);
   in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);

@@ -154,9 +154,9 @@ std::optional<wire::RefusalDocument> RefusalIn(const std::string& document) {
   return refusal == nullptr ? std::nullopt : std::optional(*refusal);
 }
 
-// What is left after a loss may be too little, of memory, say, for as many replicas as the job wants: then for as many as pay; or for
-// micro-batches of the size that the planner chose at first: then for others, which is better than no more steps at all. Where there is no
-// plan either, the refusal of the job's own wish is told.
+// What is left after a loss may be too little, of memory, say, for as many replicas as the job wants: then for as many as pay; or, as on
+// other devices than a checkpoint came from, for micro-batches of the size that was chosen at first: then for others, which is better than
+// no more steps at all. Where there is no plan either, the refusal of the job's own wish is told.
 absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::AskPlan& ask,
                                       v1::PlanRequest request) {
   FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOpti
     FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
     return answer.plan_document();
   };
-  if (job->spec.strategy.replicas > 1) {
+  if (ask.again && job->spec.strategy.replicas > 1) {
     job->spec.strategy.replicas = 0;
     FUSIONLLM_ASSIGN_OR_RETURN(std::string fewer, ask_about(*job));
     if (!RefusalIn(fewer).has_value()) return fewer;
@@ -190,7 +190,7 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     const v1::PlanRequest now = RequestOf(options, profiles, ask);
     // With replicas there is no search near a running plan: the caller judges one made from scratch.
     const bool from_scratch = !ask.in_force.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
-    if (from_scratch && ask.again) return PlanAgain(scheduler, options, ask, now);
+    if (from_scratch && (ask.again || KeepsSize(options, ask))) return PlanAgain(scheduler, options, ask, now);
     if (from_scratch) {
       FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
       return plan.plan_document();

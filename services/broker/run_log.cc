@@ -211,8 +211,9 @@ void RunLog::Sent(const std::string& device, const v1::LinkBytes& link) {
 
 // What the plan expects of its codecs, and what they did. Null where nothing was compressed with loss.
 json RunLog::Compression(const json& plan) const {
-  double expected = 0;
-  for (const json& link : plan.value("links", json::array())) expected += link.value("loss_cost", 0.0);
+  double links = 0;
+  for (const json& link : plan.value("links", json::array())) links += link.value("loss_cost", 0.0);
+  const double expected = plan.value("loss_cost", links);  // with tied gradients, which are no links
   if (expected == 0 && !max_relative_error_.has_value() && backoffs_ == 0) return json();
   json figures = {{"expected_loss_increase", expected}, {"backoffs", backoffs_}};
   if (max_relative_error_.has_value()) figures.update({{"max_relative_error", *max_relative_error_}, {"min_cosine", *min_cosine_}});
