@@ -82,7 +82,7 @@ struct LinkChoice {
   bool bottleneck_would_do_better = false;
   std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec,
                             // LimitedByLossInput, LimitedByLoss
-  std::string reason;  // one sentence
+  std::string reason;       // one sentence
 };
 
 // AdaTopK: r_l = clamp(bytes / (bandwidth · target), 1, max_ratio), what hides a link and never more (formula ours; target: the largest
@@ -102,8 +102,8 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
 // Errors: InvalidArgument names link and field.
 absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::span<const LinkLoad> links, double target_s);
 
-// The greatest top-k ratio that any link may be given: max_ratio, or what alone spends the budget of loss on the kind of value that bears it
-// best (rounded up); 1 where that is none.
+// The greatest top-k ratio that any link may be given: max_ratio, or what alone spends the budget of loss on the kind of value that bears
+// it best (rounded up); 1 where that is none.
 double MaxTopKRatio(const Policy& policy);
 
 // The next milder codec, for a back-off: top-k halves its ratio, below 6 it becomes int4, then int8, fp16, fp32.

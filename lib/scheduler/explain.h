@@ -15,9 +15,9 @@ inline constexpr size_t kMostDevicesWeighed = 8;
 std::vector<std::string> Explain(const Problem& problem, const Plan& plan);
 
 // Why not otherwise: for each stage what its cut one op earlier or later would do to the step, and the best of the first
-// kMostDevicesWeighed devices without a stage in place of its own; for each of these where it would do best, and what the step would then be
-// limited by. Nothing for plans of more than kMostStagesWeighed stages. Costs two evaluations a cut, three each stage and device, and some
-// simulations a device.
+// kMostDevicesWeighed devices without a stage in place of its own; for each of these where it would do best, and what the step would then
+// be limited by. Nothing for plans of more than kMostStagesWeighed stages. Costs two evaluations a cut, three each stage and device, and
+// some simulations a device.
 std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, const Plan& plan);
 
 // Which bound is binding, and why it holds.
