@@ -23,7 +23,7 @@ class FirstStepsTest : public FusionctlTest {
     Write("text.txt", std::string(40'000, 'x'));
     Write("ids.bin", std::string(40'000, '\1'));  // uint16 257, again and again
     std::string cifar;
-    for (int i = 0; i < 80; ++i) cifar += std::string(1, static_cast<char>(i % 10)) + std::string(3072, 'x');
+    for (int i = 0; i < 80; ++i) cifar.append(1, static_cast<char>(i % 10)).append(3072, 'x');
     Write("data_batch_1.bin", cifar);
     const std::string extent("\0\0\0\x50", 4), side("\0\0\0\x1c", 4);
     Write("train-images-idx3-ubyte", std::string("\0\0\x08\x03", 4) + extent + side + side + std::string(80 * 28 * 28, 'x'));

@@ -209,7 +209,8 @@ TEST_F(RunRecordTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
     const auto refused = Run();
     ASSERT_TRUE(refused.ok()) << refused.status();
     EXPECT_EQ(refused->exit_code, kExitInfeasible);
-    EXPECT_EQ(absl::StrSplit(stderr_, "no plan: NoDevices: none is left").size(), 2u) << stderr_;
+    const std::vector<absl::string_view> around = absl::StrSplit(stderr_, "no plan: NoDevices: none is left");
+    EXPECT_EQ(around.size(), 2u) << stderr_;
     EXPECT_THAT(stderr_, ::testing::EndsWith("\nfusionctl: no plan: NoDevices: none is left\n"));
     EXPECT_THAT(stdout_, AllOf(HasSubstr("small: no plan\n"), Not(HasSubstr("none is left")), Not(HasSubstr("report: "))));
     EXPECT_EQ(base::ReadWholeFile(folder_ / "out/report.html"), report);

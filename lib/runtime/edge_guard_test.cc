@@ -54,7 +54,7 @@ class EdgeGuardTest : public ::testing::Test {
     const LinkCodecs links = {{{0, 1}, spec}};
     GuardSettings guard = {.mode = mode, .kinds = std::vector<ActivationKind>(10, kind), .limits = std::move(limits), .limit = ordered_};
     upstream_ = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, {}, guard);
-    downstream_ = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, guard);
+    downstream_ = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, {}, guard);
   }
   // The message that an activation leaves as; `received_` is what comes out.
   Payload Forward(const Tensor& activation, bool training = true) {
