@@ -76,7 +76,9 @@ TEST_F(ResumeTest, WithCompressedTiedGradientsTheBitsAreThoseOfAnUndisturbedRun)
   const std::string three = "spec.strategy={planner: equal-ops, stages: 3}";
   const auto whole = RunToEnd({Steps(20), lossy, three}, {}, "whole");
   for (const json& line : whole->lines()) {
-    if (line.value("type", "") == "plan") EXPECT_EQ(line["tied"][0]["codec"], "int4");
+    if (line.value("type", "") == "plan") {
+      EXPECT_EQ(line["tied"][0]["codec"], "int4");
+    }
   }
   EXPECT_NE(BitsOf(*whole).at(20), Undisturbed().at(20)) << "nothing was lost: this test says nothing";
   RunToEnd({Steps(10), lossy, Checkpoints(0), three}, {}, "first");

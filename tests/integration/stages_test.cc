@@ -82,7 +82,8 @@ void StagesTest::ExpectPlannedBytes(const std::string& precision) {
   for (const json& link : links) {
     const double a_step = link["bytes"].get<double>() / kSteps;
     const double expected = planned[{link["src"], link["dst"]}];
-    EXPECT_GE(a_step, expected - embedding[{link["src"], link["dst"]}]) << link.dump();
+    const double of_embedding = embedding[{link["src"], link["dst"]}];
+    EXPECT_GE(a_step, expected - of_embedding) << link.dump();
     EXPECT_LE(a_step, 1.05 * expected + 4096) << link.dump();
   }
 }
