@@ -49,6 +49,12 @@ Choices ChoicesOf(const job::Spec& spec) {
   if (compression.policy == job::CompressionPolicy::kUniform) {
     return one(CodecKind::kExact, "policy uniform compresses them where spec.compression.tiedGradients says so");
   }
+  // Error feedback hands what a step with a far larger gradient lost to the next ones (docs/perf/tied-gradients.md).
+  if (spec.training.gradient_clip_norm <= 0) {
+    return one(CodecKind::kExact,
+               "gradients are not clipped (spec.training.gradientClipNorm), so that they are compressed only where "
+               "spec.compression.tiedGradients says so");
+  }
   const compression::Policy policy = PolicyOf(spec);
   const CodecKind last = policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK));
   Choices choices{.kinds = {}, .why = "spec.compression allows no other"};

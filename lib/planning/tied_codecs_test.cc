@@ -45,6 +45,8 @@ TEST(TiedCodecsTest, PolicyAndLimitSayWhatThereIsToChooseFrom) {
   EXPECT_THAT(CodecsOf({kAdaTopK, "spec.compression.limit=int8"}), ElementsAre("fp32", "bf16", "int8"));
   EXPECT_THAT(CodecsOf({kAdaTopK, "spec.compression.limit=fp16"}), ElementsAre("fp32"));
   EXPECT_THAT(CodecsOf({kAdaTopK, "spec.compression.codec=fp32"}), ElementsAre("fp32"));
+  EXPECT_THAT(CodecsOf({kAdaTopK, "spec.training.gradientClipNorm=0"}), ElementsAre("fp32"));
+  EXPECT_THAT(CodecsOf({kAdaTopK, "spec.training.gradientClipNorm=0", "spec.compression.tiedGradients=int8"}), ElementsAre("int8"));
   EXPECT_THAT(CodecsOf({kAdaTopK, "spec.compression.tiedGradients=int8"}), ElementsAre("int8"));
   EXPECT_THAT(CodecsOf({"spec.compression={policy: uniform, codec: int8}"}), ElementsAre("fp32"));
   EXPECT_THAT(CodecsOf({"spec.compression={policy: uniform, codec: int8, tiedGradients: int4}"}), ElementsAre("int4"));
