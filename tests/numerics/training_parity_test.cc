@@ -131,8 +131,10 @@ void ExpectPyTorchsTenSteps(const std::string& name, int stages) {
   const std::vector<double> losses = run["losses"];
   const std::map<std::string, uint64_t> number_of = NumbersOf(training->graph);
 
-  runtime::testing::PipelineOptions options{
-      .stage_of_forward_op = runtime::testing::ContiguousStages(*training, stages), .stages = stages, .backend = "cpu"};
+  runtime::testing::PipelineOptions options;
+  options.stage_of_forward_op = runtime::testing::ContiguousStages(*training, stages);
+  options.stages = stages;
+  options.backend = "cpu";
   options.config.micro_batches = kMicroBatches;
   options.config.in_flight = kMicroBatches;
   options.config.micro_batch_size = samples;
