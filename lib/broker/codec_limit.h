@@ -1,4 +1,4 @@
-// How a run goes back to gentler codecs: one rung below the harshest that its plan uses, as a limit on what the next plan may use.
+// How a run goes back to gentler codecs: a codec gentler than the harshest that its plan uses, as a limit on what the next plan may use.
 //
 // Pure functions; thread-safe.
 #pragma once

@@ -1,7 +1,8 @@
 #include "lib/broker/codec_limit.h"
 
 #include "gtest/gtest.h"
-#include "lib/compression/policy.h"
+#include "lib/compression/codec_guard.h"
+#include "lib/compression/spec.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -72,7 +73,8 @@ TEST(LimitedToTest, RungByRungEveryJobEndsWithoutCompression) {
     Compression compression{.policy = CompressionPolicy::kAdatopk, .codec = codec, .ratio = 1000};
     int rungs = 0;
     while (compression.policy != CompressionPolicy::kNone && rungs < 100) {
-      limit = Milder(limit);
+      const auto gentler = compression::GentlerCodecs(limit, compression::Direction::kForward);
+      if (!gentler.empty()) limit = gentler.front();
       compression = LimitedTo(compression, limit);
       ++rungs;
     }

@@ -357,29 +357,4 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
   return choices;
 }
 
-CodecSpec Milder(const CodecSpec& spec) {
-  CodecSpec milder = spec;
-  switch (spec.kind) {
-    case CodecKind::kTopK:
-      if (spec.ratio >= 6) {
-        milder.ratio = spec.ratio / 2;
-        return milder;
-      }
-      milder.kind = CodecKind::kInt4;
-      milder.ratio = 1;
-      return milder;
-    case CodecKind::kInt4:
-      milder.kind = CodecKind::kInt8;
-      return milder;
-    case CodecKind::kInt8:
-      milder.kind = CodecKind::kFp16;
-      return milder;
-    case CodecKind::kFp16:
-    case CodecKind::kBf16:
-    case CodecKind::kExact:
-      break;
-  }
-  return Exact();
-}
-
 }  // namespace fusionllm::compression

@@ -106,7 +106,4 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
 // it best (rounded up); 1 where that is none.
 double MaxTopKRatio(const Policy& policy);
 
-// The next milder codec, for a back-off: top-k halves its ratio, below 6 it becomes int4, then int8, fp16, fp32.
-CodecSpec Milder(const CodecSpec& spec);
-
 }  // namespace fusionllm::compression

@@ -375,20 +375,5 @@ TEST(PolicyTest, RefusesNonsenseByName) {
   EXPECT_THAT(message([](auto&, auto&, auto& target_s) { target_s = 0; }), HasSubstr("target of 0 s"));
 }
 
-TEST(MilderTest, EveryCodecComesDownToFp32) {
-  for (const char* text : {"topk@100:int8", "topk@1e6:fp16", "int4", "bf16", "topk@3:int8+ef"}) {
-    CodecSpec spec = *ParseCodecSpec(text);
-    constexpr auto kKind = opdag::ActivationKind::kResidual;
-    double loss = ExpectedLossIncrease(spec, kKind, 0);
-    for (int steps = 0; spec != Exact(); ++steps) {
-      spec = Milder(spec);
-      ASSERT_TRUE(Validate(spec).ok()) << text;
-      ASSERT_LE(ExpectedLossIncrease(spec, kKind, 0), loss) << text;
-      loss = ExpectedLossIncrease(spec, kKind, 0);
-      ASSERT_LT(steps, 40) << text;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace fusionllm::compression

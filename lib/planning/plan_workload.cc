@@ -15,6 +15,7 @@
 #include "lib/planning/plan_document.h"
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
+#include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/strategy.h"
@@ -47,7 +48,7 @@ class Planner {
     recompute_ = recompute;
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
-    const CompressionPolicy codecs(PolicyOf(workload_.job.spec), CodecDevice(profiles_));
+    const CompressionPolicy codecs(LinkPolicyOf(workload_), CodecDevice(profiles_));
     request.codec_policy = &codecs;
     return PlanThatFits(request);
   }
@@ -194,7 +195,7 @@ absl::StatusOr<Plan> RefitWorkload(const workload::Workload& workload, const Pro
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, profiles));
   FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, inferred.value_or(profiles), options, planned.recompute));
   if (schedule != scheduler::Schedule::kAuto) request.request.schedule = schedule;
-  const CompressionPolicy codecs(PolicyOf(workload.job.spec), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
   request.request.codec_policy = &codecs;
   return scheduler::RefitPlan(request.request, std::get<Plan>(planned.outcome), keep);
 }

@@ -13,6 +13,7 @@
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/stage_memory.h"
+#include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/reorder.h"
@@ -108,7 +109,7 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   const runtime::Recompute recompute = RecomputeOf(running);
   FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, running));
   FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, recompute));
-  const CompressionPolicy codecs(PolicyOf(workload.job.spec), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
   const PlanContext context{workload, made, recompute, options.explain};
@@ -137,7 +138,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   if (profiles.devices.empty()) return absl::FailedPreconditionError("there is no device to plan on");
   FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, plan));
   FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, RecomputeOf(plan)));
-  const CompressionPolicy codecs(PolicyOf(workload.job.spec), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
   request.weigh_alternatives = true;

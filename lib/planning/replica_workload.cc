@@ -12,6 +12,7 @@
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/plan_figures.h"
 #include "lib/planning/stage_memory.h"
+#include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/refusal_reasons.h"
 
@@ -60,7 +61,7 @@ class ReplicaPlanner {
   absl::StatusOr<ReplicaOutcome> PlanWith(Recompute recompute) {
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
-    const auto policy = PolicyOf(workload_.job.spec);
+    const auto policy = LinkPolicyOf(workload_);
     const CompressionPolicy codecs(policy, CodecDevice(profiles_));
     request.codec_policy = &codecs;
     const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);

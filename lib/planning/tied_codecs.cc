@@ -1,6 +1,7 @@
 #include "lib/planning/tied_codecs.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,17 @@ void AddTiedCodecs(const workload::Workload& workload, scheduler::PlanRequest& r
       }
     }
   }
+}
+
+compression::Policy LinkPolicyOf(const workload::Workload& workload) {
+  compression::Policy policy = PolicyOf(workload.job.spec);
+  double lossiest = 0;
+  for (const CodecKind kind : ChoicesOf(workload.job.spec).kinds) lossiest = std::max(lossiest, TiedLossIncrease(kind));
+  std::map<opdag::ParameterId, int> uses;
+  for (const autodiff::ParameterUse& use : workload.training.uses) ++uses[use.parameter];
+  const auto tied = std::count_if(uses.begin(), uses.end(), [](const auto& of) { return of.second > 1; });
+  policy.max_loss_increase -= std::min(policy.max_loss_increase / 2, lossiest * static_cast<double>(tied));
+  return policy;
 }
 
 }  // namespace fusionllm::planning

@@ -1,5 +1,6 @@
 #include "lib/planning/tied_codecs.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,11 @@ constexpr char kAdaTopK[] = "spec.compression.policy=adatopk";
 wire::PlanTied TiedOf(std::vector<std::string> settings, double op_seconds = 1e-5) {
   settings.insert(settings.end(), {"spec.strategy.stages=2", "spec.strategy.exclude=[paris-1]"});
   const auto workload = Resolve(settings);
-  Profiles profiles = OnTopology(*workload);
+  // Measuring an embedding of 50,000 rows takes seconds; times are overwritten below.
+  static auto& measured = *new std::map<int64_t, Profiles>;
+  const int64_t vocabulary = workload->job.spec.model.config.vocab_size.value_or(0);
+  if (!measured.contains(vocabulary)) measured[vocabulary] = OnTopology(*workload);
+  Profiles profiles = measured[vocabulary];
   for (wire::DeviceProfile& device : profiles.devices) {
     for (auto& [signature, op] : device.ops) op.seconds = op_seconds;
   }
@@ -74,6 +79,18 @@ TEST(TiedCodecsTest, ASlowLinkMakesThePlannerCompressAndALongStepDoesNot) {
   const wire::PlanTied long_step = TiedOf({kAdaTopK, large}, 10);
   EXPECT_EQ(long_step.codec, "fp32") << "2.56 s of an hour are not worth a loss";
   EXPECT_THAT(long_step.reason, HasSubstr("would not pay"));
+}
+
+TEST(TiedCodecsTest, LinksLeaveTiedGradientsTheirShareOfTheLoss) {
+  const auto budget = [](const std::vector<std::string>& settings) { return LinkPolicyOf(*Resolve(settings)).max_loss_increase; };
+  const double int4 = TiedLossIncrease(compression::CodecKind::kInt4);
+  EXPECT_DOUBLE_EQ(budget({kAdaTopK}), 0.05 - int4);
+  EXPECT_DOUBLE_EQ(budget({kAdaTopK, "spec.compression.maxLossIncrease=0.002"}), 0.001) << "half of it at most";
+  EXPECT_EQ(budget({kAdaTopK, "spec.compression.tiedGradients=int8"}), 0.05);
+  EXPECT_EQ(budget({kAdaTopK, "spec.model.config.tieWeights=false"}), 0.05);
+  // The link takes what its budget allows, and the exchange still gets its best codec.
+  const wire::PlanTied tied = TiedOf({kAdaTopK, "spec.model.config.vocabSize=50000"});
+  EXPECT_EQ(tied.codec, "int4");
 }
 
 TEST(TiedCodecsTest, AnEmbeddingSendsNoMoreRowsThanTokens) {
