@@ -277,6 +277,8 @@ struct CommitCheckpoint {
   int64_t step = 0;
   int64_t samples_consumed = 0;
   std::vector<ShardFile> files;
+  std::string codec_limit;  // as AskPlan's; a run that goes on from the checkpoint keeps both
+  CodecLimits codec_limits;
 };
 struct AbandonCheckpoint {  // remove what was written of it
   int64_t step = 0;

@@ -41,7 +41,10 @@ RunState::RunState(RunOptions options)
       epoch_(options_.last_epoch),
       last_step_(options_.start_step),
       checkpoint_step_(options_.start_step),
-      checkpoint_path_(options_.start_checkpoint) {}
+      checkpoint_path_(options_.start_checkpoint),
+      codec_limits_(options_.codec_limits) {
+  if (const auto limit = compression::ParseCodecSpec(options_.codec_limit); limit.ok()) codec_limit_ = *limit;
+}
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
                      int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at,

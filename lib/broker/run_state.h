@@ -66,6 +66,8 @@ struct RunOptions {
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
   std::string start_checkpoint;  // its folder; empty: from the start
   int64_t micro_batch_size = 0;  // that it was trained with; 0: not known, or none
+  std::string codec_limit;       // found by the run that made the checkpoint: compression::ToString; empty: none
+  CodecLimits codec_limits;
   int max_recoveries = 100;
   compression::GuardMode guard = compression::GuardMode::kAuto;
   bool codecs_asked_for = false;  // the job names codec and ratio, and leaves no choice to the planner

@@ -64,7 +64,7 @@ void RunState::Handle(const ShardWritten& event) {
 void RunState::CommitIfComplete(int64_t step) {
   const std::map<int, ShardWritten>& shards = shards_[step];
   if (static_cast<int>(shards.size()) < plan_.stages()) return;
-  CommitCheckpoint commit{.step = step};
+  CommitCheckpoint commit{.step = step, .codec_limit = codec_limit(), .codec_limits = codec_limits_};
   bool whole = true;
   for (const auto& [stage, shard] : shards) {
     whole = whole && shard.status.ok();

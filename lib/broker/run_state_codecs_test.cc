@@ -158,6 +158,20 @@ TEST_F(CompressedRun, OfTwoSendersOfAValueTheGentlerFindingHolds) {
   EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(2));
 }
 
+TEST_F(CompressedRun, WhatWasFoundGoesIntoCheckpointsAndARunThatGoesOnBeginsWithIt) {
+  const CodecLimits limits = {{{"lm_head", false}, "fp16"}};
+  RunOptions options = WithSpare();
+  options.codec_limits = limits;
+  options.codec_limit = "int8";
+  Start(options, "topk@24.8:int8");
+  EXPECT_EQ(Of<AskPlan>(run_->all).front().codec_limit, "int8");
+  EXPECT_EQ(state().codec_limits(), limits);
+  for (const int stage : {0, 1}) run_->Feed(run_->Shard(10, stage));
+  ASSERT_THAT(Of<CommitCheckpoint>(run_->all), SizeIs(1));
+  EXPECT_EQ(Of<CommitCheckpoint>(run_->all)[0].codec_limits, limits);
+  EXPECT_EQ(Of<CommitCheckpoint>(run_->all)[0].codec_limit, "int8");
+}
+
 TEST_F(CompressedRun, ACodecThatStaysIsToldOnceToo) {
   RunOptions options = WithSpare();
   options.guard = compression::GuardMode::kWarn;

@@ -92,6 +92,24 @@ absl::Status GetFiles(const json& object, std::vector<FileEntry>& files) {
   return absl::OkStatus();
 }
 
+absl::Status GetCodecLimits(const json& object, std::vector<CodecLimit>& limits) {
+  const auto found = object.find("codec_limits");
+  if (found == object.end()) return absl::OkStatus();
+  if (!found->is_array()) return Bad("codec_limits", "is no list");
+  if (found->size() > kMaxCodecLimits) return Bad("codec_limits", absl::StrCat("has ", found->size(), " entries"));
+  for (const json& item : *found) {
+    if (!item.is_object()) return Bad("codec_limits", "has an entry that is no object");
+    CodecLimit& limit = limits.emplace_back();
+    FUSIONLLM_RETURN_IF_ERROR(GetText(item, "value", limit.value));
+    FUSIONLLM_RETURN_IF_ERROR(GetText(item, "codec", limit.codec));
+    const auto gradient = item.find("gradient");
+    if (gradient == item.end() || !gradient->is_boolean())
+      return Bad("codec_limits", "has an entry whose 'gradient' is missing or not true or false");
+    limit.gradient = gradient->get<bool>();
+  }
+  return absl::OkStatus();
+}
+
 // Of all keys but the checksum's own.
 std::string ChecksumOf(json document) {
   document.erase(kChecksumKey);
@@ -131,6 +149,10 @@ std::string FormatManifest(const Manifest& manifest) {
                                      {"files", std::move(files)},
                                      {"resolved_job", manifest.resolved_job}};
   if (manifest.micro_batch_size > 0) document["micro_batch_size"] = manifest.micro_batch_size;
+  if (!manifest.codec_limit.empty()) document["codec_limit"] = manifest.codec_limit;
+  for (const CodecLimit& limit : manifest.codec_limits) {
+    document["codec_limits"].push_back({{"value", limit.value}, {"gradient", limit.gradient}, {"codec", limit.codec}});
+  }
   const std::string text = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   document[kChecksumKey] = ChecksumOf(json::parse(text));
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -160,6 +182,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "sequence", manifest.sequence));
   if (document.contains("first_sequence")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "first_sequence", manifest.first_sequence));
   if (document.contains("micro_batch_size")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "micro_batch_size", manifest.micro_batch_size));
+  if (document.contains("codec_limit")) FUSIONLLM_RETURN_IF_ERROR(GetText(document, "codec_limit", manifest.codec_limit));
+  FUSIONLLM_RETURN_IF_ERROR(GetCodecLimits(document, manifest.codec_limits));
   const auto cursor = document.find("data_cursor");
   if (cursor == document.end() || !cursor->is_object()) return Bad("data_cursor", "is missing or no object");
   FUSIONLLM_RETURN_IF_ERROR(GetCount(*cursor, "samples_consumed", manifest.samples_consumed));

@@ -1,9 +1,10 @@
 // manifest.json: what a checkpoint is, and the proof that it is whole.
 //
 // Plain data and pure conversions, but for Load, which reads one file. JSON keys: format_version, job_name, spec_hash, plan_hash, step,
-// sequence, micro_batch_size, data_cursor.samples_consumed, rng.seed, files[].{name,size,sha256}, resolved_job (the text of the job's
-// YAML), sha256. Unknown keys are ignored, so that a newer minor release can be read. A file that lies in its site (site_store.h) has site,
-// site_folder and tensors besides, and a manifest with such files is of version 3: earlier releases cannot read those checkpoints.
+// sequence, micro_batch_size, codec_limit, codec_limits[].{value,gradient,codec}, data_cursor.samples_consumed, rng.seed,
+// files[].{name,size,sha256}, resolved_job (the text of the job's YAML), sha256. Unknown keys are ignored, so that a newer minor release
+// can be read. A file that lies in its site (site_store.h) has site, site_folder and tensors besides, and a manifest with such files is of
+// version 3: earlier releases cannot read those checkpoints.
 //
 // The last key is the checksum of the manifest itself: of the JSON of all other keys, sorted and without white space. A cursor or a model
 // that one bit has changed would train something else without a word. Version 1 had none, and is still read.
@@ -22,6 +23,7 @@ inline constexpr int64_t kFormatVersion = 2;
 inline constexpr int64_t kSitesFormatVersion = 3;  // some of the files lie in sites
 inline constexpr int64_t kMaxManifestBytes = 16 << 20;
 inline constexpr size_t kMaxFilesOfCheckpoint = 100'000;
+inline constexpr size_t kMaxCodecLimits = 1'000'000;
 inline constexpr char kManifestName[] = "manifest.json";
 
 struct FileEntry {
@@ -37,6 +39,14 @@ struct FileEntry {
 // Whether any of the files was written in another site.
 bool LiesInSites(const std::vector<FileEntry>& files);
 
+// The furthest codec that messages of a value, or of its gradient, may use: what a run has found out about them (adr/0025).
+struct CodecLimit {
+  std::string value;  // of the forward graph, by name
+  bool gradient = false;
+  std::string codec;  // compression::ToString
+  bool operator==(const CodecLimit&) const = default;
+};
+
 struct Manifest {
   int64_t format_version = kFormatVersion;
   std::string job_name;
@@ -47,7 +57,9 @@ struct Manifest {
   int64_t first_sequence = 0;    // older ones in the folder are not of this run nor of those it goes on from: it removes none of them
   int64_t samples_consumed = 0;  // data::DataCursor
   int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not told
-  uint64_t seed = 0;             // all random streams are counter-based, so their state is this and the step
+  std::string codec_limit;       // of all values, after a loss that left its trend; empty: none
+  std::vector<CodecLimit> codec_limits;
+  uint64_t seed = 0;  // all random streams are counter-based, so their state is this and the step
   std::vector<FileEntry> files;
   std::string resolved_job;
 };

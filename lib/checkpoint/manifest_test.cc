@@ -19,6 +19,8 @@ Manifest Full() {
   manifest.sequence = 3;
   manifest.seed = ~uint64_t{0};
   manifest.files = {{"model.safetensors", 1234, std::string(64, 'a'), {}}, {"optimizer.safetensors", 0, std::string(64, '0'), {}}};
+  manifest.codec_limit = "int8";
+  manifest.codec_limits = {{"block.1", false, "topk@8:int8"}, {"block.1", true, "fp16"}};
   manifest.resolved_job = "a: \"b\"\nc: 'é'\n";
   return manifest;
 }
@@ -68,6 +70,8 @@ TEST(ManifestTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back->samples_consumed, 1600);
   EXPECT_EQ(back->files[0].bytes, 1234);
   EXPECT_EQ(back->resolved_job, Full().resolved_job);
+  EXPECT_EQ(back->codec_limit, "int8");
+  EXPECT_EQ(back->codec_limits, Full().codec_limits);
 }
 
 TEST(ManifestTest, BelongsToTheStepOfItsFolder) {
@@ -96,6 +100,8 @@ TEST(ManifestTest, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(error("\"model.safetensors\"", "\"optimizer.safetensors\""), HasSubstr("twice"));
   EXPECT_THAT(error(std::string(64, 'a'), "xyz"), HasSubstr("no SHA-256"));
   EXPECT_THAT(error("\"format_version\": 1", "\"format_version\": 4"), HasSubstr("version is 4"));
+  EXPECT_THAT(error("\"gradient\": true", "\"gradient\": 1"), HasSubstr("'gradient'"));
+  EXPECT_THAT(error("\"codec\": \"fp16\"", "\"coder\": 2"), HasSubstr("'codec'"));
   EXPECT_THAT(error("\"rng\"", "\"rgn\""), HasSubstr("'rng.seed'"));
   EXPECT_THAT(ParseManifest("[").status().message(), HasSubstr("no JSON object"));
 }

@@ -225,6 +225,8 @@ class Preparation {
     run_options_.start_step = start_.step;
     run_options_.start_checkpoint = start_.path;
     run_options_.micro_batch_size = start_.micro_batch_size;
+    run_options_.codec_limit = start_.codec_limit;
+    run_options_.codec_limits = start_.codec_limits;
     return start_.path.empty() ? GoAboveOthers() : absl::OkStatus();
   }
 

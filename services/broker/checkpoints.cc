@@ -86,6 +86,13 @@ absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::s
                         job.spec.training.steps, reader.path(), base::Counted(step, "step")));
   }
   CheckpointFound found{.step = reader.manifest()->step, .path = reader.path(), .micro_batch_size = MicroBatchSizeOf(*reader.manifest())};
+  // Who switched the guard off wants the job's own codecs.
+  if (job.spec.compression.guard == compression::GuardMode::kAuto) {
+    found.codec_limit = reader.manifest()->codec_limit;
+    for (const checkpoint::CodecLimit& limit : reader.manifest()->codec_limits) {
+      found.codec_limits[{limit.value, limit.gradient}] = limit.codec;
+    }
+  }
   FUSIONLLM_RETURN_IF_ERROR(Compare(job, base_directory, reader, found));
   return found;
 }
@@ -187,8 +194,12 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .first_sequence = first_sequence,
                                 .samples_consumed = commit.samples_consumed,
                                 .micro_batch_size = plan.micro_batch_size,
+                                .codec_limit = commit.codec_limit,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
                                 .resolved_job = resolved};
+  for (const auto& [value, codec] : commit.codec_limits) {
+    manifest.codec_limits.push_back({.value = value.first, .gradient = value.second, .codec = codec});
+  }
   for (const broker::ShardFile& file : commit.files) {
     manifest.files.push_back({.name = file.name,
                               .bytes = file.bytes,

@@ -70,6 +70,21 @@ TEST_F(CheckpointsTest, ACheckpointTellsTheMicroBatchSizeItWasMadeWith) {
   EXPECT_EQ(FindCheckpoint(job_, root_, folder_.path())->micro_batch_size, 16);
 }
 
+TEST_F(CheckpointsTest, ACheckpointTellsWhatItsRunFoundOutAboutCodecsUnlessTheGuardIsOff) {
+  job_.spec.compression = {.policy = job::CompressionPolicy::kAdatopk};
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  staged.codec_limit = "int8";
+  staged.codec_limits = {{"block.1", true, "fp16"}};
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  const auto found = FindCheckpoint(job_, root_, folder_.path());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->codec_limit, "int8");
+  EXPECT_EQ(found->codec_limits, (broker::CodecLimits{{{"block.1", true}, "fp16"}}));
+  job_.spec.compression.guard = compression::GuardMode::kNone;
+  EXPECT_TRUE(FindCheckpoint(job_, root_, folder_.path())->codec_limits.empty());
+}
+
 TEST_F(CheckpointsTest, ACheckpointWithMoreStepsIsRefusedByWhoseItIs) {
   Save(10);
   const std::string maker = checkpoint::CheckpointReader::Open(root_ + "/step-000010")->manifest()->job_name;
