@@ -74,7 +74,7 @@ std::string Training(const TemplateOptions& options) {
            "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/job-reference.md). To "
            "choose:\n"
            "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
-           "    # schedule: {name: cosine, warmupSteps: 10, minLearningRate: 1.0e-4}\n"
+           "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n"
            "    # precision: bf16            # fp32 where it is left out\n"
            "    evaluation: {everySteps: 50, batches: 4}\n";
   }

@@ -163,7 +163,8 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
   if (!words_ || path != "spec.model.family" || absl::StrContains(wrong, "did you mean")) return "";
-  return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md)";
+  return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md has the parts "
+         "of a Llama)";
 }
 
 const FieldHints& FusionJobHints() {

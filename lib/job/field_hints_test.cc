@@ -141,7 +141,7 @@ TEST(FieldHintsTest, EveryFieldThatIsNamedExists) {
 }
 
 TEST(FieldHintsTest, AFamilyThatIsNotThereYetIsSentToGraphs) {
-  EXPECT_THAT(SaidOf("spec.model.family", "llama"), HasSubstr("spec.model.graph (docs/graphs.md)"));
+  EXPECT_THAT(SaidOf("spec.model.family", "llama"), HasSubstr("spec.model.graph (docs/graphs.md has the parts of a Llama)"));
   EXPECT_THAT(SaidOf("spec.model.family", "gpt3"), HasSubstr("did you mean gpt2?"));
 }
 

@@ -134,7 +134,8 @@ void Visit(V& v, Schedule& s) {
           "Shape of the learning rate after the warm-up: falls to minLearningRate at the last step, or stays. Omitted for family gpt2 with "
           "adamw: cosine.");
   v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps, .default_depends = true},
-          "Steps of linear rise. Omitted for family gpt2 with adamw: a 20th of steps, at most 2000, unless the schedule is constant.");
+          "Steps of linear rise. Omitted for family gpt2 with adamw: a 20th of steps, but at least 100 or a quarter of them, at most 2000, "
+          "unless the schedule is constant.");
   v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000, .default_depends = true},
           "At most learningRate. Omitted for family gpt2 with adamw: a tenth of learningRate, unless the schedule is constant.");
 }

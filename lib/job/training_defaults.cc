@@ -58,7 +58,10 @@ double GptLearningRate(const GptConfig& model) {
   return nearest->learning_rate;
 }
 
-int64_t GptWarmupSteps(int64_t steps) { return std::min(kGptMostWarmupSteps, steps / kGptStepsPerWarmupStep); }
+int64_t GptWarmupSteps(int64_t steps) {
+  const int64_t least = std::min(kGptLeastWarmupSteps, steps / 4);
+  return std::min(kGptMostWarmupSteps, std::max(least, steps / kGptStepsPerWarmupStep));
+}
 
 void FillInTrainingDefaults(const Node& root, FusionJob& job) {
   Spec& spec = job.spec;
@@ -94,8 +97,8 @@ std::string TrainingDefaultsSection() {
       NumberText(kGptFineTuningRate), " with `spec.model.init.from`, the Trainer's of transformers |\n| `optimizer.beta2` | ",
       NumberText(kGptBeta2), " |\n| `optimizer.weightDecay` | ", NumberText(kGptWeightDecay), " |\n| `gradientClipNorm` | ",
       NumberText(kGptClipNorm), " |\n| `schedule.name` | cosine |\n| `schedule.warmupSteps` | a ", kGptStepsPerWarmupStep,
-      "th of `steps`, rounded down, at most ", kGptMostWarmupSteps, "; so none below ", kGptStepsPerWarmupStep,
-      " steps, and none with a constant schedule |\n"
+      "th of `steps`, but at least ", kGptLeastWarmupSteps, " or a quarter of them, at most ", kGptMostWarmupSteps,
+      "; none with a constant schedule |\n"
       "| `schedule.minLearningRate` | a tenth of `learningRate`; 0 with a constant schedule |\n\n"
       "The learning rate is that of the nearest row by 12 nLayer nEmbd², the weights of the blocks:\n\n"
       "| size | nLayer | nEmbd | learning rate |\n|---|---|---|---|\n");

@@ -18,14 +18,16 @@ struct Node;  // document.h
 inline constexpr double kGptBeta2 = 0.95;
 inline constexpr double kGptWeightDecay = 0.1;
 inline constexpr double kGptClipNorm = 1.0;
-inline constexpr double kGptMinimumShare = 0.1;        // of the peak, at the last step
-inline constexpr double kGptFineTuningRate = 5e-5;     // with spec.model.init.from, whatever the size
-inline constexpr int64_t kGptStepsPerWarmupStep = 20;  // so runs shorter than that have no warm-up
+inline constexpr double kGptMinimumShare = 0.1;     // of the peak, at the last step
+inline constexpr double kGptFineTuningRate = 5e-5;  // with spec.model.init.from, whatever the size
+inline constexpr int64_t kGptStepsPerWarmupStep = 20;
+inline constexpr int64_t kGptLeastWarmupSteps = 100;  // where a quarter of the steps is as many
 inline constexpr int64_t kGptMostWarmupSteps = 2000;
 
 // That of the row whose 12 nLayer nEmbd^2 is nearest by ratio.
 double GptLearningRate(const GptConfig& model);
-// Rounded down; 0 for very short runs.
+// A 20th of the steps, but 100 or a quarter of them at least: with a shorter one the gradient norm of small models jumps up to 100-fold
+// where the rate peaks (docs/perf/warm-up.md). Rounded down; 0 below 4 steps.
 int64_t GptWarmupSteps(int64_t steps);
 
 // Sets what `root`, the document that `job` was read from, leaves out. Does nothing for a model that cannot be resolved.

@@ -42,7 +42,7 @@ TEST(TrainingDefaultsTest, Gpt2WarmsUpDecaysAndClips) {
   EXPECT_EQ(training.optimizer.weight_decay, 0.1);
   EXPECT_EQ(training.gradient_clip_norm, 1.0);
   EXPECT_EQ(training.schedule.name, ScheduleName::kCosine);
-  EXPECT_EQ(training.schedule.warmup_steps, 5);  // of 100
+  EXPECT_EQ(training.schedule.warmup_steps, 25);  // of 100
   EXPECT_EQ(training.seed, 1337);
 }
 
@@ -53,9 +53,11 @@ TEST(TrainingDefaultsTest, SizesFollowTheOverridesOfThePreset) {
 }
 
 TEST(TrainingDefaultsTest, WarmUpFitsRunsOfEveryLength) {
-  for (const int64_t steps : {0, 1, 2, 19}) EXPECT_EQ(GptWarmupSteps(steps), 0) << steps;
-  EXPECT_EQ(GptWarmupSteps(20), 1);
-  EXPECT_EQ(GptWarmupSteps(1000), 50);
+  for (const int64_t steps : {0, 1, 2, 3}) EXPECT_EQ(GptWarmupSteps(steps), 0) << steps;
+  EXPECT_EQ(GptWarmupSteps(20), 5);
+  EXPECT_EQ(GptWarmupSteps(400), 100);
+  EXPECT_EQ(GptWarmupSteps(1000), 100) << "and not a 20th";
+  EXPECT_EQ(GptWarmupSteps(10'000), 500);
   EXPECT_EQ(GptWarmupSteps(1'000'000), 2000);
   for (const int64_t steps : {0, 1, 2, 5, 19, 20, 21, 100, 100'000}) {
     FusionJob job = Parsed("family: gpt2, preset: tiny", {absl::StrCat("spec.training.steps=", steps)});

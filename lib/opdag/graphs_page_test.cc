@@ -1,4 +1,5 @@
 // docs/graphs.md against the registry: the page cannot fall behind the ops.
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -97,6 +98,36 @@ TEST(GraphsPageTest, ItsGraphIsOne) {
     EXPECT_NE(graph->loss(), kNone);
   }
   EXPECT_EQ(graphs, 1);
+}
+
+// The parts of a Llama, put together to a model of one block.
+TEST(GraphsPageTest, ItsPartsOfALlamaFitTogether) {
+  constexpr char kBefore[] = R"(graph "llama" {
+tokens = placeholder() {role="tokens", dtype="i32", shape=[b, 64]}
+next = placeholder() {role="labels", dtype="i32", shape=[b, 64]}
+x = embedding(tokens; @model.embed_tokens.weight) {vocab=256, dim=64}
+sin0 = embedding(tokens; @rope.zero, @rope.sin) {vocab=256, dim=16, positions=64}
+sin = reshape(sin0) {shape=[b, 64, 1, 16]}
+k0 = linear(norm) {out=32, bias=false}
+g = linear(norm) {out=128, bias=false}
+)";
+  constexpr char kAfter[] = R"(
+q1 = reshape(rotated) {shape=[b, 64, 64]}
+k1 = reshape(k2) {shape=[b, 64, 64]}
+qkv = concat(q1, k1, k1) {axis=2}
+attn = attention(qkv) {heads=4}
+mlp = linear(silu) {out=64, bias=false}
+sum = add(attn, mlp)
+logits = linear(sum) {out=256, bias=false}
+loss = cross_entropy(logits, next)
+return loss
+})";
+  const std::vector<std::string> parts = absl::StrSplit(Page(), "```\n");
+  const auto fragment = std::find_if(parts.begin(), parts.end(), [](const auto& part) { return absl::StartsWith(part, "zero = "); });
+  ASSERT_NE(fragment, parts.end());
+  absl::StatusOr<Graph> graph = ParseGraph(absl::StrCat(kBefore, *fragment, kAfter), "docs/graphs.md");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(InferTypes(*graph, 2).ok());
 }
 
 }  // namespace
