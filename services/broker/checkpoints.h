@@ -18,8 +18,8 @@ struct CheckpointFound {
   std::optional<job::FusionJob> made_by;  // as it was then; nothing: that cannot be read
   int64_t step = 0;                       // steps it has seen; 0 and an empty path: start from the beginning
   std::string path;
-  int64_t micro_batch_size = 0;      // that it was trained with; 0: not known
-  std::string codec_limit;           // broker::RunOptions' of the run that made it
+  int64_t micro_batch_size = 0;  // that it was trained with; 0: not known
+  std::string codec_limit;       // broker::RunOptions' of the run that made it
   broker::CodecLimits codec_limits;
   std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
   std::string fetched_from;          // the place that had it, where the run's folder had not; empty: none

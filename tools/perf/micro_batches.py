@@ -2,15 +2,48 @@
 """What the planner makes of `microBatchSize: auto`, against every size tried: predicted, and with --run measured.
 
   tools/perf/micro_batches.py JOB.yaml [--topology T.yaml] [--set FIELD=VALUE ...] [--run STEPS] [--fusionctl build/bin/fusionctl]
+  tools/perf/micro_batches.py --draw COUNT [--seed 1] [--run STEPS] [--fusionctl build/bin/fusionctl]
 
 Each divisor of the global batch is planned (or run for STEPS steps) by itself, and `auto`. Prints a row for each size and how far auto is
-from the best. Runs one after the other: on a busy machine the figures are worth little.
+from the best. --draw makes jobs of its own: small GPT-2s over two or three sites joined by 5 to 50 Mbit/s and 2 to 30 ms, emulated on this machine.
+Runs one after the other: on a busy machine the figures are worth little.
 """
 import argparse
 import json
+import pathlib
+import random
 import subprocess
 import sys
 import tempfile
+
+JOB = """apiVersion: fusionllm.io/v1alpha1
+kind: FusionJob
+metadata: {{name: drawn}}
+spec:
+  model: {{family: gpt2, preset: tiny, config: {{nLayer: {layers}, nHead: 2, nEmbd: 64, vocabSize: 256, tieWeights: {tied}}}, init: {{seed: 1}}}}
+  data: {{kind: text, path: [text.txt]}}
+  training: {{steps: 10, globalBatchSize: {batch}, sequenceLength: {length}}}
+  strategy: {{stages: {stages}}}
+  compression: {{policy: {policy}}}
+"""
+
+
+def draw(seed, folder):
+    """Writes job.yaml, topology.yaml and text.txt into the folder."""
+    rng = random.Random(seed)
+    stages = rng.choice([2, 2, 3])
+    (folder / "job.yaml").write_text(JOB.format(
+        layers=rng.randint(3, 6), tied=rng.choice(["true", "false"]), batch=rng.choice([8, 12, 16]), length=rng.choice([32, 64]), stages=stages,
+        policy=rng.choice(["none", "adatopk"])))
+    sites = "abc"[:stages]
+    lines = ["apiVersion: fusionllm.io/v1alpha1", "kind: Topology", "metadata: {name: drawn}", "spec:", "  sites:"]
+    lines += [f"  - {{name: {site}, devices: [{{name: {site}-0, computeScale: {round(rng.uniform(0.2, 0.5), 2)}}}]}}" for site in sites]
+    lines.append("  links:")
+    for i, a in enumerate(sites):
+        for b in sites[i + 1:]:
+            lines.append(f"  - {{from: {a}, to: {b}, bandwidth: {rng.choice([5, 10, 20, 50])}Mbit, latency: {rng.choice([2, 10, 30])}ms, symmetric: true}}")
+    (folder / "topology.yaml").write_text("\n".join(lines) + "\n")
+    (folder / "text.txt").write_text("".join(chr(97 + rng.randrange(26)) for _ in range(20000)))
 
 
 def call(arguments):
@@ -23,13 +56,35 @@ def call(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job")
+    parser.add_argument("job", nargs="?")
     parser.add_argument("--topology")
     parser.add_argument("--profiles")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", type=int, default=0, help="train so many steps with each size")
+    parser.add_argument("--draw", type=int, default=0, help="so many jobs of its own")
+    parser.add_argument("--seed", type=int, default=1, help="of the first")
     parser.add_argument("--fusionctl", default="build/bin/fusionctl")
     options = parser.parse_args()
+    options.fusionctl = str(pathlib.Path(options.fusionctl).resolve())
+    if not options.draw:
+        compare(options)
+        return
+    above = {"predicted": [], "measured": []}
+    for seed in range(options.seed, options.seed + options.draw):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            draw(seed, folder)
+            options.job, options.topology = str(folder / "job.yaml"), str(folder / "topology.yaml")
+            print(f"job {seed}")
+            for which, share in compare(options).items():
+                above[which].append(share)
+    for which, shares in above.items():
+        if shares:
+            print(f"{which}: within 3 % of the best {sum(share <= 0.03 for share in shares)} of {len(shares)}, the worst {100 * max(shares):+.1f} %")
+
+
+def compare(options):
+    """Prints a table; returns how far auto is above the best size, of 1, by what was looked at."""
     common = [f"--set={setting}" for setting in options.set]
     if options.topology:
         common += ["--topology", options.topology]
@@ -68,9 +123,12 @@ def main():
     text = lambda value: "-" if value is None else f"{value:.4f} s"
     for size, row in rows.items():
         print(f"{size:>6} {text(row[0]):>12} {text(row[1]):>12}{'  chosen' if size == chosen[2] else ''}")
+    above = {}
     for which, name in ((0, "predicted"), (1, "measured")):
         if name in best:
-            print(f"{name}: best {best[name]}, auto {100 * (rows[chosen[2]][which] / rows[best[name]][which] - 1):+.1f} %")
+            above[name] = rows[chosen[2]][which] / rows[best[name]][which] - 1
+            print(f"{name}: best {best[name]}, auto {100 * above[name]:+.1f} %", flush=True)
+    return above
 
 
 if __name__ == "__main__":
