@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 
 namespace fusionllm::base {
 namespace {
@@ -25,6 +26,29 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// All runs of words of a name, folded: "a-b" gives "a", "b", "ab". Of its first 64 bytes, which bounds them.
+std::vector<std::string> WordRuns(absl::string_view name) {
+  const std::vector<absl::string_view> words = absl::StrSplit(name.substr(0, 64), absl::ByAnyChar("-_./ "), absl::SkipEmpty());
+  std::vector<std::string> runs;
+  for (size_t begin = 0; begin < words.size(); ++begin) {
+    std::string run;
+    for (size_t end = begin; end < words.size(); ++end) runs.push_back(run += FoldName(words[end]));
+  }
+  return runs;
+}
+
+// Of the nearest of `runs` to `whole`; more than any limit where none is near.
+size_t DistanceToARun(const std::string& whole, const std::vector<std::string>& runs) {
+  constexpr size_t kShortest = 3;
+  const size_t limit = whole.size() <= kShortest ? 0 : std::max<size_t>(1, whole.size() / 4);
+  size_t nearest = std::string::npos;
+  for (const std::string& run : runs) {
+    const size_t distance = EditDistance(whole, run);
+    if (distance <= limit && (distance == 0 || run.size() > kShortest)) nearest = std::min(nearest, distance);
+  }
+  return nearest;
+}
+
 }  // namespace
 
 std::string FoldName(absl::string_view text) {
@@ -42,6 +66,24 @@ std::string NearestName(absl::string_view text, std::span<const std::string> cho
   for (const std::string& choice : choices) {
     const size_t distance = EditDistance(wanted, FoldName(choice));
     if (distance < best_distance && distance < choice.size()) {
+      best_distance = distance;
+      best = choice;
+    }
+  }
+  return best;
+}
+
+std::string NearestNameOrPart(absl::string_view text, std::span<const std::string> choices) {
+  if (std::string near = NearestName(text, choices); !near.empty()) return near;
+  const std::string wanted = FoldName(text);
+  if (wanted.size() < 2) return "";
+  const std::vector<std::string> runs = WordRuns(text);
+  std::string best;
+  size_t best_distance = std::string::npos;
+  for (const std::string& choice : choices) {
+    const size_t distance = std::min(DistanceToARun(wanted, WordRuns(choice)), DistanceToARun(FoldName(choice), runs));
+    if (distance == std::string::npos) continue;
+    if (best.empty() || distance < best_distance || (distance == best_distance && choice.size() < best.size())) {
       best_distance = distance;
       best = choice;
     }

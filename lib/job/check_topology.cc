@@ -25,14 +25,16 @@ struct Names {
   int guesses = 0;  // made so far
 };
 
-void CheckProfile(const std::string& path, const Device& device, const Report& report) {
+// All names are listed for the first that is wrong: `listed`.
+void CheckProfile(const std::string& path, const Device& device, const Report& report, bool& listed) {
   if (!device.profile.has_value()) return;
   if (estimator::FindGpu(*device.profile) == nullptr) {
     const std::vector<std::string> names = estimator::GpuNames();
-    const std::string near = base::NearestName(*device.profile, names);
+    const std::string near = base::NearestNameOrPart(*device.profile, names);
     report({path + ".profile"},
            absl::StrCat("no GPU profile is named ", *device.profile, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
-                        " (there are ", absl::StrJoin(names, ", "), ")"));
+                        listed ? "" : absl::StrCat(" (there are ", absl::StrJoin(names, ", "), ")")));
+    listed = true;
   }
   if (device.threads != 1) report({path + ".threads"}, "belongs to devices that this machine emulates, not to one with a profile");
 }
@@ -42,6 +44,7 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
   bool unique = true;
   size_t devices = 0;
   bool executor = false;
+  bool profiles_listed = false;
   const auto add = [&](const std::string& path, const std::string& name, End end) {
     if (names.ends.emplace(name, end).second) return;
     report({path}, absl::StrCat("the name ", name, " is given twice: sites and devices share one set of names"));
@@ -60,7 +63,7 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
     for (size_t d = 0; d < site.devices.size(); ++d) {
       add(absl::StrCat(path, ".devices[", d, "].name"), site.devices[d].name, {static_cast<int>(s), true});
       executor = executor || site.devices[d].role == Role::kExecutor;
-      CheckProfile(absl::StrCat(path, ".devices[", d, "]"), site.devices[d], report);
+      CheckProfile(absl::StrCat(path, ".devices[", d, "]"), site.devices[d], report, profiles_listed);
     }
   }
   if (topology.spec.sites.empty()) {

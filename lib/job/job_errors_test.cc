@@ -86,6 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
                "5: spec.model.family: must be one of gpt2, resnet, mlp, got \"gpt3\"; did you mean gpt2?"},
         BadJob{"UnknownPreset", 5, "  model: {family: gpt2, preset: larg}",
                "5: spec.model.preset: must be one of tiny, small, medium, large, xl for gpt2, got \"larg\"; did you mean large?"},
+        BadJob{"PresetWithItsFamily", 5, "  model: {family: gpt2, preset: gpt2-small}",
+               "5: spec.model.preset: must be one of tiny, small, medium, large, xl for gpt2, got \"gpt2-small\"; did you mean small?"},
         BadJob{"ForeignConfig", 5, "  model: {family: gpt2, config: {numClasses: 10}}",
                "5: spec.model.config.numClasses: belongs to family resnet"},
         BadJob{"HeadsDoNotDivide", 5, "  model: {family: gpt2, preset: tiny, config: {nHead: 3}}",

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/job/parse.h"
@@ -99,6 +100,20 @@ std::string ErrorOf(const std::string& yaml) { return std::string(ParseTopology(
 std::string ErrorOfLinks(const std::string& links) { return ErrorOf(TwoSites(links)); }
 std::string ErrorOfDevice(const std::string& device) {
   return ErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: [{name: a0}, ", device, "]}]"));
+}
+
+TEST(TopologyErrorsTest, GpusThatAreMeantAreNamedAndAllOfThemListedOnce) {
+  const std::string error =
+      ErrorOf(absl::StrCat(kHead,
+                           "  sites:\n  - {name: a, devices: [{name: a0, profile: h100}, {name: a1, profile: h100}]}\n"
+                           "  - {name: b, devices: [{name: b0, profile: A100}, {name: b1, profile: tpu}]}\n"
+                           "  links: [{from: a, to: b, bandwidth: 1Gbit, latency: 1ms, symmetric: true}]"));
+  const std::vector<std::string> lines = absl::StrSplit(error, '\n');
+  ASSERT_EQ(lines.size(), 4u) << error;
+  EXPECT_THAT(lines[0], HasSubstr("devices[0].profile: no GPU profile is named h100; did you mean nvidia-h100-sxm? (there are amd-"));
+  EXPECT_THAT(lines[1], testing::EndsWith("devices[1].profile: no GPU profile is named h100; did you mean nvidia-h100-sxm?"));
+  EXPECT_THAT(lines[2], testing::EndsWith("did you mean nvidia-a100-40gb?"));
+  EXPECT_THAT(lines[3], testing::EndsWith("no GPU profile is named tpu"));
 }
 
 TEST(TopologyErrorsTest, DevicesAndSites) {

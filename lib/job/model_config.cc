@@ -29,7 +29,7 @@ constexpr GptPreset kGptPresets[] = {{"tiny", 4, 4, 128, 256},
                                      {"xl", 48, 25, 1600, 50257}};
 
 void ReportPreset(const std::string& preset, const std::vector<std::string>& choices, Family family, const Report& report) {
-  const std::string near = base::NearestName(preset, choices);
+  const std::string near = base::NearestNameOrPart(preset, choices);
   report({"spec.model.preset"}, absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), " for ", ToString(family), ", got \"", preset,
                                              "\"", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
 }
