@@ -126,6 +126,8 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
 }
 
 absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload) const {
+  if (const std::string warning = job::KubernetesOnlyWarning(workload.job); !warning.empty())
+    std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic)};
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::LoadTopology(topology));

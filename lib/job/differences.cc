@@ -62,7 +62,8 @@ class Comparison {
     const bool maps = is(from, Node::Kind::kMap) || is(to, Node::Kind::kMap);
     const bool others =
         is(from, Node::Kind::kScalar) || is(to, Node::Kind::kScalar) || is(from, Node::Kind::kList) || is(to, Node::Kind::kList);
-    if (maps && !others) {
+    const Node* const only = from == nullptr ? to : to == nullptr ? from : nullptr;  // {} beside nothing is no difference of its fields
+    if (maps && !others && !(only != nullptr && only->keys.empty())) {
       CompareMaps(path, from, to);
     } else if (is(from, Node::Kind::kList) && is(to, Node::Kind::kList) && from->items.size() == to->items.size() && AreMappings(*from) &&
                AreMappings(*to)) {

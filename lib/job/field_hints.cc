@@ -28,6 +28,14 @@ constexpr char kAccumulation[] =
     "spec.training.microBatchSize to those of one pass";
 constexpr char kWarmupRatio[] =
     "the warm-up is counted in steps: set spec.training.schedule.warmupSteps to the ratio times spec.training.steps";
+constexpr char kDevice[] =
+    "what computes is said to the program: `fusionctl run --device cuda:0` (cpu, auto; several by commas), or by the devices of a "
+    "topology; "
+    "in a cluster spec.placement.device and spec.executors.template say it";
+constexpr char kLogEvery[] =
+    "lines of progress are an option of the program: `fusionctl run --log-every N`; events.jsonl in the run's folder has every step";
+constexpr char kDropout[] =
+    "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 
 // Of PyTorch, the Trainer of transformers, nanoGPT, torchtitan, DeepSpeed and Megatron-LM.
 constexpr Word kWords[] = {
@@ -121,6 +129,33 @@ constexpr Word kWords[] = {
     {"pipelineparallelsize", "spec.strategy.stages", ""},
     {"pipelineparalleldegree", "spec.strategy.stages", ""},
     {"dataparallelsize", "spec.strategy.replicas", ""},
+    {"device", "", kDevice},
+    {"devices", "", kDevice},
+    {"devicemap", "", kDevice},
+    {"accelerator", "", kDevice},
+    {"gpu", "", kDevice},
+    {"gpus", "", kDevice},
+    {"gpuids", "", kDevice},
+    {"ngpu", "", kDevice},
+    {"ngpus", "", kDevice},
+    {"numgpus", "", kDevice},
+    {"cuda", "", kDevice},
+    {"usecuda", "", kDevice},
+    {"nocuda", "", kDevice},
+    {"usecpu", "", kDevice},
+    {"localrank", "", kDevice},
+    {"logevery", "", kLogEvery},
+    {"logeverynsteps", "", kLogEvery},
+    {"loginterval", "", kLogEvery},
+    {"logfreq", "", kLogEvery},
+    {"loggingsteps", "", kLogEvery},
+    {"logsteps", "", kLogEvery},
+    {"dropout", "", kDropout},
+    {"attnpdrop", "", kDropout},
+    {"embdpdrop", "", kDropout},
+    {"residpdrop", "", kDropout},
+    {"attentiondropout", "", kDropout},
+    {"hiddendropout", "", kDropout},
     {"reportto", "", "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step"},
 };
 

@@ -13,7 +13,9 @@
 namespace fusionllm::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // What is said of `path` when it is set; its parents exist.
 std::string SaidOf(const std::string& path, const std::string& value = "1") {
@@ -65,6 +67,24 @@ TEST(FieldHintsTest, BatchesOfADeviceAreMicroBatches) {
 TEST(FieldHintsTest, SwitchesOfPrecisionNameTheValue) {
   EXPECT_THAT(SaidOf("spec.training.bf16", "true"), HasSubstr("did you mean spec.training.precision: bf16?"));
   EXPECT_THAT(SaidOf("spec.training.fp16", "true"), HasSubstr("fp32 or bf16"));
+}
+
+TEST(FieldHintsTest, WhatComputesIsAnOptionOfTheProgram) {
+  for (const char* word : {"device", "devices", "gpu", "gpus", "n_gpu", "num_gpus", "cuda", "no_cuda"}) {
+    EXPECT_THAT(SaidOf(absl::StrCat("spec.training.", word)), AllOf(HasSubstr("`fusionctl run --device cuda:0`"), Not(HasSubstr("mean"))))
+        << word;
+  }
+}
+
+TEST(FieldHintsTest, LinesOfProgressAreAnOptionOfTheProgram) {
+  for (const char* word : {"log_every", "logging_steps", "log_interval", "logEvery"}) {
+    EXPECT_THAT(SaidOf(absl::StrCat("spec.training.", word)), HasSubstr("`fusionctl run --log-every N`")) << word;
+  }
+}
+
+TEST(FieldHintsTest, DropoutIsAnOpOfGraphsAlone) {
+  EXPECT_THAT(SaidOf("spec.model.config.dropout", "0.1"), HasSubstr("families have no dropout"));
+  EXPECT_THAT(SaidOf("spec.model.config.resid_pdrop", "0.1"), HasSubstr("spec.model.graph"));
 }
 
 TEST(FieldHintsTest, AFieldOfAnotherMappingIsNamedByItsPath) {

@@ -1,5 +1,9 @@
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 
 namespace fusionllm::job {
@@ -27,6 +31,28 @@ TEST(JobWarningsTest, NoStepsAndNoCheckpointWriteNothing) {
   EXPECT_THAT(Warnings(job), ElementsAre(AllOf(HasSubstr("spec.training.steps: 0"), HasSubstr("no checkpoints"))));
   job.spec.checkpoint.emplace();
   EXPECT_THAT(Warnings(job), IsEmpty());
+}
+
+FusionJob Parsed(const std::string& rest) {
+  const auto job = ParseFusionJob(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: t}\nspec:\n"
+                                               "  model: {family: gpt2, preset: tiny}\n  data: {kind: text, path: [a]}\n",
+                                               rest),
+                                  "job.yaml");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+TEST(JobWarningsTest, FieldsThatOnlyKubernetesReadsAreNamedOnce) {
+  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  training: {steps: 3, globalBatchSize: 4}\n  executors: {min: 2}\n")), "");
+  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  checkpoint: {everySteps: 2}\n  placement: {minMemory: 2Gi}\n")), "") << "read everywhere";
+  EXPECT_EQ(
+      KubernetesOnlyWarning(Parsed("  placement: {device: cuda}\n")),
+      "spec.placement.device has no effect here: only Kubernetes reads it; `fusionctl run --device` or a topology says what computes");
+  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  checkpoint: {volume: {emptyDir: {}}}\n"
+                                         "  placement: {clusters: [{name: paris, min: 1}, {name: rome, min: 1}], spread: Packed}\n"
+                                         "  failurePolicy: {maxRestarts: 7}\n  suspend: true\n")),
+            "spec.checkpoint.volume, spec.placement.clusters, spec.placement.spread, spec.suspend, spec.failurePolicy have no effect here: "
+            "only Kubernetes reads them");
 }
 
 TEST(JobWarningsTest, AnExcludedDeviceThatTheTopologyDoesNotHaveIsTold) {

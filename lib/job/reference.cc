@@ -82,6 +82,8 @@ std::string ReferencePage() {
       "Units: `bit`, `kbit`, `Mbit`, `Gbit` per second (decimal); `Ki`, `Mi`, `Gi`, `Ti` bytes; `us`, `ms`, `s`. "
       "Limits: 1 MiB of UTF-8 text, 100,000 values, 64 levels (a topology: 4 MiB, 400,000 values); "
       "text of 4,096 bytes unless said otherwise; lists of 1,000 elements.\n\n"
+      "Fields that are Kubernetes only have no effect elsewhere: `fusionctl run`, `plan` and `simulate` name those that are set in a "
+      "warning.\n\n"
       "## FusionJob\n";
   AppendTables(FusionJobSchema(), "", page);
   page += TrainingDefaultsSection();

@@ -2,9 +2,30 @@
 
 #include <set>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lib/job/differences.h"
+#include "lib/job/reference.h"
 
 namespace fusionllm::job {
+
+namespace {
+
+// The outermost fields of the table that are so marked.
+void CollectKubernetesOnly(const FieldSchema& object, const std::string& path, std::vector<std::string>& paths) {
+  for (const FieldSchema& field : object.children) {
+    const std::string inner = absl::StrCat(path, path.empty() ? "" : ".", field.name);
+    if (field.rule.kubernetes_only) {
+      paths.push_back(inner);
+    } else if (field.type == FieldType::kObject) {
+      CollectKubernetesOnly(field, inner, paths);
+    }
+  }
+}
+
+}  // namespace
 
 std::vector<std::string> Warnings(const FusionJob& job) {
   std::vector<std::string> warnings;
@@ -32,6 +53,22 @@ std::vector<std::string> Warnings(const FusionJob& job, const Topology& topology
     }
   }
   return warnings;
+}
+
+std::string KubernetesOnlyWarning(const FusionJob& job) {
+  std::vector<std::string> marked, set;
+  CollectKubernetesOnly(FusionJobSchema(), "", marked);
+  for (const FieldDifference& difference : Differences(FusionJob{}, job)) {
+    for (const std::string& path : marked) {
+      const bool within = absl::StartsWith(difference.path, path) &&
+                          (difference.path.size() == path.size() || absl::StrContains(".[", difference.path[path.size()]));
+      if (within && (set.empty() || set.back() != path)) set.push_back(path);
+    }
+  }
+  if (set.empty()) return "";
+  const bool device = absl::c_linear_search(set, "spec.placement.device");
+  return absl::StrCat(absl::StrJoin(set, ", "), set.size() == 1 ? " has" : " have", " no effect here: only Kubernetes reads ",
+                      set.size() == 1 ? "it" : "them", device ? "; `fusionctl run --device` or a topology says what computes" : "");
 }
 
 }  // namespace fusionllm::job

@@ -16,4 +16,8 @@ std::vector<std::string> Warnings(const FusionJob& job);
 // used elsewhere too.
 std::vector<std::string> Warnings(const FusionJob& job, const Topology& topology);
 
+// The fields that are set and that only Kubernetes reads (Rule::kubernetes_only), in one sentence by name, for where there is none; empty:
+// none are.
+std::string KubernetesOnlyWarning(const FusionJob& job);
+
 }  // namespace fusionllm::job
