@@ -62,7 +62,7 @@ size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
 class Cifar10 : public Dataset {
  public:
   Cifar10(int64_t samples, int64_t label_limit, std::vector<base::SourceFile> files, std::vector<int64_t> starts, FilesRead read)
-      : Dataset(samples, {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}, std::move(read)),
+      : Dataset(samples, Cifar10SampleType(), std::move(read)),
         label_limit_(label_limit),
         files_(std::move(files)),
         starts_(std::move(starts)),
@@ -179,6 +179,8 @@ class IdxImages : public Dataset {
 PixelScale::PixelScale(double mean, double std) {
   for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>((static_cast<double>(i) / 255.0 - mean) / std);
 }
+
+SampleType Cifar10SampleType() { return {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}; }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
   const FileFilter filter = [](absl::string_view name) { return absl::EndsWith(name, ".bin"); };

@@ -38,6 +38,9 @@ class PixelScale {
 // Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (names file and byte).
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
 
+// The same of any such files.
+SampleType Cifar10SampleType();
+
 // Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a
 // folder come its files with "idx" in their name: those that start with "train" if there are any, else all. Not gzipped: of an
 // archive whose file lies beside it only the file is read. Gray images are

@@ -5,9 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "lib/autodiff/lower_precision.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/data/images.h"
+#include "lib/data/shapes.h"
 #include "lib/job/data_rules.h"
 #include "lib/job/default_micro_batch.h"
 #include "lib/opdag/text.h"
@@ -79,6 +82,44 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
   return config;
 }
 
+// Images where the data has tokens, or the other way round: what is told of ids or shapes then leads nowhere.
+absl::Status CheckKind(const opdag::Graph& graph, job::DataKind kind) {
+  const bool tokens = job::IsOfTokens(kind);
+  for (const opdag::Op& op : graph.ops()) {
+    if (op.type != "placeholder" || op.attributes.Text("role") != (tokens ? "images" : "tokens")) continue;
+    const tensor::TensorType& type = graph.value(op.outputs[0]).type;
+    const std::vector<int64_t>& dims = type.shape.dims();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "spec.data.kind: %s gives %s, and the graph reads %s (placeholder '%s' of %s[%s] a sample): take data of kind %s, or a graph that "
+        "reads %s",
+        job::ToString(kind), tokens ? "tokens" : "images", tokens ? "images" : "tokens", op.name, tensor::Name(type.dtype),
+        absl::StrJoin(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), ", "), tokens ? "cifar10, idx or shapes" : "text or tokens",
+        tokens ? "tokens" : "images"));
+  }
+  return absl::OkStatus();
+}
+
+// What is known of the samples without the data. Of idx nothing is.
+absl::Status CheckKnownSamples(const Workload& workload) {
+  const data::DatasetConfig& config = workload.data;
+  switch (config.kind) {
+    case data::DatasetKind::kText:
+    case data::DatasetKind::kTokens: {
+      const tensor::TensorType window{tensor::DType::kI32, {config.sequence_length}};
+      return CheckSamplesFit(workload, {window, window});
+    }
+    case data::DatasetKind::kShapes: {
+      FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> shapes, data::OpenShapes(config));
+      return CheckSamplesFit(workload, shapes->sample_type());
+    }
+    case data::DatasetKind::kCifar10:
+      return CheckSamplesFit(workload, data::Cifar10SampleType());
+    case data::DatasetKind::kIdx:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 // Of a graph that the job brings along; those of families are right.
 absl::Status CheckRoles(const opdag::Graph& graph) {
   for (const opdag::Op& op : graph.ops()) {
@@ -106,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
   FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
   FUSIONLLM_RETURN_IF_ERROR(CheckRoles(graph));
+  FUSIONLLM_RETURN_IF_ERROR(CheckKind(graph, job.spec.data.kind));
   if (graph.loss() == opdag::kNone) {
     const std::optional<job::GraphSource>& source = job.spec.model.graph;
     const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
@@ -118,6 +160,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   if (bf16) FUSIONLLM_RETURN_IF_ERROR(autodiff::LowerPrecision(workload->training));
 
   workload->data = DataOf(job.spec, graph, base_directory);
+  FUSIONLLM_RETURN_IF_ERROR(CheckKnownSamples(*workload));
   if (job::IsOfTokens(job.spec.data.kind)) {
     workload->targets_per_sample = training.sequence_length;
   }

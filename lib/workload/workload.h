@@ -36,7 +36,8 @@ struct Workload {
 };
 
 // A micro-batch size of `auto` becomes job::DefaultMicroBatchSize here; the planner may choose another.
-// Errors: InvalidArgument naming the field or op; NotFound for a graph file.
+// Errors: InvalidArgument naming the field or op, also where the samples do not fit and that is known without the data, by spec.data alone;
+// NotFound for a graph file.
 absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, const std::string& base_directory);
 
 // Stage settings that do not depend on the plan.
