@@ -99,7 +99,9 @@ TEST_F(FirstStepsTest, InitRefusesWhatDoesNotFitTogether) {
                {"init", "PATH is required"},
                {"init --family mlp text.txt", "leave PATH out"},
                {"init nowhere.txt", "nowhere.txt does not exist"},
-               {"init --family llama text.txt", "llama not in {gpt2,resnet,mlp}"}};
+               {"init --family llama text.txt", "llama not in {gpt2,resnet,mlp}; another model, a Llama too"},
+               {"init --family llama text.txt", "spec.model.graph (docs/graphs.md)"},
+               {"init --family gpt text.txt", "did you mean gpt2?"}};
   for (const auto& c : cases) {
     const Outcome outcome = Run(c.arguments);
     EXPECT_EQ(outcome.code, 2) << c.arguments;
@@ -119,6 +121,19 @@ TEST_F(FirstStepsTest, ADryRunStartsNothingAndPrintsThePlan) {
   EXPECT_GT(plan["predicted_step_seconds"], 0);
   EXPECT_FALSE(std::filesystem::exists(Path("out")));
   EXPECT_FALSE(std::filesystem::exists(Path("runs")));
+}
+
+TEST_F(FirstStepsTest, FieldsThatOnlyKubernetesReadsAreToldOnce) {
+  const std::string profiles = Calibrated();
+  constexpr char kSaid[] = "fusionctl: warning: spec.placement.device has no effect here: only Kubernetes reads it";
+  const std::string set = absl::StrCat(" --set spec.placement.device=cuda --topology topology.yaml --profiles ", profiles);
+  for (const char* command : {"run job.yaml --dry-run", "plan job.yaml", "simulate job.yaml", "run job.yaml --output out"}) {
+    const Outcome outcome = Run(command + set);
+    EXPECT_EQ(outcome.code, 0) << command << outcome.err;
+    const size_t at = outcome.err.find(kSaid);
+    ASSERT_NE(at, std::string::npos) << command << outcome.err;
+    EXPECT_EQ(outcome.err.find(kSaid, at + 1), std::string::npos) << command;
+  }
 }
 
 TEST_F(FirstStepsTest, ADryRunEndsAsTheRunWould) {

@@ -60,6 +60,26 @@ TEST_F(StartTest, AnotherArchitectureIsRefusedByFieldAndNothingIsTouched) {
   EXPECT_EQ(Run(run + " --set spec.model.config.nLayer=1 --fresh").code, 0);
 }
 
+TEST_F(StartTest, ADryRunRefusesAnotherArchitectureInTheSameWordsAndOnlyReads) {
+  const std::string run = kRun;
+  ASSERT_EQ(Run(run).code, 0);
+  const auto before = Files("out");
+  for (const std::string other : {" --set spec.model.config.nLayer=1 --set spec.training.steps=4", " --set spec.training.steps=1",
+                                  " --set spec.model.config.nLayer=1 --set spec.checkpoint.resume=out/kept/step-000001"}) {
+    const Outcome dry = Run(absl::StrCat(run, other, " --dry-run")), real = Run(run + other);
+    EXPECT_EQ(dry.code, 2) << other << dry.out;
+    EXPECT_EQ(dry.code, real.code) << other;
+    EXPECT_THAT(real.err, HasSubstr(dry.err.substr(sizeof "fusionctl: " - 1))) << other;
+    EXPECT_EQ(dry.out, "") << "no plan is shown";
+  }
+  const Outcome good = Run(run + " --set spec.training.steps=4 --dry-run");
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_THAT(good.err, AllOf(HasSubstr("it would go on from "), HasSubstr("out/kept/step-000002, after step 2")));
+  EXPECT_EQ(Run(run + " --set spec.model.config.nLayer=1 --fresh --dry-run").code, 0);
+  EXPECT_EQ(Run("run job.yaml --set spec.model.config.nLayer=1 --dry-run").code, 0) << "it has a folder of its own";
+  EXPECT_EQ(Files("out"), before);
+}
+
 TEST_F(StartTest, AStartWithALayerTheJobDoesNotHaveIsRefused) {
   ASSERT_EQ(Run(kRun).code, 0);
   ASSERT_EQ(Run("checkpoint export out/kept/latest start.safetensors").code, 0);
@@ -69,6 +89,9 @@ TEST_F(StartTest, AStartWithALayerTheJobDoesNotHaveIsRefused) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("spec.model.init.from: "), HasSubstr("start.safetensors: it is of another model"),
                                  HasSubstr("spec.model.config.nLayer 2 -> 1"), HasSubstr("spec.model.init.ignore")));
+  const Outcome dry = Run(run + " --dry-run");
+  EXPECT_EQ(dry.code, 2);
+  EXPECT_EQ(dry.err, refused.err);
   EXPECT_FALSE(fs::exists(Path("new")));
   EXPECT_EQ(Run(run + " --set \"spec.model.init.ignore=['transformer.h.1.*']\"").code, 0);
 }
@@ -104,6 +127,18 @@ TEST_F(StartTest, AFolderForTransformersSaysItsSizesItself) {
   EXPECT_EQ(words.code, 2);
   EXPECT_THAT(words.err, AllOf(HasSubstr("a vocabulary of 1000"), HasSubstr("token ids")));
   EXPECT_THAT(Run("checkpoint export out/kept/latest hf").err, HasSubstr("hf/config.json is of another model"));
+}
+
+TEST_F(StartTest, AnExportOfAnotherModelThanGpt2SaysThatItHasNoConfig) {
+  ASSERT_EQ(Run("run job.yaml --output mlp --set 'spec.model={family: mlp, config: {layers: [192, 8, 10]}}' "
+                "--set 'spec.data={kind: shapes, shapes: {imageSize: 8}}' --set 'spec.checkpoint={path: kept}'")
+                .code,
+            0);
+  const Outcome exported = Run("checkpoint export mlp/kept/latest hf/");
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.out, HasSubstr("no config.json is written"));
+  EXPECT_FALSE(fs::exists(Path("hf/config.json")));
+  EXPECT_THAT(Run("checkpoint export mlp/kept/latest mlp.safetensors").out, Not(HasSubstr("config.json"))) << "nobody expects one";
 }
 
 // As with a checkpoint of a release without these fields (job_data_rules_test).

@@ -27,8 +27,10 @@
 #include "lib/job/warnings.h"
 #include "lib/kernels/devices.h"
 #include "lib/objectstore/fetch.h"
+#include "lib/workload/found_checkpoint.h"
 #include "lib/workload/stored_parameters.h"
 #include "lib/workload/workload.h"
+#include "services/checkpoint_directory.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -112,6 +114,20 @@ void TellOfStart(const job::Model& model) {
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
+// The checkpoint that the run would go on from, refused as its broker would refuse it. A run without --output has a folder of its own.
+absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& options) {
+  const std::optional<job::Checkpoint>& checkpoint = options.job.spec.checkpoint;
+  if (!checkpoint || options.fresh) return workload::CheckpointFound{};
+  if (base::IsUri(checkpoint->resume)) return workload::CheckpointFound{};  // looked at by the broker, once it has it
+  const bool own_folder = options.output.empty() && !std::filesystem::path(checkpoint->path).is_absolute();
+  if (own_folder && checkpoint->resume == "auto") return workload::CheckpointFound{};
+  const std::string folder = services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(options.output).string());
+  FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
+                             base::OfNamedFile(workload::ForeseeCheckpoint(options.job, folder, options.base)));
+  FUSIONLLM_RETURN_IF_ERROR(workload::CheckSameModel(found));
+  return found;
+}
+
 // All that is checked before a run, and its plan; nothing is started, and no folder is made.
 absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, const Globals& globals) {
   if (options.listen) {
@@ -123,11 +139,16 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
         "Describe them in a topology to plan for them");
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
+  FUSIONLLM_ASSIGN_OR_RETURN(const workload::CheckpointFound start, CheckGoingOn(options));
   PlanArguments plan;
   plan.job = {flags.job, flags.overrides};
   plan.topology = flags.topology;
   plan.profiles = flags.profiles;
   FUSIONLLM_ASSIGN_OR_RETURN(const int code, PrintPlanOf(plan, globals.format, /*as_run_line=*/true));
+  if (!start.path.empty()) {
+    std::fprintf(stderr, "dry run: it would go on from %s, after step %lld%s%s\n", start.path.c_str(), static_cast<long long>(start.step),
+                 start.changed.empty() ? "" : ", with a job that has changed: ", start.changed.c_str());
+  }
   if (code == kExitDone) std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
   return code;
 }
@@ -179,12 +200,11 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
   TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+  std::vector<std::string> warnings;
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
-    for (const std::string& warning : job::Warnings(options.job, *options.topology)) {
-      std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
-    }
+    warnings = job::Warnings(options.job, *options.topology);
   }
   for (const std::string& list : flags.devices) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, ParseDeviceList(list));
@@ -193,6 +213,9 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   if (!options.topology) {  // with one RunJob refuses any device
     for (const std::string& device : options.devices) FUSIONLLM_RETURN_IF_ERROR(kernels::ChooseDevice(device).status());
   }
+  if (const std::string ignored = job::KubernetesOnlyWarning(options.job); !ignored.empty()) warnings.push_back(ignored);
+  if (flags.dry_run) warnings.clear();  // who plans tells them
+  for (const std::string& warning : warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   options.fastest = flags.fastest;
   options.output = flags.output;
   options.fresh = flags.fresh;

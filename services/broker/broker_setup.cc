@@ -307,11 +307,7 @@ class Preparation {
 
   // Before anything of an earlier run is overwritten. A run that is taken over has begun with all of it.
   absl::Status CheckBeginning() const {
-    if (!start_.other_model.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("OtherModel: the checkpoint ", start_.path, " is of another model than the job's: ", start_.other_model,
-                       "; go on with its own, or begin anew by --fresh, another --output or spec.checkpoint.resume: never"));
-    }
+    FUSIONLLM_RETURN_IF_ERROR(workload::CheckSameModel(start_));
     if (init_from_.empty() || !start_.path.empty()) return absl::OkStatus();
     if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
       return absl::FailedPreconditionError(described.message());

@@ -8,94 +8,18 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/archive/newest.h"
-#include "lib/base/counted.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/job/data_rules.h"
-#include "lib/job/default_micro_batch.h"
-#include "lib/job/differences.h"
 #include "lib/job/parse.h"
-#include "lib/workload/forward_graph.h"
-#include "lib/workload/stored_parameters.h"
 
 namespace fusionllm::services {
 namespace {
 
-constexpr size_t kMaxDifferencesTold = 8;
-
 std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
-
-// What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
-absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
-                     CheckpointFound& found) {
-  absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(reader.manifest()->resolved_job, "resolved_job");
-  if (!then.ok()) return absl::OkStatus();  // of a release that had other fields: nothing can be said
-  found.made_by = *then;
-  // As the run will keep them.
-  const job::DataRules rules = job::DataRulesOfCheckpoint(then->spec.data);
-  job::FixDataRules(rules, then->spec.data);
-  job::FixDataRules(rules, job.spec.data);
-  // More steps are why one goes on; a schedule that ends with the last of them is another one then, which is worth a word.
-  if (job.spec.training.schedule.name == job::ScheduleName::kConstant) then->spec.training.steps = job.spec.training.steps;
-  const std::vector<job::FieldDifference> differences = job::Differences(*then, job);
-  found.changed = job::ToString(differences, kMaxDifferencesTold);
-  const std::vector<job::FieldDifference> architecture = job::ArchitectureDifferences(differences);
-  std::vector<std::string> why;
-  if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxDifferencesTold));
-  // A broker may not see the file of a graph; the executors do.
-  if (const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, base_directory); graph.ok()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(workload::ParameterMisfit misfit, workload::CompareParameters(job, *graph, reader));
-    if (!architecture.empty()) misfit.fields.clear();
-    const std::string parameters = workload::Describe(misfit, reader.path());
-    if (!parameters.empty()) why.push_back(parameters);
-  }
-  found.other_model = absl::StrJoin(why, "; ");
-  return absl::OkStatus();
-}
-
-// Before the planner chose them, releases told no sizes: they had the default.
-int64_t MicroBatchSizeOf(const checkpoint::Manifest& manifest) {
-  if (manifest.micro_batch_size > 0) return manifest.micro_batch_size;
-  const absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
-  if (!then.ok()) return 0;
-  const job::Training& training = then->spec.training;
-  return training.micro_batch_size > 0 ? training.micro_batch_size : job::DefaultMicroBatchSize(training.global_batch_size);
-}
-
-absl::StatusOr<CheckpointFound> Describe(const job::FusionJob& job, const std::string& base_directory, const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                             checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
-  if (!reader.manifest().has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
-                                                   " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));
-  }
-  if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
-    if (const std::string& other = reader.manifest()->job_name; other != job.metadata.name) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or begin anew (--fresh, "
-                          "spec.checkpoint.resume: never)",
-                          reader.path(), other, job.metadata.name, base::Counted(job.spec.training.steps, "step")));
-    }
-    return absl::InvalidArgumentError(
-        absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
-                        "spec.checkpoint.resume: never)",
-                        job.spec.training.steps, reader.path(), base::Counted(step, "step")));
-  }
-  CheckpointFound found{.step = reader.manifest()->step, .path = reader.path(), .micro_batch_size = MicroBatchSizeOf(*reader.manifest())};
-  // Who switched the guard off wants the job's own codecs.
-  if (job.spec.compression.guard == compression::GuardMode::kAuto) {
-    found.codec_limit = reader.manifest()->codec_limit;
-    for (const checkpoint::CodecLimit& limit : reader.manifest()->codec_limits) {
-      found.codec_limits[{limit.value, limit.gradient}] = limit.codec;
-    }
-  }
-  FUSIONLLM_RETURN_IF_ERROR(Compare(job, base_directory, reader, found));
-  return found;
-}
 
 std::vector<std::string> Sentences(const std::vector<checkpoint::SkippedCheckpoint>& skipped) {
   std::vector<std::string> sentences;
@@ -122,12 +46,12 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     if (const absl::Status whole = checkpoint::VerifyToRestore(absolute); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
-    return Describe(job, base_directory, absolute);
+    return workload::DescribeCheckpoint(job, base_directory, absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places));
   CheckpointFound found;
   if (newest.path.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(found, Describe(job, base_directory, *newest.path));
+    FUSIONLLM_ASSIGN_OR_RETURN(found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
     found.fetched_from = newest.from;
   }
   found.skipped = Sentences(newest.skipped);
@@ -139,7 +63,7 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
   const std::vector<std::string> skipped = Sentences(newest.skipped);
   if (newest.path.has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, Describe(job, base_directory, *newest.path));
+    FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
     found.skipped = skipped;
     return found;
   }

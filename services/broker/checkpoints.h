@@ -1,7 +1,6 @@
 // The broker's side of checkpoints: which one to start from, and making a finished set of shards a whole one. Blocking.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,22 +10,11 @@
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/job/fusion_job.h"
+#include "lib/workload/found_checkpoint.h"
 
 namespace fusionllm::services {
 
-struct CheckpointFound {
-  std::optional<job::FusionJob> made_by;  // as it was then; nothing: that cannot be read
-  int64_t step = 0;                       // steps it has seen; 0 and an empty path: start from the beginning
-  std::string path;
-  int64_t micro_batch_size = 0;  // that it was trained with; 0: not known
-  std::string codec_limit;       // broker::RunOptions' of the run that made it
-  broker::CodecLimits codec_limits;
-  std::vector<std::string> skipped;  // newer ones that are not whole: a sentence about each
-  std::string fetched_from;          // the place that had it, where the run's folder had not; empty: none
-  std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
-                        // empty: not
-  std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
-};
+using workload::CheckpointFound;
 
 // Removes what a crash left half written, unless executors may be writing.
 absl::Status CleanUp(const std::string& directory, bool executors_are_running);

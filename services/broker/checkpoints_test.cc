@@ -112,6 +112,31 @@ TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParamet
                                         HasSubstr("1 tensor that the model does not have: layer.0.weight")));
 }
 
+TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
+  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path())->path, "") << "there is none";
+  for (const int64_t step : {10, 20}) Save(step);
+  auto staged = *checkpoint::StageSample(root_, 30, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  for (const std::string resume : {"auto", "never", "checkpoints/step-000010", "checkpoints/step-000030"}) {
+    job_.spec.checkpoint->resume = resume;
+    const auto foreseen = workload::ForeseeCheckpoint(job_, root_, folder_.path()), found = FindCheckpoint(job_, root_, folder_.path());
+    ASSERT_TRUE(foreseen.ok() && found.ok()) << resume << foreseen.status() << found.status();
+    EXPECT_EQ(foreseen->path, found->path) << resume;
+    EXPECT_EQ(foreseen->step, found->step) << resume;
+    EXPECT_EQ(foreseen->other_model, found->other_model) << resume;
+    EXPECT_EQ(workload::CheckSameModel(*foreseen).ok(), found->other_model.empty()) << resume;
+  }
+  job_.spec.checkpoint->resume = "auto";
+  folder_.Write("checkpoints/step-000030/manifest.json", "{");
+  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path())->step, 20) << "one that is not whole is passed over";
+  job_.spec.checkpoint->resume = "checkpoints/step-000030";
+  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
+  job_.spec.checkpoint->resume = "auto";
+  job_.spec.training.steps = 9;
+  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
+}
+
 // The file named in the manifest is beside it, as if it had been brought from site paris.
 TEST_F(CheckpointsTest, OfANamedCheckpointAPartThatIsDamagedHereIsAskedOfItsSite) {
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);

@@ -1,0 +1,46 @@
+// The checkpoint that a job goes on from: what it is, and whether it is of the job's model.
+//
+// Blocks on the disk, where it only reads; holds no state.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/job/fusion_job.h"
+
+namespace fusionllm::workload {
+
+struct CheckpointFound {
+  std::optional<job::FusionJob> made_by;  // as it was then; nothing: that cannot be read
+  int64_t step = 0;                       // steps it has seen; 0 and an empty path: start from the beginning
+  std::string path;
+  int64_t micro_batch_size = 0;                                      // that it was trained with; 0: not known
+  std::string codec_limit;                                           // broker::RunOptions' of the run that made it
+  std::map<std::pair<std::string, bool>, std::string> codec_limits;  // likewise: broker::CodecLimits
+  std::vector<std::string> skipped;                                  // newer ones that are not whole: a sentence about each
+  std::string fetched_from;                                          // the place that had it, where the run's folder had not; empty: none
+  std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
+                        // empty: not
+  std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
+};
+
+// Of the checkpoint at `path`, whole or not. Errors: those of checkpoint::CheckpointReader; InvalidArgument for one that is no run's or of
+// more steps than the job has; the message names file and reason.
+absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, const std::string& base_directory, const std::string& path);
+
+// FailedPrecondition ("OtherModel: ..") with the fields and tensors that differ, where it cannot be gone on from.
+absl::Status CheckSameModel(const CheckpointFound& found);
+
+// What a run that begins now would find by spec.checkpoint.resume (auto, never or a path) in its folder of checkpoints, by reading only: of
+// other places nothing is fetched, and a file that is damaged stays. An empty path: none. Errors: as above, and NotFound or DataLoss for a
+// path that is not a whole checkpoint.
+absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,
+                                                  const std::string& base_directory);
+
+}  // namespace fusionllm::workload
