@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
@@ -84,6 +85,10 @@ std::optional<Refusal> RunShortfall(const Problem& problem, const PinnedRun& run
   const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
   const int64_t need = problem.NeedAlone(run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
   if (need <= has) return std::nullopt;
+  if (has == 0) {
+    return Refusal{refusals::kPinConflict, absl::StrCat(ProcessShortfall(request, run.device), ": ", CauseOf(problem, run)),
+                   ProcessMemory(request, run.device)};
+  }
   return Refusal{refusals::kPinConflict,
                  absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", request.devices[run.device].name,
                                  SizeText(static_cast<double>(need)), SizeText(static_cast<double>(has)), CauseOf(problem, run)),
@@ -117,6 +122,20 @@ std::optional<Refusal> MemoryShortfall(const Problem& problem, const std::vector
 }
 
 }  // namespace
+
+std::string ProcessShortfall(const PlanRequest& request, int device) {
+  const Device& small = request.devices[device];
+  std::string text = absl::StrFormat("an executor takes %s before its first op, and %s has %s",
+                                     SizeText(static_cast<double>(request.memory_reserve_bytes)), small.name,
+                                     SizeText(static_cast<double>(small.memory_bytes)));
+  if (small.memory_bytes > request.memory_reserve_bytes)
+    absl::StrAppendFormat(&text, ", of which %.0f%% stay free", 100 * request.memory_headroom);
+  return text;
+}
+
+Shortfall ProcessMemory(const PlanRequest& request, int device) {
+  return {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(request.devices[device].memory_bytes)};
+}
 
 std::string DeviceWishes(const PlanRequest& request) {
   const std::string data = absl::StrFormat("the place of the training data (data.clusters: %s runs the first stage)", request.first_device);

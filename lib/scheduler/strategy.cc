@@ -18,6 +18,31 @@
 namespace fusionllm::scheduler {
 namespace {
 
+// A stage on a device that has no room for a process, let alone for what the stage holds.
+Refusal NoRoomForAProcess(const Problem& problem, int device) {
+  const PlanRequest& request = problem.request();
+  return {refusals::kInsufficientMemory, ProcessShortfall(request, device), ProcessMemory(request, device)};
+}
+
+// Fewer devices with room for a process than there must be stages.
+std::optional<Refusal> TooFewWithRoom(const Problem& problem) {
+  const PlanRequest& request = problem.request();
+  int with_room = 0, without = -1;
+  for (const int device : problem.usable()) {
+    const bool has_room = problem.UsableMemory(device) > 0;
+    with_room += has_room;
+    if (!has_room && (without < 0 || request.devices[device].memory_bytes > request.devices[without].memory_bytes)) without = device;
+  }
+  if (without < 0 || with_room >= problem.min_stages()) return std::nullopt;
+  Refusal refusal = NoRoomForAProcess(problem, without);
+  absl::StrAppendFormat(&refusal.message, "; %s asks for %s, and %d of %d may run one",
+                        request.stages > 0        ? "strategy.stages"
+                        : request.use_all_devices ? "the planner, which uses all executors,"
+                                                  : "executors.min",
+                        base::Counted(problem.min_stages(), "stage"), with_room, static_cast<int>(problem.usable().size()));
+  return refusal;
+}
+
 // Devices in descending memory take the longest prefix that fits; what the last one would have to take is what is missing.
 Refusal GreedyShortfall(const Problem& problem) {
   std::vector<int> devices = problem.usable();
@@ -32,6 +57,7 @@ Refusal GreedyShortfall(const Problem& problem) {
   }
   const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
+  if (largest == 0) return NoRoomForAProcess(problem, devices[count - 1]);
   return {refusals::kInsufficientMemory,
           absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
                           problem.request().devices[devices[count - 1]].name),
@@ -60,6 +86,7 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
     case Evaluation::Verdict::kTooMuchMemory: {
       const double needed = static_cast<double>(evaluation.needed_bytes);
       const double available = static_cast<double>(problem.UsableMemory(assignment.devices[evaluation.stage]));
+      if (available == 0) return NoRoomForAProcess(problem, assignment.devices[evaluation.stage]);
       return {refusals::kInsufficientMemory,
               absl::StrFormat("stage %d needs %s, device %s has %s", evaluation.stage, SizeText(needed), device, SizeText(available)),
               {"memory_bytes", needed, available}};
@@ -109,6 +136,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
                             SizeText(static_cast<double>(roomiest.memory_bytes))),
             {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(roomiest.memory_bytes)}};
   }
+  if (std::optional<Refusal> few = TooFewWithRoom(problem)) return *std::move(few);
   for (int k = 0; k < problem.max_stages(); ++k) together += memories[k];
   for (int p = 0; p < problem.positions(); ++p) {
     const int64_t need = problem.NeedAlone(p, p + 1);
