@@ -196,18 +196,37 @@ std::vector<double> RatesOfSpanningTree(const Problem& problem) {
   return tree;
 }
 
-LowerBound CutBytes(const Problem& problem, const std::vector<double>& least_bytes) {
+// That any plan has: as many as were asked for, and as many as it takes until the largest devices together have what the job needs with
+// one micro-batch in flight. What stages need adds up to that or more (Problem::NeedAlone), as a refusal for memory says, too. Memory that
+// was lowered for a search proves nothing.
+int FewestStages(const Problem& problem) {
+  const int asked = problem.min_stages(), most = std::max(1, problem.positions() - problem.first_cut() + 1);
+  if (problem.request().memory_is_lowered) return asked;
+  std::vector<int64_t> memories;
+  for (const int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
+  std::sort(memories.rbegin(), memories.rend());
+  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  int64_t together = 0;
+  int stages = 0;
+  while (stages < static_cast<int>(memories.size()) && together < whole) together += memories[stages++];
+  return together < whole ? asked : std::min(most, std::max(asked, stages));
+}
+
+LowerBound CutBytes(const Problem& problem, int stages, const std::vector<double>& least_bytes) {
   LowerBound bound{.name = "cut-bytes"};
-  const int stages = problem.min_stages();
   if (stages < 2) {
-    bound.why = "one device may run the job alone, so that nothing need be sent";
+    bound.why = "its memory does not rule out that one device runs the job alone, and then nothing need be sent";
     return bound;
   }
   const double bytes = least_bytes[stages - 2], rate = FastestRate(problem);
   bound.holds = true;
   bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
   bound.why =
-      absl::StrFormat("%s at least: between two of them each of %s sends %s or more, over %s/s at most", base::Counted(stages, "stage"),
+      absl::StrFormat("%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Counted(stages, "stage"),
+                      stages > problem.min_stages()
+                          ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.NeedAlone(0, problem.positions()))),
+                                         " with one micro-batch in flight")
+                          : "",
                       base::Counted(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
   return bound;
 }
@@ -283,8 +302,9 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
        .seconds = LongestPathSeconds(problem, kinds),
        .holds = true,
        .why = "one micro-batch down the longest path of the graph and back, each op on the device that is fastest at it"}};
-  const std::vector<double> least_bytes = problem.min_stages() > 1 ? LeastBytesOfCuts(problem) : std::vector<double>();
-  bounds.push_back(CutBytes(problem, least_bytes));
+  const int stages = FewestStages(problem);
+  const std::vector<double> least_bytes = stages > 1 ? LeastBytesOfCuts(problem) : std::vector<double>();
+  bounds.push_back(CutBytes(problem, stages, least_bytes));
   bounds.push_back(SpanningTree(problem, least_bytes));
   for (LowerBound& bound : bounds) {
     if (bound.holds) bound.seconds = (bound.seconds + request.step_overhead_s) * kRounding;

@@ -12,8 +12,9 @@ namespace fusionllm::scheduler {
 //   work           micro-batches x the work, and the update, shared out over the fastest devices that may be used, without any idle time
 //   largest-op     micro-batches x the largest op, and its update, on the device that runs it fastest
 //   longest-path   one micro-batch down the longest path of the graph and back, each op on its fastest device
-//   cut-bytes      when a plan needs several stages: micro-batches x what some cut must carry, over the fastest link
-//   spanning-tree  when every device must be used: likewise, over the links that join even the worst connected devices
+//   cut-bytes      when a plan needs several stages, because it was asked or by the memory of the devices: micro-batches x what some cut
+//   must carry, over the fastest link spanning-tree  when every device must be used: likewise, over the links that join even the worst
+//   connected devices
 // each with the fixed cost of a step. Of the rest of its end (tied gradients, the norm) no plan need have anything: all uses of a parameter
 // may be on one device. Where recomputation is a choice, of the job without it, which has less to compute. How the last two
 // follow: bounds.cc.

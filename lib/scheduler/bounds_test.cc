@@ -2,6 +2,7 @@
 #include "lib/scheduler/bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -14,8 +15,10 @@
 namespace fusionllm::scheduler {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
   auto created = Problem::Create(request);
@@ -64,6 +67,30 @@ TEST(BoundsTest, SeveralStagesMustSendOverTheBestLink) {
   EXPECT_TRUE(Bound(request, "cut-bytes").holds);
   EXPECT_NEAR(Bound(request, "cut-bytes").seconds, 4 * 1e6 / 1e7, 1e-6);
   EXPECT_FALSE(Bound(request, "spanning-tree").holds);
+}
+
+TEST(BoundsTest, AJobThatNoDeviceHoldsAloneMustSend) {
+  PlanRequest request = FourOps();
+  const std::unique_ptr<Problem> roomy = ProblemOf(request);
+  const auto whole = static_cast<double>(roomy->NeedAlone(0, roomy->positions()));
+  ASSERT_GT(whole, 1000);
+  const auto with = [&](double share) {
+    for (Device& device : request.devices)
+      device.memory_bytes = static_cast<int64_t>(std::ceil(whole * share)) + request.memory_reserve_bytes;
+    return Bound(request, "cut-bytes");
+  };
+  EXPECT_FALSE(with(1).holds);
+  EXPECT_THAT(with(1).why, HasSubstr("does not rule out"));
+  EXPECT_TRUE(with(0.6).holds);
+  EXPECT_NEAR(with(0.6).seconds, 4 * 1e6 / 1e7, 1e-6);
+  EXPECT_THAT(with(0.6).why, AllOf(HasSubstr("2 stages at least, since the job needs "), HasSubstr("with one micro-batch in flight")));
+  EXPECT_THAT(with(0.4).why, HasSubstr("3 stages at least"));
+  EXPECT_FALSE(with(0.2).holds) << "there is no plan";
+  request.stages = 3;
+  EXPECT_THAT(with(0.6).why, AllOf(HasSubstr("3 stages at least"), Not(HasSubstr("since"))));
+  request.stages = 0;
+  request.memory_is_lowered = true;  // for a search: it may have more
+  EXPECT_FALSE(with(0.6).holds);
 }
 
 TEST(BoundsTest, AllDevicesMustBeJoinedByTheirBestLinks) {
