@@ -145,7 +145,7 @@ wire::SimulatedStep ReplicaStep(const std::vector<wire::SimulatedStep>& pipeline
   for (size_t l = 1; l < step.limits.size() && runner_up == 0; ++l) {
     if (!IsWire(step.limits[0]) || !IsWire(step.limits[l]) || step.limits[0].kind == step.limits[l].kind) runner_up = l;
   }
-  step.bottleneck = LimitSentence(step.limits, runner_up);
+  step.bottleneck = LimitSentence(step, runner_up);
   return step;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -13,8 +14,12 @@ namespace {
 using scheduler::Limit;
 
 constexpr size_t kMostLimits = 8;
-// Less is no limit: the step is made of many things.
-constexpr double kWorthSaying = 0.005;
+// Of a step, by a tenth less time. Less is no limit: the step is made of many things.
+constexpr double kMinGainOfALimit = 0.02;
+constexpr double kMinGainOfARunnerUp = 0.005;
+// Shares of a step. What is busy for less of it waits for others; what is within the margin of the busiest is as near its limit.
+constexpr double kMinBusy = 0.5;
+constexpr double kBusyMargin = 0.15;
 
 const char* KindName(Limit::Kind kind) {
   switch (kind) {
@@ -63,6 +68,68 @@ std::string Phrase(const wire::SimulatedLimit& limit) {
   if (limit.kind == "resource")
     return absl::StrFormat("%s, which several links share, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
   return absl::StrFormat("%s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
+}
+
+// As the part of a phrase that names it.
+std::string NameInText(const wire::SimulatedLimit& limit) {
+  return limit.kind == "latency" ? absl::StrCat("the latency of ", limit.name) : limit.name;
+}
+
+// "93 to 100%", "95%"
+std::string ShareRange(double least, double most) {
+  const std::string low = absl::StrFormat("%.0f", 100 * least), high = absl::StrFormat("%.0f", 100 * most);
+  return low == high ? low + "%" : absl::StrCat(low, " to ", high, "%");
+}
+
+struct Wire {
+  std::string name;
+  double busy_ratio = 0;
+};
+// A port or line that links share, or a link.
+Wire BusiestWire(const wire::SimulatedStep& step) {
+  Wire busiest;
+  const auto consider = [&](double busy_ratio, const auto& name) {
+    if (busy_ratio > busiest.busy_ratio) busiest = {name(), busy_ratio};
+  };
+  for (const wire::SimulatedResource& resource : step.resources) consider(resource.busy_ratio, [&] { return resource.name; });
+  for (const wire::SimulatedLink& link : step.links) {
+    consider(link.busy_ratio, [&] { return absl::StrCat("the link ", link.src, " -> ", link.dst); });
+  }
+  return busiest;
+}
+
+// " All 4 stages are busy 93 to 100% of the step.", " Stage 0 on h3 is busy 95% of the step.": what is as busy as anything.
+std::string WhatIsBusy(const wire::SimulatedStep& step) {
+  double most = 0;
+  for (const wire::SimulatedStage& stage : step.stages) most = std::max(most, stage.busy_ratio);
+  const double busiest_stage = most;
+  const Wire wire = BusiestWire(step);
+  most = std::max(most, wire.busy_ratio);
+  if (step.stages.empty() || most <= 0) return "";
+  if (most < kMinBusy) return absl::StrFormat(" No stage is busy more than %.0f%% of the step: the rest is waiting.", 100 * busiest_stage);
+  const auto is_near = [&](double busy_ratio) { return busy_ratio >= std::max(kMinBusy, most - kBusyMargin); };
+  std::vector<std::string> parts;
+  std::vector<const wire::SimulatedStage*> near;
+  for (const wire::SimulatedStage& stage : step.stages) {
+    if (is_near(stage.busy_ratio)) near.push_back(&stage);
+  }
+  if (near.size() == 1) {
+    parts.push_back(absl::StrFormat("stage %d on %s is busy %.0f%%", near[0]->index, near[0]->device, 100 * near[0]->busy_ratio));
+  } else if (!near.empty()) {
+    const auto by_busy = [](const auto* a, const auto* b) { return a->busy_ratio < b->busy_ratio; };
+    const auto [least, top] = std::minmax_element(near.begin(), near.end(), by_busy);
+    const bool all = near.size() == step.stages.size();
+    parts.push_back(absl::StrCat(all && near.size() > 2 ? "all "
+                                 : all                  ? "both"
+                                                        : "",
+                                 all && near.size() == 2 ? "" : absl::StrCat(near.size()),
+                                 all ? "" : absl::StrCat(" of ", step.stages.size()), " stages are busy ",
+                                 ShareRange((*least)->busy_ratio, (*top)->busy_ratio)));
+  }
+  if (is_near(wire.busy_ratio)) parts.push_back(absl::StrFormat("%s is busy %.0f%%", wire.name, 100 * wire.busy_ratio));
+  std::string text = absl::StrJoin(parts, ", and ");
+  text[0] = absl::ascii_toupper(static_cast<unsigned char>(text[0]));
+  return absl::StrCat(" ", text, " of the step.");
 }
 
 // A shared resource and what passes it are one limit.
@@ -121,18 +188,19 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
   return text;
 }
 
-std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up) {
+std::string LimitSentence(const wire::SimulatedStep& step, size_t runner_up) {
+  const std::vector<wire::SimulatedLimit>& limits = step.limits;
   if (limits.empty()) return "Nothing takes time in this step.";
   const std::string tenth = absl::StrFormat("%.0f%%", 100 * scheduler::kProbe);
-  if (limits[0].gain < kWorthSaying) {
-    return absl::StrFormat("Nothing alone limits the step: the most that %s less time of one thing would save is %.1f%% (%s).", tenth,
-                           100 * limits[0].gain, Phrase(limits[0]));
+  if (limits[0].gain < kMinGainOfALimit) {
+    return absl::StrFormat("Nothing alone limits the step: %s less time of one thing would save at most %.1f%% (%s).%s", tenth,
+                           100 * limits[0].gain, NameInText(limits[0]), WhatIsBusy(step));
   }
   const bool several = limits[0].kind == "tied" || limits[0].kind == "norm";
   std::string sentence = absl::StrFormat("The step is limited by %s: if %s took %s less time, the step would be %.1f%% shorter.",
                                          Phrase(limits[0]), several ? "they" : "it", tenth, 100 * limits[0].gain);
   if (!limits[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", limits[0].remedy, ".");
-  if (runner_up > 0 && limits[runner_up].gain >= kWorthSaying)
+  if (runner_up > 0 && limits[runner_up].gain >= kMinGainOfARunnerUp)
     absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
   return sentence;
 }
@@ -192,7 +260,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                            .gain = limit.gain});
     Describe(limit, step_s, text, step.limits.back());
   }
-  step.bottleneck = LimitSentence(step.limits, runner_up);
+  step.bottleneck = LimitSentence(step, runner_up);
   return step;
 }
 

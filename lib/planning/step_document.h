@@ -34,8 +34,9 @@ inline constexpr int kMostProbed = 16;
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
                                  const scheduler::StopFunction& stop, int probed = kMostProbed);
 
-// What limits a step, most gain first, in a sentence. `runner_up`: its index among the limits; none: 0.
-std::string LimitSentence(const std::vector<wire::SimulatedLimit>& limits, size_t runner_up);
+// What limits the step, of whose limits the first has the most gain, in a sentence. Where none gains anything to speak of, a second
+// sentence says what is busy most of the step. `runner_up`: its index among the limits; none: 0.
+std::string LimitSentence(const wire::SimulatedStep& step, size_t runner_up);
 
 wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread);
 

@@ -1,0 +1,60 @@
+#include "lib/planning/step_document.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::planning {
+namespace {
+
+// Stages with these shares of the step, on h0, h1, ..; `limits` most gain first.
+wire::SimulatedStep StepOf(const std::vector<double>& busy, std::vector<wire::SimulatedLimit> limits) {
+  wire::SimulatedStep step{.step_seconds = 1, .limits = std::move(limits)};
+  for (size_t s = 0; s < busy.size(); ++s) {
+    step.stages.push_back({.index = static_cast<int>(s), .device = absl::StrCat("h", s), .busy_ratio = busy[s]});
+  }
+  return step;
+}
+
+wire::SimulatedLimit Stage(const std::string& name, double busy_ratio, double gain) {
+  return {.kind = "stage", .name = name, .busy_ratio = busy_ratio, .gain = gain};
+}
+
+TEST(LimitSentenceTest, WhatSavesSomethingLimitsTheStep) {
+  EXPECT_EQ(LimitSentence(StepOf({0.9, 0.4}, {Stage("stage 0 on h0", 0.9, 0.08), Stage("stage 1 on h1", 0.4, 0.006)}), 1),
+            "The step is limited by stage 0 on h0, busy 90% of the step: if it took 10% less time, the step would be 8.0% shorter. Next is "
+            "stage 1 on h1, busy 40% of the step: 0.6%.");
+}
+
+TEST(LimitSentenceTest, WhereNothingSavesTwoPerCentNothingAloneLimitsTheStep) {
+  const auto sentence = [](const std::vector<double>& busy) {
+    return LimitSentence(StepOf(busy, {Stage("stage 3 on h3", 0.81, 0.009), Stage("stage 0 on h2", 0.95, 0.007)}), 1);
+  };
+  const std::string head = "Nothing alone limits the step: 10% less time of one thing would save at most 0.9% (stage 3 on h3).";
+  EXPECT_EQ(sentence({0.95, 1, 0.93, 0.97}), head + " All 4 stages are busy 93 to 100% of the step.");
+  EXPECT_EQ(sentence({0.95, 1}), head + " Both stages are busy 95 to 100% of the step.");
+  EXPECT_EQ(sentence({0.95, 0.6, 0.93, 0.97}), head + " 3 of 4 stages are busy 93 to 97% of the step.");
+  EXPECT_EQ(sentence({0.95, 0.2, 0.5}), head + " Stage 0 on h0 is busy 95% of the step.");
+  EXPECT_EQ(sentence({0.3, 0.2, 0.4}), head + " No stage is busy more than 40% of the step: the rest is waiting.");
+}
+
+TEST(LimitSentenceTest, ABusyWireIsNamedBesideTheStages) {
+  wire::SimulatedStep step = StepOf({0.9, 0.85}, {{.kind = "latency", .name = "h0 -> h1 (activations)", .gain = 0.01}});
+  step.resources = {{.name = "h1.ingress", .busy_ratio = 0.3}, {.name = "link:paris->tokyo", .busy_ratio = 0.88}};
+  EXPECT_EQ(
+      LimitSentence(step, 0),
+      "Nothing alone limits the step: 10% less time of one thing would save at most 1.0% (the latency of h0 -> h1 (activations)). Both "
+      "stages are busy 85 to 90%, and link:paris->tokyo is busy 88% of the step.");
+  step.resources.clear();
+  step.links = {{.src = "h0", .dst = "h1", .busy_ratio = 0.9}};
+  EXPECT_NE(LimitSentence(step, 0).find(", and the link h0 -> h1 is busy 90% of the step."), std::string::npos);
+}
+
+TEST(LimitSentenceTest, AStepOfNothingHasNone) { EXPECT_EQ(LimitSentence({}, 0), "Nothing takes time in this step."); }
+
+}  // namespace
+}  // namespace fusionllm::planning
