@@ -88,10 +88,10 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
 }
 
 void PrintText(const wire::PlanDocument& plan) {
-  absl::PrintF("%s: a step of %s of %d takes %s%s; no plan can be faster than %s (%s above that bound)\n", plan.strategy,
+  absl::PrintF("%s: a step of %s of %d takes %s%s; no plan can be faster than %s%s\n", plan.strategy,
                base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), plan.micro_batch_size,
                report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan), report::StepSeconds(plan.lower_bound_seconds),
-               report::Percent(plan.gap));
+               report::AboveBound(plan.gap));
   const report::PlanFigures figures = FiguresOf(plan);
   for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
   for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);

@@ -44,6 +44,9 @@ std::string EventSentence(const report::Event& event) {
   return text;
 }
 
+// Two digits, and whole numbers as they are.
+std::string Norm(double norm) { return norm >= 99.5 && norm < 1e6 ? absl::StrFormat("%.0f", norm) : absl::StrFormat("%.2g", norm); }
+
 bool IsWarning(const report::Event& event) {
   for (const absl::string_view reason : {"ExecutorLost", "LinkDegraded", "Straggler", "CompressionBackoff"}) {
     if (event.reason == reason) return true;
@@ -57,8 +60,8 @@ std::string StepLine(const report::Run& run, int64_t total_steps) {
   const report::StepPoint& last = run.steps.back();
   const double share = total_steps > 0 ? static_cast<double>(last.step) / static_cast<double>(total_steps) : 1;
   std::string line =
-      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %.2g lr %s %s %s step %s", last.step, total_steps, report::Percent(share), last.loss,
-                      last.gradient_norm, Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
+      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %s lr %s %s %s step %s", last.step, total_steps, report::Percent(share), last.loss,
+                      Norm(last.gradient_norm), Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
                       report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
   if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_s), ")");
   if (last.step < total_steps) {

@@ -181,6 +181,7 @@ report::Summary ReadSummary(const json& line) {
                            .bytes = Integer(item, "bytes"),
                            .codec = Text(item, "codec"),
                            .ratio = Number(item, "ratio", 1),
+                           .measured_ratio = Number(item, "measured_ratio"),
                            .bytes_per_s = Number(item, "bandwidth_bytes_per_second"),
                            .compared_messages = Integer(item, "compared_messages"),
                            .relative_error = Number(item, "relative_error"),

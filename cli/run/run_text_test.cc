@@ -39,6 +39,17 @@ TEST(StepLineTest, TheLineHasThePlanAndTheTimeLeft) {
   EXPECT_THAT(StepLine(run, 120), Not(HasSubstr("ETA")));
 }
 
+TEST(StepLineTest, LargeGradientsAreWholeNumbers) {
+  for (const auto& [norm, told] : {std::pair<const char*, const char*>{"0.0123", "gnorm 0.012 "},
+                                   {"99.4", "gnorm 99 "},
+                                   {"200.2", "gnorm 200 "},
+                                   {"31415.9", "gnorm 31416 "},
+                                   {"2.5e7", "gnorm 2.5e+07 "}}) {
+    EXPECT_THAT(StepLine(RunOf({absl::StrCat(R"({"type":"step","step":1,"loss":2,"step_seconds":1,"grad_norm":)", norm, "}")}), 2),
+                HasSubstr(told));
+  }
+}
+
 TEST(StepLineTest, ImagesAreCountedAsImages) {
   report::Run run = RunOf({R"({"type":"step","step":1,"loss":2,"step_seconds":0.5,"tokens_per_second":64,"samples_per_second":64})"});
   run.unit = "images";
@@ -204,6 +215,14 @@ TEST(RunRecorderTest, WhatCameOfCompressionIsReadWhereTheSummaryHasIt) {
   EXPECT_FALSE(RunOf({R"({"type":"summary","compression":{"max_relative_error":null}})"}).summary->compression->compared);
 }
 
+TEST(RunRecorderTest, TheRatioThatALinkHadIsReadBesideThePlanned) {
+  const report::Run run =
+      RunOf({R"({"type":"summary","links":[{"src":"a","dst":"b","ratio":4,"measured_ratio":3.9},{"src":"b","dst":"a"}]})"});
+  EXPECT_EQ(run.summary->links[0].ratio, 4);
+  EXPECT_EQ(run.summary->links[0].measured_ratio, 3.9);
+  EXPECT_EQ(run.summary->links[1].measured_ratio, 0);
+}
+
 TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
   const report::Run plain = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","loss_cost":0.14}]})"});
   EXPECT_EQ(plain.plan->links[0].loss_cost, 0.14);
@@ -238,6 +257,8 @@ TEST(SummaryTextTest, HasFiguresLinksAndStages) {
   const std::string text = SummaryText(run);
   EXPECT_THAT(text, HasSubstr("2.00s measured, 1.60s predicted (median; measured is +25.0%)"));
   EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk     100  1.25 MB/s\n"));
+  run.summary->links[0].measured_ratio = 87.26;  // bytes are measured, too
+  EXPECT_THAT(SummaryText(run), HasSubstr("paris-0 > tokyo-0  3.00 kB  topk    87.3  1.25 MB/s\n"));
   EXPECT_THAT(text, HasSubstr("between sites"));
   EXPECT_THAT(text, HasSubstr("50.0%          2.00 MiB  1.00 MiB"));
 }

@@ -29,7 +29,9 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
   plan.loss_cost_source.clear();
   std::set<std::string> codecs;
   int links = 0;
+  bool both_ways = false;
   for (const wire::PlanLink& link : plan.links) {
+    both_ways = both_ways || (link.backward && link.codec != "fp32");
     if (link.backward || link.codec == "fp32") continue;
     ++links;
     codecs.insert(link.codec);
@@ -42,8 +44,9 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
   }
   if (links == 0 && tied_codecs.empty()) return;
   if (links > 0) {
-    plan.loss_cost_source = absl::StrFormat("%s on %s, after %d steps: the most that small models lost, docs/perf/loss-cost.md",
-                                            absl::StrJoin(codecs, ", "), base::Counted(links, "link"), spec.training.steps);
+    plan.loss_cost_source =
+        absl::StrFormat("%s on %s%s, after %d steps: the most that small models lost, docs/perf/loss-cost.md", absl::StrJoin(codecs, ", "),
+                        base::Counted(links, "link"), both_ways ? " (both ways)" : "", spec.training.steps);
   }
   if (!tied_codecs.empty()) {
     absl::StrAppend(&plan.loss_cost_source, links > 0 ? "; " : "", absl::StrJoin(tied_codecs, ", "),

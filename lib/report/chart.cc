@@ -12,7 +12,7 @@ namespace fusionllm::report {
 namespace {
 
 constexpr double kLeastLeft = 56, kRight = 16, kTop = 12, kBottom = 44;
-constexpr double kLetter = 7, kBesideLabels = 24;
+constexpr double kLetter = 8, kBesideLabels = 30;  // of the widest fonts that browsers take; the title, its descenders and two gaps
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();

@@ -67,8 +67,11 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
   if (own == 0) return;
   std::vector<std::string> remarks;
   if (run.elapsed_s > 0) remarks.push_back(absl::StrCat(TimeSpan(run.elapsed_s), " with start, evaluations and checkpoints"));
-  if (predicted > 0 && run.total_steps > own)
-    remarks.push_back(absl::StrCat("all ", run.total_steps, " take ", TimeSpan(predicted * static_cast<double>(run.total_steps))));
+  if (const int64_t left = run.total_steps - run.steps.back().step; left > 0 && measured > 0) {
+    remarks.push_back(absl::StrFormat("the %s would take about %s at the measured step",
+                                      left == 1 ? "last step" : absl::StrCat("other ", left, " steps"),
+                                      TimeSpan(measured * static_cast<double>(left))));
+  }
   figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), TimeSpan(TrainingSeconds(run)),
                      predicted > 0 ? TimeSpan(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
 }
@@ -135,8 +138,16 @@ std::string Limit(const Plan& plan) {
   if (plan.bottleneck.empty()) return BusiestPlanned(plan);
   // As a part of a sentence.
   absl::string_view text = plan.bottleneck;
-  if (absl::ConsumePrefix(&text, "The step is limited by ")) return std::string(absl::StripSuffix(text, "."));
+  if (!absl::ConsumePrefix(&text, "The step is limited by ") && absl::ConsumePrefix(&text, "Nothing alone limits the step")) {
+    return absl::StrCat("nothing alone", absl::StripSuffix(text, "."));
+  }
   return std::string(absl::StripSuffix(text, "."));
+}
+
+// A measured step that differs from the planned one by more than a quarter: what limits the planned one says little of it.
+bool CameOtherwise(const Run& run) {
+  const double measured = run.summary->median_step_s, predicted = run.summary->predicted_step_s;
+  return measured > 0 && predicted > 0 && std::max(measured / predicted, predicted / measured) > 1.25;
 }
 
 std::string LimitName(const Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }
@@ -149,10 +160,14 @@ std::string ExpectedCost(const Plan& plan) {
 
 void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
   const LinkTotal* worst = nullptr;
-  int64_t compared = 0;
+  int64_t compared = 0, messages = 0;
+  double error_sum = 0, cosine_sum = 0;
   for (const LinkTotal& link : run.summary->links) {
     if (link.compared_messages == 0) continue;
     ++compared;
+    messages += link.compared_messages;
+    error_sum += static_cast<double>(link.compared_messages) * link.relative_error;
+    cosine_sum += static_cast<double>(link.compared_messages) * link.cosine;
     if (worst == nullptr || link.relative_error > worst->relative_error) worst = &link;
   }
   const bool planned = run.plan && Compresses(*run.plan);
@@ -161,7 +176,11 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
   KeyFigure figure{"compression", "", "", "", /*in_words=*/true};
   if (planned) figure.predicted = absl::StrCat("expected to cost ", ExpectedCost(*run.plan));
   std::vector<std::string> measured;
-  if (total.compared) {
+  if (total.compared && worst != nullptr) {
+    const auto count = static_cast<double>(messages);
+    measured.push_back(absl::StrFormat("messages arrived with %.2g%% error in the mean, %.2g%% at most (cosine %.2g, %.2g at least)",
+                                       100 * error_sum / count, 100 * total.max_relative_error, cosine_sum / count, total.min_cosine));
+  } else if (total.compared) {
     measured.push_back(
         absl::StrFormat("messages arrived with up to %.2g%% error (cosine %.2g)", 100 * total.max_relative_error, total.min_cosine));
   } else if (worst != nullptr) {
@@ -198,6 +217,7 @@ void AddMemory(const Run& run, std::vector<KeyFigure>& figures) {
 }  // namespace
 
 std::string InOneSentence(const KeyFigure& figure) {
+  if (figure.in_words && figure.measured_first) return absl::StrCat(figure.measured, "; planned: ", figure.predicted);
   if (figure.in_words) {
     std::string text = figure.predicted;
     if (!figure.measured.empty()) absl::StrAppend(&text, text.empty() ? "" : "; ", figure.measured);
@@ -260,8 +280,14 @@ std::vector<KeyFigure> KeyFigures(const Run& run) {
   AddTimes(run, figures);
   AddTraffic(run, figures);
   const std::string planned = run.plan ? Limit(*run.plan) : "", measured = BusiestMeasured(run);
-  if (!planned.empty() || !measured.empty())
-    figures.push_back({run.plan ? LimitName(*run.plan) : "busiest", measured, planned, "", /*in_words=*/true});
+  if (!planned.empty() || !measured.empty()) {
+    const bool otherwise = CameOtherwise(run) && !planned.empty() && !measured.empty();
+    figures.push_back({.name = run.plan && !otherwise ? LimitName(*run.plan) : "busiest",
+                       .measured = measured,
+                       .predicted = planned,
+                       .in_words = true,
+                       .measured_first = otherwise});
+  }
   AddCompression(run, figures);
   AddMemory(run, figures);
   return figures;

@@ -12,10 +12,11 @@ namespace fusionllm::report {
 
 struct KeyFigure {
   std::string name;
-  std::string measured;   // empty: nothing was
-  std::string predicted;  // empty: nothing was
-  std::string remark;     // what the figures are of; may be empty
-  bool in_words = false;  // measured and predicted are parts of a sentence
+  std::string measured;         // empty: nothing was
+  std::string predicted;        // empty: nothing was
+  std::string remark;           // what the figures are of; may be empty
+  bool in_words = false;        // measured and predicted are parts of a sentence
+  bool measured_first = false;  // of such a sentence: the prediction is of a step that was not what came
 };
 // "0.72s measured, 0.71s predicted (median; measured is +1.4%)". Words that are no figures are joined by a semicolon.
 std::string InOneSentence(const KeyFigure& figure);

@@ -77,11 +77,31 @@ TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
   EXPECT_EQ(Sentence(run, "steps"), "10 of 40");
   EXPECT_EQ(Sentence(run, "step time"), "0.50s measured, 0.40s predicted (median; measured is +25.0%)");
   EXPECT_EQ(Sentence(run, "tokens/s"), "1,000 measured, 1,250 predicted");
-  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (all 40 take 16s)");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (the other 30 steps would take about 15s at the measured step)");
   run.elapsed_s = 9;
   run.earlier_steps = 6;
   EXPECT_EQ(Sentence(run, "steps"), "10 of 40 (4 of them by this start)");
-  EXPECT_EQ(Sentence(run, "time of 4 steps"), "2s measured, 2s predicted (9s with start, evaluations and checkpoints; all 40 take 16s)");
+  EXPECT_EQ(
+      Sentence(run, "time of 4 steps"),
+      "2s measured, 2s predicted (9s with start, evaluations and checkpoints; the other 30 steps would take about 15s at the measured "
+      "step)");
+}
+
+TEST(KeyFiguresTest, StepsThatAreLeftAreTimedByTheMeasuredStepAlone) {
+  report::Run run = TwoSites();
+  run.total_steps = 11;
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (the last step would take about 1s at the measured step)");
+  run.summary->median_step_s = 0;  // fewer than three steps
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted");
+}
+
+TEST(KeyFiguresTest, ARunThatIsDoneForetellsNothingOfItsSteps) {
+  report::Run run = TwoSites();
+  run.total_steps = 10;
+  run.elapsed_s = 9;
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (9s with start, evaluations and checkpoints)");
+  run.earlier_steps = 6;  // gone on with: 4 of the 10 are of this start
+  EXPECT_EQ(Sentence(run, "time of 4 steps"), "2s measured, 2s predicted (9s with start, evaluations and checkpoints)");
 }
 
 TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
@@ -100,13 +120,39 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
 
 TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
   report::Run run = TwoSites();
+  run.summary->median_step_s = 0.45;
   EXPECT_EQ(Sentence(run, "busiest"),
-            "stage 0 on a, 0.30s of the step's 0.40s; a computes 60% of the time, the link a > b sends 50% of it");
+            "stage 0 on a, 0.30s of the step's 0.40s; a computes 60% of the time, the link a > b sends 56% of it");
   run.plan->bottleneck = "The step is limited by the tied gradients of wte: 1 MB, 0.3 s of 0.4 s.";
   EXPECT_THAT(Sentence(run, "limited by"), HasSubstr("the tied gradients of wte: 1 MB, 0.3 s of 0.4 s; a computes 60%"));
   run.summary->stages.clear();
   run.summary->links.clear();
   EXPECT_EQ(Sentence(run, "limited by"), "the tied gradients of wte: 1 MB, 0.3 s of 0.4 s");
+}
+
+TEST(KeyFiguresTest, OfAStepThatWasNotAsPlannedWhatWasMeasuredStandsFirst) {
+  report::Run run = TwoSites();
+  run.plan->bottleneck = "The step is limited by stage 0 on a, busy 42% of the step.";
+  run.summary->median_step_s = 0.51;  // of 0.4 s
+  EXPECT_EQ(Sentence(run, "busiest"),
+            "a computes 60% of the time, the link a > b sends 49% of it; planned: stage 0 on a, busy 42% of the step");
+  EXPECT_EQ(Sentence(run, "limited by"), "-");
+  run.summary->median_step_s = 0.31;
+  EXPECT_THAT(Sentence(run, "busiest"), HasSubstr("; planned: stage 0 on a"));
+  run.summary->median_step_s = 0.49;
+  EXPECT_THAT(Sentence(run, "limited by"), testing::StartsWith("stage 0 on a, busy 42% of the step; a computes 60%"));
+}
+
+TEST(KeyFiguresTest, WhereNothingAloneLimitsTheStepTheLineSaysSo) {
+  report::Run run = TwoSites();
+  run.summary->median_step_s = 0.4;
+  run.plan->bottleneck =
+      "Nothing alone limits the step: 10% less time of one thing would save at most 0.9% (stage 3 on h3). "
+      "All 4 stages are busy 93 to 100% of the step.";
+  EXPECT_THAT(
+      Sentence(run, "limited by"),
+      testing::StartsWith("nothing alone: 10% less time of one thing would save at most 0.9% (stage 3 on h3). All 4 stages are busy "
+                          "93 to 100% of the step; a computes 60%"));
 }
 
 TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
@@ -130,9 +176,18 @@ TEST(KeyFiguresTest, TheWorstErrorOfTheWholeRunAndBackoffsAreToldWhereTheyAreKno
   report::Run run = TwoSites();
   run.summary->links[0].compared_messages = 3;
   run.summary->links[0].relative_error = 0.1;
+  run.summary->links[0].cosine = 0.98;
   run.summary->compression = CompressionTotal{.max_relative_error = 0.37, .min_cosine = 0.93, .compared = true, .backoffs = 2};
-  EXPECT_EQ(Sentence(run, "compression"),
-            "expected to cost +0.03 nats; messages arrived with up to 37% error (cosine 0.93); codecs were made gentler 2 times");
+  EXPECT_EQ(
+      Sentence(run, "compression"),
+      "expected to cost +0.03 nats; messages arrived with 10% error in the mean, 37% at most (cosine 0.98, 0.93 at least); codecs were "
+      "made gentler 2 times");
+  run.summary->links[1].compared_messages = 1;
+  run.summary->links[1].relative_error = 0.3;
+  run.summary->links[1].cosine = 0.94;
+  EXPECT_THAT(Sentence(run, "compression"), HasSubstr("with 15% error in the mean, 37% at most (cosine 0.97, 0.93 at least)"))
+      << "each message counts once";
+  run.summary->links[1].compared_messages = 0;
   for (PlanLink& link : run.plan->links) link.codec = "fp32";  // of the last plan
   run.summary->links[0].compared_messages = 0;
   run.summary->compression = CompressionTotal{.backoffs = 1};

@@ -181,7 +181,8 @@ std::string LinksTable(const Run& run) {
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
     const auto chain = chains.find(ends);
     const bool sums = plan == nullptr && chain != chains.end();
-    const std::string codec = total != nullptr  ? CodecInShort(total->codec, total->ratio)
+    const std::string codec = total != nullptr
+                                  ? CodecInShort(total->codec, total->measured_ratio > 0 ? total->measured_ratio : total->ratio)
                               : plan != nullptr ? CodecInShort(plan->codec, plan->ratio)
                                                 : "fp32";
     const auto bytes = [](double value) { return TrafficBytes(std::round(value)); };

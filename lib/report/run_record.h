@@ -95,7 +95,8 @@ struct LinkTotal {
   std::string src, dst;
   int64_t bytes = 0;
   std::string codec;
-  double ratio = 1;
+  double ratio = 1;                         // of the codec as planned
+  double measured_ratio = 0;                // by the sender, of what it compressed; 0: not measured
   double bytes_per_s = 0;                   // measured bandwidth; 0: unknown
   std::optional<int64_t> evaluation_bytes;  // of bytes, by evaluations; none: not told apart
   int64_t compared_messages = 0;            // with what the receiver decodes from them; the next two are of those

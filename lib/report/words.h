@@ -13,4 +13,8 @@ std::string TrafficBytes(double bytes);   // decimal, as links count: "12.3 MB"
 std::string MemoryBytes(double bytes);    // binary, as memory counts: "1.5 GiB"
 std::string Percent(double share);        // 0.024: "2.4%"
 
+// By how much something is above a bound, with a space before: " (12.3% above that bound)", " (16 times that bound)". `gap`: share of the
+// bound, not negative.
+std::string AboveBound(double gap);
+
 }  // namespace fusionllm::report

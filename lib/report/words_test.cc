@@ -26,5 +26,14 @@ TEST(WordsTest, NumbersReadWell) {
   EXPECT_EQ(Percent(0.024), "2.4%");
 }
 
+TEST(WordsTest, WhatIsFarAboveABoundIsTimesThatBound) {
+  EXPECT_EQ(AboveBound(0), " (0.0% above that bound)");
+  EXPECT_EQ(AboveBound(0.123), " (12.3% above that bound)");
+  EXPECT_EQ(AboveBound(1.99), " (199.0% above that bound)");
+  EXPECT_EQ(AboveBound(2.5), " (3.5 times that bound)");
+  EXPECT_EQ(AboveBound(10.684), " (12 times that bound)");
+  EXPECT_EQ(AboveBound(std::numeric_limits<double>::infinity()), "");
+}
+
 }  // namespace
 }  // namespace fusionllm::report
