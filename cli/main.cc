@@ -38,6 +38,8 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
     fusionllm::cli::AddCompletion,
 };
 
+constexpr const char* kGenerates[] = {"sample", "generate", "infer", "inference", "predict", "chat", "complete"};
+
 int UnknownCommand(const CLI::App& app) {
   if (app.remaining().front().starts_with('-')) {
     std::fprintf(stderr, "fusionctl: no option '%s'; fusionctl --help lists them\n", app.remaining().front().c_str());
@@ -49,7 +51,16 @@ int UnknownCommand(const CLI::App& app) {
     names.push_back(command->get_name());
     listed += (listed.empty() ? "" : ", ") + names.back();
   }
-  const std::string near = fusionllm::base::NearestName(app.remaining().front(), names);
+  const std::string& wanted = app.remaining().front();
+  if (std::find(std::begin(kGenerates), std::end(kGenerates), wanted) != std::end(kGenerates)) {
+    std::fprintf(
+        stderr,
+        "fusionctl: no command '%s': there is none yet that generates text; export the checkpoint of a GPT-2 (fusionctl checkpoint "
+        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/checkpoints.md)\n",
+        wanted.c_str());
+    return fusionllm::cli::kExitBadInput;
+  }
+  const std::string near = fusionllm::base::NearestName(wanted, names);
   std::fprintf(stderr, "fusionctl: no command '%s'; %s%s%sthere are %s\n", app.remaining().front().c_str(),
                near.empty() ? "" : "did you mean ", near.c_str(), near.empty() ? "" : "? ", listed.c_str());
   return fusionllm::cli::kExitBadInput;

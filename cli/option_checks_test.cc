@@ -62,6 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MisspeltOption", "run job.yaml --devce cpu", "fusionctl run: no option '--devce'", "did you mean --device;"},
         Case{"FieldAsAnOption", "run job.yaml --lr 0.1", "fusionctl run: no option '--lr'",
              "--set spec.training.steps=50: did you mean spec.training.optimizer.learningRate?"},
+        Case{"CommandThatWouldGenerate", "sample runs/a", "fusionctl: no command 'sample': there is none yet", "export the checkpoint"},
+        Case{"CommandThatWouldPredict", "generate", "there is none yet that generates text", "use transformers"},
         Case{"MisspeltCommand", "rnu job.yaml", "fusionctl: no command 'rnu'", "did you mean run? there are init, run, "},
         Case{"OptionNobodyKnows", "run job.yaml --zigzag=3", "fusionctl run: no option '--zigzag'", "fusionctl run --help lists them"},
         Case{"OptionBeforeItsCommand", "--topology t.yaml run job.yaml", "fusionctl run: --topology stands before", "write it behind"},

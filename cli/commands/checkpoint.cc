@@ -197,6 +197,9 @@ absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
     absl::PrintF("%s\n", document.dump());
   } else {
     absl::PrintF("%s: %s, sha256 %s\n", out.string(), report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
+    if (config.empty() && out.filename() == kModelFile) {
+      absl::PrintF("no config.json is written, for only that of a gpt2 is known: who reads the file must know the model by itself\n");
+    }
     if (!config.empty()) absl::PrintF("%s: %s\n", config_file, writes_config ? "for transformers" : "there already, of the same sizes");
   }
   return kExitDone;

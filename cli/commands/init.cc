@@ -10,12 +10,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/job_template.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/nearest_name.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/field_hints.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::cli {
@@ -33,6 +36,15 @@ E Named(const std::string& name) {
     if (name == text) return value;
   }
   return E{};
+}
+
+// As it is said of spec.model.family in a job.
+std::string NoFamily(const std::string& text) {
+  const std::vector<std::string> families = job::EnumChoices<job::Family>();
+  const std::string near = base::NearestNameOrPart(text, families);
+  const std::string listed = absl::StrCat(text, " not in {", absl::StrJoin(families, ","), "}");
+  if (!near.empty()) return absl::StrCat(listed, "; did you mean ", near, "?");
+  return absl::StrCat(listed, job::FusionJobHints().ForValue("spec.model.family", text));
 }
 
 // As the job is to write it: relative to the job's folder where it lies below that, else absolute.
@@ -85,7 +97,7 @@ void AddInit(CLI::App& app, const Globals&, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("init", "Write a job file to start from, with remarks");
   command->add_option("PATH", flags->paths, "files or folders of the data; none for shapes");
-  command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>()))->capture_default_str();
+  command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>(), NoFamily))->capture_default_str();
   command->add_option("--data", flags->data, "kind of data (default: text for gpt2, shapes for the others)")
       ->check(OneOf(job::EnumChoices<job::DataKind>()));
   command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(ObjectName());

@@ -71,6 +71,7 @@ TEST(BoundsTest, SeveralStagesMustSendOverTheBestLink) {
 
 TEST(BoundsTest, AJobThatNoDeviceHoldsAloneMustSend) {
   PlanRequest request = FourOps();
+  request.memory_headroom = 0;
   const std::unique_ptr<Problem> roomy = ProblemOf(request);
   const auto whole = static_cast<double>(roomy->NeedAlone(0, roomy->positions()));
   ASSERT_GT(whole, 1000);
