@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "lib/autodiff/recompute_blocks.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/memory_plan.h"
 
@@ -60,9 +61,13 @@ class Builder {
     program_.forward.receives = Receives(0, training_.forward_ops);
     program_.backward.receives = Receives(training_.forward_ops, static_cast<OpId>(graph_.ops().size()));
     program_.evaluate.receives = program_.forward.receives;
-    FindStash();
+    if (recompute_ == Recompute::kFull) {
+      FindStashOfBlocks();
+      AddRecomputation();
+    } else {
+      FindStash();
+    }
     PlanStash();
-    if (recompute_ == Recompute::kFull) PrependRecomputation();
     PlanScratch(program_.forward, /*use_stash=*/true);
     PlanScratch(program_.backward, /*use_stash=*/true);
     PlanScratch(program_.evaluate, /*use_stash=*/false);
@@ -76,11 +81,12 @@ class Builder {
   void FindViews() {
     place_of_.resize(graph_.values().size());
     std::iota(place_of_.begin(), place_of_.end(), 0);
+    views_.assign(graph_.ops().size(), false);
     if (reshapes_ == Reshapes::kCopies) return;
-    const std::vector<bool> views = autodiff::ViewsOf(training_);
-    for (OpId id = 0; id < static_cast<OpId>(views.size()); ++id) {
+    views_ = autodiff::ViewsOf(training_);
+    for (OpId id = 0; id < static_cast<OpId>(views_.size()); ++id) {
       const Op& op = graph_.op(id);
-      if (views[id] && IsLocal(id)) place_of_[op.outputs[0]] = place_of_[op.inputs[0]];
+      if (views_[id] && IsLocal(id)) place_of_[op.outputs[0]] = place_of_[op.inputs[0]];
     }
   }
 
@@ -164,22 +170,44 @@ class Builder {
     }
   }
 
-  // What outlives the forward pass of a micro-batch: values local or received in it that a local backward op reads; under recomputation
-  // only those that the stage cannot make again (received ones, and what placeholders were filled with). Of views: what they show.
+  bool IsMadeByForwardPass(ValueId value) const { return IsForward(graph_.value(value).producer); }
+
+  // What outlives the forward pass of a micro-batch: values local or received in it that a local backward op reads. Of views: what they
+  // show.
   void FindStash() {
     stashed_.assign(graph_.values().size(), false);
-    const auto made_by_forward_pass = [&](ValueId value) { return IsForward(graph_.value(value).producer); };
     for (const ProgramOp& op : program_.backward.ops) {
       for (const ValueId input : graph_.op(op.op).inputs) {
-        if (made_by_forward_pass(input)) stashed_[place_of_[input]] = true;
+        if (IsMadeByForwardPass(input)) stashed_[place_of_[input]] = true;
       }
     }
-    if (recompute_ == Recompute::kNone) return;
-    std::fill(stashed_.begin(), stashed_.end(), false);
-    for (const CutEdge& edge : program_.forward.receives) stashed_[edge.value] = true;
-    for (const ProgramOp& op : program_.forward.ops) {
-      if (graph_.op(op.op).type != "placeholder") continue;
-      for (const ValueId output : graph_.op(op.op).outputs) stashed_[output] = true;
+  }
+
+  // Of what local backward ops read, and the ops that make it again: what the stage cannot make (received, or filled into a placeholder)
+  // and what crosses from one block to another. The rest is made again, and so is what that takes.
+  void FindStashOfBlocks() {
+    blocks_ = autodiff::RecomputeBlocksOf(training_, views_);
+    stashed_.assign(graph_.values().size(), false);
+    runs_again_.assign(training_.forward_ops, false);
+    std::vector<ValueId> open;
+    std::vector<bool> wanted(graph_.values().size(), false);
+    const auto want = [&](ValueId value) {
+      const ValueId place = place_of_[value];
+      if (!IsMadeByForwardPass(place) || wanted[place]) return;
+      wanted[place] = true;
+      open.push_back(place);
+    };
+    for (const ProgramOp& op : program_.backward.ops) {
+      for (const ValueId input : graph_.op(op.op).inputs) want(input);
+    }
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const OpId producer = graph_.value(value).producer;
+      stashed_[value] = !IsLocal(producer) || graph_.op(producer).type == "placeholder" || blocks_.crosses[value];
+      if (stashed_[value]) continue;
+      runs_again_[producer] = true;
+      for (const ValueId input : graph_.op(producer).inputs) want(input);
     }
   }
 
@@ -197,12 +225,32 @@ class Builder {
     program_.stash_bytes_per_slot = plan.arena_bytes;
   }
 
-  void PrependRecomputation() {
+  // The ops of a block that run again, in their order, and the views between them.
+  std::vector<ProgramOp> OpsOfBlockAgain(int block) const {
     std::vector<ProgramOp> ops;
     for (const ProgramOp& op : program_.forward.ops) {
-      if (graph_.op(op.op).type != "placeholder") ops.push_back({.op = op.op, .view = op.view, .recompute = true});
+      if (blocks_.of_op[op.op] != block) continue;
+      const OpId maker = op.view ? graph_.value(place_of_[graph_.op(op.op).outputs[0]]).producer : op.op;
+      if (!IsLocal(maker) || !runs_again_[maker] || blocks_.of_op[maker] != block) continue;
+      ops.push_back({.op = op.op, .view = op.view, .recompute = true});
     }
-    ops.insert(ops.end(), program_.backward.ops.begin(), program_.backward.ops.end());
+    return ops;
+  }
+
+  void AddRecomputation() {
+    std::vector<ProgramOp> ops;
+    std::vector<bool> made(blocks_.count(), false);
+    for (ProgramOp& op : program_.backward.ops) {
+      for (const ValueId input : graph_.op(op.op).inputs) {
+        const ValueId place = place_of_[input];
+        if (!IsMadeByForwardPass(place) || stashed_[place]) continue;
+        const int block = blocks_.of_op[graph_.value(place).producer];
+        if (made[block]) continue;
+        made[block] = true;
+        for (ProgramOp& again : OpsOfBlockAgain(block)) ops.push_back(std::move(again));
+      }
+      ops.push_back(std::move(op));
+    }
     program_.backward.ops = std::move(ops);
   }
 
@@ -263,9 +311,12 @@ class Builder {
   const std::vector<int>& stage_of_op_;
   const Recompute recompute_;
   const Reshapes reshapes_;
+  std::vector<bool> views_;        // by op
   std::vector<ValueId> place_of_;  // by value: whose place it has; its own but for views
   std::vector<bool> stashed_;      // by what has the place
   std::vector<size_t> stash_offset_;
+  autodiff::RecomputeBlocks blocks_;  // with recomputation
+  std::vector<bool> runs_again_;      // by forward op
   StageProgram program_;
 };
 

@@ -2,7 +2,9 @@
 //
 // Built once for each plan epoch; pure data. A micro-batch runs `forward` in order and later `backward` in order. Values that the backward
 // pass reads live in the micro-batch's slot of the stash arena, everything else in one scratch arena that the passes share, because one
-// thread runs one pass at a time. With recomputation a slot keeps only what came from outside, and `backward` starts with the forward ops.
+// thread runs one pass at a time. With recomputation a slot keeps, of what the way back needs, only what came from outside and what goes
+// from one block to another (autodiff::RecomputeBlocksOf), and `backward` has the forward ops of a block again before the first op that
+// reads what they make; those whose outputs are kept, or that nobody reads on the way back, it has not.
 //
 // Views (autodiff::ViewsOf) share one place with what they show, from when that is made or received to when the last of them is read; if
 // one of them is kept for the backward pass, all of them lie in the slot. Nobody writes there meanwhile: each value has one op that makes
@@ -75,7 +77,10 @@ struct StageProgram {
   bool owns_loss = false;
 };
 
-enum class Recompute : uint8_t { kNone, kFull };
+enum class Recompute : uint8_t {
+  kNone,
+  kFull,  // block by block
+};
 enum class Reshapes : uint8_t {
   kViews,
   kCopies,  // each is run and has a place of its own; the same bits, for tests
