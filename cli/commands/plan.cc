@@ -96,7 +96,7 @@ void PrintText(const wire::PlanDocument& plan) {
   for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
   for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);
   std::fputs(BoundsText(plan).c_str(), stdout);
-  absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute);
+  absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute == "full" ? "full (by block)" : plan.recompute);
   if (plan.replicas > 1) {
     absl::PrintF(
         "%d pipelines side by side take %s micro-batches each; then adding up their gradients takes %s of the step (%s over links)\n",

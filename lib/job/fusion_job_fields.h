@@ -159,7 +159,9 @@ void Visit(V& v, Training& t) {
   v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9, .default_depends = true},
           "Largest global gradient norm; 0: off. Omitted for family gpt2 with adamw: 1.");
   v.Field("precision", t.precision, {}, "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
-  v.Field("recompute", t.recompute, {}, "Activation checkpointing.");
+  v.Field("recompute", t.recompute, {},
+          "Activation checkpointing. full: of activations only what goes from one block to the next is kept, the others of a block are "
+          "made again on the way back; auto: where memory is short.");
   v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed}, "Seed of data order and dropout.");
   v.Field("evaluation", t.evaluation, {}, "Evaluation on the validation data.");
 }

@@ -83,6 +83,25 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
   }
 }
 
+// What activation checkpointing costs, for --explain.
+std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& request) {
+  int blocks = 1;
+  for (const scheduler::OpNode& op : request.ops) blocks = std::max(blocks, op.block + 1);
+  double again_s = 0, compute_s = 0;
+  for (const scheduler::PlanStage& stage : plan.stages) {
+    const scheduler::Device& device = request.devices[stage.devices[0]];
+    compute_s += stage.forward_s + stage.backward_s;
+    for (const int id : stage.ops) {
+      const scheduler::OpNode& op = request.ops[id];
+      if (op.runs_again && !op.placeholder) again_s += op.forward_s[device.cost_class] * device.time_scale;
+    }
+  }
+  return absl::StrFormat(
+      "recompute full: activations are kept between the %d blocks of the graph and made again inside, a block at a time, "
+      "which takes %.0f%% of the compute of a step",
+      blocks, compute_s > 0 ? 100 * again_s / compute_s : 0);
+}
+
 }  // namespace
 
 std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
@@ -132,6 +151,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   }
   if (context.explain) {
     document.explain = plan.explain;
+    if (context.recompute == runtime::Recompute::kFull) document.explain.push_back(RecomputeSentence(plan, context.request.request));
     document.explain.push_back(certainty.sentence);
   }
   AddFigures(plan, context, document);

@@ -67,19 +67,45 @@ int Evaluator::LinkBetween(int src, int dst) {
   return l;
 }
 
-void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_values) {
-  const bool recompute = problem_.request().recompute;
+void Evaluator::AddKept(const ChainValue& value) {
   int last = -1;
   for (int keeper : value.kept_by) {
     if (stage_of_[keeper] == last) continue;
     last = stage_of_[keeper];
-    // Recomputation makes saved values again, all at once, before it goes back.
-    (recompute ? stages_[last].memory.workspace_bytes : stages_[last].memory.stash_bytes) += value.bytes;
+    stages_[last].memory.stash_bytes += value.bytes;
+  }
+}
+
+// A stage keeps what it cannot make again or need not; the rest is there while the backward part of its block runs.
+void Evaluator::AddReadAgain(const ChainValue& value) {
+  const int src = stage_of_[value.producer];
+  int last = -1;
+  for (const int reader : value.read_again_by) {
+    if (stage_of_[reader] == last) continue;
+    last = stage_of_[reader];
+    Stage& stage = stages_[last];
+    if (last != src || value.kept_between_blocks) {
+      stage.memory.stash_bytes += value.bytes;
+      continue;
+    }
+    const auto keeper = std::lower_bound(value.kept_by.begin(), value.kept_by.end(), stage.begin);
+    if (keeper == value.kept_by.end() || *keeper >= stage.end) continue;
+    const size_t block = static_cast<size_t>(src) * problem_.blocks() + value.block;
+    if (block_bytes_[block] == 0) touched_blocks_.push_back(block);
+    block_bytes_[block] += value.bytes;
+    stage.largest_block = std::max(stage.largest_block, block_bytes_[block]);
+  }
+}
+
+void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_values) {
+  if (problem_.request().recompute) {
+    AddReadAgain(value);
+  } else {
+    AddKept(value);
   }
   const int src = stage_of_[value.producer];
-  if (recompute && problem_.request().ops[problem_.op_at(value.producer)].placeholder) stages_[src].memory.stash_bytes += value.bytes;
   if (stage_of_[value.last_consumer] == src) return;
-  last = src;
+  int last = src;
   for (int consumer : value.consumers) {
     const int dst = stage_of_[consumer];
     if (dst == last) continue;
@@ -93,7 +119,6 @@ void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_val
       traffic.forward_lossless_bytes += value.wire_bytes;
     }
     if (value.differentiable) traffic.backward_bytes += value.bytes;
-    if (recompute) stages_[dst].memory.stash_bytes += value.bytes;
     if (list_values) links_[l].values.push_back(chain_value);
   }
 }
@@ -315,7 +340,11 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   for (std::vector<int>& out : links_out_) out.clear();
   newest_link_to_.resize(links_out_.size(), -1);
   work_events_ += static_cast<int64_t>(problem_.values().size()) / kValuesOfAnEvent;
+  if (problem_.request().recompute) block_bytes_.resize(std::max(block_bytes_.size(), static_cast<size_t>(count) * problem_.blocks()), 0);
   for (size_t v = 0; v < problem_.values().size(); ++v) AddValue(problem_.values()[v], static_cast<int>(v), list_values);
+  for (Stage& stage : stages_) stage.memory.workspace_bytes += stage.largest_block;
+  for (const size_t block : touched_blocks_) block_bytes_[block] = 0;
+  touched_blocks_.clear();
   evaluation.verdict = CheckLinks(evaluation);
   if (!evaluation.feasible()) return false;
   ShareRates();

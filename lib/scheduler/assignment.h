@@ -91,6 +91,7 @@ class Evaluator {
     double forward_s = 0, backward_s = 0, update_s = 0;
     double codec_forward_s = 0, codec_backward_s = 0;
     StageMemory memory;
+    int64_t largest_block = 0;  // bytes kept inside, of what recomputation makes again at a time
     int in_flight = 1;
     int most_in_flight = 1;    // that memory and the job allow
     int64_t queued_bytes = 0;  // messages that wait because the stage before may be further ahead
@@ -102,6 +103,8 @@ class Evaluator {
 
   bool Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation);
   void AddValue(const ChainValue& value, int chain_value, bool list_values);
+  void AddKept(const ChainValue& value);
+  void AddReadAgain(const ChainValue& value);
   int LinkBetween(int src, int dst);
   void ShareRates();
   void FindTied();
@@ -147,7 +150,9 @@ class Evaluator {
   std::vector<LinkTraffic> traffic_;
   std::vector<LinkCodec> codecs_;
   size_t link_count_ = 0;
-  std::vector<int> stage_of_;                // by position
+  std::vector<int> stage_of_;         // by position
+  std::vector<int64_t> block_bytes_;  // by stage and block; nought but for touched_blocks_
+  std::vector<size_t> touched_blocks_;
   std::vector<std::vector<int>> links_out_;  // by stage, indices into links_
   std::vector<double> resource_bytes_;
   std::vector<int> resource_wire_, touched_resources_;

@@ -52,24 +52,53 @@ ChainSearch::ChainSearch(const Problem& problem, int grid)
   FillMemoryTables();
 }
 
-// What a value adds to segments [begin, end), as differences over `end`; with sign -1 takes it away.
+// What a value adds to segments [begin, end), as differences over `end`; with sign -1 takes it away. But for what is made again inside
+// blocks.
 void ChainSearch::AddDifferences(const ChainValue& value, int begin, int64_t sign) {
   const bool recompute = problem_.request().recompute;
   const auto add = [&](std::vector<int64_t>& row, int end, int64_t bytes) { row[end] += sign * bytes; };
-  const auto keeper = std::lower_bound(value.kept_by.begin(), value.kept_by.end(), grid_[begin]);
-  if (keeper != value.kept_by.end()) add(recompute ? fixed_row_ : stash_row_, grid_after_[*keeper], value.bytes);
+  if (!recompute || value.kept_between_blocks || value.producer < grid_[begin]) {
+    const std::vector<int>& readers = recompute ? value.read_again_by : value.kept_by;
+    const auto reader = std::lower_bound(readers.begin(), readers.end(), grid_[begin]);
+    if (reader != readers.end()) add(stash_row_, grid_after_[*reader], value.bytes);
+  }
   const int64_t buffers = 2 * (value.differentiable ? 2 : 1) * value.bytes;
   if (value.producer < grid_[begin]) {
     const auto reader = std::lower_bound(value.consumers.begin(), value.consumers.end(), grid_[begin]);
     if (reader == value.consumers.end()) return;
     add(fixed_row_, grid_after_[*reader], buffers);
-    if (recompute) add(stash_row_, grid_after_[*reader], value.bytes);
     return;
   }
   add(fixed_row_, grid_after_[value.producer], buffers);
   add(fixed_row_, grid_after_[value.last_consumer], -buffers);  // from there on it is not cut
-  if (recompute && problem_.request().ops[problem_.op_at(value.producer)].placeholder) {
-    add(stash_row_, grid_after_[value.producer], value.bytes);
+}
+
+// What the largest block of each segment makes again inside.
+void ChainSearch::AddLargestBlocks() {
+  const int n = problem_.positions(), points = static_cast<int>(grid_.size());
+  std::vector<int64_t> kept_from(n, 0);  // by first keeper, of what the segment makes
+  std::vector<const ChainValue*> by_producer;
+  for (const ChainValue& value : problem_.values()) {
+    if (value.kept_between_blocks || value.kept_by.empty()) continue;
+    kept_from[value.kept_by.front()] += value.bytes;
+    by_producer.push_back(&value);
+  }
+  std::stable_sort(by_producer.begin(), by_producer.end(),
+                   [](const ChainValue* a, const ChainValue* b) { return a->producer < b->producer; });
+  std::vector<int64_t> in_block(problem_.blocks());
+  size_t before = 0;
+  for (int begin = 0; begin + 1 < points; ++begin) {
+    for (; before < by_producer.size() && by_producer[before]->producer < grid_[begin]; ++before) {
+      kept_from[by_producer[before]->kept_by.front()] -= by_producer[before]->bytes;
+    }
+    std::fill(in_block.begin(), in_block.end(), 0);
+    int64_t largest = 0;
+    int end = begin;
+    for (int p = grid_[begin]; p < n; ++p) {
+      int64_t& bytes = in_block[problem_.request().ops[problem_.op_at(p)].block];
+      largest = std::max(largest, bytes += kept_from[p]);
+      if (grid_[end + 1] == p + 1) fixed_bytes_[Pair(begin, ++end)] += largest;
+    }
   }
 }
 
@@ -112,6 +141,7 @@ void ChainSearch::FillMemoryTables() {
       fixed_bytes_[Pair(begin, end)] += static_bytes_[Pair(begin, end)] + problem_.WorkspaceBytes(grid_[begin], grid_[end]);
     }
   }
+  if (problem_.request().recompute) AddLargestBlocks();
 }
 
 int64_t ChainSearch::NeededBytes(int begin, int end, int device) const {

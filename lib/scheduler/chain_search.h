@@ -53,6 +53,7 @@ class ChainSearch {
   double CrossingSeconds(int grid, int src, int dst, double cap_s) const;
   int64_t NeededBytes(int begin, int end, int device) const;
   void FillMemoryTables();
+  void AddLargestBlocks();
   void AddDifferences(const ChainValue& value, int begin, int64_t sign);
   size_t Pair(int begin, int end) const { return static_cast<size_t>(begin) * grid_.size() + end; }
   size_t Index(int layer, int grid, int device) const {

@@ -1,6 +1,7 @@
 #include "lib/scheduler/graph_request.h"
 
 #include "absl/strings/str_format.h"
+#include "lib/autodiff/recompute_blocks.h"
 
 namespace fusionllm::scheduler {
 
@@ -15,6 +16,7 @@ absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::
   request.ops.clear();
   request.values.clear();
   request.tied.clear();
+  const autodiff::RecomputeBlocks blocks = autodiff::RecomputeBlocksOf(training, autodiff::ViewsOf(training));
   for (const estimator::OpCosts& op : costs.ops) {
     OpNode node{.name = graph.op(op.op).name,
                 .placeholder = op.placeholder,
@@ -22,7 +24,9 @@ absl::Status AddGraph(const autodiff::TrainingGraph& training, const estimator::
                 .parameter_bytes = op.parameter_bytes,
                 .gradient_bytes = op.gradient_bytes,
                 .optimizer_bytes = op.optimizer_bytes,
-                .workspace_bytes = op.workspace_bytes};
+                .workspace_bytes = op.workspace_bytes,
+                .block = blocks.of_op[op.op],
+                .runs_again = blocks.runs_again[op.op]};
     for (const std::vector<estimator::OpSeconds>& seconds : seconds_by_class) {
       node.forward_s.push_back(seconds[op.op].forward_s);
       node.backward_s.push_back(seconds[op.op].backward_s);

@@ -81,7 +81,7 @@ std::string CauseOf(const Problem& problem, const PinnedRun& run) {
 // The memory of one device for what it must hold.
 std::optional<Refusal> RunShortfall(const Problem& problem, const PinnedRun& run) {
   const PlanRequest& request = problem.request();
-  // Under recomputation what is kept is what crosses the cut before a stage, and a stage that begins earlier may keep less.
+  // Under recomputation what a stage received is kept, and one that begins earlier makes it itself, and may keep less.
   const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
   const int64_t need = problem.NeedAlone(run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
   if (need <= has) return std::nullopt;

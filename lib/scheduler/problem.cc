@@ -1,7 +1,6 @@
 #include "lib/scheduler/problem.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
@@ -85,27 +84,23 @@ void Problem::BuildChain() {
   sum_times(forward_, &OpNode::forward_s);
   sum_times(backward_, &OpNode::backward_s);
   if (request.recompute) {
-    // Data is kept, not read again.
     for (size_t c = 0; c < classes; ++c) {
-      for (int p = first_cut_ - 1; p <= n; ++p) backward_[c][p] += forward_[c][p] - forward_[c][first_cut_ - 1];
+      double again_s = 0;
+      for (int p = first_cut_ - 1; p < n; ++p) {  // data is kept, not read again
+        if (request.ops[order_[p]].runs_again) again_s += forward_[c][p + 1] - forward_[c][p];
+        backward_[c][p + 1] += again_s;
+      }
     }
   }
   sum_times(update_, &OpNode::update_s);
   flops_.assign(n + 1, 0);
   static_.assign(n + 1, 0);
-  workspace_max_.assign(1, std::vector<int64_t>(n, 0));
   for (int p = 0; p < n; ++p) {
     const OpNode& op = request.ops[order_[p]];
     flops_[p + 1] = flops_[p] + op.flops;
     static_[p + 1] = static_[p] + op.parameter_bytes + op.gradient_bytes + op.optimizer_bytes;
-    workspace_max_[0][p] = op.workspace_bytes;
   }
-  for (int width = 1; 2 * width <= n; width *= 2) {
-    const std::vector<int64_t>& half = workspace_max_.back();
-    std::vector<int64_t> whole(n - 2 * width + 1);
-    for (size_t p = 0; p < whole.size(); ++p) whole[p] = std::max(half[p], half[p + width]);
-    workspace_max_.push_back(std::move(whole));
-  }
+  BuildWorkspace();
   for (const TiedParameter& tied : request.tied) tied_.push_back(PositionsOf(tied.ops, position_of_));
 }
 
@@ -125,8 +120,8 @@ void Problem::BuildValues() {
                      .differentiable = value.differentiable,
                      .lossless_only = value.lossless_only};
     chain.last_consumer = chain.consumers.empty() ? chain.producer : chain.consumers.back();
+    if (request_->recompute) AddReaders(value, chain);
     const bool lossy = value.differentiable && !value.lossless_only;
-    if (request_->ops[value.producer].placeholder) placeholder_bytes_ += value.bytes;
     AddRange(lossy ? lossy_alive_ : lossless_alive_, chain.producer + 1, chain.last_consumer + 1, chain.wire_bytes);
     if (value.differentiable) AddRange(gradient_alive_, chain.producer + 1, chain.last_consumer + 1, value.bytes);
     if (!chain.kept_by.empty()) {
@@ -136,6 +131,7 @@ void Problem::BuildValues() {
     values_.push_back(std::move(chain));
   }
   for (std::vector<int64_t>* table : {&stash_, &stash_alive_, &lossy_alive_, &lossless_alive_, &gradient_alive_}) SumUp(*table);
+  if (request_->recompute) BuildBlocks();
 }
 
 void Problem::BuildMemory() {
@@ -284,34 +280,6 @@ bool Problem::Allowed(int begin, int end, int device) const {
   const int first = next_pinned_[begin];
   if (first >= end) return true;
   return pinned_to_[first] == device && pin_run_end_[first] >= end;
-}
-
-int64_t Problem::StaticBytes(int begin, int end) const {
-  int64_t bytes = static_[end] - static_[begin];
-  for (size_t t = 0; t < tied_.size(); ++t) {
-    const auto first = std::lower_bound(tied_[t].begin(), tied_[t].end(), begin);
-    const auto last = std::lower_bound(first, tied_[t].end(), end);
-    const int64_t repeated = std::max<int64_t>(0, last - first - 1);
-    bytes -= repeated * (request_->tied[t].bytes + request_->tied[t].optimizer_bytes);
-  }
-  return bytes;
-}
-
-int64_t Problem::KeptBound(int begin, int end) const { return stash_[end] - stash_[begin] + (begin > 0 ? stash_alive_[begin] : 0); }
-
-int64_t Problem::StashBound(int begin, int end) const {
-  if (!request_->recompute) return KeptBound(begin, end);
-  return begin == 0 ? placeholder_bytes_ : lossy_alive_[begin] + lossless_alive_[begin];
-}
-
-int64_t Problem::ScratchBound(int begin, int end) const {
-  return WorkspaceBytes(begin, end) + (request_->recompute ? KeptBound(begin, end) : 0);
-}
-
-int64_t Problem::WorkspaceBytes(int begin, int end) const {
-  if (begin >= end) return 0;
-  const int level = std::max(0, static_cast<int>(std::bit_width(static_cast<unsigned>(end - begin))) - 1);
-  return std::max(workspace_max_[level][begin], workspace_max_[level][end - (1 << level)]);
 }
 
 }  // namespace fusionllm::scheduler

@@ -27,6 +27,10 @@ struct ChainValue {
   int last_consumer = 0;
   std::vector<int> consumers;  // ascending, unique
   std::vector<int> kept_by;    // ascending, unique
+  // With recomputation, else empty: what reads it on the way back, backward parts and ops that run again. Ascending, unique.
+  std::vector<int> read_again_by;
+  bool kept_between_blocks = false;  // with recomputation: a placeholder holds it, or an op of another block reads it
+  int block = 0;                     // of its producer
   int64_t bytes = 0;
   int64_t wire_bytes = 0;  // as it travels, before any lossy codec
   int64_t bytes_of_element = 4;
@@ -76,7 +80,8 @@ class Problem {
   // Weights, gradients and optimizer state, weights of tied parameters once.
   int64_t StaticBytes(int begin, int end) const;
   int64_t WorkspaceBytes(int begin, int end) const;
-  // At least what [begin, end) stashes for one micro-batch, and its scratch with what recomputation makes again; equal on chains.
+  // At least what [begin, end) stashes for one micro-batch, and its scratch with what recomputation makes again in the largest block;
+  // equal on chains without recomputation.
   int64_t StashBound(int begin, int end) const;
   int64_t ScratchBound(int begin, int end) const;
   // At least what a stage of [begin, end) takes with one micro-batch in flight.
@@ -87,6 +92,7 @@ class Problem {
   int64_t GradientBytesAt(int position) const { return gradient_alive_[position]; }
   CutTraffic BytesAt(int position) const { return {lossy_alive_[position], lossless_alive_[position], gradient_alive_[position]}; }
   const std::vector<ChainValue>& values() const { return values_; }
+  int blocks() const { return blocks_; }                               // of recomputation
   const std::vector<std::vector<int>>& tied() const { return tied_; }  // positions of each tied parameter, ascending
   int position_of(int op) const { return position_of_[op]; }
 
@@ -106,8 +112,14 @@ class Problem {
   bool ResolveWishes(Refusal& refusal);  // false: refused
   bool ResolvePins(Refusal& refusal);
   int64_t KeptBound(int begin, int end) const;
+  int64_t LargestBlockBound(int begin, int end) const;
+  int64_t RunBytes(int begin, int end) const;
   void BuildChain();
   void BuildValues();
+  void BuildWorkspace();
+  void AddReaders(const ValueNode& value, ChainValue& chain) const;
+  void AddRecomputed(const ChainValue& value);
+  void BuildBlocks();
   void BuildMemory();
   double Seconds(const std::vector<std::vector<double>>& sums, int begin, int end, int device) const {
     const Device& d = request_->devices[device];
@@ -121,13 +133,22 @@ class Problem {
   size_t device_count_ = 0;
   std::vector<int> order_, position_of_;
   int first_cut_ = 1;
+  int blocks_ = 1;
   std::vector<int> usable_;
   int min_stages_ = 1, max_stages_ = 1;
   std::vector<std::vector<double>> forward_, backward_, update_;  // prefix sums by cost class
   std::vector<double> flops_;
   std::vector<int64_t> static_, stash_, stash_alive_, lossy_alive_, lossless_alive_, gradient_alive_, usable_memory_;
-  int64_t placeholder_bytes_ = 0;
-  std::vector<std::vector<int64_t>> workspace_max_;  // sparse table of range maxima
+  // With recomputation. What is kept between blocks, summed up over where it is first read again; by position, what earlier ops made and
+  // later ones read again (but for what the sum counts there), and the last that is next to do so.
+  std::vector<int64_t> kept_first_, again_alive_;
+  std::vector<int> again_furthest_;
+  // What blocks make again inside, summed up over its first keeper, and what of it is made before a position and kept first from there on;
+  // a run is of consecutive positions of one block.
+  std::vector<int64_t> inside_, inside_alive_;
+  std::vector<int> run_of_, run_begin_;
+  std::vector<std::vector<int64_t>> run_max_;        // sparse table, of whole runs
+  std::vector<std::vector<int64_t>> workspace_max_;  // likewise, of positions
   std::vector<ChainValue> values_;
   std::vector<std::vector<int>> tied_;
   std::vector<int> pinned_to_;    // by position, -1: free; empty without pins

@@ -42,6 +42,9 @@ struct OpNode {
   int64_t gradient_bytes = 0;     // one buffer for each use
   int64_t optimizer_bytes = 0;
   int64_t workspace_bytes = 0;  // scratch while it runs: a stage needs the largest
+  // Under recomputation: the block it is in (autodiff::RecomputeBlocks), and whether it runs again.
+  int block = 0;
+  bool runs_again = true;
 };
 
 // One tensor of the forward graph. Cut when a consumer's stage is not the producer's: it then travels once to each such stage, and if
@@ -179,7 +182,8 @@ struct PlanRequest {
   bool step_exchange = true;
   int64_t report_bytes = 1'024;
   int64_t decision_bytes = 0;  // 0: as many as of a report
-  // Activation checkpointing: a stage stashes only what it received and what placeholders hold, and runs its forward again.
+  // Activation checkpointing: of what its backward parts and the ops that run again read, a stage stashes only what it received, what
+  // placeholders hold and what goes from one block to another; it runs one block's ops again at a time.
   bool recompute = false;
   bool recompute_is_a_choice = false;  // the job may also do the other way: what is said to bound its plans must hold for both
   // Some device has been given less memory than the job may use there, since a plan did not fit after all: what a search rules out on it

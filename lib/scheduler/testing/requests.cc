@@ -165,6 +165,26 @@ void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, i
   }
 }
 
+void AddBlocks(PlanRequest& request, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  int block = 0, left = 0;
+  for (OpNode& op : request.ops) {
+    if (left-- == 0) {
+      ++block;
+      left = static_cast<int>(generator() % 5);
+    }
+    op.block = block - 1;
+    op.runs_again = generator() % 4 != 0;
+  }
+  // What runs again has what it reads: kept between blocks, or made again.
+  for (size_t v = request.values.size(); v-- > 0;) {
+    const ValueNode& value = request.values[v];
+    OpNode& producer = request.ops[value.producer];
+    const auto reads_again = [&](int op) { return request.ops[op].block == producer.block && request.ops[op].runs_again; };
+    if (!value.kept_by.empty() || std::any_of(value.consumers.begin(), value.consumers.end(), reads_again)) producer.runs_again = true;
+  }
+}
+
 PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
   std::mt19937_64 generator(seed);
   const auto real = [&](double low, double high) { return low + (high - low) * (static_cast<double>(generator() >> 11) * 0x1p-53); };

@@ -47,6 +47,9 @@ void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, i
 // By site: bytes that the links of the plan send to other sites in a step.
 std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan);
 
+// Divides the ops into blocks of up to five, of which some run again. Drawn from the seed.
+void AddBlocks(PlanRequest& request, uint64_t seed);
+
 struct RandomSpec {
   int max_ops = 8;
   int max_devices = 4;

@@ -28,6 +28,7 @@ class Drawing {
     DrawDevices();
     DrawLinks();
     DrawWishes();
+    if (request.recompute && seed % 3 != 0) AddBlocks(request, seed);  // with draws of its own: the rest is as without
     return std::move(instance_);
   }
 
