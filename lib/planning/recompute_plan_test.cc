@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "lib/job/parse.h"
 #include "lib/opdag/testing/random_graph.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/request.h"
@@ -101,8 +102,8 @@ TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesTake) {
   EXPECT_GT(middle(full), middle(none) - 0.2);
 }
 
-// Cut anywhere: what a stage is taken to need at least is no more than its program's arenas.
-TEST(RecomputePlan, BoundsOfTheSearchHoldForProgramsOfRandomGraphs) {
+// Cut anywhere. Two names of the same bytes count twice in the search, and so does what only an op beside a cut would have read again.
+TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesOfRandomGraphsStash) {
   double model_bytes = 0, exact_bytes = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -133,13 +134,12 @@ TEST(RecomputePlan, BoundsOfTheSearchHoldForProgramsOfRandomGraphs) {
       const auto program = runtime::BuildStageProgram(training, autodiff::Place(training, stage_of), stage, stages, Recompute::kFull);
       ASSERT_TRUE(program.ok()) << program.status();
       const int64_t stash = problem.StashBound(borders[stage], borders[stage + 1]);
-      // Two names of the same bytes count twice in the model.
-      EXPECT_LE(stash, static_cast<int64_t>(program->stash_bytes_per_slot)) << "stage " << stage << " of " << stages;
       model_bytes += static_cast<double>(stash);
       exact_bytes += static_cast<double>(program->stash_bytes_per_slot);
     }
   }
-  EXPECT_GT(model_bytes, exact_bytes / 3);
+  EXPECT_LT(model_bytes, exact_bytes * 1.2);
+  EXPECT_GT(model_bytes, exact_bytes / 2);
 }
 
 }  // namespace
