@@ -1,13 +1,21 @@
 #include "lib/compression/codec_guard.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
 #include <tuple>
+
+#include "lib/compression/loss_prior.h"
 
 namespace fusionllm::compression {
 namespace {
 
 using opdag::ActivationKind;
 
-constexpr double kLeastTopKRatio = 4;  // below, int4 loses less and is as small
+constexpr double kLeastTopKRatio = 4;      // below, int4 loses less and is as small
+constexpr double kLeastMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
+constexpr double kRounding = 1e-9;
 
 CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
   return {.kind = kind, .error_feedback = like.error_feedback && kind != CodecKind::kExact};
@@ -19,21 +27,39 @@ auto Harshness(const CodecSpec& spec) {
   return std::tuple(kind, spec.ratio, spec.kind == CodecKind::kTopK && spec.top_k_values == ValueKind::kInt8);
 }
 
+// The relative error of the n/ratio greatest of n normal values: sqrt of the share of their squares below t, where P(|x| > t) = 1/ratio.
+double TopKErrorOfNormal(double ratio) {
+  double low = 0, high = 40;
+  while (high - low > 1e-6) {
+    const double middle = (low + high) / 2;
+    (std::erfc(middle / std::numbers::sqrt2) > 1 / ratio ? low : high) = middle;
+  }
+  const double density = std::exp(-low * low / 2) * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // of |x|
+  return std::sqrt(std::max(0.0, std::erf(low / std::numbers::sqrt2) - low * density));
+}
+
 }  // namespace
 
-double MaxRelativeError(ActivationKind kind, Direction direction) {
-  switch (kind) {
-    case ActivationKind::kData:
-    case ActivationKind::kLossInput:
-      return 0.002;  // fp16 and bf16 pass; int8 (0.006) does not, nor does its gradient
-    case ActivationKind::kResidual:
-    case ActivationKind::kAttentionInput:
-      return direction == Direction::kForward ? 0.8 : 0.05;  // top-k 12.5 passes (0.78), 15 does not (0.81)
-    case ActivationKind::kNormalized:
-    case ActivationKind::kHidden:
-      return direction == Direction::kForward ? 0.15 : 0.05;  // int4 passes, top-k does not
+double MaxRelativeError(ActivationKind kind, Direction direction, double nats) {
+  if (kind == ActivationKind::kData || kind == ActivationKind::kLossInput) return 0.002;  // fp16 and bf16 pass; int8 (0.006) does not
+  constexpr double kInt8Passes = 0.05, kInt4Passes = 0.15;
+  if (direction == Direction::kBackward) return kInt8Passes;
+  const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kRounding); };
+  if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes tells nobody that it was top-k's
+  if (!bears(TopK(kLeastMeasuredRatio))) return kInt4Passes;
+  double low = kLeastMeasuredRatio, high = kMaxTopKRatio;
+  while (high / low > 1.001) {
+    const double middle = std::sqrt(low * high);
+    (bears(TopK(middle)) ? low : high) = middle;
   }
-  return 0.002;
+  return std::max(kInt4Passes, TopKErrorOfNormal(low));
+}
+
+std::vector<double> SharesOfLoss(double nats, std::span<const double> expected) {
+  const double total = std::accumulate(expected.begin(), expected.end(), 0.0);
+  std::vector<double> shares;
+  for (const double cost : expected) shares.push_back(total > nats ? nats * cost / total : cost + nats - total);
+  return shares;
 }
 
 std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction) {

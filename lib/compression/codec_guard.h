@@ -1,10 +1,12 @@
 // What a codec may lose of a tensor before training pays for it, and what to send instead.
 //
 // A run cannot see what it would have learnt without compression, but it can see how far a decoded tensor is from its original, from the
-// first message on. What that distance costs depends on what the tensor is to the model: of logits hardly any may be lost, of a residual
-// stream before training three quarters (docs/compression.md has the figures). Pure functions, thread-safe.
+// first message on. What that distance costs depends on what the tensor is to the model, and on how many others lose something as well: of
+// logits hardly any may be lost, of a residual stream before training half (docs/compression.md has the figures). Pure functions,
+// thread-safe.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "lib/compression/guard_mode.h"
@@ -13,12 +15,22 @@
 
 namespace fusionllm::compression {
 
-// The greatest relative error (CompressionError) of one message whose codec costs less than 0.15 nats in 300 steps, at any cut that was
-// tried. Of a gradient under a top-k mask it is the error of the values kept.
+// What the codecs of all links together may be expected to cost before senders leave them, in nats per target after 300 steps, where a job
+// allows its plans no more by spec.compression.maxLossIncrease: two thirds of the 0.15 that no guarded run may lose, as single runs differ.
+inline constexpr double kGuardedLoss = 0.1;
+
+// The greatest relative error (CompressionError) of one message of a link that may cost `nats`: that of the harshest codec which the prior
+// (loss_prior.h) expects to cost no more for this kind of value, int8 at least. Of a gradient under a top-k mask it is the error of the
+// values kept.
 //
-// Before training activations are nearly normal, and the error tells the ratio whatever the cut: top-k 5 loses 0.59, 10 0.75, 30 0.89, 100
-// 0.96. Later it falls, at one cut to what a harmless ratio loses at another; so it is the first messages that count.
-double MaxRelativeError(opdag::ActivationKind kind, Direction direction);
+// Before training activations are nearly normal, and the error of top-k tells the ratio whatever the cut: 5 loses 0.59, 10 0.75, 30 0.89,
+// 100 0.96; of what a ReLU left, twice that ratio does. Later it falls, at one cut to what a harmless ratio loses at another; so it is the
+// first messages that count.
+double MaxRelativeError(opdag::ActivationKind kind, Direction direction, double nats = kGuardedLoss);
+
+// What of `nats` each link may cost, by what its codec is expected to cost. Where that is more than `nats` together: in proportion, so that
+// the costs of several cuts do not add up to more. Else what is expected of it and all that is left.
+std::vector<double> SharesOfLoss(double nats, std::span<const double> expected);
 
 // What a sender whose message lost too much tries next, the smallest message first, an exact one last: top-k of half the ratio and so on
 // down to 4, int4, int8, fp16, fp32. A gradient under a mask keeps that; its values become fp16. Empty where nothing is gentler.

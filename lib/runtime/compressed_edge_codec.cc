@@ -261,7 +261,11 @@ class Compressed : public EdgeCodec {
   opdag::ActivationKind KindOf(const CutEdge& edge) const {
     return static_cast<size_t>(edge.of) < guard_.kinds.size() ? guard_.kinds[edge.of] : opdag::ActivationKind::kHidden;
   }
-  double LimitOf(const CutEdge& edge) const { return compression::MaxRelativeError(KindOf(edge), DirectionOf(edge)); }
+  double LimitOf(const CutEdge& edge) const {
+    const auto found = guard_.link_losses.find(LinkOf(edge, edge.gradient));
+    const double nats = found == guard_.link_losses.end() ? compression::kGuardedLoss : found->second;
+    return compression::MaxRelativeError(KindOf(edge), DirectionOf(edge), nats);
+  }
 
   // Finds the smallest message of this tensor that loses little enough. False: all that was to be done was to tell.
   absl::StatusOr<bool> BackOff(Sent& sent, const CutEdge& edge, const CodecSpec& spec, const tensor::TensorType& type,
@@ -316,8 +320,12 @@ class Compressed : public EdgeCodec {
   }
 
   // `from_peer`: the activation of the edge is the peer's.
+  std::pair<int, int> LinkOf(const CutEdge& edge, bool from_peer) const {
+    return from_peer ? std::pair(edge.peer, stage_) : std::pair(stage_, edge.peer);
+  }
+
   CodecSpec SpecOf(const CutEdge& edge, bool from_peer) const {
-    const auto found = links_.find(from_peer ? std::pair(edge.peer, stage_) : std::pair(stage_, edge.peer));
+    const auto found = links_.find(LinkOf(edge, from_peer));
     if (found == links_.end()) return compression::Exact();
     const auto value = static_cast<size_t>(edge.of);
     return value < kinds_.size() ? compression::AllowedCodec(found->second, kinds_[value]) : found->second;

@@ -109,7 +109,7 @@ class CodecLimit {
   std::optional<compression::CodecSpec> limit_;
 };
 
-// Each sender watches its own edges. Where a message that is compared loses more than its kind of value bears
+// Each sender watches its own edges. Where a message that is compared loses more than its kind of value bears for what its link may cost
 // (compression::MaxRelativeError), it is not sent: the sender tries gentler codecs on it and goes on with the first that loses little
 // enough. Messages describe themselves and a gradient follows the message that it answers, so nobody else need know; the same tensors lead
 // to the same codecs.
@@ -118,6 +118,8 @@ struct GuardSettings {
   std::vector<opdag::ActivationKind> kinds;  // by value id; what it has none of is kHidden
   // What the run has found out before: of a forward value (false), or its gradient (true), the most that its messages bear.
   std::map<std::pair<opdag::ValueId, bool>, compression::CodecSpec> limits;
+  // What a link may cost in nats, as in LinkCodecs; compression::kGuardedLoss where it has none.
+  std::map<std::pair<int, int>, double> link_losses;
   std::shared_ptr<const CodecLimit> limit;  // null: none
 };
 

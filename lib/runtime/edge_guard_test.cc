@@ -50,9 +50,13 @@ double ErrorBetween(const Tensor& original, const Tensor& decoded) {
 class EdgeGuardTest : public ::testing::Test {
  protected:
   void Connect(const CodecSpec& spec, ActivationKind kind, GuardMode mode = GuardMode::kAuto,
-               std::map<std::pair<opdag::ValueId, bool>, CodecSpec> limits = {}) {
+               std::map<std::pair<opdag::ValueId, bool>, CodecSpec> limits = {}, double nats = compression::kGuardedLoss) {
     const LinkCodecs links = {{{0, 1}, spec}};
-    GuardSettings guard = {.mode = mode, .kinds = std::vector<ActivationKind>(10, kind), .limits = std::move(limits), .limit = ordered_};
+    GuardSettings guard = {.mode = mode,
+                           .kinds = std::vector<ActivationKind>(10, kind),
+                           .limits = std::move(limits),
+                           .link_losses = {{{0, 1}, nats}},
+                           .limit = ordered_};
     upstream_ = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, {}, guard);
     downstream_ = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, {}, guard);
   }
@@ -128,6 +132,20 @@ TEST_F(EdgeGuardTest, ACodecIsLeftWhenItBeginsToLoseTooMuch) {
   EXPECT_LE(late, kComparisonPeriod);
   ASSERT_THAT(Backoffs(), SizeIs(1));
   EXPECT_LE(ErrorBetween(RandomTensor(static_cast<uint64_t>(100 + late - 1)), received_), Backoffs()[0].limit);
+}
+
+TEST_F(EdgeGuardTest, ALinkThatMayCostLessIsHeldToLess) {
+  const auto goes_by = [&](double nats) {
+    Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {}, nats);
+    const std::string codec = CodecOf(Direction::kForward, Forward(RandomTensor(1)));
+    const Tensor gradient = RandomTensor(2);
+    Backward(gradient);
+    EXPECT_EQ(ErrorBetween(gradient, returned_) < 0.01, codec.substr(0, 4) != "topk") << "the gradient goes with its activation";
+    return codec;
+  };
+  EXPECT_EQ(goes_by(0.5), "topk@7.5:int8");
+  EXPECT_EQ(goes_by(compression::kGuardedLoss), "int4");
+  EXPECT_EQ(goes_by(0.01), "int8");
 }
 
 TEST_F(EdgeGuardTest, AWarningIsToldOnceAndChangesNothing) {

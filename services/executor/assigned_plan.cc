@@ -10,6 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "lib/autodiff/activation_kinds.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/codec_guard.h"
+#include "lib/compression/loss_prior.h"
 
 namespace fusionllm::services {
 namespace {
@@ -60,8 +62,34 @@ absl::StatusOr<runtime::TiedCodecs> TiedCodecsOf(const wire::PlanDocument& plan)
   return codecs;
 }
 
+// What each link of the pipeline may cost: its share by what the plan's codecs are expected to cost there.
+std::map<std::pair<int, int>, double> LinkLossesOf(const wire::PlanDocument& plan, const runtime::LinkCodecs& codecs,
+                                                   const std::map<absl::string_view, opdag::ValueId>& ids,
+                                                   const runtime::GuardSettings& guard, double max_loss_increase) {
+  std::map<std::pair<int, int>, double> costs;
+  for (const wire::PlanLink& link : plan.links) {
+    const auto codec = codecs.find({link.src_stage, link.dst_stage});
+    if (link.backward || codec == codecs.end()) continue;
+    double& cost = costs[codec->first];
+    for (const std::string& value : link.values) {
+      if (const auto id = ids.find(value); id != ids.end()) {
+        cost = std::max(cost, compression::ExpectedLossIncrease(codec->second, guard.kinds[static_cast<size_t>(id->second)], 0));
+      }
+    }
+  }
+  std::vector<double> expected;
+  for (const auto& [link, cost] : costs) expected.push_back(cost);
+  // Whoever allows plans more is not held to less: errors tell costs roughly.
+  const double nats = std::max(compression::kGuardedLoss, 2 * max_loss_increase);
+  const std::vector<double> shares = compression::SharesOfLoss(nats, expected);
+  size_t i = 0;
+  for (auto& [link, cost] : costs) cost = shares[i++];
+  return costs;
+}
+
 // Values that this graph has not are another build's: nothing here sends them.
-absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const workload::Workload& workload) {
+absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const workload::Workload& workload, const wire::PlanDocument& plan,
+                                               const runtime::LinkCodecs& codecs) {
   const opdag::Graph& graph = workload.training.graph;
   runtime::GuardSettings guard = {.mode = workload.job.spec.compression.guard, .kinds = autodiff::ActivationKindsOf(workload.training)};
   std::map<absl::string_view, opdag::ValueId> ids;
@@ -70,6 +98,7 @@ absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const w
     FUSIONLLM_ASSIGN_OR_RETURN(const compression::CodecSpec codec, compression::ParseCodecSpec(limit.codec()));
     if (const auto id = ids.find(limit.value()); id != ids.end()) guard.limits[{id->second, limit.gradient()}] = codec;
   }
+  guard.link_losses = LinkLossesOf(plan, codecs, ids, guard, workload.job.spec.compression.max_loss_increase);
   return guard;
 }
 
@@ -98,7 +127,7 @@ absl::StatusOr<AssignedPlan> ReadAssignedPlan(const v1::Assign& assign, const wo
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.stage_of_op, StageOfOps(workload, assigned.plan));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.codecs, CodecsOf(assigned.plan, assign.replica(), workload.job.spec.compression.error_feedback));
   FUSIONLLM_ASSIGN_OR_RETURN(assigned.tied_codecs, TiedCodecsOf(assigned.plan));
-  FUSIONLLM_ASSIGN_OR_RETURN(assigned.guard, GuardOf(assign, workload));
+  FUSIONLLM_ASSIGN_OR_RETURN(assigned.guard, GuardOf(assign, workload, assigned.plan, assigned.codecs));
   if (!assign.codec_limit().empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(assigned.codec_limit, compression::ParseCodecSpec(assign.codec_limit()));
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/compression/codec_guard.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::services {
@@ -133,6 +134,33 @@ TEST_F(AssignedPlanTest, TheGuardKnowsTheGraphAndWhatTheRunHasFoundOut) {
   EXPECT_EQ(assigned->codec_limit, compression::CodecSpec{.kind = compression::CodecKind::kInt8});
   assign.set_codec_limit("zip");
   ExpectRefusal(assign, absl::StatusCode::kInvalidArgument, "zip");
+}
+
+TEST_F(AssignedPlanTest, WhatLinksMayCostIsSharedByWhatTheirCodecsAreExpectedTo) {
+  // Two hidden layers cross, then what the loss reads, which no codec of fewer than 16 bits takes.
+  wire::PlanDocument plan = Plan(1);
+  plan.stages.resize(4);
+  plan.links.clear();
+  const std::vector<std::vector<std::string>> ops = {{"layers.0", "layers.0.relu"}, {"layers.1", "layers.1.relu"}, {"layers.2"}, {"loss"}};
+  const std::vector<std::string> crossing = {"layers.0.relu", "layers.1.relu", "layers.2"};
+  for (int s = 0; s < 4; ++s) {
+    plan.stages[s] = {.index = s, .devices = {absl::StrCat("d", s)}, .ops = ops[s]};
+    if (s == 3) break;
+    plan.links.push_back({.src = absl::StrCat("d", s), .dst = absl::StrCat("d", s + 1), .src_stage = s, .dst_stage = s + 1});
+    plan.links.back().codec = "topk@30:int8";
+    plan.links.back().values = {crossing[s], "y"};
+  }
+  const auto losses_of = [&](const workload::Workload& workload) {
+    const auto assigned = ReadAssignedPlan(Assign(plan, 1, 0, 1, /*peers=*/4), workload);
+    EXPECT_TRUE(assigned.ok()) << assigned.status();
+    return assigned.ok() ? assigned->guard.link_losses : std::map<std::pair<int, int>, double>();
+  };
+  constexpr double kHalf = compression::kGuardedLoss / 2;
+  EXPECT_THAT(losses_of(*workload_), ::testing::ElementsAre(std::pair(std::pair(0, 1), kHalf), std::pair(std::pair(1, 2), kHalf),
+                                                            std::pair(std::pair(2, 3), 0.0)));
+  const auto generous = WorkloadOf(absl::StrCat(kJob, "  compression: {maxLossIncrease: 0.5}\n"));
+  plan.graph_hash = absl::StrFormat("%016x", generous->graph_hash);
+  EXPECT_THAT(losses_of(*generous), ::testing::Contains(std::pair(std::pair(0, 1), 0.5))) << "half of twice what plans may cost";
 }
 
 TEST_F(AssignedPlanTest, OnePipelineNeedsNoListOfReplicas) {
