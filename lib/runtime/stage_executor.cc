@@ -43,7 +43,7 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
     FUSIONLLM_ASSIGN_OR_RETURN(
         replicas_, ReplicaGroup::Create(training_, program_, *store_, backend.memory(), config_.replica, config_.replicas, replicas));
-    exchange_.emplace(training_, program_, config_.tied_codecs, *store_, port, inbox_);
+    exchange_.emplace(training_, program_, config_.tied_codecs, config_.codec_limit, *store_, port, inbox_);
     FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_,
                                                            pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
                                                              return Fill(context, op, out);

@@ -54,9 +54,10 @@ struct StageConfig {
   LearningRateSchedule learning_rate;
   double gradient_clip_norm = 0;  // 0: off
   uint64_t seed = 0;
-  TiedCodecs tied_codecs;        // exact for parameters that it does not name
-  int64_t micro_batch_size = 1;  // samples; for dropout's sample index
-  int64_t evaluate_every = 0;    // steps; 0: never
+  TiedCodecs tied_codecs;                         // exact for parameters that it does not name
+  std::shared_ptr<const CodecLimit> codec_limit;  // of these, as ordered while the stage runs; null: none. Of activations: GuardSettings
+  int64_t micro_batch_size = 1;                   // samples; for dropout's sample index
+  int64_t evaluate_every = 0;                     // steps; 0: never
   int evaluation_batches = 0;
   int replica = 0;  // which of how many pipelines side by side
   int replicas = 1;

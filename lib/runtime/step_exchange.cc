@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -65,8 +67,8 @@ absl::Status Malformed(absl::string_view what) {
 }
 
 StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs,
-                           ParameterStore& store, MessagePort& port, Inbox& inbox)
-    : training_(training), program_(program), store_(store), port_(port), inbox_(inbox) {
+                           std::shared_ptr<const CodecLimit> limit, ParameterStore& store, MessagePort& port, Inbox& inbox)
+    : training_(training), program_(program), store_(store), port_(port), inbox_(inbox), limit_(std::move(limit)) {
   for (const int use : program_.local_uses) {
     const opdag::ParameterId parameter = training_.uses[use].parameter;
     if (program_.sharers[parameter].empty()) continue;
@@ -79,12 +81,14 @@ StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageP
 }
 
 absl::Status StepExchange::SendSharedGradients(int64_t step) {
+  const std::optional<compression::CodecSpec> limit = limit_ == nullptr ? std::nullopt : limit_->Get();
   for (auto& [use, sender] : senders_) {
     const opdag::ParameterId parameter = training_.uses[use].parameter;
     FUSIONLLM_ASSIGN_OR_RETURN(std::vector<float> gradient, store_.ReadUseGradient(use));
+    const compression::CodecSpec codec = limit.has_value() ? compression::GentlerOf(sender.codec, *limit) : sender.codec;
     Payload message;
-    FUSIONLLM_RETURN_IF_ERROR(compression::EncodeRows(sender.codec, RowOf(parameter), gradient, &sender.residual, &message));
-    if (sender.codec.kind != compression::CodecKind::kExact) FUSIONLLM_RETURN_IF_ERROR(store_.WriteUseGradient(use, gradient));
+    FUSIONLLM_RETURN_IF_ERROR(compression::EncodeRows(codec, RowOf(parameter), gradient, &sender.residual, &message));
+    if (codec.kind != compression::CodecKind::kExact) FUSIONLLM_RETURN_IF_ERROR(store_.WriteUseGradient(use, gradient));
     for (const int sharer : program_.sharers[parameter]) {
       if (sharer == program_.stage) continue;
       FUSIONLLM_RETURN_IF_ERROR(port_.Send(sharer, {.step = step, .kind = MessageKind::kUseGradient, .id = use}, message));

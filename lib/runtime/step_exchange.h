@@ -44,9 +44,10 @@ absl::Status Malformed(absl::string_view what);
 
 class StepExchange {
  public:
-  // All references must outlive the exchange. Parameters that `codecs` does not name are exchanged exactly.
-  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs, ParameterStore& store,
-               MessagePort& port, Inbox& inbox);
+  // All references must outlive the exchange. Parameters that `codecs` does not name are exchanged exactly. `limit`
+  // (null: none) holds from the next step on: messages describe themselves, so senders need not change at the same one.
+  StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs,
+               std::shared_ptr<const CodecLimit> limit, ParameterStore& store, MessagePort& port, Inbox& inbox);
 
   // Sends local use gradients of shared parameters to their other users.
   absl::Status SendSharedGradients(int64_t step);
@@ -78,6 +79,7 @@ class StepExchange {
   ParameterStore& store_;
   MessagePort& port_;
   Inbox& inbox_;
+  const std::shared_ptr<const CodecLimit> limit_;
   std::map<int, Sender> senders_;             // by local use of a shared parameter
   std::map<std::string, int> residual_uses_;  // by name, of those with a lossy codec
 };

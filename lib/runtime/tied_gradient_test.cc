@@ -2,6 +2,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +126,37 @@ TEST(TiedGradientTest, CopiesOfTheParameterStayTheSameUnderEveryCodec) {
       }
     }
   }
+}
+
+TEST(TiedGradientTest, AnOrderedLimitHoldsForTheirCodecsToo) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  const auto parameters_of = [&](const std::string& codec, const std::string& limit) {
+    PipelineOptions options = Compressed(training, 2, codec);
+    if (!limit.empty()) {
+      const auto ordered = std::make_shared<CodecLimit>();
+      ordered->Set(*compression::ParseCodecSpec(limit));
+      options.config.codec_limit = ordered;
+    }
+    return MustRun(training, options).parameters;
+  };
+  const auto int8 = parameters_of("int8", ""), exact = parameters_of("fp32", "");
+  EXPECT_NE(int8, exact) << "int8 lost nothing: this test says nothing";
+  EXPECT_EQ(parameters_of("int4", "int8"), int8);
+  EXPECT_EQ(parameters_of("int4", "fp32"), exact);
+  EXPECT_EQ(parameters_of("int8", "topk@10:int8"), int8) << "gentler than the limit already";
+}
+
+// Stages hear of it at different steps; copies of the parameter stay the same all the same.
+TEST(TiedGradientTest, SendersNeedNotFollowALimitAtTheSameStep) {
+  const autodiff::TrainingGraph training = testing::SmallGpt2(true);
+  PipelineOptions options = Compressed(training, 2, "int4");
+  const auto ordered = std::make_shared<CodecLimit>();
+  options.config.codec_limit = ordered;
+  options.after_step = [ordered](int64_t step, Inbox&) {
+    if (step == 4) ordered->Set({.kind = compression::CodecKind::kInt8});
+  };
+  const Stored stored = MustRunAndStore(training, options);
+  EXPECT_EQ(stored.at({0, kShared}), stored.at({1, kShared}));
 }
 
 TEST(TiedGradientTest, OnADeviceCompressedGradientsHaveTheBitsThatTheyHaveOnTheHost) {

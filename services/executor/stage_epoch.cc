@@ -139,6 +139,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
   runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
   config.tied_codecs = std::move(assigned.tied_codecs);
+  config.codec_limit = epoch.codec_limit;
   if (epoch.replicas > 1) MakeGroup(setting, port, epoch);
   ResetPeak();
   const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);
