@@ -51,7 +51,7 @@ int UnknownCommand(const CLI::App& app) {
     names.push_back(command->get_name());
     listed += (listed.empty() ? "" : ", ") + names.back();
   }
-  const std::string& wanted = app.remaining().front();
+  const std::string wanted = app.remaining().front();
   if (std::find(std::begin(kGenerates), std::end(kGenerates), wanted) != std::end(kGenerates)) {
     std::fprintf(
         stderr,
