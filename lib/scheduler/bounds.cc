@@ -201,7 +201,9 @@ std::vector<double> RatesOfSpanningTree(const Problem& problem) {
 // was lowered for a search proves nothing.
 int FewestStages(const Problem& problem) {
   const int asked = problem.min_stages(), most = std::max(1, problem.positions() - problem.first_cut() + 1);
-  if (problem.request().memory_is_lowered) return asked;
+  const PlanRequest& request = problem.request();
+  // Memory that was lowered for a search proves nothing, nor does that of one way where recomputation is a choice.
+  if (request.memory_is_lowered || request.recompute_is_a_choice) return asked;
   std::vector<int64_t> memories;
   for (const int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
   std::sort(memories.rbegin(), memories.rend());
@@ -209,6 +211,7 @@ int FewestStages(const Problem& problem) {
   int64_t together = 0;
   int stages = 0;
   while (stages < static_cast<int>(memories.size()) && together < whole) together += memories[stages++];
+  if (request.recompute) stages = std::min(stages, 2);  // blocks that are cut may take less together
   return together < whole ? asked : std::min(most, std::max(asked, stages));
 }
 

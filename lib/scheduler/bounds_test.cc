@@ -92,6 +92,9 @@ TEST(BoundsTest, AJobThatNoDeviceHoldsAloneMustSend) {
   request.stages = 0;
   request.memory_is_lowered = true;  // for a search: it may have more
   EXPECT_FALSE(with(0.6).holds);
+  request.memory_is_lowered = false;
+  request.recompute_is_a_choice = true;  // the other way may take less
+  EXPECT_FALSE(with(0.6).holds);
 }
 
 TEST(BoundsTest, AllDevicesMustBeJoinedByTheirBestLinks) {
