@@ -141,14 +141,20 @@ TEST_F(AssignedPlanTest, WhatLinksMayCostIsSharedByWhatTheirCodecsAreExpectedTo)
   wire::PlanDocument plan = Plan(1);
   plan.stages.resize(4);
   plan.links.clear();
-  const std::vector<std::vector<std::string>> ops = {{"layers.0", "layers.0.relu"}, {"layers.1", "layers.1.relu"}, {"layers.2"}, {"loss"}};
-  const std::vector<std::string> crossing = {"layers.0.relu", "layers.1.relu", "layers.2"};
+  const std::vector<std::string> crossing = {"layers.0", "layers.1", "layers.2"};
   for (int s = 0; s < 4; ++s) {
-    plan.stages[s] = {.index = s, .devices = {absl::StrCat("d", s)}, .ops = ops[s]};
+    plan.stages[s] = wire::PlanStage();
+    plan.stages[s].index = s;
+    plan.stages[s].devices = {absl::StrCat("d", s)};
     if (s == 3) break;
     plan.links.push_back({.src = absl::StrCat("d", s), .dst = absl::StrCat("d", s + 1), .src_stage = s, .dst_stage = s + 1});
     plan.links.back().codec = "topk@30:int8";
-    plan.links.back().values = {crossing[s], "y"};
+    plan.links.back().values = {crossing[s], "of another build"};
+  }
+  for (int op = 0; op < workload_->training.forward_ops; ++op) {
+    const std::string& name = workload_->training.graph.op(op).name;
+    const size_t stage = name == "loss" ? 3 : name == "layers.2" ? 2 : name.starts_with("layers.1") ? 1 : 0;
+    plan.stages[stage].ops.push_back(name);
   }
   const auto losses_of = [&](const workload::Workload& workload) {
     const auto assigned = ReadAssignedPlan(Assign(plan, 1, 0, 1, /*peers=*/4), workload);
