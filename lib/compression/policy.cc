@@ -144,7 +144,7 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
     }
     choices.push_back(levels[i].front());
   }
-  double left = policy.max_loss_increase * (1 + kRounding), enough_s = target_s;
+  double left = policy.LinkLoss() * (1 + kRounding), enough_s = target_s;
   // Nothing makes them faster: the labels of a shared link look as slow as its activations were uncompressed.
   std::vector<char> stuck(links.size(), 0);
   while (true) {
@@ -184,7 +184,7 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
       busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
       cost += choice.expected_loss_increase;
     }
-    if (cost > policy.max_loss_increase * (1 + kRounding) || busy_s >= best_s) continue;
+    if (cost > policy.LinkLoss() * (1 + kRounding) || busy_s >= best_s) continue;
     best = spec;
     best_s = busy_s;
   }
@@ -212,6 +212,10 @@ bool OnlyLossInputs(const LinkLoad& link) {
 
 std::string Times(const LinkChoice& choice, double target_s) {
   return absl::StrFormat("%.3g ms a micro-batch of a target of %.3g ms", 1e3 * choice.busy_s, 1e3 * target_s);
+}
+
+std::string Reserved(const Policy& policy) {
+  return policy.reserved_loss > 0 ? absl::StrFormat(", %.3g of it kept for tied gradients,", policy.reserved_loss) : "";
 }
 
 // `held_back`: the budget of loss does not allow what the link alone would have been given.
@@ -245,9 +249,9 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
         absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden     ? "hides the link"
                         : only_loss_inputs ? "is the most that what a loss reads may take and does not hide it"
-                        : held_back ? absl::StrFormat("is the most that maxLossIncrease of %.3g nats allows over all links and does not "
+                        : held_back ? absl::StrFormat("is the most that maxLossIncrease of %.3g nats allows over all links%s and does not "
                                                       "hide it",
-                                                      policy.max_loss_increase)
+                                                      policy.max_loss_increase, Reserved(policy))
                                     : "is the most the job allows and does not hide it",
                         Times(*choice, target_s));
   }
@@ -274,7 +278,7 @@ double MaxTopKRatio(const Policy& policy) {
     constexpr opdag::ActivationKind kKinds[] = {opdag::ActivationKind::kResidual, opdag::ActivationKind::kAttentionInput,
                                                 opdag::ActivationKind::kNormalized, opdag::ActivationKind::kHidden};
     return std::any_of(std::begin(kKinds), std::end(kKinds), [&](opdag::ActivationKind kind) {
-      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.max_loss_increase * (1 + kRounding);
+      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLoss() * (1 + kRounding);
     });
   };
   if (within(policy.max_ratio)) return policy.max_ratio;
@@ -330,7 +334,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
                                      : PriceLink(fixed, link, target_s, policy.training_steps));
   }
   std::vector<LinkChoice> wanted;  // where the budget does not allow it
-  if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.max_loss_increase) {
+  if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.LinkLoss()) {
     wanted = std::exchange(choices, ClimbWithinBudget(policy, links, target_s));
   }
   if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
@@ -345,7 +349,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
       }
     };
     give_all(choices[hardest].spec);
-    if (TotalLossIncrease(choices) > policy.max_loss_increase) {
+    if (TotalLossIncrease(choices) > policy.LinkLoss()) {
       wanted = choices;
       give_all(UniformWithinBudget(policy, links, target_s, Levels(policy, links[hardest], target_s)));
     }

@@ -47,6 +47,8 @@ struct Policy {
   // The most that all links together may be expected to cost, in nats per target, where the policy has a choice: kAdaTopK, and kUniform
   // with auto. A codec that kUniform names is used whatever it costs.
   double max_loss_increase = std::numeric_limits<double>::infinity();
+  double reserved_loss = 0;  // of max_loss_increase, what links leave to others: gradients of tied parameters
+  double LinkLoss() const { return max_loss_increase - reserved_loss; }
   int64_t training_steps = 0;  // of the whole job, for what a codec is expected to cost; 0: unknown, the most of any length
 };
 

@@ -258,7 +258,12 @@ TEST(SimulateWorkload, HalfDuplexTakesTurns) {
 // else.
 TEST(SimulateWorkload, TheRunnerUpIsAnotherPlaceThanTheLimit) {
   Hardware hardware = OnTopology();
-  for (job::Link& link : hardware.topology->spec.links) link.bandwidth.bits_per_s = 1'000'000;
+  job::Link back = hardware.topology->spec.links.at(0);
+  std::swap(back.from, back.to);
+  back.symmetric = false;
+  hardware.topology->spec.links.at(0).symmetric = false;
+  hardware.topology->spec.links.at(0).bandwidth.bits_per_s = 1'000'000;
+  hardware.topology->spec.links.push_back(back);
   const wire::SimulationDocument simulation = Simulated({.plan = {.strategy = "equal-ops"}}, hardware);
   ASSERT_GE(simulation.step.limits.size(), 3);
   const std::string first = simulation.step.limits[0].name + simulation.step.limits[1].name;

@@ -112,7 +112,7 @@ compression::Policy LinkPolicyOf(const workload::Workload& workload) {
   std::map<opdag::ParameterId, int> uses;
   for (const autodiff::ParameterUse& use : workload.training.uses) ++uses[use.parameter];
   const auto tied = std::count_if(uses.begin(), uses.end(), [](const auto& of) { return of.second > 1; });
-  policy.max_loss_increase -= std::min(policy.max_loss_increase / 2, lossiest * static_cast<double>(tied));
+  policy.reserved_loss = std::min(policy.max_loss_increase / 2, lossiest * static_cast<double>(tied));
   return policy;
 }
 
