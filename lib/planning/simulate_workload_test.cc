@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
