@@ -123,7 +123,7 @@ TEST_F(FirstStepsTest, ADryRunStartsNothingAndPrintsThePlan) {
   EXPECT_FALSE(std::filesystem::exists(Path("runs")));
 }
 
-TEST_F(FirstStepsTest, FieldsThatOnlyKubernetesReadsAreToldOnce) {
+TEST_F(FirstStepsTest, KubernetesOnlyFieldsAreWarnedOfOnce) {
   const std::string profiles = Calibrated();
   constexpr char kSaid[] = "fusionctl: warning: spec.placement.device has no effect here: only Kubernetes reads it";
   const std::string set = absl::StrCat(" --set spec.placement.device=cuda --topology topology.yaml --profiles ", profiles);

@@ -13,8 +13,8 @@ namespace {
 
 using opdag::ActivationKind;
 
-constexpr double kLeastTopKRatio = 4;      // below, int4 loses less and is as small
-constexpr double kLeastMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
+constexpr double kMinTopKRatio = 4;      // below, int4 loses less and is as small
+constexpr double kMinMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
 constexpr double kRounding = 1e-9;
 
 CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
@@ -46,8 +46,8 @@ double MaxRelativeError(ActivationKind kind, Direction direction, double nats) {
   if (direction == Direction::kBackward) return kInt8Passes;
   const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kRounding); };
   if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes tells nobody that it was top-k's
-  if (!bears(TopK(kLeastMeasuredRatio))) return kInt4Passes;
-  double low = kLeastMeasuredRatio, high = kMaxTopKRatio;
+  if (!bears(TopK(kMinMeasuredRatio))) return kInt4Passes;
+  double low = kMinMeasuredRatio, high = kMaxTopKRatio;
   while (high / low > 1.001) {
     const double middle = std::sqrt(low * high);
     (bears(TopK(middle)) ? low : high) = middle;
@@ -69,7 +69,7 @@ std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction)
     if (spec.top_k_values == ValueKind::kInt8) codecs.push_back(TopK(spec.ratio, ValueKind::kFp16));
     return codecs;
   }
-  for (double ratio = spec.ratio / 2; spec.kind == CodecKind::kTopK && ratio >= kLeastTopKRatio; ratio /= 2) {
+  for (double ratio = spec.ratio / 2; spec.kind == CodecKind::kTopK && ratio >= kMinTopKRatio; ratio /= 2) {
     codecs.push_back(spec);
     codecs.back().ratio = ratio;
   }

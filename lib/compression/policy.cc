@@ -115,7 +115,7 @@ double TotalLossIncrease(std::span<const LinkChoice> choices) {
 constexpr double kRounding = 1e-12;
 // Ratios that a link may be stopped at lie so far apart.
 constexpr double kRatioStep = 1.25;
-constexpr double kLeastRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int4 is no longer
+constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int4 is no longer
 
 // Rungs and, below the ratio of the last, smaller ratios of top-k.
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
@@ -123,7 +123,7 @@ std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double
   const CodecSpec last = levels.back();
   if (last.kind != CodecKind::kTopK) return levels;
   levels.pop_back();
-  for (double ratio = kLeastRatio; ratio < last.ratio; ratio *= kRatioStep) {
+  for (double ratio = kMinRatio; ratio < last.ratio; ratio *= kRatioStep) {
     levels.push_back(SpecOf(policy, CodecKind::kTopK, ThreeDigitsUp(ratio)));
   }
   levels.push_back(last);

@@ -71,7 +71,7 @@ TEST(RecomputeTest, AGptGrowsByBoundariesOfBlocksAlone) {
   EXPECT_LT(full[2], none[2] / 4);
 }
 
-TEST(RecomputeTest, WhatNobodyReadsOnTheWayBackIsNotMadeAgain) {
+TEST(RecomputeTest, ForwardOpsThatNoBackwardOpReadsAreNotRecomputed) {
   for (const autodiff::TrainingGraph& training : {Gpt2(4), testing::SmallResidualNetwork()}) {
     const StageProgram program = WholeProgram(training, Recompute::kFull);
     const std::vector<OpId> again = OpsAgain(program);

@@ -21,7 +21,7 @@
 namespace fusionllm::workload {
 namespace {
 
-constexpr size_t kMaxDifferencesTold = 8;
+constexpr size_t kMaxReportedDifferences = 8;
 
 // What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
@@ -36,10 +36,10 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   // More steps are why one goes on; a schedule that ends with the last of them is another one then, which is worth a word.
   if (job.spec.training.schedule.name == job::ScheduleName::kConstant) then->spec.training.steps = job.spec.training.steps;
   const std::vector<job::FieldDifference> differences = job::Differences(*then, job);
-  found.changed = job::ToString(differences, kMaxDifferencesTold);
+  found.changed = job::ToString(differences, kMaxReportedDifferences);
   const std::vector<job::FieldDifference> architecture = job::ArchitectureDifferences(differences);
   std::vector<std::string> why;
-  if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxDifferencesTold));
+  if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxReportedDifferences));
   // A broker may not see the file of a graph; the executors do.
   if (const absl::StatusOr<opdag::Graph> graph = BuildForwardGraph(job, base_directory); graph.ok()) {
     FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, *graph, reader));

@@ -79,7 +79,7 @@ std::map<std::pair<int, int>, double> LinkLossesOf(const wire::PlanDocument& pla
   }
   std::vector<double> expected;
   for (const auto& [link, cost] : costs) expected.push_back(cost);
-  // Whoever allows plans more is not held to less: errors tell costs roughly.
+  // A job that allows its plans more is not held to less: errors tell costs roughly.
   const double nats = std::max(compression::kGuardedLoss, 2 * max_loss_increase);
   const std::vector<double> shares = compression::SharesOfLoss(nats, expected);
   size_t i = 0;
