@@ -76,7 +76,7 @@ absl::Status EncodeDense(CodecKind kind, Direction direction, std::span<const fl
 // A top-k message (with its mask) or a masked one (without).
 absl::Status EncodeKept(const CodecSpec& spec, Layout layout, Direction direction, const Mask& mask, std::span<const float> kept,
                         std::vector<std::byte>* out) {
-  const auto values = static_cast<uint8_t>(spec.top_k_values);
+  const ValueKind values = direction == Direction::kForward ? spec.top_k_values : GradientValues(spec.top_k_values);
   const size_t mask_bytes = layout == Layout::kTopK ? Mask::SerializedBytes(mask.elements(), mask.kept()) : 0;
   out->resize(kHeaderBytes + mask_bytes + PayloadBytes(ValueLayout(values), kept.size()));
   std::byte* payload = out->data() + kHeaderBytes;
@@ -84,7 +84,7 @@ absl::Status EncodeKept(const CodecSpec& spec, Layout layout, Direction directio
   FUSIONLLM_ASSIGN_OR_RETURN(const int32_t parameter, WriteValues(ValueLayout(values), kept, payload + mask_bytes));
   WriteHeader({.layout = layout,
                .direction = direction,
-               .values = values,
+               .values = static_cast<uint8_t>(values),
                .elements = static_cast<uint32_t>(mask.elements()),
                .kept = static_cast<uint32_t>(kept.size()),
                .parameter = parameter},

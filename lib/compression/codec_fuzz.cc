@@ -88,8 +88,8 @@ std::string SeedOf(uint8_t choice, const char* spec) {
 
 std::vector<std::string> Seeds() {
   return {SeedOf(0, "fp32"),         SeedOf(0, "fp16"),        SeedOf(0, "bf16"),        SeedOf(0, "int8"),        SeedOf(0, "int4"),
-          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"), SeedOf(3, nullptr),
-          SeedOf(7, nullptr),        SeedOf(15, "fp32"),       SeedOf(31, "int8"),       SeedOf(79, "int4")};
+          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(0, "topk@3:int4"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"),
+          SeedOf(3, nullptr),        SeedOf(7, nullptr),       SeedOf(15, "fp32"),       SeedOf(31, "int8"),       SeedOf(79, "int4")};
 }
 
 std::vector<std::string> Words() { return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4)}; }

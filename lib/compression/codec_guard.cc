@@ -24,7 +24,7 @@ CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
 // bf16 stands beside fp16.
 auto Harshness(const CodecSpec& spec) {
   const CodecKind kind = spec.kind == CodecKind::kBf16 ? CodecKind::kFp16 : spec.kind;
-  return std::tuple(kind, spec.ratio, spec.kind == CodecKind::kTopK && spec.top_k_values == ValueKind::kInt8);
+  return std::tuple(kind, spec.ratio, spec.kind == CodecKind::kTopK ? spec.top_k_values : ValueKind::kFp16);
 }
 
 // The relative error of the n/ratio greatest of n normal values: sqrt of the share of their squares below t, where P(|x| > t) = 1/ratio.
@@ -52,7 +52,10 @@ double MaxRelativeError(ActivationKind kind, Direction direction, double nats) {
     const double middle = std::sqrt(low * high);
     (bears(TopK(middle)) ? low : high) = middle;
   }
-  return std::max(kInt4Passes, TopKErrorOfNormal(low));
+  // Of kept values that go as int4, too: what it loses of a block of them is at most this of their norm.
+  constexpr double kInt4Error = 0.12;
+  const double dropped = TopKErrorOfNormal(low);
+  return std::max(kInt4Passes, std::hypot(dropped, kInt4Error * std::sqrt(1 - dropped * dropped)));
 }
 
 std::vector<double> SharesOfLoss(double nats, std::span<const double> expected) {
@@ -66,7 +69,7 @@ std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction)
   std::vector<CodecSpec> codecs;
   const bool backward = direction == Direction::kBackward;
   if (spec.kind == CodecKind::kTopK && backward) {
-    if (spec.top_k_values == ValueKind::kInt8) codecs.push_back(TopK(spec.ratio, ValueKind::kFp16));
+    if (spec.top_k_values != ValueKind::kFp16) codecs.push_back(TopK(spec.ratio, ValueKind::kFp16));
     return codecs;
   }
   for (double ratio = spec.ratio / 2; spec.kind == CodecKind::kTopK && ratio >= kMinTopKRatio; ratio /= 2) {

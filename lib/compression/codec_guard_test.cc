@@ -39,6 +39,7 @@ TEST(CodecGuardTest, GentlerCodecsComeInOrderOfSizeDownToExact) {
 
 TEST(CodecGuardTest, GentlerCodecsOfAGradientKeepItsMask) {
   EXPECT_THAT(Texts(GentlerCodecs(TopK(30), Direction::kBackward)), ElementsAre("topk@30:fp16"));
+  EXPECT_THAT(Texts(GentlerCodecs(TopK(30, ValueKind::kInt4), Direction::kBackward)), ElementsAre("topk@30:fp16"));
   EXPECT_THAT(GentlerCodecs(TopK(30, ValueKind::kFp16), Direction::kBackward), IsEmpty());
   EXPECT_THAT(Texts(GentlerCodecs(Parsed("int8"), Direction::kBackward)), ElementsAre("fp16", "fp32"));
 }
@@ -51,7 +52,8 @@ TEST(CodecGuardTest, ErrorFeedbackStaysWithLossyCodecs) {
 }
 
 TEST(CodecGuardTest, OfTwoCodecsTheOneThatLosesLessIsTheGentler) {
-  const std::vector<std::string> by_loss = {"fp32", "fp16", "int8", "int4", "topk@5:fp16", "topk@5:int8", "topk@10:fp16", "topk@100:int8"};
+  const std::vector<std::string> by_loss = {"fp32",        "fp16",        "int8",         "int4",         "topk@5:fp16",
+                                            "topk@5:int8", "topk@5:int4", "topk@10:fp16", "topk@100:int8"};
   for (size_t i = 0; i < by_loss.size(); ++i) {
     for (size_t j = i; j < by_loss.size(); ++j) {
       EXPECT_EQ(ToString(GentlerOf(Parsed(by_loss[i]), Parsed(by_loss[j]))), by_loss[i]);

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kSpecs[] = {"fp32", "fp16", "bf16", "int8", "int4", "topk@3:int8", "topk@20:fp16", "topk@100:int8"};
+constexpr const char* kSpecs[] = {"fp32", "fp16", "bf16", "int8", "int4", "topk@3:int8", "topk@20:fp16", "topk@100:int8", "topk@7:int4"};
 constexpr size_t kSizes[] = {0, 1, 2, 15, 31, 32, 33, 63, 64, 65, 127, 1000, 65535, 65537, 140000};
 
 std::vector<float> Normal(size_t n, uint64_t seed, float scale = 1) {
@@ -123,7 +123,7 @@ TEST(CodecTest, TopKReceivesTheGreatestAndNothingElse) {
 }
 
 TEST(CodecTest, ATopKGradientIsWhatTheForwardMaskSelects) {
-  for (const char* text : {"topk@3:int8", "topk@20:fp16", "topk@100:int8"}) {
+  for (const char* text : {"topk@3:int8", "topk@20:fp16", "topk@100:int8", "topk@7:int4"}) {
     const auto values = Normal(70000, 6), gradient = Normal(70000, 8, 1e-7f);
     const Sent sent = Forward(Spec(text), values);
     std::vector<std::byte> message;

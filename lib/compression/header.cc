@@ -15,7 +15,7 @@ absl::Status CheckUnusedFields(const Header& header) {
   const bool sparse = header.layout == Layout::kTopK || header.layout == Layout::kMasked;
   if (!sparse && header.kept != 0) return Malformed("byte 8: a dense layout keeps no selection, but says ", header.kept);
   if (sparse && header.kept > header.elements) return Malformed("byte 8: keeps more elements than there are: ", header.kept);
-  if (sparse && header.values > 1) return Malformed("byte 3: unknown kind of values ", header.values);
+  if (sparse && header.values > static_cast<uint8_t>(ValueKind::kInt4)) return Malformed("byte 3: unknown kind of values ", header.values);
   if (header.layout == Layout::kIntegers && header.values != 1 && header.values != 2 && header.values != 4) {
     return Malformed("byte 3: integers of 1, 2 or 4 bytes, not ", header.values);
   }

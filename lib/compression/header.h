@@ -3,7 +3,7 @@
 //   offset 0  u8   version (1)
 //          1  u8   layout (below)
 //          2  u8   direction: 0 forward, 1 backward
-//          3  u8   values of a top-k or masked message: 0 fp16, 1 int8; bytes for each value of an integer message; otherwise 0
+//          3  u8   values of a top-k or masked message: 0 fp16, 1 int8, 2 int4; bytes for each value of an integer message; otherwise 0
 //          4  u32  elements of the dense tensor
 //          8  u32  kept elements, top-k and masked; otherwise 0
 //         12  i32  fp16 values: e, each is half · 2^e; int8, int4 values: the block size; integers: the base; otherwise 0

@@ -40,7 +40,7 @@ uint16_t GreatestWord(std::span<const std::byte> words, uint16_t bits) {
 
 absl::StatusOr<Message> ReadMasked(Message message, std::span<const std::byte> payload, MaskSize mask) {
   const Header& header = message.header;
-  message.layout = ValueLayout(header.values);
+  message.layout = ValueLayout(static_cast<ValueKind>(header.values));
   message.count = header.kept;
   message.values = payload;
   if (static_cast<int64_t>(header.kept) != mask.kept) {
@@ -56,7 +56,7 @@ absl::StatusOr<Message> ReadMasked(Message message, std::span<const std::byte> p
 
 absl::StatusOr<Message> ReadTopK(Message message, std::span<const std::byte> payload) {
   const Header& header = message.header;
-  message.layout = ValueLayout(header.values);
+  message.layout = ValueLayout(static_cast<ValueKind>(header.values));
   message.count = header.kept;
   const auto mask_bytes = static_cast<size_t>(Mask::SerializedBytes(header.elements, header.kept));
   const size_t value_bytes = PayloadBytes(message.layout, header.kept);
@@ -88,7 +88,17 @@ Layout DenseLayout(CodecKind kind) {
   return Layout::kExact;
 }
 
-Layout ValueLayout(uint8_t values) { return values == 0 ? Layout::kFp16 : Layout::kInt8; }
+Layout ValueLayout(ValueKind values) {
+  switch (values) {
+    case ValueKind::kFp16:
+      return Layout::kFp16;
+    case ValueKind::kInt8:
+      return Layout::kInt8;
+    case ValueKind::kInt4:
+      break;
+  }
+  return Layout::kInt4;
+}
 
 int32_t BlockSize(Layout layout) {
   if (layout == Layout::kInt8) return kInt8BlockSize;

@@ -17,8 +17,8 @@ inline constexpr int kLeastHalfExponent = -126;    // 2^e and 2^-e are normal fl
 inline constexpr int kGreatestHalfExponent = 106;  // 65504 · 2^106 stays below infinity; kMaxMagnitude needs no more
 
 Layout DenseLayout(CodecKind kind);
-// Of the values that a top-k or masked message carries; header's byte 3.
-Layout ValueLayout(uint8_t values);
+// Of the values that a top-k or masked message carries.
+Layout ValueLayout(ValueKind values);
 size_t ScaleBytes(Layout layout, size_t n);    // kInt8 and kInt4
 size_t PayloadBytes(Layout layout, size_t n);  // of n values, scales included
 int32_t BlockSize(Layout layout);              // kInt8 and kInt4; 0 of others

@@ -1,5 +1,7 @@
 #include "lib/compression/loss_prior.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace fusionllm::compression {
@@ -19,15 +21,15 @@ TEST(AllowedCodecTest, LossInputsAreNeverSparsifiedNorSentInFewerThan16Bits) {
 TEST(AllowedCodecTest, DataIsExactAndOtherActivationsTakeWhatTheLinkHas) {
   for (const char* text : {"fp32", "fp16", "int8", "int4+ef", "topk@20:int8"}) {
     EXPECT_EQ(Allowed(text, ActivationKind::kData), "fp32") << text;
-    for (const ActivationKind kind :
-         {ActivationKind::kResidual, ActivationKind::kAttentionInput, ActivationKind::kNormalized, ActivationKind::kHidden}) {
+    for (const ActivationKind kind : {ActivationKind::kInnerResidual, ActivationKind::kResidual, ActivationKind::kAttentionInput,
+                                      ActivationKind::kNormalized, ActivationKind::kHidden}) {
       EXPECT_EQ(Allowed(text, kind), text) << opdag::Name(kind);
     }
   }
 }
 
-constexpr ActivationKind kLossyKinds[] = {ActivationKind::kResidual, ActivationKind::kAttentionInput, ActivationKind::kNormalized,
-                                          ActivationKind::kHidden};
+constexpr ActivationKind kLossyKinds[] = {ActivationKind::kInnerResidual, ActivationKind::kResidual, ActivationKind::kAttentionInput,
+                                          ActivationKind::kNormalized, ActivationKind::kHidden};
 
 TEST(ExpectedLossIncreaseTest, GrowsAlongTheLadderWhateverTheKindAndLength) {
   for (const ActivationKind kind : kLossyKinds) {
@@ -52,6 +54,28 @@ TEST(ExpectedLossIncreaseTest, OfAnUnknownLengthIsTheMostOfAny) {
       for (const int64_t steps : {10, 100, 300, 1000, 100'000}) {
         EXPECT_LE(ExpectedLossIncrease(spec, kind, steps), ExpectedLossIncrease(spec, kind, 0)) << text << " " << steps;
       }
+    }
+  }
+}
+
+TEST(ExpectedLossIncreaseTest, OfTopKIsLeastInTheMiddleOfTheStream) {
+  for (double ratio = 2.5; ratio < 30; ratio *= 1.3) {
+    const double inner = ExpectedLossIncrease(TopK(ratio), ActivationKind::kInnerResidual, 300);
+    for (const ActivationKind kind : kLossyKinds) {
+      if (kind == ActivationKind::kInnerResidual) continue;
+      EXPECT_GT(ExpectedLossIncrease(TopK(ratio), kind, 300), inner) << opdag::Name(kind) << " " << ratio;
+    }
+  }
+}
+
+TEST(ExpectedLossIncreaseTest, Int4ValuesNeverCostLessThanInt4) {
+  for (const ActivationKind kind : kLossyKinds) {
+    const double int4 = ExpectedLossIncrease({CodecKind::kInt4}, kind, 300);
+    for (const double ratio : {1.0, 1.5, 2.0, 4.0}) {
+      const double int8_values = ExpectedLossIncrease(TopK(ratio), kind, 300);
+      const double within = std::max(int4, int8_values), elsewhere = int4 + int8_values;
+      EXPECT_DOUBLE_EQ(ExpectedLossIncrease(TopK(ratio, ValueKind::kInt4), kind, 300),
+                       kind == ActivationKind::kInnerResidual ? within : elsewhere);
     }
   }
 }

@@ -47,6 +47,7 @@ constexpr Seed kSeeds[] = {
     {"int8 gradient", 1, "int4"},
     {"top-k offsets", 0, "topk@40:int8"},
     {"top-k bitmap", 0, "topk@3:fp16"},
+    {"top-k of int4", 0, "topk@3:int4"},
     {"masked int8", 2, "topk@3:int8"},
     {"masked fp16", 2, "topk@3:fp16"},
     {"integers", 3, nullptr},

@@ -53,16 +53,27 @@ absl::Status CheckPolicy(const Policy& policy, double target_s) {
   return absl::OkStatus();
 }
 
-CodecSpec SpecOf(const Policy& policy, CodecKind kind, double ratio) {
-  CodecSpec spec = {.kind = kind, .top_k_values = policy.top_k_values};
-  if (kind == CodecKind::kTopK) spec.ratio = ratio;
-  spec.error_feedback = policy.error_feedback && kind != CodecKind::kExact;
-  return spec;
-}
-
 // Whether a codec would change anything: labels and masks travel as they are.
 bool IsLossy(const LinkLoad& link) {
   return std::any_of(link.tensors.begin(), link.tensors.end(), [](const CutTensor& tensor) { return tensor.elements > 0; });
+}
+
+bool OnlyInnerResiduals(const LinkLoad& link) {
+  return IsLossy(link) && std::all_of(link.tensors.begin(), link.tensors.end(), [](const CutTensor& tensor) {
+           return tensor.elements == 0 || tensor.kind == opdag::ActivationKind::kInnerResidual;
+         });
+}
+
+// All but top-k.
+CodecSpec DenseSpec(const Policy& policy, CodecKind kind) {
+  return {.kind = kind, .error_feedback = policy.error_feedback && kind != CodecKind::kExact};
+}
+
+CodecSpec TopKSpec(const Policy& policy, const LinkLoad& link, double ratio) {
+  const bool fewer_bits = policy.kind == PolicyKind::kAdaTopK && OnlyInnerResiduals(link);
+  CodecSpec spec = TopK(ratio, policy.top_k_values.value_or(fewer_bits ? ValueKind::kInt4 : ValueKind::kInt8));
+  spec.error_feedback = policy.error_feedback;
+  return spec;
 }
 
 // Rounded up to three digits, so that plans and texts stay short.
@@ -76,7 +87,7 @@ double ThreeDigitsUp(double ratio) {
 
 // The least top-k ratio that hides the link; max_ratio when none does. Encoded bytes never grow with the ratio, so bisection is safe.
 double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
-  const auto hides = [&](double ratio) { return PriceLink(SpecOf(policy, CodecKind::kTopK, ratio), link, target_s).hidden; };
+  const auto hides = [&](double ratio) { return PriceLink(TopKSpec(policy, link, ratio), link, target_s).hidden; };
   if (hides(1)) return 1;
   if (!hides(policy.max_ratio)) return policy.max_ratio;
   double low = 1, high = policy.max_ratio;
@@ -89,19 +100,19 @@ double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double targe
 
 // The rungs a link may use, mildest first.
 std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double target_s) {
-  std::vector<CodecSpec> rungs = {SpecOf(policy, CodecKind::kExact, 1)};
+  std::vector<CodecSpec> rungs = {Exact()};
   if (policy.codec.has_value() && *policy.codec != CodecKind::kTopK) {
-    if (*policy.codec != CodecKind::kExact) rungs.push_back(SpecOf(policy, *policy.codec, 1));
+    if (*policy.codec != CodecKind::kExact) rungs.push_back(DenseSpec(policy, *policy.codec));
     return rungs;
   }
   if (!policy.codec.has_value()) {
     for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
-      if (kind <= policy.limit.value_or(CodecKind::kTopK)) rungs.push_back(SpecOf(policy, kind, 1));
+      if (kind <= policy.limit.value_or(CodecKind::kTopK)) rungs.push_back(DenseSpec(policy, kind));
     }
   }
   // Top-k at ratio 1 would only make the values coarse.
   const bool may_select = policy.codec.has_value() || policy.limit.value_or(CodecKind::kTopK) == CodecKind::kTopK;
-  if (policy.max_ratio > 1 && may_select) rungs.push_back(SpecOf(policy, CodecKind::kTopK, LeastHidingRatio(policy, link, target_s)));
+  if (policy.max_ratio > 1 && may_select) rungs.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
   return rungs;
 }
 
@@ -124,7 +135,7 @@ std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double
   if (last.kind != CodecKind::kTopK) return levels;
   levels.pop_back();
   for (double ratio = kMinRatio; ratio < last.ratio; ratio *= kRatioStep) {
-    levels.push_back(SpecOf(policy, CodecKind::kTopK, ThreeDigitsUp(ratio)));
+    levels.push_back(TopKSpec(policy, link, ThreeDigitsUp(ratio)));
   }
   levels.push_back(last);
   return levels;
@@ -275,8 +286,9 @@ double MaxTopKRatio(const Policy& policy) {
   const bool chosen = policy.kind == PolicyKind::kAdaTopK || !policy.codec.has_value();
   const auto within = [&](double ratio) {
     if (!chosen) return true;
-    constexpr opdag::ActivationKind kKinds[] = {opdag::ActivationKind::kResidual, opdag::ActivationKind::kAttentionInput,
-                                                opdag::ActivationKind::kNormalized, opdag::ActivationKind::kHidden};
+    constexpr opdag::ActivationKind kKinds[] = {opdag::ActivationKind::kInnerResidual, opdag::ActivationKind::kResidual,
+                                                opdag::ActivationKind::kAttentionInput, opdag::ActivationKind::kNormalized,
+                                                opdag::ActivationKind::kHidden};
     return std::any_of(std::begin(kKinds), std::end(kKinds), [&](opdag::ActivationKind kind) {
       return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLoss() * (1 + kRounding);
     });
@@ -328,7 +340,10 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     FUSIONLLM_RETURN_IF_ERROR(CheckLink(link));
     const bool adaptive = policy.kind == PolicyKind::kAdaTopK || (policy.kind == PolicyKind::kUniform && !policy.codec.has_value());
     CodecSpec fixed;
-    if (policy.kind == PolicyKind::kUniform) fixed = SpecOf(policy, policy.codec.value_or(CodecKind::kExact), policy.max_ratio);
+    if (policy.kind == PolicyKind::kUniform) {
+      const CodecKind kind = policy.codec.value_or(CodecKind::kExact);
+      fixed = kind == CodecKind::kTopK ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
+    }
     choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
                       : adaptive     ? Climb(policy, link, target_s)
                                      : PriceLink(fixed, link, target_s, policy.training_steps));

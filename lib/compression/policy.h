@@ -42,7 +42,9 @@ struct Policy {
   // Top-k: size / kept. The most that any link may use: exactly this with kUniform and kTopK, at most this otherwise. 1 (no top-k on
   // the ladder) to kMaxTopKRatio. It says nothing about the other codecs.
   double max_ratio = 100;
-  ValueKind top_k_values = ValueKind::kInt8;
+  // What top-k's kept values travel as; none: int8, but int4 where kAdaTopK has a link that carries inner residuals alone, which lose
+  // nothing more by it.
+  std::optional<ValueKind> top_k_values;
   bool error_feedback = false;
   // The most that all links together may be expected to cost, in nats per target, where the policy has a choice: kAdaTopK, and kUniform
   // with auto. A codec that kUniform names is used whatever it costs.

@@ -76,6 +76,18 @@ TEST(LadderTest, TakesInt4WhenOnlyTheForwardLinkIsSlow) {
   EXPECT_EQ(ToString(Choose(kAuto, link).spec), "int4");
 }
 
+TEST(LadderTest, KeptValuesTravelAsInt4WhereNothingButInnerResidualsCrosses) {
+  LinkLoad link = LinkOf(20);
+  link.tensors[0].kind = opdag::ActivationKind::kInnerResidual;
+  EXPECT_EQ(Choose(kAuto, link).spec.top_k_values, ValueKind::kInt4);
+  Policy halves = kAuto, named = {.kind = PolicyKind::kUniform, .codec = CodecKind::kTopK, .max_ratio = 20};
+  halves.top_k_values = ValueKind::kFp16;
+  EXPECT_EQ(Choose(halves, link).spec.top_k_values, ValueKind::kFp16);
+  EXPECT_EQ(ToString(Choose(named, link).spec), "topk@20:int8");
+  link.tensors.push_back({.elements = kElements / 8, .kind = opdag::ActivationKind::kAttentionInput});
+  EXPECT_EQ(Choose(kAuto, link).spec.top_k_values, ValueKind::kInt8);
+}
+
 TEST(LadderTest, EndsAtItsLimit) {
   Policy policy = kAuto;
   const std::pair<CodecKind, const char*> limits[] = {

@@ -16,6 +16,8 @@ namespace fusionllm::compression {
 namespace {
 
 constexpr std::array<absl::string_view, 6> kNames = {"fp32", "fp16", "bf16", "int8", "int4", "topk"};
+constexpr std::array<absl::string_view, 3> kValueNames = {"fp16", "int8", "int4"};
+constexpr std::array<CodecKind, 3> kValueCodecs = {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4};
 
 int64_t Blocks(int64_t n, int64_t block_size) { return (n + block_size - 1) / block_size; }
 
@@ -38,13 +40,11 @@ int64_t QuantizedBytes(CodecKind kind, int64_t n) {
 absl::Status ParseTopK(absl::string_view text, absl::string_view tail, CodecSpec* spec) {
   const size_t colon = tail.find(':');
   const absl::string_view values = colon == absl::string_view::npos ? "int8" : tail.substr(colon + 1);
-  if (values == "int8") {
-    spec->top_k_values = ValueKind::kInt8;
-  } else if (values == "fp16") {
-    spec->top_k_values = ValueKind::kFp16;
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("codec '", text, "': the values of top-k are int8 or fp16, not '", values, "'"));
+  const auto found = std::find(kValueNames.begin(), kValueNames.end(), values);
+  if (found == kValueNames.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("codec '", text, "': the values of top-k are int4, int8 or fp16, not '", values, "'"));
   }
+  spec->top_k_values = static_cast<ValueKind>(found - kValueNames.begin());
   if (!absl::SimpleAtod(tail.substr(0, colon), &spec->ratio)) {
     return absl::InvalidArgumentError(absl::StrCat("codec '", text, "': '", tail.substr(0, colon), "' is not a number"));
   }
@@ -68,7 +68,7 @@ absl::string_view Name(CodecKind kind) { return kNames[static_cast<size_t>(kind)
 std::string ToString(const CodecSpec& spec) {
   std::string text(Name(spec.kind));
   if (spec.kind == CodecKind::kTopK) {
-    absl::StrAppend(&text, "@", ShortestDecimal(spec.ratio), spec.top_k_values == ValueKind::kInt8 ? ":int8" : ":fp16");
+    absl::StrAppend(&text, "@", ShortestDecimal(spec.ratio), ":", kValueNames[static_cast<size_t>(spec.top_k_values)]);
   }
   if (spec.error_feedback) text += "+ef";
   return text;
@@ -89,7 +89,7 @@ absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
     while (kind < kNames.size() && kNames[kind] != rest) ++kind;
     if (kind == kNames.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown codec '", text, "'; known: fp32 fp16 bf16 int8 int4 topk@RATIO[:int8|:fp16]"));
+          absl::StrCat("unknown codec '", text, "'; known: fp32 fp16 bf16 int8 int4 topk@RATIO[:int4|:int8|:fp16]"));
     }
     spec.kind = static_cast<CodecKind>(kind);
   }
@@ -103,6 +103,9 @@ absl::Status Validate(const CodecSpec& spec) {
   }
   if (spec.kind == CodecKind::kTopK && !(spec.ratio >= 1 && spec.ratio <= kMaxTopKRatio)) {
     return absl::InvalidArgumentError(absl::StrCat("top-k ratio ", spec.ratio, " is outside [1, ", kMaxTopKRatio, "]"));
+  }
+  if (static_cast<size_t>(spec.top_k_values) >= kValueNames.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("top-k values of kind ", static_cast<int>(spec.top_k_values), " do not exist"));
   }
   if (spec.kind != CodecKind::kTopK && spec.ratio != 1) {
     return absl::InvalidArgumentError(absl::StrCat("codec ", Name(spec.kind), " takes no ratio, but has ", spec.ratio));
@@ -121,13 +124,16 @@ int64_t KeptElements(double ratio, int64_t n) {
 
 CodecKind GradientKind(CodecKind forward) { return forward == CodecKind::kInt4 ? CodecKind::kInt8 : forward; }
 
+ValueKind GradientValues(ValueKind forward) { return forward == ValueKind::kInt4 ? ValueKind::kInt8 : forward; }
+
 int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction, int64_t bytes_of_element) {
   if (spec.kind == CodecKind::kExact) return kHeaderBytes + bytes_of_element * n;
   if (spec.kind != CodecKind::kTopK) {
     return kHeaderBytes + QuantizedBytes(direction == Direction::kForward ? spec.kind : GradientKind(spec.kind), n);
   }
   const int64_t kept = KeptElements(spec.ratio, n);
-  const int64_t values = QuantizedBytes(spec.top_k_values == ValueKind::kInt8 ? CodecKind::kInt8 : CodecKind::kFp16, kept);
+  const ValueKind kind = direction == Direction::kForward ? spec.top_k_values : GradientValues(spec.top_k_values);
+  const int64_t values = QuantizedBytes(kValueCodecs[static_cast<size_t>(kind)], kept);
   return kHeaderBytes + values + (direction == Direction::kForward ? Mask::SerializedBytes(n, kept) : 0);
 }
 

@@ -1,7 +1,7 @@
 // Names a codec for the tensors that cross a cut edge, and tells what a message will weigh before any data exists.
 //
 // Text forms: "fp32" (exact), "fp16", "bf16", "int8", "int4", "topk@20:int8" (keeps one of 20 values, the values as int8),
-// "topk@20:fp16"; "topk@20" means int8 values. "+ef" behind a lossy form turns error feedback on: "int4+ef".
+// "topk@20:int4", "topk@20:fp16"; "topk@20" means int8 values. "+ef" behind a lossy form turns error feedback on: "int4+ef".
 // Pure functions and plain values; thread-safe.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace fusionllm::compression {
 
 // The order of the ladder that a policy climbs, but for bf16, which stands beside fp16.
 enum class CodecKind : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK };
-// How the values that a top-k selection kept are written.
-enum class ValueKind : uint8_t { kFp16, kInt8 };
+// How the values that a top-k selection kept are written, mildest first. The gradient of int4 values travels as int8.
+enum class ValueKind : uint8_t { kFp16, kInt8, kInt4 };
 // Forward: an activation, from the stage that makes it. Backward: its gradient, on the way back.
 enum class Direction : uint8_t { kForward, kBackward };
 
@@ -60,6 +60,7 @@ int64_t KeptElements(double ratio, int64_t n);
 // The kind that a quantizer uses for the gradient of an edge: int4 -> int8 (gradients need more bits than activations), others unchanged.
 // A top-k edge stays kTopK: its gradient is what the forward's mask selects, without indices.
 CodecKind GradientKind(CodecKind forward);
+ValueKind GradientValues(ValueKind forward);  // of the kept values, alike
 
 // The exact size of the message that Encode makes of n elements, header included. n in [0, kMaxElements], spec valid. bytes_of_element:
 // 4, or 2 of a bf16 tensor, which the exact codec sends as it is (EncodeBfloats); no other codec cares.

@@ -9,8 +9,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CodecSpecTest, EveryTextFormReadsBackAsItself) {
-  for (const char* text :
-       {"fp32", "fp16", "bf16", "int8", "int4", "topk@20:int8", "topk@12.5:fp16", "topk@1:int8", "int4+ef", "topk@3:fp16+ef"}) {
+  for (const char* text : {"fp32", "fp16", "bf16", "int8", "int4", "topk@20:int8", "topk@12.5:fp16", "topk@1:int8", "topk@4:int4",
+                           "int4+ef", "topk@3:fp16+ef"}) {
     const auto spec = ParseCodecSpec(text);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(ToString(*spec), text);
@@ -30,7 +30,7 @@ TEST(CodecSpecTest, KeepsInt8ValuesWhenNothingIsSaid) { EXPECT_EQ(ParseCodecSpec
 TEST(CodecSpecTest, RefusesWithTheTextAndTheReason) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "unknown codec ''"},     {"zstd", "unknown codec 'zstd'"},     {"topk", "needs its ratio"},  {"topk@x", "'x' is not a number"},
-      {"topk@0.5", "outside [1, "}, {"topk@1e7", "outside [1, "},         {"topk@nan", "outside [1, "}, {"topk@5:int4", "not 'int4'"},
+      {"topk@0.5", "outside [1, "}, {"topk@1e7", "outside [1, "},         {"topk@nan", "outside [1, "}, {"topk@5:int2", "not 'int2'"},
       {"fp32+ef", "loses nothing"}, {"int8@4", "unknown codec 'int8@4'"}, {"topk@", "is not a number"}, {"INT8", "unknown codec"},
   };
   for (const auto& [text, reason] : cases) {
@@ -60,6 +60,14 @@ TEST(CodecSpecTest, WireRatiosAreThoseOfTheProbe) {
   EXPECT_NEAR(ratio("topk@10:fp16"), 17, 3);
   EXPECT_NEAR(ratio("topk@10:int8"), 31, 7);
   EXPECT_NEAR(ratio("topk@100:fp16"), 130, 30);
+}
+
+TEST(CodecSpecTest, Int4ValuesTakeHalfOfTheForwardMessageAndTheGradientOfInt8) {
+  const int64_t n = int64_t{1} << 16;
+  const CodecSpec int8 = TopK(4), int4 = TopK(4, ValueKind::kInt4);
+  const int64_t kept = n / 4, int8_values = kept + 2 * kept / kInt8BlockSize, int4_values = kept / 2 + 2 * kept / kInt4BlockSize;
+  EXPECT_EQ(EncodedBytes(int8, n, Direction::kForward) - EncodedBytes(int4, n, Direction::kForward), int8_values - int4_values);
+  EXPECT_EQ(EncodedBytes(int8, n, Direction::kBackward), EncodedBytes(int4, n, Direction::kBackward));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ enum class PipelineSchedule { kAuto, kGpipe, k1f1b };
 enum class Backend { kCpu, kRef };
 enum class CompressionPolicy { kNone, kUniform, kAdatopk };
 enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
-enum class TopkValues { kInt8, kFp16 };
+enum class TopkValues { kAuto, kInt8, kInt4, kFp16 };
 enum class TiedGradients { kAuto, kFp32, kBf16, kInt8, kInt4 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
@@ -180,7 +180,7 @@ struct Compression {
   Codec limit = Codec::kAuto;       // of codec auto; kAuto: the whole ladder
   double ratio = 100;               // topk: size / kept; the most that any link may use
   double max_loss_increase = 0.05;  // nats per target, all links together; where the codec is chosen
-  TopkValues topk_values = TopkValues::kInt8;
+  TopkValues topk_values = TopkValues::kAuto;
   bool error_feedback = false;
   TiedGradients tied_gradients = TiedGradients::kAuto;  // of parameters that several stages use
   compression::GuardMode guard = compression::GuardMode::kAuto;
@@ -321,7 +321,7 @@ FUSIONLLM_JOB_ENUM(Backend, {"cpu", E::kCpu}, {"ref", E::kRef});
 FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUniform}, {"adatopk", E::kAdatopk});
 FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
                    {"bf16", E::kBf16}, {"fp32", E::kFp32});
-FUSIONLLM_JOB_ENUM(TopkValues, {"int8", E::kInt8}, {"fp16", E::kFp16});
+FUSIONLLM_JOB_ENUM(TopkValues, {"auto", E::kAuto}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16});
 FUSIONLLM_JOB_ENUM(TiedGradients, {"auto", E::kAuto}, {"fp32", E::kFp32}, {"bf16", E::kBf16}, {"int8", E::kInt8}, {"int4", E::kInt4});
 FUSIONLLM_JOB_ENUM(compression::GuardMode, {"auto", E::kAuto}, {"warn", E::kWarn}, {"none", E::kNone});
 FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},

@@ -9,8 +9,8 @@
 namespace fusionllm::opdag {
 namespace {
 
-constexpr std::array<absl::string_view, kActivationKindCount> kNames = {"data",       "loss_input", "residual", "attention_input",
-                                                                        "normalized", "hidden"};
+constexpr std::array<absl::string_view, kActivationKindCount> kNames = {
+    "data", "loss_input", "inner_residual", "residual", "attention_input", "normalized", "hidden"};
 
 using Marks = std::vector<char>;  // by value id
 
@@ -27,10 +27,12 @@ class Kinds {
 
   std::vector<ActivationKind> Find() {
     const Marks loss = LossInputs(), residual = ResidualStream(), attention = AttentionInputs(), normalized = NormalizedValues();
+    const Marks inner = InnerSums(loss);
     for (OpId id = 0; id < end_; ++id) {
       for (const ValueId v : graph_.op(id).outputs) {
         if (!learned_[v]) continue;
         kinds_[v] = loss[v]         ? ActivationKind::kLossInput
+                    : inner[v]      ? ActivationKind::kInnerResidual
                     : residual[v]   ? ActivationKind::kResidual
                     : attention[v]  ? ActivationKind::kAttentionInput
                     : normalized[v] ? ActivationKind::kNormalized
@@ -115,6 +117,31 @@ class Kinds {
   bool Merges(const Op& op) const {
     if (op.type != "add" || LearnedInputs(op) != 2) return false;
     return Elements(op.inputs[0]) == Elements(op.outputs[0]) && Elements(op.inputs[1]) == Elements(op.outputs[0]);
+  }
+
+  // Sums of a branch and a stream that a later sum, which is no sum of losses, reads. Token and position embeddings added up are where a
+  // stream begins: no earlier op has computed anything.
+  Marks InnerSums(const Marks& loss) const {
+    Marks read(graph_.values().size()), computed(graph_.values().size()), marks(graph_.values().size());
+    for (OpId id = end_ - 1; id >= 0; --id) {
+      const Op& op = graph_.op(id);
+      const bool sum_reads = Merges(op) && !loss[op.outputs[0]];
+      const bool moved =
+          Moves(op) && op.inputs.size() == 1 && std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId v) { return read[v]; });
+      if (!sum_reads && !moved) continue;
+      for (const ValueId v : op.inputs) read[v] = 1;
+    }
+    for (OpId id = 0; id < end_; ++id) {
+      const Op& op = graph_.op(id);
+      const auto any = [&](const Marks& of) { return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId v) { return of[v]; }); };
+      const bool computes = any(computed) || (HasTrainable(op) && ClassOf(op) != OpClass::kGather);
+      const bool inner = (Merges(op) && any(computed)) || (Moves(op) && op.inputs.size() == 1 && any(marks));
+      for (const ValueId v : op.outputs) {
+        computed[v] = computes;
+        marks[v] = inner && read[v];
+      }
+    }
+    return marks;
   }
 
   int ForwardConsumers(ValueId v) const {

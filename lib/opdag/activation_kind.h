@@ -16,14 +16,16 @@ namespace fusionllm::opdag {
 enum class ActivationKind : uint8_t {
   kData,            // depends on no trainable parameter: samples, labels, masks, constants
   kLossInput,       // what a loss reads (logits, predictions), also through ops that learn nothing and only move, scale or map it
-  kResidual,        // the stream that skip connections add to: sums of two branches, what a skip connection carries, embeddings
+  kInnerResidual,   // a sum of branches that reaches the next sum as it is: the stream of a pre-norm transformer, but for its two ends
+  kResidual,        // the rest of a stream that skip connections add to: embeddings, a rectified sum, what the last norm reads
   kAttentionInput,  // queries, keys and values, and whatever else a product of two activations reads
   kNormalized,      // output of a layer norm or batch norm
   kHidden,          // any other activation: inside a block
 };
-inline constexpr int kActivationKindCount = 6;
+inline constexpr int kActivationKindCount = 7;
 
-absl::string_view Name(ActivationKind kind);  // "data", "loss_input", "residual", "attention_input", "normalized", "hidden"
+// "data", "loss_input", "inner_residual", "residual", "attention_input", "normalized", "hidden".
+absl::string_view Name(ActivationKind kind);
 // InvalidArgument names the text.
 absl::StatusOr<ActivationKind> ParseActivationKind(absl::string_view text);
 

@@ -38,9 +38,11 @@ TEST(ActivationKindTest, GptTellsLogitsStreamQueriesAndInsidesApart) {
   EXPECT_EQ(kind["block.0.attn.c_attn"], "attention_input");
   EXPECT_EQ(kind["block.0.attn"], "hidden");
   EXPECT_EQ(kind["block.0.attn.c_proj"], "hidden");
-  EXPECT_EQ(kind["block.0.attn.add"], "residual");
+  EXPECT_EQ(kind["block.0.attn.add"], "inner_residual");
   EXPECT_EQ(kind["block.1.mlp.c_fc"], "hidden");
   EXPECT_EQ(kind["block.1.mlp.gelu"], "hidden");
+  EXPECT_EQ(kind["block.0.mlp.add"], "inner_residual");
+  EXPECT_EQ(kind["block.1.attn.add"], "inner_residual");
   EXPECT_EQ(kind["block.1.mlp.add"], "residual");
   EXPECT_EQ(kind["ln_f"], "normalized");
   EXPECT_EQ(kind["lm_head"], "loss_input");
@@ -56,6 +58,7 @@ TEST(ActivationKindTest, ResNetStreamIsTheRectifiedSum) {
   EXPECT_EQ(kind["layer1.0.add"], "residual");
   EXPECT_EQ(kind["layer1.0.relu"], "residual");
   EXPECT_EQ(kind["layer2.0.downsample.1"], "normalized");
+  EXPECT_EQ(kind["layer4.1.add"], "residual");
   EXPECT_EQ(kind["layer4.1.relu"], "residual");
   EXPECT_EQ(kind["avgpool"], "hidden");
   EXPECT_EQ(kind["fc"], "loss_input");
@@ -133,6 +136,36 @@ TEST(ActivationKindTest, SkipConnectionsMakeTheStream) {
   EXPECT_EQ(kind["norm"], "normalized");
   for (const char* value : {"left", "dropped"}) EXPECT_EQ(kind[value], "hidden") << value;
   for (const char* value : {"sum", "act"}) EXPECT_EQ(kind[value], "residual") << value;
+}
+
+// Token and position embeddings added up; two losses added up at the end.
+constexpr char kEmbeddedSum[] = R"(graph "embedded-sum" {
+  tokens = placeholder() {role="tokens", dtype="i32", shape=[b, 4]}
+  places = placeholder() {role="places", dtype="i32", shape=[b, 4]}
+  y = placeholder() {role="targets", dtype="i32", shape=[b, 4]}
+  word = embedding(tokens) {vocab=9, dim=6}
+  place = embedding(places) {vocab=4, dim=6}
+  start = add(word, place)
+  up = linear(start) {out=6}
+  one = add(start, up)
+  turned = transpose(one) {permutation=[0, 2, 1]}
+  turned_back = transpose(turned) {permutation=[0, 2, 1]}
+  up_two = linear(turned_back) {out=6}
+  two = add(turned_back, up_two)
+  head = linear(two) {out=9}
+  first = cross_entropy(head, y)
+  other = linear(two) {out=9}
+  second = cross_entropy(other, y)
+  loss = add(first, second)
+  return loss
+}
+)";
+
+TEST(ActivationKindTest, AStreamHasABeginningAMiddleAndAnEnd) {
+  const KindByName kind(ParseGraph(kEmbeddedSum, "embedded-sum.dag"));
+  for (const char* value : {"word", "place", "start"}) EXPECT_EQ(kind[value], "residual") << value;
+  for (const char* value : {"one", "turned", "turned_back"}) EXPECT_EQ(kind[value], "inner_residual") << value;
+  EXPECT_EQ(kind["two"], "residual");  // losses that are added up are no branches
 }
 
 TEST(ActivationKindTest, WhatNoParameterMadeIsData) {

@@ -47,6 +47,20 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
   return load;
 }
 
+std::optional<compression::ValueKind> ValuesOf(job::TopkValues values) {
+  switch (values) {
+    case job::TopkValues::kAuto:
+      return std::nullopt;
+    case job::TopkValues::kFp16:
+      return compression::ValueKind::kFp16;
+    case job::TopkValues::kInt8:
+      return compression::ValueKind::kInt8;
+    case job::TopkValues::kInt4:
+      break;
+  }
+  return compression::ValueKind::kInt4;
+}
+
 }  // namespace
 
 compression::Policy PolicyOf(const job::Spec& spec) {
@@ -58,7 +72,7 @@ compression::Policy PolicyOf(const job::Spec& spec) {
                              .training_steps = spec.training.steps};
   policy.codec = KindOf(compression.codec);
   policy.limit = KindOf(compression.limit);
-  if (compression.topk_values == job::TopkValues::kFp16) policy.top_k_values = compression::ValueKind::kFp16;
+  policy.top_k_values = ValuesOf(compression.topk_values);
   if (compression.policy == job::CompressionPolicy::kUniform) policy.kind = PolicyKind::kUniform;
   if (compression.policy == job::CompressionPolicy::kAdatopk) policy.kind = PolicyKind::kAdaTopK;
   return policy;
@@ -124,12 +138,16 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
   std::copy(found->second.begin(), found->second.end(), codecs.begin());
 }
 
+// Of kept values, where the policy chooses.
+constexpr auto kFewestBits = compression::ValueKind::kInt4;
+
 double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   constexpr int64_t kSample = 1'000'000;
   const auto ratio_of = [&](CodecKind kind) {
     const double ratio = kind == CodecKind::kTopK ? compression::MaxTopKRatio(policy_) : 1;
-    return std::max(1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values}, kSample));
+    return std::max(
+        1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values.value_or(kFewestBits)}, kSample));
   };
   const CodecKind last = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
   // The job's ratio bounds top-k alone: below it on the ladder lies int4.
@@ -146,7 +164,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
   double most = 1;
   for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
     // Of top-k the values alone, kept one in so many; gradients go without the mask.
-    const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values};
+    const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values.value_or(kFewestBits)};
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
       const double kept = kind == CodecKind::kTopK ? most_selective : 1;

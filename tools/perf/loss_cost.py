@@ -9,7 +9,7 @@
 Each (model, seed) is trained uncompressed first; stages do not change its bits, so one executor does that. Each result is a line of JSON in
 FILE; runs that stand there are not repeated, so a measurement may be stopped and continued. Losses do not depend on what else the machine
 does. `table` prints Markdown: the rise of the validation loss after the last step over the uncompressed run of the same seed and length.
-The guard is off, so that codecs stay what they are. A codec "tied-int4" leaves the cuts exact and sends gradients of tied parameters so.
+The guard is off, so that codecs stay what they are. "topk@3:int4" has its kept values as int4. A codec "tied-int4" leaves the cuts exact and sends gradients of tied parameters so.
 
 The models are chosen so that a run repeats itself: with learning rates that differ by a thousandth, losses after 300 steps differ by less
 than 0.005. Networks of ReLUs without normalisation do not (by 0.05), nor did a GPT whose loss still fell by 0.01 a step.
@@ -119,6 +119,8 @@ def gpt_cuts():
         "stream": [["embed"] + blocks(0, 1), blocks(2, 3) + rear],
         "stream-early": [["embed"], blocks(0, 1, 2, 3) + rear],
         "stream-late": [everything, rear],
+        "stream-second": [["embed"] + blocks(0), blocks(1, 2, 3) + rear],
+        "stream-last-but-one": [["embed"] + blocks(0, 1, 2), blocks(3) + rear],
         "stream-x3": [["embed"] + blocks(0), blocks(1), blocks(2), blocks(3) + rear],
         "stream-and-norm": [["embed"] + blocks(0, 1), blocks(2, 3) + ["ln_f"], ["lm_head", "loss"]],
         "final-norm": [everything + ["ln_f"], ["lm_head", "loss"]],
@@ -144,6 +146,10 @@ MODELS = {
                     {
                         "stream": [["stem*", "block.0.*", "block.1.*"], ["block.2.*", "block.3.*", "pool", "fc", "loss"]],
                         "stream-x3": [["stem*", "block.0.*"], ["block.1.*"], ["block.2.*"], ["block.3.*", "pool", "fc", "loss"]],
+                        "stream-early": [["stem*"], ["block.*", "pool", "fc", "loss"]],
+                        "stream-late": [["stem*", "block.*"], ["pool", "fc", "loss"]],
+                        "stream-second": [["stem*", "block.0.*"], ["block.1.*", "block.2.*", "block.3.*", "pool", "fc", "loss"]],
+                        "stream-last-but-one": [["stem*", "block.0.*", "block.1.*", "block.2.*"], ["block.3.*", "pool", "fc", "loss"]],
                         "norm": [["stem*", "block.0.*", "block.1.conv1", "block.1.conv1.bn"],
                                  ["block.1.relu1", "block.1.conv2*", "block.1.add", "block.1.relu", "block.2.*", "block.3.*", "pool", "fc", "loss"]],
                         "hidden": [["stem*", "block.0.*", "block.1.conv1", "block.1.conv1.bn", "block.1.relu1"],
@@ -189,11 +195,13 @@ spec:
 def settings_of(codec, guard):
     if codec == "none":
         return []
+    codec, _, values = codec.partition(":")
     kind, _, ratio = codec.partition("@")
     if kind.startswith("tied-"):
         return ["spec.compression.policy=uniform", "spec.compression.codec=fp32", f"spec.compression.tiedGradients={kind[5:]}"]
     out = ["spec.compression.policy=uniform", f"spec.compression.codec={kind}", f"spec.compression.guard={guard}"]
-    return out + ([f"spec.compression.ratio={ratio}"] if ratio else [])
+    out += [f"spec.compression.ratio={ratio}"] if ratio else []
+    return out + ([f"spec.compression.topkValues={values}"] if values else [])
 
 
 HERE = """apiVersion: fusionllm.io/v1alpha1

@@ -324,13 +324,14 @@ class CudaTensorCodec final : public TensorCodec {
                                                              Selection* selection_out) {
     const auto n = static_cast<int64_t>(values.size());
     const int64_t k = KeptElements(spec.ratio, n);
-    const auto kind = static_cast<uint8_t>(spec.top_k_values);
-    const Layout layout = ValueLayout(kind);
-    const Parcel parcel{
-        .header = {.layout = Layout::kTopK, .values = kind, .elements = static_cast<uint32_t>(n), .kept = static_cast<uint32_t>(k)},
-        .layout = layout,
-        .mask_bytes = static_cast<size_t>(Mask::SerializedBytes(n, k)),
-        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
+    const Layout layout = ValueLayout(spec.top_k_values);
+    const Parcel parcel{.header = {.layout = Layout::kTopK,
+                                   .values = static_cast<uint8_t>(spec.top_k_values),
+                                   .elements = static_cast<uint32_t>(n),
+                                   .kept = static_cast<uint32_t>(k)},
+                        .layout = layout,
+                        .mask_bytes = static_cast<size_t>(Mask::SerializedBytes(n, k)),
+                        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
     std::byte* const mask = buffer + Parcel::kMaskOffset;
     std::byte* const coded = buffer + parcel.values_offset();
@@ -370,11 +371,11 @@ class CudaTensorCodec final : public TensorCodec {
   absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeMasked(const CodecSpec& spec, std::span<const float> values,
                                                                const Selection* selection) {
     const int64_t k = selection == nullptr ? 0 : selection->kept;
-    const auto kind = static_cast<uint8_t>(spec.top_k_values);
-    const Layout layout = ValueLayout(kind);
+    const ValueKind values_kind = GradientValues(spec.top_k_values);
+    const Layout layout = ValueLayout(values_kind);
     const Parcel parcel{.header = {.layout = Layout::kMasked,
                                    .direction = Direction::kBackward,
-                                   .values = kind,
+                                   .values = static_cast<uint8_t>(values_kind),
                                    .elements = static_cast<uint32_t>(values.size()),
                                    .kept = static_cast<uint32_t>(k)},
                         .layout = layout,

@@ -21,7 +21,8 @@ namespace {
 using Floats = std::vector<float>;
 using Bytes = std::vector<std::byte>;
 
-constexpr const char* kSpecs[] = {"fp32", "fp16", "bf16", "int8", "int4", "topk@1:fp16", "topk@3:int8", "topk@20:fp16", "topk@100:int8"};
+constexpr const char* kSpecs[] = {"fp32",        "fp16",        "bf16",         "int8",          "int4",
+                                  "topk@1:fp16", "topk@3:int8", "topk@20:fp16", "topk@100:int8", "topk@4:int4"};
 constexpr size_t kSizes[] = {0, 1, 2, 15, 31, 32, 33, 63, 64, 65, 127, 1000, 4095, 4097, 9001};
 constexpr size_t kGuard = 16;
 constexpr uint32_t kSentinel = 0xdeadbeefu;
@@ -189,7 +190,7 @@ void ExpectSelectionsKeptApart(TensorCodec& codec) {
 
 void ExpectSameResiduals(TensorCodec& codec) {
   constexpr size_t kElements = 2501;
-  for (const char* text : {"fp16+ef", "bf16+ef", "int8+ef", "int4+ef", "topk@10:int8+ef", "topk@40:fp16+ef"}) {
+  for (const char* text : {"fp16+ef", "bf16+ef", "int8+ef", "int4+ef", "topk@10:int8+ef", "topk@40:fp16+ef", "topk@5:int4+ef"}) {
     SCOPED_TRACE(text);
     EncoderState host;
     SenderState state;
