@@ -91,7 +91,8 @@ Wire BusiestWire(const wire::SimulatedStep& step) {
   const auto consider = [&](double busy_ratio, const auto& name) {
     if (busy_ratio > busiest.busy_ratio) busiest = {name(), busy_ratio};
   };
-  for (const wire::SimulatedResource& resource : step.resources) consider(resource.busy_ratio, [&] { return resource.name; });
+  for (const wire::SimulatedResource& resource : step.resources)
+    consider(resource.busy_ratio, [&] { return absl::StrCat("the shared ", resource.name); });
   for (const wire::SimulatedLink& link : step.links) {
     consider(link.busy_ratio, [&] { return absl::StrCat("the link ", link.src, " -> ", link.dst); });
   }

@@ -48,7 +48,7 @@ TEST(LimitSentenceTest, ABusyWireIsNamedBesideTheStages) {
   EXPECT_EQ(
       LimitSentence(step, 0),
       "Nothing alone limits the step: 10% less time of one thing would save at most 1.0% (the latency of h0 -> h1 (activations)). Both "
-      "stages are busy 85 to 90%, and link:paris->tokyo is busy 88% of the step.");
+      "stages are busy 85 to 90%, and the shared link:paris->tokyo is busy 88% of the step.");
   step.resources.clear();
   step.links = {{.src = "h0", .dst = "h1", .busy_ratio = 0.9}};
   EXPECT_NE(LimitSentence(step, 0).find(", and the link h0 -> h1 is busy 90% of the step."), std::string::npos);
