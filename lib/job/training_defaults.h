@@ -26,8 +26,8 @@ inline constexpr int64_t kGptMostWarmupSteps = 2000;
 
 // That of the row whose 12 nLayer nEmbd^2 is nearest by ratio.
 double GptLearningRate(const GptConfig& model);
-// A 20th of the steps, but 100 or a quarter of them at least: with a 20th alone the loss of small models jumped for a step in runs of 100 and
-// 200 steps (docs/perf/warm-up.md). Rounded down; 0 below 4 steps.
+// A 20th of the steps, but 100 or a quarter of them at least: with a 20th alone the loss of small models jumped for a step in runs of 100
+// and 200 steps (docs/perf/warm-up.md). Rounded down; 0 below 4 steps.
 int64_t GptWarmupSteps(int64_t steps);
 
 // Sets what `root`, the document that `job` was read from, leaves out. Does nothing for a model that cannot be resolved.
