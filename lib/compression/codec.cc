@@ -76,7 +76,7 @@ absl::Status EncodeDense(CodecKind kind, Direction direction, std::span<const fl
 // A top-k message (with its mask) or a masked one (without).
 absl::Status EncodeKept(const CodecSpec& spec, Layout layout, Direction direction, const Mask& mask, std::span<const float> kept,
                         std::vector<std::byte>* out) {
-  const ValueKind values = direction == Direction::kForward ? spec.top_k_values : GradientValues(spec.top_k_values);
+  const ValueKind values = direction == Direction::kForward ? spec.top_k_values : GradientValueKind(spec.top_k_values);
   const size_t mask_bytes = layout == Layout::kTopK ? Mask::SerializedBytes(mask.elements(), mask.kept()) : 0;
   out->resize(kHeaderBytes + mask_bytes + PayloadBytes(ValueLayout(values), kept.size()));
   std::byte* payload = out->data() + kHeaderBytes;

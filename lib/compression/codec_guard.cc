@@ -13,7 +13,8 @@ namespace {
 
 using opdag::ActivationKind;
 
-constexpr double kMinTopKRatio = 4;      // below, int4 loses less and is as small
+constexpr double kMinTopKRatio = 4;      // of int8 values: below, int4 loses less and is as small
+constexpr double kMinInt4Ratio = 2;      // of int4 values, which are smaller
 constexpr double kMinMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
 constexpr double kRounding = 1e-9;
 
@@ -52,10 +53,10 @@ double MaxRelativeError(ActivationKind kind, Direction direction, double nats) {
     const double middle = std::sqrt(low * high);
     (bears(TopK(middle)) ? low : high) = middle;
   }
-  // Of kept values that go as int4, too: what it loses of a block of them is at most this of their norm.
-  constexpr double kInt4Error = 0.12;
+  // There kept values go as int4, for which the prior takes nothing: of normal values that loses up to this share of what was kept.
+  const double of_kept = kind == ActivationKind::kInnerResidual ? 0.12 : 0;
   const double dropped = TopKErrorOfNormal(low);
-  return std::max(kInt4Passes, std::hypot(dropped, kInt4Error * std::sqrt(1 - dropped * dropped)));
+  return std::max(kInt4Passes, std::hypot(dropped, of_kept * std::sqrt(1 - dropped * dropped)));
 }
 
 std::vector<double> SharesOfLoss(double nats, std::span<const double> expected) {
@@ -72,9 +73,12 @@ std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction)
     if (spec.top_k_values != ValueKind::kFp16) codecs.push_back(TopK(spec.ratio, ValueKind::kFp16));
     return codecs;
   }
-  for (double ratio = spec.ratio / 2; spec.kind == CodecKind::kTopK && ratio >= kMinTopKRatio; ratio /= 2) {
-    codecs.push_back(spec);
-    codecs.back().ratio = ratio;
+  if (spec.kind == CodecKind::kTopK) {
+    const double least = spec.top_k_values == ValueKind::kInt4 ? kMinInt4Ratio : kMinTopKRatio;
+    for (double ratio = spec.ratio / 2; ratio >= least; ratio /= 2) {
+      codecs.push_back(spec);
+      codecs.back().ratio = ratio;
+    }
   }
   for (const CodecKind kind : {CodecKind::kInt4, CodecKind::kInt8, CodecKind::kFp16, CodecKind::kExact}) {
     if (backward && GradientKind(kind) != kind) continue;

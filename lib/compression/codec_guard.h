@@ -20,8 +20,8 @@ namespace fusionllm::compression {
 inline constexpr double kGuardedLoss = 0.1;
 
 // The greatest relative error (CompressionError) of one message of a link that may cost `nats`: that of the harshest codec which the prior
-// (loss_prior.h) expects to cost no more for this kind of value, int8 at least. Of a gradient under a top-k mask it is the error of the
-// values kept.
+// (loss_prior.h) expects to cost no more for this kind of value, int8 at least; of an inner residual with int4 values. Of a gradient under
+// a top-k mask it is the error of the values kept.
 //
 // Before training activations are nearly normal, and the error of top-k tells the ratio whatever the cut: 5 loses 0.59, 10 0.75, 30 0.89,
 // 100 0.96; of what a ReLU left, twice that ratio does. Later it falls, at one cut to what a harmless ratio loses at another; so it is the
@@ -33,7 +33,8 @@ double MaxRelativeError(opdag::ActivationKind kind, Direction direction, double 
 std::vector<double> SharesOfLoss(double nats, std::span<const double> expected);
 
 // What a sender whose message lost too much tries next, the smallest message first, an exact one last: top-k of half the ratio and so on
-// down to 4, int4, int8, fp16, fp32. A gradient under a mask keeps that; its values become fp16. Empty where nothing is gentler.
+// down to 4 (2 with int4 values), int4, int8, fp16, fp32. A gradient under a mask keeps that; its values become fp16. Empty where nothing
+// is gentler.
 std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction);
 // A codec tried there must stay this far below the limit, or the next message may be over it again.
 inline constexpr double kBackoffMargin = 0.9;

@@ -32,6 +32,8 @@ TEST(CodecGuardTest, GentlerCodecsComeInOrderOfSizeDownToExact) {
   EXPECT_THAT(Texts(GentlerCodecs(TopK(30), Direction::kForward)),
               ElementsAre("topk@15:int8", "topk@7.5:int8", "int4", "int8", "fp16", "fp32"));
   EXPECT_THAT(Texts(GentlerCodecs(TopK(6), Direction::kForward)), ElementsAre("int4", "int8", "fp16", "fp32"));
+  EXPECT_THAT(Texts(GentlerCodecs(TopK(8, ValueKind::kInt4), Direction::kForward)),
+              ElementsAre("topk@4:int4", "topk@2:int4", "int4", "int8", "fp16", "fp32"));
   EXPECT_THAT(Texts(GentlerCodecs(Parsed("int8"), Direction::kForward)), ElementsAre("fp16", "fp32"));
   EXPECT_THAT(Texts(GentlerCodecs(Parsed("bf16"), Direction::kForward)), ElementsAre("fp32"));
   EXPECT_THAT(GentlerCodecs(Exact(), Direction::kForward), IsEmpty());
@@ -90,6 +92,8 @@ TEST(CodecGuardTest, LimitsPassTheCodecsThatWereHarmlessAndNoOthers) {
       {ActivationKind::kLossInput, {{"fp16", "bf16"}, {"int8", "int4", "topk@2:fp16", "topk@30:int8"}}},
       {ActivationKind::kData, {{"fp16"}, {"int8", "topk@2:fp16"}}},
       {ActivationKind::kResidual, {{"int8", "int4", "topk@3:int8"}, {"topk@8:int8", "topk@12.5:int8", "topk@30:int8", "topk@100:int8"}}},
+      {ActivationKind::kInnerResidual,
+       {{"int4", "topk@3:int4", "topk@3.91:int4", "topk@6:int4", "topk@8:int8"}, {"topk@12.5:int4", "topk@30:int8"}}},
       {ActivationKind::kAttentionInput, {{"int4", "topk@3:int8"}, {"topk@10:int8"}}},
       {ActivationKind::kNormalized, {{"int8", "int4"}, {"topk@5:int8", "topk@100:int8"}}},
       {ActivationKind::kHidden, {{"int8"}, {"int4", "topk@5:int8", "topk@100:int8"}}}};
@@ -115,6 +119,18 @@ TEST(CodecGuardTest, WhatFollowsAForcedCodecCostsNoMoreThanTheLinkMay) {
   }
 }
 
+TEST(CodecGuardTest, WhatFollowsAForcedCodecInsideAStreamCostsNoMoreThanTheLinkMay) {
+  for (const double nats : {0.0, 0.01, 0.025, 0.05, kGuardedLoss, 0.3, 1.0}) {
+    for (const char* codec : {"int4", "topk@4:int4", "topk@10:int4", "topk@30:int4", "topk@100:int4"}) {
+      const std::string followed = GoesBy(codec, ActivationKind::kInnerResidual, nats);
+      const CodecSpec spec = Parsed(followed);
+      const CodecSpec milder = spec.kind == CodecKind::kTopK ? TopK(spec.ratio / 1.05, spec.top_k_values) : spec;
+      EXPECT_LE(ExpectedLossIncrease(milder, ActivationKind::kInnerResidual, 0), nats + 1e-9)
+          << codec << ", then " << followed << ", of " << nats;
+    }
+  }
+}
+
 TEST(CodecGuardTest, TheMoreLinksLoseSomethingTheGentlerIsEach) {
   const auto forced = [](int links) {
     return GoesBy("topk@30:int8", ActivationKind::kResidual, SharesOfLoss(kGuardedLoss, std::vector<double>(links, 0.8)).front());
@@ -123,6 +139,16 @@ TEST(CodecGuardTest, TheMoreLinksLoseSomethingTheGentlerIsEach) {
   EXPECT_EQ(forced(3), "int4");
   EXPECT_EQ(forced(4), "int8") << "four times int4 would be more";
   EXPECT_EQ(GoesBy("topk@10:int8", ActivationKind::kResidual, 1), "topk@10:int8") << "whose plans may cost half a nat";
+}
+
+TEST(CodecGuardTest, WhatAPlanWithinTheBudgetUsesInsideAStreamPasses) {
+  for (const double others : {0.0, 0.03}) {
+    for (const char* codec : {"int4", "topk@2:int4", "topk@3.13:int4", "topk@3.91:int4"}) {
+      const double cost = ExpectedLossIncrease(Parsed(codec), ActivationKind::kInnerResidual, 0);
+      const double share = SharesOfLoss(kGuardedLoss, std::vector<double>{cost, others})[0];
+      EXPECT_EQ(GoesBy(codec, ActivationKind::kInnerResidual, share), codec) << "beside others that cost " << others;
+    }
+  }
 }
 
 TEST(CodecGuardTest, WhatAPlanWithinTheBudgetUsesPasses) {

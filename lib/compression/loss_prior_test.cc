@@ -68,14 +68,12 @@ TEST(ExpectedLossIncreaseTest, OfTopKIsLeastInTheMiddleOfTheStream) {
   }
 }
 
-TEST(ExpectedLossIncreaseTest, Int4ValuesNeverCostLessThanInt4) {
+TEST(ExpectedLossIncreaseTest, Int4ValuesCostNoLessThanInt4NorThanInt8Values) {
   for (const ActivationKind kind : kLossyKinds) {
-    const double int4 = ExpectedLossIncrease({CodecKind::kInt4}, kind, 300);
     for (const double ratio : {1.0, 1.5, 2.0, 4.0}) {
-      const double int8_values = ExpectedLossIncrease(TopK(ratio), kind, 300);
-      const double within = std::max(int4, int8_values), elsewhere = int4 + int8_values;
-      EXPECT_DOUBLE_EQ(ExpectedLossIncrease(TopK(ratio, ValueKind::kInt4), kind, 300),
-                       kind == ActivationKind::kInnerResidual ? within : elsewhere);
+      const double cost = ExpectedLossIncrease(TopK(ratio, ValueKind::kInt4), kind, 300);
+      EXPECT_GE(cost, ExpectedLossIncrease({CodecKind::kInt4}, kind, 300));
+      EXPECT_GE(cost, ExpectedLossIncrease(TopK(ratio), kind, 300));
     }
   }
 }

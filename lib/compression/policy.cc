@@ -126,7 +126,7 @@ double TotalLossIncrease(std::span<const LinkChoice> choices) {
 constexpr double kRounding = 1e-12;
 // Ratios that a link may be stopped at lie so far apart.
 constexpr double kRatioStep = 1.25;
-constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int4 is no longer
+constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int8 values are longer than int4
 
 // Rungs and, below the ratio of the last, smaller ratios of top-k.
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {

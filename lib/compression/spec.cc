@@ -124,7 +124,7 @@ int64_t KeptElements(double ratio, int64_t n) {
 
 CodecKind GradientKind(CodecKind forward) { return forward == CodecKind::kInt4 ? CodecKind::kInt8 : forward; }
 
-ValueKind GradientValues(ValueKind forward) { return forward == ValueKind::kInt4 ? ValueKind::kInt8 : forward; }
+ValueKind GradientValueKind(ValueKind forward) { return forward == ValueKind::kInt4 ? ValueKind::kInt8 : forward; }
 
 int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction, int64_t bytes_of_element) {
   if (spec.kind == CodecKind::kExact) return kHeaderBytes + bytes_of_element * n;
@@ -132,7 +132,7 @@ int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction, int6
     return kHeaderBytes + QuantizedBytes(direction == Direction::kForward ? spec.kind : GradientKind(spec.kind), n);
   }
   const int64_t kept = KeptElements(spec.ratio, n);
-  const ValueKind kind = direction == Direction::kForward ? spec.top_k_values : GradientValues(spec.top_k_values);
+  const ValueKind kind = direction == Direction::kForward ? spec.top_k_values : GradientValueKind(spec.top_k_values);
   const int64_t values = QuantizedBytes(kValueCodecs[static_cast<size_t>(kind)], kept);
   return kHeaderBytes + values + (direction == Direction::kForward ? Mask::SerializedBytes(n, kept) : 0);
 }

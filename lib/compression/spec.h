@@ -16,7 +16,7 @@ namespace fusionllm::compression {
 
 // The order of the ladder that a policy climbs, but for bf16, which stands beside fp16.
 enum class CodecKind : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK };
-// How the values that a top-k selection kept are written, mildest first. The gradient of int4 values travels as int8.
+// How the values that a top-k selection kept are written, by what they lose. The gradient of int4 values travels as int8.
 enum class ValueKind : uint8_t { kFp16, kInt8, kInt4 };
 // Forward: an activation, from the stage that makes it. Backward: its gradient, on the way back.
 enum class Direction : uint8_t { kForward, kBackward };
@@ -60,7 +60,8 @@ int64_t KeptElements(double ratio, int64_t n);
 // The kind that a quantizer uses for the gradient of an edge: int4 -> int8 (gradients need more bits than activations), others unchanged.
 // A top-k edge stays kTopK: its gradient is what the forward's mask selects, without indices.
 CodecKind GradientKind(CodecKind forward);
-ValueKind GradientValues(ValueKind forward);  // of the kept values, alike
+// What the gradient of a top-k edge travels as whose kept values are `forward`: int4 -> int8, others unchanged.
+ValueKind GradientValueKind(ValueKind forward);
 
 // The exact size of the message that Encode makes of n elements, header included. n in [0, kMaxElements], spec valid. bytes_of_element:
 // 4, or 2 of a bf16 tensor, which the exact codec sends as it is (EncodeBfloats); no other codec cares.

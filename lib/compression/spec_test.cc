@@ -62,12 +62,15 @@ TEST(CodecSpecTest, WireRatiosAreThoseOfTheProbe) {
   EXPECT_NEAR(ratio("topk@100:fp16"), 130, 30);
 }
 
-TEST(CodecSpecTest, Int4ValuesTakeHalfOfTheForwardMessageAndTheGradientOfInt8) {
+TEST(CodecSpecTest, Int4ValuesAreSmallerForwardAlone) {
   const int64_t n = int64_t{1} << 16;
   const CodecSpec int8 = TopK(4), int4 = TopK(4, ValueKind::kInt4);
   const int64_t kept = n / 4, int8_values = kept + 2 * kept / kInt8BlockSize, int4_values = kept / 2 + 2 * kept / kInt4BlockSize;
   EXPECT_EQ(EncodedBytes(int8, n, Direction::kForward) - EncodedBytes(int4, n, Direction::kForward), int8_values - int4_values);
   EXPECT_EQ(EncodedBytes(int8, n, Direction::kBackward), EncodedBytes(int4, n, Direction::kBackward));
+  EXPECT_EQ(GradientValueKind(ValueKind::kInt4), ValueKind::kInt8);
+  EXPECT_EQ(GradientValueKind(ValueKind::kInt8), ValueKind::kInt8);
+  EXPECT_EQ(GradientValueKind(ValueKind::kFp16), ValueKind::kFp16);
 }
 
 }  // namespace

@@ -199,8 +199,8 @@ void Visit(V& v, Compression& c) {
           "names is "
           "used whatever it costs.");
   v.Field("topkValues", c.topk_values, {},
-          "topk: what the kept values travel as; auto: int8, and int4 where policy adatopk sends nothing but the middle of a pre-norm "
-          "residual stream, which loses nothing more by it.");
+          "topk: what the kept values travel as; auto: int8, and int4 where policy adatopk sends inner residuals alone, which lose little "
+          "more by it.");
   v.Field("errorFeedback", c.error_feedback, {}, "Add what was dropped to the next message.");
   v.Field("tiedGradients", c.tied_gradients, {},
           "Gradients of parameters that several stages use, as a head tied to its embedding. auto: fp32, or with adatopk what trains "

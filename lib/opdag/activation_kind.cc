@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/op_schema.h"
@@ -119,28 +120,58 @@ class Kinds {
     return Elements(op.inputs[0]) == Elements(op.outputs[0]) && Elements(op.inputs[1]) == Elements(op.outputs[0]);
   }
 
-  // Sums of a branch and a stream that a later sum, which is no sum of losses, reads. Token and position embeddings added up are where a
-  // stream begins: no earlier op has computed anything.
-  Marks InnerSums(const Marks& loss) const {
-    Marks read(graph_.values().size()), computed(graph_.values().size()), marks(graph_.values().size());
-    for (OpId id = end_ - 1; id >= 0; --id) {
-      const Op& op = graph_.op(id);
-      const bool sum_reads = Merges(op) && !loss[op.outputs[0]];
-      const bool moved =
-          Moves(op) && op.inputs.size() == 1 && std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId v) { return read[v]; });
-      if (!sum_reads && !moved) continue;
-      for (const ValueId v : op.inputs) read[v] = 1;
+  // The value behind ops that only move it.
+  ValueId Unmoved(ValueId v) const {
+    for (OpId id = graph_.value(v).producer; Moves(graph_.op(id)) && graph_.op(id).inputs.size() == 1; id = graph_.value(v).producer) {
+      v = graph_.op(id).inputs[0];
     }
+    return v;
+  }
+
+  bool DependsOn(ValueId v, ValueId ancestor) const {
+    const OpId begin = graph_.value(ancestor).producer;
+    std::unordered_set<ValueId> seen;
+    std::vector<ValueId> open = {v};
+    while (!open.empty()) {
+      const ValueId next = open.back();
+      open.pop_back();
+      if (next == ancestor) return true;
+      if (graph_.value(next).producer <= begin || !seen.insert(next).second) continue;
+      const std::vector<ValueId>& inputs = graph_.op(graph_.value(next).producer).inputs;
+      open.insert(open.end(), inputs.begin(), inputs.end());
+    }
+    return false;
+  }
+
+  // x of x + f(x), where the op is such a sum; else kNone. Sums of branches, of projections with a bias or of embeddings carry nothing.
+  ValueId SkipConnectionOf(const Op& op) const {
+    if (!Merges(op)) return kNone;
+    for (const int i : {0, 1}) {
+      const ValueId carried = Unmoved(op.inputs[i]);
+      if (DependsOn(op.inputs[1 - i], carried)) return carried;
+    }
+    return kNone;
+  }
+
+  bool LayerNormReads(ValueId v) const {
+    const std::vector<OpId>& consumers = graph_.value(v).consumers;
+    return std::any_of(consumers.begin(), consumers.end(), [&](OpId id) {
+      const Op& op = graph_.op(id);
+      if (id >= end_) return false;
+      return op.type == "layer_norm" || (Moves(op) && op.inputs.size() == 1 && LayerNormReads(op.outputs[0]));
+    });
+  }
+
+  // Sums that a skip connection ends in and the next one begins with.
+  Marks InnerSums(const Marks& loss) const {
+    Marks marks(graph_.values().size());
     for (OpId id = 0; id < end_; ++id) {
       const Op& op = graph_.op(id);
-      const auto any = [&](const Marks& of) { return std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId v) { return of[v]; }); };
-      const bool computes = any(computed) || (HasTrainable(op) && ClassOf(op) != OpClass::kGather);
-      const bool inner = (Merges(op) && any(computed)) || (Moves(op) && op.inputs.size() == 1 && any(marks));
-      for (const ValueId v : op.outputs) {
-        computed[v] = computes;
-        marks[v] = inner && read[v];
+      if (const ValueId carried = SkipConnectionOf(op); carried != kNone && !loss[op.outputs[0]]) {
+        marks[carried] = SkipConnectionOf(graph_.op(graph_.value(carried).producer)) != kNone && LayerNormReads(carried);
       }
     }
+    CarryForward([&](const Op& op) { return op.inputs.size() == 1 && Moves(op); }, marks);
     return marks;
   }
 

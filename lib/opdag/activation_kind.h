@@ -16,7 +16,8 @@ namespace fusionllm::opdag {
 enum class ActivationKind : uint8_t {
   kData,            // depends on no trainable parameter: samples, labels, masks, constants
   kLossInput,       // what a loss reads (logits, predictions), also through ops that learn nothing and only move, scale or map it
-  kInnerResidual,   // a sum of branches that reaches the next sum as it is: the stream of a pre-norm transformer, but for its two ends
+  kInnerResidual,   // the stream of a pre-norm transformer but for its two ends: what a skip connection was added to, that a layer norm
+                    // reads and the next skip connection carries as it is
   kResidual,        // the rest of a stream that skip connections add to: embeddings, a rectified sum, what the last norm reads
   kAttentionInput,  // queries, keys and values, and whatever else a product of two activations reads
   kNormalized,      // output of a layer norm or batch norm

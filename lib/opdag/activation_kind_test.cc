@@ -138,20 +138,24 @@ TEST(ActivationKindTest, SkipConnectionsMakeTheStream) {
   for (const char* value : {"sum", "act"}) EXPECT_EQ(kind[value], "residual") << value;
 }
 
-// Token and position embeddings added up; two losses added up at the end.
-constexpr char kEmbeddedSum[] = R"(graph "embedded-sum" {
+// A pre-norm stream of two blocks over token and position embeddings; the second block has parallel branches. Two losses are added up.
+constexpr char kPreNorm[] = R"(graph "pre-norm" {
   tokens = placeholder() {role="tokens", dtype="i32", shape=[b, 4]}
   places = placeholder() {role="places", dtype="i32", shape=[b, 4]}
   y = placeholder() {role="targets", dtype="i32", shape=[b, 4]}
   word = embedding(tokens) {vocab=9, dim=6}
   place = embedding(places) {vocab=4, dim=6}
   start = add(word, place)
-  up = linear(start) {out=6}
+  norm = layer_norm(start)
+  up = linear(norm) {out=6}
   one = add(start, up)
   turned = transpose(one) {permutation=[0, 2, 1]}
   turned_back = transpose(turned) {permutation=[0, 2, 1]}
-  up_two = linear(turned_back) {out=6}
-  two = add(turned_back, up_two)
+  norm_two = layer_norm(turned_back)
+  left = linear(norm_two) {out=6}
+  right = linear(norm_two) {out=6}
+  branches = add(left, right)
+  two = add(turned_back, branches)
   head = linear(two) {out=9}
   first = cross_entropy(head, y)
   other = linear(two) {out=9}
@@ -161,11 +165,39 @@ constexpr char kEmbeddedSum[] = R"(graph "embedded-sum" {
 }
 )";
 
-TEST(ActivationKindTest, AStreamHasABeginningAMiddleAndAnEnd) {
-  const KindByName kind(ParseGraph(kEmbeddedSum, "embedded-sum.dag"));
+TEST(ActivationKindTest, AStreamIsInnerBetweenItsBlocksAlone) {
+  const KindByName kind(ParseGraph(kPreNorm, "pre-norm.dag"));
   for (const char* value : {"word", "place", "start"}) EXPECT_EQ(kind[value], "residual") << value;
   for (const char* value : {"one", "turned", "turned_back"}) EXPECT_EQ(kind[value], "inner_residual") << value;
-  EXPECT_EQ(kind["two"], "residual");  // losses that are added up are no branches
+  EXPECT_EQ(kind["branches"], "residual");  // it carries no skip connection
+  EXPECT_EQ(kind["two"], "residual");       // losses that are added up are no blocks
+}
+
+// Sums that look like a stream: post-norm, where the norm is what is carried; rectified before they are carried; read by no norm.
+constexpr char kOtherSums[] = R"(graph "other-sums" {
+  x = placeholder() {role="images", dtype="f32", shape=[b, 6]}
+  y = placeholder() {role="labels", dtype="i32", shape=[b]}
+  fc = linear(x) {out=6}
+  post = linear(fc) {out=6}
+  post.sum = add(fc, post)
+  post.norm = layer_norm(post.sum)
+  next = linear(post.norm) {out=6}
+  next.sum = add(post.norm, next)
+  act = relu(next.sum)
+  plain = linear(act) {out=6}
+  plain.sum = add(act, plain)
+  last = linear(plain.sum) {out=6}
+  last.sum = add(plain.sum, last)
+  head = linear(last.sum) {out=5}
+  loss = cross_entropy(head, y)
+  return loss
+}
+)";
+
+TEST(ActivationKindTest, SumsThatAreNoPreNormStreamAreNotInner) {
+  const KindByName kind(ParseGraph(kOtherSums, "other-sums.dag"));
+  for (const char* value : {"fc", "post.sum", "post.norm", "next.sum", "act", "plain.sum", "last.sum"})
+    EXPECT_EQ(kind[value], "residual") << value;
 }
 
 TEST(ActivationKindTest, WhatNoParameterMadeIsData) {

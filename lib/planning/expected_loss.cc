@@ -45,7 +45,7 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
   if (links == 0 && tied_codecs.empty()) return;
   if (links > 0) {
     plan.loss_cost_source =
-        absl::StrFormat("%s on %s%s, after %d steps: the most that small models lost, docs/perf/loss-cost.md", absl::StrJoin(codecs, ", "),
+        absl::StrFormat("%s on %s%s, after %d steps: what small models lost, docs/perf/loss-cost.md", absl::StrJoin(codecs, ", "),
                         base::Counted(links, "link"), both_ways ? " (both ways)" : "", spec.training.steps);
   }
   if (!tied_codecs.empty()) {

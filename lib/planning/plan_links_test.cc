@@ -185,8 +185,11 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
 }
 
 TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
-  const std::pair<std::string, std::string> wanted[] = {
-      {"", "topk@20:int8"}, {", topkValues: int8", "topk@20:int8"}, {", topkValues: fp16", "topk@20:fp16"}};
+  const std::pair<std::string, std::string> wanted[] = {{"", "topk@20:int8"},
+                                                        {", topkValues: int8", "topk@20:int8"},
+                                                        {", topkValues: fp16", "topk@20:fp16"},
+                                                        {", topkValues: int4", "topk@20:int4"},
+                                                        {", topkValues: auto", "topk@20:int8"}};
   for (const auto& [values, codec] : wanted) {
     const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: topk, ratio: 20", values, "}")});
     const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});

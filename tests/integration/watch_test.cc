@@ -113,7 +113,7 @@ TEST_F(WatchTest, ASenderBacksOffFromWhatTheJobAsksForBeforeTheFirstStepIsDone) 
   EXPECT_EQ(told["device"], "a-0");
   EXPECT_EQ(told["peer"], "a-1");
   EXPECT_EQ(told["value"], "block.1.mlp.add");
-  EXPECT_EQ(told["kind"], "residual");
+  EXPECT_EQ(told["kind"], "inner_residual");
   EXPECT_EQ(told["codec"], "topk@100:int8");
   EXPECT_GT(told["relative_error"], told["relative_error_limit"]);
   EXPECT_LT(told["relative_error_after"], told["relative_error_limit"]);

@@ -371,7 +371,7 @@ class CudaTensorCodec final : public TensorCodec {
   absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeMasked(const CodecSpec& spec, std::span<const float> values,
                                                                const Selection* selection) {
     const int64_t k = selection == nullptr ? 0 : selection->kept;
-    const ValueKind values_kind = GradientValues(spec.top_k_values);
+    const ValueKind values_kind = GradientValueKind(spec.top_k_values);
     const Layout layout = ValueLayout(values_kind);
     const Parcel parcel{.header = {.layout = Layout::kMasked,
                                    .direction = Direction::kBackward,
