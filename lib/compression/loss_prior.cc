@@ -15,10 +15,11 @@ struct Point {
 };
 // docs/perf/loss-cost.md, "The prior": top-k at one cut, the most that any model and seed lost, of several cuts each its share; ratio 1
 // keeps everything. Whether the kept values are int8 or fp16 made no difference in the probe of docs/compression.md and does not enter;
-// int4 made none within a pre-norm stream, and elsewhere some 0.03. At 2 what int4 costs: the 0.015 that was seen there is what runs differ
-// by, and a plan of several such cuts lost 0.04 more than that.
+// int4 made none at a cut within a pre-norm stream, and 0.04 in front of its last norm: elsewhere it is priced as int4 is. At 2 what int4
+// costs: the 0.015 that was seen there is what runs differ by, and a plan of several such cuts lost 0.04 more than that.
 constexpr std::array<Point, 8> kStream = {{{1, 0}, {2, 0.03}, {3, 0.085}, {5, 0.15}, {8, 0.246}, {12, 0.408}, {30, 1.56}, {100, 2.245}}};
-// Of three cuts within a pre-norm stream the one that lost most in the mean of its seeds.
+// Of three cuts within a pre-norm stream the one that lost most in the mean of its seeds, int8 and int4 values together, and no less than
+// the GPT of 6 layers.
 constexpr std::array<Point, 9> kInner = {
     {{1, 0}, {2, 0.03}, {3, 0.042}, {4, 0.045}, {5, 0.06}, {8, 0.098}, {12, 0.14}, {30, 0.615}, {100, 1.65}}};
 constexpr std::array<Point, 6> kOther = {{{1, 0}, {2, 0.324}, {5, 0.758}, {8, 0.781}, {12, 1.02}, {30, 1.285}}};

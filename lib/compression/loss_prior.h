@@ -18,8 +18,9 @@ namespace fusionllm::compression {
 CodecSpec AllowedCodec(const CodecSpec& spec, opdag::ActivationKind kind);
 
 // Nats per target that training loses to one cut whose values of this kind, and their gradients, travel so, after `steps` of training; 0:
-// the most of any length. The most that small models of four families lost (docs/perf/loss-cost.md): a quantizer by kind, top-k by kind and
-// ratio (and length, but for streams), linear in log(ratio) in between, beyond the last ratio by the last slope. Cuts add up.
+// the most of any length. The most that small models of four families lost, of inner residuals the mean of seeds (docs/perf/loss-cost.md):
+// a quantizer by kind, top-k by kind and ratio (and length, but for streams), linear in log(ratio) in between, beyond the last ratio by the
+// last slope. Cuts add up.
 double ExpectedLossIncrease(const CodecSpec& spec, opdag::ActivationKind kind, int64_t steps);
 
 }  // namespace fusionllm::compression

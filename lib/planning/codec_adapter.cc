@@ -138,7 +138,7 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
   std::copy(found->second.begin(), found->second.end(), codecs.begin());
 }
 
-// Of kept values, where the policy chooses.
+// Of kept values, unless the job names them: for bounds, so uniform, which takes int8, may shrink links by less.
 constexpr auto kFewestBits = compression::ValueKind::kInt4;
 
 double CompressionPolicy::MaxRatio() const {

@@ -12,7 +12,7 @@ namespace fusionllm::report {
 namespace {
 
 constexpr double kLeastLeft = 56, kRight = 16, kTop = 12, kBottom = 44;
-constexpr double kLetterWidth = 8, kBesideLabels = 30;  // of the widest fonts that browsers take; the title, its descenders and two gaps
+constexpr double kCharacterWidth = 8, kBesideLabels = 30;  // of the widest fonts that browsers take; the title, its descenders and two gaps
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -63,7 +63,7 @@ class Chart {
     x_ = x.low < x.high ? x : Range{x_ticks_.front(), x_ticks_.back()};
     y_ = {y_ticks_.front(), y_ticks_.back()};
     for (const double tick : y_ticks_) {
-      left_ = std::max(left_, kLetterWidth * static_cast<double>(TickLabel(tick, y_ticks_[1] - y_ticks_[0]).size()) + kBesideLabels);
+      left_ = std::max(left_, kCharacterWidth * static_cast<double>(TickLabel(tick, y_ticks_[1] - y_ticks_[0]).size()) + kBesideLabels);
     }
     std::string out = absl::StrCat("<figure class=\"chart\" id=\"", Escape(options_.id), "\">\n", Legend(), "<svg viewBox=\"0 0 ",
                                    options_.width, " ", options_.height, "\" role=\"img\" aria-label=\"", Escape(options_.y_title),
