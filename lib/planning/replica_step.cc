@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/planning/step_document.h"
 #include "lib/scheduler/simulation.h"
+#include "lib/scheduler/step_limits.h"
 
 namespace fusionllm::planning {
 namespace {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/scheduler/step_limits.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
@@ -20,6 +21,7 @@ constexpr double kMinGainOfARunnerUp = 0.005;
 // Shares of a step. What is busy for less of it waits for others; what is within the margin of the busiest is as near its limit.
 constexpr double kMinBusy = 0.5;
 constexpr double kBusyMargin = 0.15;
+constexpr double kMinTiedPart = 0.005;
 
 const char* KindName(Limit::Kind kind) {
   switch (kind) {
@@ -49,7 +51,18 @@ bool IsOfTheEnd(const Limit& limit) {
   return limit.kind == Limit::Kind::kTied || limit.kind == Limit::Kind::kNorm || limit.kind == Limit::Kind::kUpdate;
 }
 
+std::string Percent(double ratio) { return absl::StrFormat("%.0f%%", 100 * ratio); }
+
+// "busy 62% of the step", "busy 62% of the step one way and 45% the other, 43% with tied gradients"
+std::string BusyText(const Limit& limit) {
+  std::string text = absl::StrCat("busy ", Percent(limit.busy_ratio), " of the step");
+  if (limit.reverse >= 0) absl::StrAppend(&text, " one way and ", Percent(limit.reverse_busy_ratio), " the other");
+  if (limit.tied_ratio > kMinTiedPart) absl::StrAppend(&text, ", ", Percent(limit.tied_ratio), " with tied gradients");
+  return text;
+}
+
 void Describe(const Limit& limit, double step_s, const StepText& text, wire::SimulatedLimit& out) {
+  if (limit.kind == Limit::Kind::kLink || limit.kind == Limit::Kind::kShared) out.detail = BusyText(limit);
   if (!IsOfTheEnd(limit)) return;
   out.detail = OfTheStep(limit.busy_ratio * step_s, step_s);
   if (limit.kind == Limit::Kind::kTied) {
@@ -62,11 +75,10 @@ void Describe(const Limit& limit, double step_s, const StepText& text, wire::Sim
 
 std::string Phrase(const wire::SimulatedLimit& limit) {
   if (limit.kind == "sync") return limit.name;
-  if (!limit.detail.empty()) return absl::StrCat(limit.name, ", ", limit.detail);
   if (limit.kind == "latency") return absl::StrFormat("the latency of %s", limit.name);
-  if (limit.kind == "link") return absl::StrFormat("the link %s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
-  if (limit.kind == "resource")
-    return absl::StrFormat("%s, which several links share, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
+  if (limit.kind == "link") return absl::StrCat("the link ", limit.name, ", ", limit.detail);
+  if (limit.kind == "resource") return absl::StrCat(limit.name, ", which several links share, ", limit.detail);
+  if (!limit.detail.empty()) return absl::StrCat(limit.name, ", ", limit.detail);
   return absl::StrFormat("%s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
 }
 
@@ -133,36 +145,6 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
   return absl::StrCat(" ", text, " of the step.");
 }
 
-// A shared resource and what passes it are one limit.
-bool SamePlace(const Limit& a, const Limit& b, const scheduler::PipelineInput& input, const scheduler::Simulation& simulation) {
-  const Limit& shared = a.kind == Limit::Kind::kShared ? a : b;
-  const Limit& link = a.kind == Limit::Kind::kShared ? b : a;
-  const auto tied_over = [&](int exchange, const auto& passes) {
-    return std::any_of(input.tied.begin(), input.tied.end(), [&](const scheduler::TiedMessage& tied) {
-      return tied.exchange == exchange && passes(tied.from, tied.to, tied.channel);
-    });
-  };
-  // Tied gradients and the link that they cross.
-  for (const auto& [tied, other] : {std::pair(a, b), std::pair(b, a)}) {
-    if (tied.kind != Limit::Kind::kTied || other.kind != Limit::Kind::kLink) continue;
-    const scheduler::LinkUse& use = simulation.links[other.index];
-    if (tied_over(tied.index, [&](int from, int to, const auto&) { return from == use.src && to == use.dst; })) return true;
-  }
-  if (shared.kind != Limit::Kind::kShared) return false;
-  const int wire = simulation.shared[shared.index].wire;
-  const auto on_wire = [&](const scheduler::Channel& channel) {
-    return std::any_of(channel.wires.begin(), channel.wires.end(), [&](const scheduler::WireUse& w) { return w.wire == wire; });
-  };
-  if (link.kind == Limit::Kind::kTied) return tied_over(link.index, [&](int, int, const auto& channel) { return on_wire(channel); });
-  if (link.kind != Limit::Kind::kLink) return false;
-  const scheduler::LinkUse& use = simulation.links[link.index];
-  return std::any_of(input.links.begin(), input.links.end(), [&](const scheduler::StageLink& candidate) {
-    const int src = candidate.src % input.workers(), dst = candidate.dst % input.workers();
-    return (use.src == src && use.dst == dst && on_wire(candidate.forward)) ||
-           (use.src == dst && use.dst == src && on_wire(candidate.backward));
-  });
-}
-
 }  // namespace
 
 StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload) {
@@ -201,9 +183,12 @@ std::string LimitSentence(const wire::SimulatedStep& step, size_t runner_up) {
   std::string sentence = absl::StrFormat("The step is limited by %s: if %s took %s less time, the step would be %.1f%% shorter.",
                                          Phrase(limits[0]), several ? "they" : "it", tenth, 100 * limits[0].gain);
   if (!limits[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", limits[0].remedy, ".");
-  if (runner_up > 0 && limits[runner_up].gain >= kMinGainOfARunnerUp)
-    absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%.", Phrase(limits[runner_up]), 100 * limits[runner_up].gain);
-  return sentence;
+  if (runner_up == 0 || limits[runner_up].gain < kMinGainOfARunnerUp) return sentence;
+  const wire::SimulatedLimit& next = limits[runner_up];
+  absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%", Phrase(next), 100 * next.gain);
+  // Else it looks as if the wrong one were named first.
+  const bool busier = next.kind == "stage" && limits[0].kind == "stage" && next.busy_ratio > limits[0].busy_ratio;
+  return absl::StrCat(sentence, busier ? ", since less of its work is waited for." : ".");
 }
 
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
@@ -254,7 +239,8 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
   size_t runner_up = 0;
   for (const Limit& limit : limits) {
     if (step.limits.size() == kMostLimits) break;
-    if (runner_up == 0 && !step.limits.empty() && !SamePlace(limits[0], limit, input, simulation)) runner_up = step.limits.size();
+    if (runner_up == 0 && !step.limits.empty() && !scheduler::SamePlace(limits[0], limit, input, simulation))
+      runner_up = step.limits.size();
     step.limits.push_back({.kind = KindName(limit.kind),
                            .name = scheduler::NameOf(limit, simulation, text.devices, parameters),
                            .busy_ratio = limit.busy_ratio,

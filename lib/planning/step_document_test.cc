@@ -54,6 +54,31 @@ TEST(LimitSentenceTest, ABusyWireIsNamedBesideTheStages) {
   EXPECT_NE(LimitSentence(step, 0).find(", and the link h0 -> h1 is busy 90% of the step."), std::string::npos);
 }
 
+TEST(LimitSentenceTest, ARunnerUpThatIsBusierIsExplained) {
+  const std::string sentence =
+      LimitSentence(StepOf({0.94, 0.77}, {Stage("stage 1 on h1", 0.77, 0.04), Stage("stage 0 on h0", 0.94, 0.03)}), 1);
+  EXPECT_NE(sentence.find("Next is stage 0 on h0, busy 94% of the step: 3.0%, since less of its work is waited for."), std::string::npos)
+      << sentence;
+}
+
+// Two stages that send each other messages of 2 s.
+TEST(StepDocumentTest, ALinkIsOneLimitWithTheShareOfEachDirection) {
+  scheduler::PipelineInput input;
+  input.micro_batches = 4;
+  input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
+  input.wires = 2;
+  input.links = {{0, 1, {true, 0, {{0, 2}}}, {true, 0, {{1, 1.9}}}}};
+  const wire::SimulatedStep step =
+      StepDocument(input, scheduler::Simulate(input, {"", ""}), {.schedule = "1f1b", .devices = {"h0", "h1"}}, nullptr);
+  ASSERT_FALSE(step.limits.empty());
+  EXPECT_EQ(step.limits[0].kind, "link");
+  EXPECT_EQ(step.limits[0].name, "h0 <-> h1 (activations, gradients)");
+  EXPECT_TRUE(
+      step.bottleneck.starts_with("The step is limited by the link h0 <-> h1 (activations, gradients), busy 78% of the step one way "
+                                  "and 74% the other: if it took 10% less time, the step would be 9."))
+      << step.bottleneck;
+}
+
 TEST(LimitSentenceTest, AStepOfNothingHasNone) { EXPECT_EQ(LimitSentence({}, 0), "Nothing takes time in this step."); }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "lib/base/counted.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/simulation.h"
+#include "lib/scheduler/step_limits.h"
 #include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {

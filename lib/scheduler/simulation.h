@@ -1,4 +1,4 @@
-// What a simulated step does to stages, links and shared wires, how it varies, and what limits it.
+// What a simulated step does to stages, links and shared wires, and how it varies. What limits it: step_limits.h.
 //
 // Pure functions of their arguments; see pipeline_model.h for what is modelled. Memory: as many numbers as there are stages, links and
 // wires; no spans are kept.
@@ -61,29 +61,7 @@ struct Simulation {
 Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise = nullptr,
                     SpanSink* spans = nullptr);
 
-// How much shorter a step would be if one thing took a tenth less time.
-inline constexpr double kProbe = 0.1;
-
-struct Limit {
-  // kLink: all that one worker sends another. kTied: the gradients of one exchange, all its messages. kNorm: every stage's report and the
-  // decision. kUpdate: the optimizer, in all stages.
-  enum class Kind { kStage, kLink, kShared, kLatency, kTied, kNorm, kUpdate };
-  Kind kind = Kind::kStage;
-  int index = 0;          // of Simulation::stages, links (kLatency, too: one of several of a pair), shared; kTied: the exchange; else 0
-  double busy_ratio = 0;  // of the step; kLatency: of one crossing; kTied, kNorm, kUpdate: of the longest
-  double gain = 0;        // 1 - step with it a tenth faster / step
-};
-
-// The stages, links, shared wires, latencies and parts of the step's end that are probed (the `most` busiest of each kind), most gain
-// first; but tied gradients stand before the wires on which they take most of the time, since they are why these are slow. Cost: a
-// simulation each. Returns early, with what it has, once `stop` says so.
-std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simulation, int most, const StopFunction& stop = nullptr);
-
 const char* Name(LinkUse::Kind kind);  // "activations", "gradients", "tied gradients", "global norm"
-// "stage 1 on g0", "g0 -> b0 (activations, tied gradients)", "the tied gradients of wte". `devices` by worker, `tied` by exchange:
-// parameters.
-std::string NameOf(const Limit& limit, const Simulation& simulation, const std::vector<std::string>& devices,
-                   const std::vector<std::string>& tied);
 
 struct StepSpread {
   int steps = 0;

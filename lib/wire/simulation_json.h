@@ -51,10 +51,10 @@ struct SimulatedResource {
 struct SimulatedLimit {
   std::string kind;  // stage, link, resource, latency, sync, tied, norm or update
   std::string name;
-  double busy_ratio = 0;
-  double gain = 0;  // share of the step that is saved if it took a tenth less time
-  // Of the end of a step (tied, norm, update): how much it is and how long it takes, "322 MB uncompressed, 25.7 of 29.7 s"; what would
-  // help.
+  double busy_ratio = 0;  // of two directions: the busier one
+  double gain = 0;        // share of the step that is saved if it took a tenth less time
+  // link, resource: how busy each direction is. Of the end of a step (tied, norm, update): how much it is and how long it takes, "322 MB
+  // uncompressed, 25.7 of 29.7 s"; what would help.
   std::string detail;
   std::string remedy;
 };

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """What the planner makes of `microBatchSize: auto`, against every size tried: predicted, and with --run measured.
 
-  tools/perf/micro_batches.py JOB.yaml [--topology T.yaml] [--set FIELD=VALUE ...] [--run STEPS] [--fusionctl build/bin/fusionctl]
-  tools/perf/micro_batches.py --draw COUNT [--seed 1] [--run STEPS] [--fusionctl build/bin/fusionctl]
+  tools/perf/micro_batches.py JOB.yaml [--topology T.yaml] [--set FIELD=VALUE ...] [--run STEPS [--repeat 5]] [--fusionctl build/bin/fusionctl]
+  tools/perf/micro_batches.py --draw COUNT [--seed 1] [--run STEPS [--repeat 5]] [--fusionctl build/bin/fusionctl]
 
 Each divisor of the global batch is planned (or run for STEPS steps) by itself, and `auto`. Prints a row for each size and how far auto is
 from the best. --draw makes jobs of its own: small GPT-2s over two or three sites joined by 5 to 50 Mbit/s and 2 to 30 ms, emulated on this machine.
-Runs one after the other: on a busy machine the figures are worth little.
+A run's figure is its median step; with --repeat each size is run so often, in rounds over all sizes, and the median of its runs counts. After two
+rounds, sizes that are 15 % above the best are dropped. Runs one after the other: on a busy machine the figures are worth little.
 """
 import argparse
 import json
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,7 @@ def main():
     parser.add_argument("--profiles")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", type=int, default=0, help="train so many steps with each size")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each size")
     parser.add_argument("--draw", type=int, default=0, help="so many jobs of its own")
     parser.add_argument("--seed", type=int, default=1, help="of the first")
     parser.add_argument("--fusionctl", default="build/bin/fusionctl")
@@ -94,40 +97,39 @@ def compare(options):
     def plan(size):
         return call([options.fusionctl, "plan", options.job, *common, f"--set=spec.training.microBatchSize={size}", "--format", "json"])[0]
 
-    def seconds(size):
-        """Predicted and measured; none: refused."""
-        document = plan(size)
-        if "refused" in document:
-            return None, None, None
-        measured = None
-        if options.run:
-            with tempfile.TemporaryDirectory() as folder:
-                lines = call([options.fusionctl, "run", options.job, *common, f"--set=spec.training.microBatchSize={size}",
-                              f"--set=spec.training.steps={options.run}", "--format", "json", "--output", folder])
-                measured = [line for line in lines if line.get("type") == "summary"][-1]["median_step_seconds"]
-                document = [line for line in lines if line.get("type") == "plan"][-1]
-        return document["predicted_step_seconds"], measured, document["micro_batch_size"]
+    def run(size):
+        """The median step of one run."""
+        with tempfile.TemporaryDirectory() as folder:
+            lines = call([options.fusionctl, "run", options.job, *common, f"--set=spec.training.microBatchSize={size}",
+                          f"--set=spec.training.steps={options.run}", "--format", "json", "--output", folder])
+        return [line for line in lines if line.get("type") == "summary"][-1]["median_step_seconds"]
 
-    chosen = seconds("auto")
-    if chosen[0] is None:
+    auto = plan("auto")
+    if "refused" in auto:
         sys.exit("no micro-batch size has a plan")
-    first = plan("auto")
-    batch = first["micro_batches"] * first["micro_batch_size"]
-    rows = {size: seconds(size) for size in range(1, batch + 1) if batch % size == 0}
-    best = {}
-    for which, name in ((0, "predicted"), (1, "measured")):
-        known = {size: row[which] for size, row in rows.items() if row[which] is not None}
-        if known:
-            best[name] = min(known, key=known.get)
-    print(f"{'size':>6} {'predicted':>12} {'measured':>12}")
-    text = lambda value: "-" if value is None else f"{value:.4f} s"
-    for size, row in rows.items():
-        print(f"{size:>6} {text(row[0]):>12} {text(row[1]):>12}{'  chosen' if size == chosen[2] else ''}")
+    chosen, batch = auto["micro_batch_size"], auto["micro_batches"] * auto["micro_batch_size"]
+    plans = {size: plan(size) for size in range(1, batch + 1) if batch % size == 0}
+    predicted = {size: document["predicted_step_seconds"] for size, document in plans.items() if "refused" not in document}
+    runs = {size: [] for size in predicted}
+    for round_ in range(options.repeat if options.run else 0):
+        worth = set(runs)
+        if round_ >= 2:
+            medians = {size: statistics.median(seconds) for size, seconds in runs.items()}
+            worth = {size for size in runs if size == chosen or medians[size] < 1.15 * min(medians.values())}
+        for size in sorted(worth):
+            runs[size].append(run(size))
+    measured = {size: statistics.median(seconds) for size, seconds in runs.items() if seconds}
+    print(f"{'size':>6} {'predicted':>12} {'measured':>12}  runs")
+    for size in plans:
+        text = lambda figures: f"{figures[size]:.4f} s" if size in figures else "-"
+        row = f"{size:>6} {text(predicted):>12} {text(measured):>12}  {' '.join(f'{seconds:.4f}' for seconds in runs.get(size, []))}"
+        print(row + ("  chosen" if size == chosen else ""))
     above = {}
-    for which, name in ((0, "predicted"), (1, "measured")):
-        if name in best:
-            above[name] = rows[chosen[2]][which] / rows[best[name]][which] - 1
-            print(f"{name}: best {best[name]}, auto {100 * above[name]:+.1f} %", flush=True)
+    for name, figures in (("predicted", predicted), ("measured", measured)):
+        if figures:
+            best = min(figures, key=figures.get)
+            above[name] = figures[chosen] / figures[best] - 1
+            print(f"{name}: best {best}, auto {100 * above[name]:+.1f} %", flush=True)
     return above
 
 

@@ -1,0 +1,181 @@
+#include "lib/scheduler/step_limits.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace fusionllm::scheduler {
+namespace {
+
+TEST(StepLimitsTest, TheLimitIsWhatGainsMost) {
+  PipelineInput input;
+  input.micro_batches = 32;
+  input.stages.assign(3, {.forward_s = 1, .backward_s = 2, .in_flight = 8});
+  input.wires = 4;
+  for (int s = 0; s < 2; ++s) input.links.push_back({s, s + 1, {true, 0, {{2 * s, 0.1}}}, {true, 0, {{2 * s + 1, 0.1}}}});
+  input.stages[1].backward_s = 6;
+  Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  ASSERT_FALSE(limits.empty());
+  EXPECT_EQ(limits[0].kind, Limit::Kind::kStage);
+  EXPECT_EQ(limits[0].index, 1);
+  EXPECT_NEAR(limits[0].gain, kProbe, 0.02);
+  EXPECT_NEAR(limits[0].busy_ratio, 32 * 7 / simulation.step_s, 1e-9);
+  input.links[1].backward.wires[0].hold_s = 20;
+  simulation = Simulate(input, std::vector<std::string>(4));
+  limits = FindLimits(input, simulation, 8);
+  EXPECT_EQ(limits[0].kind, Limit::Kind::kLink);
+  const LinkUse& link = simulation.links[limits[0].index];
+  EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.kind == LinkUse::Kind::kGradients);
+  input.links[1].backward.wires[0].hold_s = 0.1;
+  input.links[0].forward.latency_s = 300;
+  simulation = Simulate(input, std::vector<std::string>(4));
+  EXPECT_EQ(FindLimits(input, simulation, 8)[0].kind, Limit::Kind::kLatency);
+}
+
+// Two stages with a shared line, wire 2.
+PipelineInput TwoStagesTied(double tied_s) {
+  PipelineInput input;
+  input.micro_batches = 4;
+  input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.2, .update_s = 0.01, .in_flight = 4});
+  input.wires = 4;
+  input.links = {{0, 1, {true, 0.05, {{0, 0.1}, {2, 0.1}}}, {true, 0.05, {{1, 0.1}, {3, 0.1}}}}};
+  if (tied_s > 0) {
+    input.tied = {{.from = 0, .to = 1, .channel = {true, 0.05, {{0, tied_s}, {2, tied_s}}, 322}},
+                  {.from = 1, .to = 0, .channel = {true, 0.05, {{1, tied_s}, {3, tied_s}}, 322}}};
+  }
+  input.reports = {{1, 0, 0.06, 0.05, 10}};
+  input.decisions = {{0, 1, 0.06, 0.05, 10}};
+  return input;
+}
+
+TEST(StepLimitsTest, TiedGradientsThatFillALineAreNamedBeforeTheLine) {
+  const PipelineInput input = TwoStagesTied(25);
+  const std::vector<std::string> wires = {"", "", "there", "back"};
+  const Simulation simulation = Simulate(input, wires);
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  EXPECT_EQ(limits[0].kind, Limit::Kind::kTied);
+  EXPECT_EQ(limits[0].index, 0);
+  EXPECT_NEAR(limits[0].busy_ratio * simulation.step_s, 25.05, 1e-9);
+  EXPECT_NEAR(limits[0].gain * simulation.step_s, 2.5, 1e-9);
+  for (const LinkUse& use : simulation.links) {
+    if (use.kind != LinkUse::Kind::kTied) continue;
+    EXPECT_EQ(use.bytes, 322);
+    EXPECT_NEAR(use.busy_s, 25, 1e-9);
+  }
+  EXPECT_TRUE(simulation.shared[0].pairs == 1 && simulation.shared[1].pairs == 1) << "one pair's line is no shared one";
+  EXPECT_GT(simulation.stages[0].end_s, 25);
+}
+
+TEST(StepLimitsTest, ASmallPartOfALineIsNotWhatLimits) {
+  const PipelineInput input = TwoStagesTied(0.01);
+  for (const Limit& limit : FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)) {
+    if (limit.kind != Limit::Kind::kTied) continue;
+    EXPECT_LT(limit.gain, 0.01);
+  }
+  EXPECT_NE(FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)[0].kind, Limit::Kind::kTied);
+}
+
+TEST(StepLimitsTest, TheNormsRoundTripAndTheUpdateLimitWhereTheyAreLong) {
+  PipelineInput input = TwoStagesTied(0);
+  input.reports[0].seconds = 7;
+  EXPECT_EQ(FindLimits(input, Simulate(input, std::vector<std::string>(4)), 8)[0].kind, Limit::Kind::kNorm);
+  input = TwoStagesTied(0);
+  input.stages[0].update_s = 30;
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  const auto update = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kUpdate; });
+  ASSERT_NE(update, limits.end());
+  EXPECT_NEAR(update->gain * simulation.step_s, 3, 1e-9);
+}
+
+// Two stages whose messages there and back take most of the step.
+PipelineInput TwoStagesApart(double there_s, double back_s, double latency_s) {
+  PipelineInput input;
+  input.micro_batches = 4;
+  input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
+  input.wires = 4;
+  input.links = {{0, 1, {true, latency_s, {{0, there_s}, {2, there_s}}}, {true, latency_s, {{1, back_s}, {3, back_s}}}}};
+  return input;
+}
+
+const std::vector<std::string> kDevices = {"a", "b"};
+
+TEST(StepLimitsTest, BothDirectionsOfALinkAreOneLimit) {
+  const PipelineInput input = TwoStagesApart(2, 2, 0);
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  ASSERT_EQ(limits[0].kind, Limit::Kind::kLink);
+  EXPECT_EQ(NameOf(limits[0], simulation, kDevices, {}), "a <-> b (activations, gradients)");
+  EXPECT_NEAR(limits[0].busy_ratio, 8 / simulation.step_s, 1e-9);
+  EXPECT_NEAR(limits[0].reverse_busy_ratio, 8 / simulation.step_s, 1e-9);
+  EXPECT_EQ(std::count_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kLink; }), 1);
+  // A tenth less on both, by hand.
+  const PipelineInput faster = TwoStagesApart(1.8, 1.8, 0);
+  EXPECT_NEAR(limits[0].gain, 1 - PipelineSimulator().Run(faster).step_s / simulation.step_s, 1e-12);
+}
+
+TEST(StepLimitsTest, ADirectionThatAloneIsSlowIsNamedAlone) {
+  const PipelineInput input = TwoStagesApart(0.01, 3, 0);
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  ASSERT_EQ(limits[0].kind, Limit::Kind::kLink);
+  EXPECT_EQ(NameOf(limits[0], simulation, kDevices, {}), "b -> a (gradients)");
+  EXPECT_EQ(limits[0].reverse, -1);
+}
+
+TEST(StepLimitsTest, BothDirectionsOfALatencyAreOneLimit) {
+  const PipelineInput input = TwoStagesApart(0.01, 0.01, 5);
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  ASSERT_EQ(limits[0].kind, Limit::Kind::kLatency);
+  EXPECT_EQ(NameOf(limits[0], simulation, kDevices, {}), "a <-> b (activations, gradients)");
+  EXPECT_NEAR(limits[0].gain * simulation.step_s, 1, 1e-9) << "a tenth of 5 s there and of 5 s back";
+}
+
+TEST(StepLimitsTest, BothDirectionsOfASharedLineAreOneLimit) {
+  // Stages 0 and 1 at one site, 2 at another: a skip from 0 to 2 shares the line of 1 and 2.
+  PipelineInput input;
+  input.micro_batches = 4;
+  input.stages.assign(3, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
+  input.wires = 8;
+  input.links = {{0, 1, {true, 0, {{0, 0.01}}}, {true, 0, {{1, 0.01}}}},
+                 {1, 2, {true, 0, {{2, 1}, {6, 1}}}, {true, 0, {{3, 1}, {7, 1}}}},
+                 {0, 2, {true, 0, {{4, 1}, {6, 1}}}, {true, 0, {{5, 1}, {7, 1}}}}};
+  const auto limits_of = [&](const std::string& there, const std::string& back) {
+    const Simulation simulation = Simulate(input, {"", "", "", "", "", "", there, back});
+    return std::pair(simulation, FindLimits(input, simulation, 8));
+  };
+  for (const auto& [there, back, both] : {std::tuple("link:paris->tokyo", "link:tokyo->paris", "link:paris<->tokyo"),
+                                          std::tuple("uplink:paris:out", "uplink:paris:in", "uplink:paris")}) {
+    const auto [simulation, limits] = limits_of(there, back);
+    ASSERT_EQ(limits[0].kind, Limit::Kind::kShared);
+    EXPECT_EQ(NameOf(limits[0], simulation, {"a", "b", "c"}, {}), both);
+    EXPECT_FALSE(SamePlace(limits[0], {.kind = Limit::Kind::kStage}, input, simulation));
+    for (const Limit& limit : limits) {
+      if (limit.kind != Limit::Kind::kLink) continue;
+      const std::string name = NameOf(limit, simulation, {"a", "b", "c"}, {});
+      EXPECT_EQ(SamePlace(limits[0], limit, input, simulation), !name.starts_with("a <-> b")) << name;
+    }
+  }
+  const auto [simulation, limits] = limits_of("line", "other");
+  for (const Limit& limit : limits) EXPECT_TRUE(limit.kind != Limit::Kind::kShared || limit.reverse < 0) << "not known to be one line";
+}
+
+TEST(StepLimitsTest, ALinkSaysWhatPartOfItTiedGradientsAre) {
+  // Tied gradients are half of what the line carries: the line limits, not they alone.
+  const PipelineInput input = TwoStagesTied(0.4);
+  const Simulation simulation = Simulate(input, std::vector<std::string>(4));
+  const std::vector<Limit> limits = FindLimits(input, simulation, 8);
+  const auto link = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kLink; });
+  const auto tied = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kTied; });
+  ASSERT_TRUE(link != limits.end() && tied != limits.end());
+  EXPECT_NEAR(link->tied_ratio * simulation.step_s, 0.4, 1e-9);
+  EXPECT_NEAR(link->busy_ratio * simulation.step_s, 0.8, 1e-9);
+  EXPECT_TRUE(SamePlace(*link, *tied, input, simulation));
+}
+
+}  // namespace
+}  // namespace fusionllm::scheduler
