@@ -112,9 +112,9 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
       std::fprintf(stderr, "measuring this machine with %d thread%s ...\n", device.threads, device.threads == 1 ? "" : "s");
       FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
                                  kernels::CreateBackend(job::ToString(spec.strategy.backend), {.threads = device.threads}));
-      FUSIONLLM_ASSIGN_OR_RETURN(
-          by_threads[device.threads],
-          planning::Calibrate(workload, *backend, {.threads = device.threads, .data = data.ok() ? data->get() : nullptr}));
+      planning::CalibrationOptions options{.threads = device.threads, .data = data.ok() ? data->get() : nullptr};
+      if (topology.has_value()) options = planning::ForEmulatedDevices(std::move(options));
+      FUSIONLLM_ASSIGN_OR_RETURN(by_threads[device.threads], planning::Calibrate(workload, *backend, options));
     }
     wire::DeviceProfile profile = by_threads[device.threads];
     profile.name = device.name;

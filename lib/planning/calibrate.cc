@@ -103,6 +103,17 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> OtherSize(const workload::Wo
 
 }  // namespace
 
+CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
+  constexpr int kMostPasses = 1000;
+  constexpr double kSeconds = 0.8;
+  constexpr int kInFlight = 4;
+  options.quantile = runtime::kUncontendedQuantile;
+  options.in_flight = kInFlight;
+  options.most_passes = kMostPasses;
+  options.seconds = std::min(options.seconds, kSeconds);
+  return options;
+}
+
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options) {
   wire::DeviceProfile profile{.backend = std::string(backend.name()), .threads = options.threads};
@@ -110,12 +121,13 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
                                   .most = options.most_passes,
                                   .seconds = options.seconds,
                                   .patience_s = options.patience_s,
+                                  .quantile = options.quantile,
                                   .thread_cpu = options.threads == 1,
                                   .cancelled = options.cancelled};
   const runtime::StageConfig config = workload::StageConfigOf(workload);
   StandInData stand_in(workload.training.graph);
   runtime::BatchSource& data = options.data == nullptr ? stand_in : *options.data;
-  FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure));
+  FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure, options.in_flight));
   double seconds_of_ops = 0;
   for (const auto& [signature, op] : measured.ops) seconds_of_ops += op.seconds;
   profile.ops = std::move(measured.ops);
@@ -132,7 +144,8 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   measure.seconds *= kShareOfSecondSize;
   if (const auto other = OtherSize(workload); other.ok() && !takes_long(**other)) {
     StandInData other_data((*other)->training.graph);
-    FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more, MeasureGraph((*other)->training, config, backend, other_data, measure));
+    FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more,
+                               MeasureGraph((*other)->training, config, backend, other_data, measure, options.in_flight));
     profile.ops.merge(std::move(more.ops));
   }
   if (const int64_t size = LargestSize(workload, seconds_of_ops, options.least_passes, options.seconds); size > 0) {
@@ -141,7 +154,7 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
     if (const auto large = workload::Resolve(job, workload.base_directory); large.ok()) {
       StandInData large_data((*large)->training.graph);
       const absl::StatusOr<OpMeasurements> more =
-          MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data, measure);
+          MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data, measure, options.in_flight);
       // Memory may not do for it: then no plan is made for it either.
       if (!more.ok() && !absl::IsResourceExhausted(more.status())) return more.status();
       if (more.ok()) profile.ops.insert(more->ops.begin(), more->ops.end());

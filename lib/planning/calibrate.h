@@ -23,11 +23,17 @@ namespace fusionllm::planning {
 struct CalibrationOptions {
   int threads = 1;                          // of the back end
   double seconds = 1;                       // micro-batches of a slice are repeated this long (Calibrate() says what else it limits),
-  int least_passes = 3, most_passes = 100;  // but at least and at most so often; the median counts
+  int least_passes = 3, most_passes = 100;  // but at least and at most so often
+  double quantile = 0.5;                    // MeasureOptions::quantile
+  int in_flight = 1;                        // of MeasureGraph
   double patience_s = 5;                    // with a slice; past that, one pass that was timed is enough
   runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
   std::function<bool()> cancelled;          // asked between micro-batches; empty: never
 };
+
+// For devices that this machine emulates: such a device takes the uncontended time of each op divided by its scale (DevicePacer), which
+// takes more passes to find than a median, and is a stage of a pipeline.
+CalibrationOptions ForEmulatedDevices(CalibrationOptions options);
 
 // Seconds are thread CPU time with one thread, which other work of the machine does not lengthen, else wall time. Ops are measured for the
 // job's micro-batch and, for the sake of the rates, for another, which is left out where it would be a larger one and the job's own took

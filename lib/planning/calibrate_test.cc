@@ -184,8 +184,8 @@ TEST(MeasureGraph, LayersLikeOthersAreNotMeasuredAgain) {
     const auto workload = TinyGpt(layers);
     CountingBackend backend;
     StandInData data(workload->training.graph);
-    const auto measured =
-        MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1}, slice_bytes);
+    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
+                                       /*in_flight=*/1, slice_bytes);
     EXPECT_TRUE(measured.ok()) << measured.status();
     prepared = backend.prepared;
     std::vector<std::string> signatures;
@@ -198,6 +198,35 @@ TEST(MeasureGraph, LayersLikeOthersAreNotMeasuredAgain) {
   EXPECT_EQ(measure(24, kOneLayer, deep).size(), measure(4, kOneLayer, sliced).size());
   EXPECT_LE(sliced, whole);
   EXPECT_LT(deep, 3 * sliced) << "six times the layers";
+}
+
+TEST(MeasureGraph, AMicroBatchBesideOthersHasTheSameOps) {
+  const auto workload = TinyGpt(1);
+  const auto signatures = [&](int in_flight, int64_t slice_bytes) {
+    CountingBackend backend;
+    StandInData data(workload->training.graph);
+    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
+                                       in_flight, slice_bytes);
+    EXPECT_TRUE(measured.ok()) << measured.status();
+    std::vector<std::string> names;
+    for (const auto& [signature, op] : measured->ops) {
+      EXPECT_GT(op.seconds, 0) << signature;
+      names.push_back(signature);
+    }
+    return names;
+  };
+  const std::vector<std::string> alone = signatures(1, kSliceBytes);
+  EXPECT_EQ(signatures(4, kSliceBytes), alone);
+  EXPECT_EQ(signatures(1000, 20'000), alone) << "where a thousand have no room, one is kept";
+}
+
+TEST(CalibrateTest, EmulatedDevicesAreTimedAsPartOfAPipelineAndUndisturbed) {
+  const CalibrationOptions options = ForEmulatedDevices({.threads = 3, .seconds = 0.1});
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.seconds, 0.1) << "who asks for less time gets less";
+  EXPECT_EQ(options.quantile, runtime::kUncontendedQuantile);
+  EXPECT_GT(options.in_flight, 1);
+  EXPECT_GT(options.most_passes, CalibrationOptions().most_passes);
 }
 
 TEST(StandInData, IdsCoverTheirRangeAndNoMore) {

@@ -47,9 +47,9 @@ wire::OpProfile Describe(const opdag::Graph& graph, const runtime::OpTime& time)
 class GraphMeasurer {
  public:
   GraphMeasurer(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend, runtime::BatchSource& data,
-                const runtime::MeasureOptions& options)
+                const runtime::MeasureOptions& options, int in_flight)
       : training_(training), views_(autodiff::ViewsOf(training)), config_(config), backend_(backend), data_(data), options_(options) {
-    config_.micro_batches = config_.in_flight = 1;
+    config_.micro_batches = config_.in_flight = in_flight;
     config_.schedule = runtime::PipelineSchedule::k1F1B;
   }
 
@@ -162,9 +162,13 @@ std::vector<int> SlicesOf(const TrainingGraph& training, int state_tensors, int6
 }
 
 absl::StatusOr<OpMeasurements> MeasureGraph(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend,
-                                            runtime::BatchSource& data, const runtime::MeasureOptions& options, int64_t slice_bytes) {
+                                            runtime::BatchSource& data, const runtime::MeasureOptions& options, int in_flight,
+                                            int64_t slice_bytes) {
+  int64_t value_bytes = 0;
+  for (const opdag::Value& value : training.graph.values()) value_bytes += static_cast<int64_t>(value.type.bytes());
+  if (value_bytes * in_flight > slice_bytes) in_flight = 1;
   const int state_tensors = static_cast<int>(kernels::StateNames(config.optimizer).size());
-  return GraphMeasurer(training, config, backend, data, options).Run(SlicesOf(training, state_tensors, slice_bytes));
+  return GraphMeasurer(training, config, backend, data, options, in_flight).Run(SlicesOf(training, state_tensors, slice_bytes));
 }
 
 }  // namespace fusionllm::planning

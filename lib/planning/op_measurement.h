@@ -27,9 +27,11 @@ struct OpMeasurements {
   double data_seconds_per_byte = 0;       // of placeholders that `data` filled; 0 without
 };
 
-// Every slice that has a signature not measured before. Errors: those of StageExecutor::Create and MeasureOps, naming the op.
+// Every slice that has a signature not measured before. `in_flight` micro-batches are kept, as in a pipeline, where a backward finds its
+// inputs less often in a cache; one alone where their values are beyond `slice_bytes` and thus any cache. Errors: those of
+// StageExecutor::Create and MeasureOps, naming the op.
 absl::StatusOr<OpMeasurements> MeasureGraph(const autodiff::TrainingGraph& training, const runtime::StageConfig& config,
                                             kernels::Backend& backend, runtime::BatchSource& data, const runtime::MeasureOptions& options,
-                                            int64_t slice_bytes = kSliceBytes);
+                                            int in_flight = 1, int64_t slice_bytes = kSliceBytes);
 
 }  // namespace fusionllm::planning

@@ -35,9 +35,9 @@ double DevicePacer::Learn(OpSeconds& op, int64_t cpu_ns) const {
   if (!follow_) return op.before;
   op.running_ns.push_back(cpu_ns);
   if (op.running_ns.size() == kLately) {
-    const auto middle = op.running_ns.begin() + kLately / 2;
-    std::nth_element(op.running_ns.begin(), middle, op.running_ns.end());
-    op.lately = static_cast<double>(*middle) * 1e-9;
+    const auto undisturbed = op.running_ns.begin() + kLately / 8;
+    std::nth_element(op.running_ns.begin(), undisturbed, op.running_ns.end());
+    op.lately = static_cast<double>(*undisturbed) * 1e-9;
     op.running_ns.clear();
   }
   return op.lately < 0 ? op.before : std::min(op.before, op.lately);

@@ -1,11 +1,11 @@
 // Emulates a device that is slower than this machine (contract section 2, computeScale).
 //
 // An op takes its own uncontended time divided by the scale; what is left of it after the real work is waited out. The uncontended time is
-// measured on this machine before training. That takes half a second, which may fall into a slow moment of the machine, and would then slow
-// the device down for the whole run: where an op lately took less, its lesser time counts. Time is kept per pass: an op that was late may
-// be caught up by the next ones, and only a pass that ends late counts as an overrun. Work without a measured time (codecs, updates) is
-// charged by the thread's CPU time divided by the scale. With scale 1 and no emulation nothing waits. Not thread-safe: used by the stage's
-// thread.
+// measured on this machine before training. That takes a fifth of a second, which may fall into a slow moment of the machine, and would
+// then slow the device down for the whole run: where an op lately took less, its lesser time counts. Time is kept per pass: an op that was
+// late may be caught up by the next ones, and only a pass that ends late counts as an overrun. Work without a measured time (codecs,
+// updates) is charged by the thread's CPU time divided by the scale. With scale 1 and no emulation nothing waits. Not thread-safe: used by
+// the stage's thread.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class DevicePacer {
   explicit DevicePacer(double scale = 1, bool emulate = false) : scale_(scale), emulate_(emulate) {}
 
   bool emulate() const { return emulate_; }
-  // Runs of an op whose median says what it lately took.
+  // Runs of an op of which all but an eighth took longer than what it lately took undisturbed.
   static constexpr int kLately = 32;
 
   // Uncontended seconds by key (program op index, see StageExecutor); negative: unknown. With `follow`, an op's time is the lesser of these
-  // and of the median of its last whole kLately runs, as charged: for back ends of one thread, whose CPU time is the op's.
+  // and of what its last whole kLately runs took undisturbed, as charged: for back ends of one thread, whose CPU time is the op's.
   void SetSeconds(std::vector<double> seconds, bool follow);
 
   void BeginPass();                        // starts the device's clock now

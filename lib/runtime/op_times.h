@@ -10,6 +10,9 @@
 
 namespace fusionllm::runtime {
 
+// Of the times of an op on a machine that others use, too: what it takes while they leave it alone.
+inline constexpr double kUncontendedQuantile = 0;
+
 struct MeasureOptions {
   // Micro-batches that are timed: at least so many, and on until `seconds` have gone by or there are `most` of them.
   int least = 3;
@@ -17,6 +20,9 @@ struct MeasureOptions {
   double seconds = 0;
   // When this long has gone by, one that is timed is enough: large ones vary little.
   double patience_s = std::numeric_limits<double>::infinity();
+  // Of the times of an op, the one that counts: this share of them is less. The median tells what the op takes in general; a low quantile
+  // what it takes while nothing else disturbs the machine, whose speed may change by a fifth from one second to the next.
+  double quantile = 0.5;
   // Time on the clock of the calling thread, which other work of the machine does not lengthen; for back ends of one thread.
   bool thread_cpu = false;
   std::function<bool()> cancelled;  // asked between micro-batches; empty: never
@@ -24,7 +30,7 @@ struct MeasureOptions {
 
 struct OpTime {
   opdag::OpId op = opdag::kNone;
-  double seconds = 0;  // one run in one micro-batch: the median
+  double seconds = 0;  // one run in one micro-batch: MeasureOptions::quantile
   int64_t workspace_bytes = 0;
 };
 

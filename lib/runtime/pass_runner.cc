@@ -62,9 +62,11 @@ absl::Status NotAsAgreed(const Op& op, const CutEdge& edge, const PassContext& c
 
 bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
 
-double MedianOf(std::vector<int64_t>& numbers) {
-  std::nth_element(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2), numbers.end());
-  return static_cast<double>(numbers[numbers.size() / 2]);
+double QuantileOf(std::vector<int64_t>& numbers, double quantile) {
+  const auto rank = static_cast<size_t>(quantile * static_cast<double>(numbers.size()));
+  const auto number = numbers.begin() + static_cast<std::ptrdiff_t>(std::min(rank, numbers.size() - 1));
+  std::nth_element(numbers.begin(), number, numbers.end());
+  return static_cast<double>(*number);
 }
 
 }  // namespace
@@ -423,7 +425,7 @@ absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& op
   const auto add = [&](const Pass& pass, std::vector<std::vector<int64_t>>& taken) {
     for (size_t i = 0; i < pass.ops.size(); ++i) {
       auto& [seconds, times] = sums[pass.ops[i].op];
-      seconds += 1e-9 * MedianOf(taken[i]);
+      seconds += 1e-9 * QuantileOf(taken[i], options.quantile);
       ++times;
     }
   };

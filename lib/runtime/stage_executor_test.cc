@@ -253,6 +253,26 @@ TEST(StageExecutorTest, WithoutPatienceOneMicroBatchIsTimed) {
   EXPECT_EQ(patient, impatient + 3);
 }
 
+TEST(StageExecutorTest, OfTheTimesOfAnOpTheQuantileCounts) {
+  const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
+  PipelineOptions options = SmallOptions(training, 1, "ref");
+  double least_s = 0, most_s = 0;
+  options.prepare = [&](int, StageExecutor& executor) {
+    const auto seconds = [&](double quantile) {
+      double sum = 0;
+      const auto times = executor.MeasureOps({.least = 40, .most = 40, .quantile = quantile, .thread_cpu = true});
+      EXPECT_TRUE(times.ok());
+      for (const OpTime& time : *times) sum += time.seconds;
+      return sum;
+    };
+    least_s = seconds(kUncontendedQuantile);
+    most_s = seconds(1);
+  };
+  MustRun(training, options);
+  EXPECT_GT(least_s, 0);
+  EXPECT_LT(least_s, most_s) << "the least of forty times of each op, and the most";
+}
+
 TEST(StageExecutorTest, MeasuringCanBeCancelled) {
   const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
   PipelineOptions options = SmallOptions(training, 1, "ref");

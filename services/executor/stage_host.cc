@@ -251,11 +251,12 @@ void StageHost::Calibrate() {
     // lies in an object store: the others have no use for it.
     absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
     if (!LiesInObjectStore(workload_->data)) data = workload::DatasetSource::Open(*workload_);
-    absl::StatusOr<wire::DeviceProfile> profile =
-        planning::Calibrate(*workload_, *backend_, {.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
-                                                      const std::lock_guard lock(mutex_);
-                                                      return shutting_down_;
-                                                    }});
+    planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
+                                           const std::lock_guard lock(mutex_);
+                                           return shutting_down_;
+                                         }};
+    if (emulate_) options = planning::ForEmulatedDevices(std::move(options));
+    absl::StatusOr<wire::DeviceProfile> profile = planning::Calibrate(*workload_, *backend_, options);
     status = profile.status();
     // All kernels and libraries that stages use are loaded now, and no tensor is there.
     absl::StatusOr<std::optional<int64_t>> free = backend_->FreeMemoryBytes();
