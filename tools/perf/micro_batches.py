@@ -7,7 +7,8 @@
 Each divisor of the global batch is planned (or run for STEPS steps) by itself, and `auto`. Prints a row for each size and how far auto is
 from the best. --draw makes jobs of its own: small GPT-2s over two or three sites joined by 5 to 50 Mbit/s and 2 to 30 ms, emulated on this machine.
 A run's figure is its median step; with --repeat each size is run so often, in rounds over all sizes, and the median of its runs counts. After two
-rounds, sizes that are 15 % above the best are dropped. Runs one after the other: on a busy machine the figures are worth little.
+rounds, sizes that are 15 % above the best are dropped. Weighed: measured, but to an equal loss (adr/0003), which is what auto minimises: sizes
+differ in what hides their links, and that in what it costs in loss. Runs one after the other: on a busy machine the figures are worth little.
 """
 import argparse
 import json
@@ -17,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+TIME_PER_NAT = 2.9  # kTimePerNat of lib/scheduler/assignment.h
 
 JOB = """apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
@@ -72,7 +75,7 @@ def main():
     if not options.draw:
         compare(options)
         return
-    above = {"predicted": [], "measured": []}
+    above = {"predicted": [], "measured": [], "weighed": []}
     for seed in range(options.seed, options.seed + options.draw):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -119,13 +122,16 @@ def compare(options):
         for size in sorted(worth):
             runs[size].append(run(size))
     measured = {size: statistics.median(seconds) for size, seconds in runs.items() if seconds}
-    print(f"{'size':>6} {'predicted':>12} {'measured':>12}  runs")
+    loss_cost = {size: document["loss_cost"] for size, document in plans.items() if size in predicted}
+    weighed = {size: seconds * (1 + TIME_PER_NAT * loss_cost[size]) for size, seconds in measured.items()}
+    print(f"{'size':>6} {'predicted':>12} {'measured':>12} {'loss cost':>10}  runs")
     for size in plans:
         text = lambda figures: f"{figures[size]:.4f} s" if size in figures else "-"
-        row = f"{size:>6} {text(predicted):>12} {text(measured):>12}  {' '.join(f'{seconds:.4f}' for seconds in runs.get(size, []))}"
+        cost = f"{loss_cost[size]:.3f}" if size in predicted else "-"
+        row = f"{size:>6} {text(predicted):>12} {text(measured):>12} {cost:>10}  {' '.join(f'{seconds:.4f}' for seconds in runs.get(size, []))}"
         print(row + ("  chosen" if size == chosen else ""))
     above = {}
-    for name, figures in (("predicted", predicted), ("measured", measured)):
+    for name, figures in (("predicted", predicted), ("measured", measured), ("weighed", weighed)):
         if figures:
             best = min(figures, key=figures.get)
             above[name] = figures[chosen] / figures[best] - 1
