@@ -32,10 +32,19 @@ struct SimulateArguments {
   int steps = 1;
 };
 
+// Of a step. Reports and decisions go between the first stage and every other one, and are small: a row each would hide the rest.
+constexpr double kShownNorm = 0.005;
+
 void PrintLinks(const wire::SimulatedStep& step) {
   if (!step.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", ">busy", ">queued/message", ">latency"});
+    int64_t small_norms = 0, norm_bytes = 0;
     for (const wire::SimulatedLink& link : step.links) {
+      if (link.norm && link.busy_ratio < kShownNorm) {
+        ++small_norms;
+        norm_bytes += link.bytes;
+        continue;
+      }
       const double messages = link.messages > 0 ? static_cast<double>(link.messages) : 1;
       links.Row({link.src, link.dst,
                  link.sync       ? "all-reduce"
@@ -47,6 +56,10 @@ void PrintLinks(const wire::SimulatedStep& step) {
                  report::Seconds(link.queued_seconds / messages), report::Seconds(link.latency_seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
+    if (small_norms > 0) {
+      absl::PrintF("and the global norm on %d links, %s together, each busy less than %s of the step\n", small_norms,
+                   report::TrafficBytes(static_cast<double>(norm_bytes)), report::Percent(kShownNorm));
+    }
   }
   TextTable shared({"shared by links", ">bytes/step", ">busy"});
   bool any = false;

@@ -271,8 +271,8 @@ std::string NameOf(const Limit& limit, const Simulation& simulation, const std::
     case Limit::Kind::kStage:
       return absl::StrFormat("stage %d on %s", limit.index, devices[limit.index]);
     case Limit::Kind::kShared: {
-      const std::string& name = simulation.shared[limit.index].name;
-      return limit.reverse < 0 ? name : BothDirections(name);
+      if (limit.reverse < 0) return simulation.shared[limit.index].name;
+      return BothDirections(simulation.shared[std::min(limit.index, limit.reverse)].name);  // whichever is busier
     }
     case Limit::Kind::kTied:
       return absl::StrCat("the tied gradients of ", tied[limit.index]);

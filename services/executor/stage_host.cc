@@ -180,6 +180,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   if (shared.Has(welcome.output_directory())) {
     measure_lock_ = absl::StrCat(welcome.output_directory(), "/measure.lock");
     run_objects_ = absl::StrCat(welcome.output_directory(), "/", kFetchedObjects);
+    shared_calibration_ = SharedCalibration(welcome.output_directory(), welcome.shared_token());
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(welcome.job_document(), "job.yaml"));
   FUSIONLLM_ASSIGN_OR_RETURN(workload_, workload::Resolve(job, welcome.base_directory()));
@@ -242,21 +243,28 @@ absl::StatusOr<std::string> StageHost::BackendFor(const job::FusionJob& job) con
                                                  options_.device, "; leave out --device, or the topology"));
 }
 
+absl::StatusOr<wire::DeviceProfile> StageHost::MeasureMachine() {
+  // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it, which also fetches what
+  // lies in an object store: the others have no use for it.
+  absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
+  if (!LiesInObjectStore(workload_->data)) data = workload::DatasetSource::Open(*workload_);
+  planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
+                                         const std::lock_guard lock(mutex_);
+                                         return shutting_down_;
+                                       }};
+  if (emulate_) options = planning::ForEmulatedDevices(std::move(options));
+  return planning::Calibrate(*workload_, *backend_, options);
+}
+
 void StageHost::Calibrate() {
   v1::ExecutorMessage message;
   absl::Status status = welcome_status_;
   if (status.ok()) {
     const MachineLock alone(measure_lock_);
-    // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it, which also fetches what
-    // lies in an object store: the others have no use for it.
-    absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
-    if (!LiesInObjectStore(workload_->data)) data = workload::DatasetSource::Open(*workload_);
-    planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
-                                           const std::lock_guard lock(mutex_);
-                                           return shutting_down_;
-                                         }};
-    if (emulate_) options = planning::ForEmulatedDevices(std::move(options));
-    absl::StatusOr<wire::DeviceProfile> profile = planning::Calibrate(*workload_, *backend_, options);
+    std::optional<wire::DeviceProfile> shared;
+    if (emulate_) shared = shared_calibration_.Find(std::string(backend_->name()), threads_);
+    const bool measured = !shared.has_value();
+    absl::StatusOr<wire::DeviceProfile> profile = measured ? MeasureMachine() : *std::move(shared);
     status = profile.status();
     // All kernels and libraries that stages use are loaded now, and no tensor is there.
     absl::StatusOr<std::optional<int64_t>> free = backend_->FreeMemoryBytes();
@@ -270,6 +278,8 @@ void StageHost::Calibrate() {
       profile->compute_scale = compute_scale_;
       profile->spare = options_.spare;
       message.mutable_calibration()->set_profile_document(wire::PrintProfile(*profile));
+      // If it cannot be left there, the others measure for themselves.
+      if (emulate_ && measured) (void)shared_calibration_.Keep(*profile);
     }
   }
   if (!status.ok()) message.mutable_calibration()->set_error(std::string(status.message()));

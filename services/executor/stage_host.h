@@ -26,6 +26,7 @@
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_fetcher.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/shared_calibration.h"
 #include "services/executor/site_keeper.h"
 #include "services/executor/stage_epoch.h"
 #include "services/executor/stage_probe.h"
@@ -68,6 +69,7 @@ class StageHost {
   int64_t MemoryOfDevice() const;
   absl::StatusOr<std::string> BackendFor(const job::FusionJob& job) const;
   void Calibrate();
+  absl::StatusOr<wire::DeviceProfile> MeasureMachine();
   void Probe(const v1::Probe& probe);
   void Assign(const v1::Assign& assign);
   absl::Status TakeMicroBatchSize(const v1::Assign& assign);
@@ -97,6 +99,7 @@ class StageHost {
   Scratch scratch_;
   bool planner_chooses_size_ = false;
   std::string measure_lock_;  // of the machine; empty: another machine's
+  SharedCalibration shared_calibration_{"", ""};
   absl::Status welcome_status_;
   bool welcomed_ = false;   // the worker's
   bool data_told_ = false;  // likewise
