@@ -174,6 +174,19 @@ TEST(CodecGuardTest, WhatAPlanWithinTheBudgetUsesPasses) {
   }
 }
 
+// Where all that links may cost is spent, the share of each is what its codec is expected to cost, and no more.
+TEST(CodecGuardTest, ACodecThatCostsWhatItsLinkMayPasses) {
+  for (const ActivationKind kind : {ActivationKind::kInnerResidual, ActivationKind::kResidual}) {
+    for (const ValueKind values : {ValueKind::kFp16, ValueKind::kInt8, ValueKind::kInt4}) {
+      for (const double ratio : {2.5, 3.0, 4.0, 5.0}) {
+        const double nats = ExpectedLossIncrease(TopK(ratio, values), kind, 0);
+        const std::string codec = ToString(TopK(ratio / 1.01, values));  // as errors of this many values differ by
+        EXPECT_EQ(GoesBy(codec, kind, nats), codec) << opdag::Name(kind);
+      }
+    }
+  }
+}
+
 TEST(CodecGuardTest, SharesFollowWhatIsExpected) {
   EXPECT_THAT(SharesOfLoss(0.1, std::vector<double>{0.3, 0, 0.1}), ElementsAre(::testing::DoubleEq(0.075), 0, ::testing::DoubleEq(0.025)));
   EXPECT_THAT(SharesOfLoss(0.1, std::vector<double>{0.02, 0.01}), ElementsAre(::testing::DoubleEq(0.09), ::testing::DoubleEq(0.08)))
