@@ -11,7 +11,7 @@
 // Losses: fp32 none, bit by bit, NaN included. fp16: IEEE halves of x·2^-e, where e, one for each message, puts the greatest value below
 // 2^15: 11 bits for all values within 2^-28 of the greatest, no overflow, and small gradients survive. bf16: 8 bits, rounded to nearest
 // even. int8, int4: |error| <= 0.504·max|x|/127 in each block of 64, 0.504·max|x|/7 in each block of 32. Top-k: the k of greatest
-// magnitude, ties to the lower index, written as fp16 or int8. All but fp32 refuse NaN, infinities and magnitudes above 2^120
+// magnitude, ties to the lower index, written as fp16, int8, int4. All but fp32 refuse NaN, infinities and magnitudes above 2^120
 // (InvalidArgument names the index).
 //
 // Messages are little-endian and describe themselves; a decoder trusts nothing in them. Pure functions but for the state passed in: no

@@ -9,7 +9,8 @@
 namespace fusionllm::compression {
 namespace {
 
-constexpr const char* kSpecs[] = {"fp32", "fp16", "bf16", "int8", "int4", "topk@10:int8", "topk@100:int8", "topk@1000:int8"};
+constexpr const char* kSpecs[] = {"fp32",         "fp16",          "bf16",           "int8",        "int4",
+                                  "topk@10:int8", "topk@100:int8", "topk@1000:int8", "topk@4:int8", "topk@4:int4"};
 
 std::vector<float> Normal(size_t n) {
   std::mt19937_64 rng(1);
@@ -47,8 +48,8 @@ void EncodeForward(benchmark::State& state, bool warm) {
   Finish(state, text);
   state.counters["ratio"] = 4.0 * static_cast<double>(values.size()) / static_cast<double>(message.size());
 }
-BENCHMARK_CAPTURE(EncodeForward, warm, true)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {0, 1, 2, 3, 4, 5, 6, 7}});
-BENCHMARK_CAPTURE(EncodeForward, cold, false)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {5, 6, 7}});
+BENCHMARK_CAPTURE(EncodeForward, warm, true)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}});
+BENCHMARK_CAPTURE(EncodeForward, cold, false)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {5, 6, 7, 8, 9}});
 
 void DecodeForward(benchmark::State& state) {
   const char* text = kSpecs[state.range(1)];
@@ -63,7 +64,7 @@ void DecodeForward(benchmark::State& state) {
   }
   Finish(state, text);
 }
-BENCHMARK(DecodeForward)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {0, 1, 2, 3, 4, 5, 6, 7}});
+BENCHMARK(DecodeForward)->ArgsProduct({{100'000, 1'000'000, 10'000'000}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}});
 
 // What the guard does with a sampled message.
 void DecodeAndCompare(benchmark::State& state) {
@@ -78,7 +79,7 @@ void DecodeAndCompare(benchmark::State& state) {
   }
   Finish(state, text);
 }
-BENCHMARK(DecodeAndCompare)->ArgsProduct({{100'000, 1'000'000}, {3, 4, 6}});
+BENCHMARK(DecodeAndCompare)->ArgsProduct({{100'000, 1'000'000}, {3, 4, 6, 8, 9}});
 
 void MaskedGradient(benchmark::State& state) {
   const char* text = kSpecs[state.range(1)];
@@ -94,7 +95,7 @@ void MaskedGradient(benchmark::State& state) {
   }
   Finish(state, text);
 }
-BENCHMARK(MaskedGradient)->ArgsProduct({{10'000'000}, {5, 6, 7}});
+BENCHMARK(MaskedGradient)->ArgsProduct({{10'000'000}, {5, 6, 7, 8, 9}});
 
 }  // namespace
 }  // namespace fusionllm::compression

@@ -9,6 +9,7 @@
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/rows.h"
+#include "lib/compression/testing/kept_message.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -79,7 +80,12 @@ std::string SeedOf(uint8_t choice, const char* spec) {
     for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i % 17) - 8.0f;
     const Mask mask = choice == 2 ? EveryThird(kElements) : Mask();
     const auto direction = choice == 0 ? Direction::kForward : Direction::kBackward;
-    status = Encode(*ParseCodecSpec(spec), direction, values, &mask, nullptr, &message, nullptr);
+    const CodecSpec parsed = *ParseCodecSpec(spec);
+    if (choice == 2 && parsed.kind == CodecKind::kInt4) {  // which no sender makes
+      message = testing::KeptMessage(ValueKind::kInt4, direction, mask, std::span(values).first(static_cast<size_t>(mask.kept())));
+    } else {
+      status = Encode(parsed, direction, values, &mask, nullptr, &message, nullptr);
+    }
   }
   FUZZ_CHECK(status.ok());
   std::string seed = {static_cast<char>(choice), static_cast<char>(kElements & 0xff), static_cast<char>(kElements >> 8)};
@@ -87,12 +93,17 @@ std::string SeedOf(uint8_t choice, const char* spec) {
 }
 
 std::vector<std::string> Seeds() {
-  return {SeedOf(0, "fp32"),         SeedOf(0, "fp16"),        SeedOf(0, "bf16"),        SeedOf(0, "int8"),        SeedOf(0, "int4"),
-          SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(0, "topk@3:int4"), SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"),
-          SeedOf(3, nullptr),        SeedOf(7, nullptr),       SeedOf(15, "fp32"),       SeedOf(31, "int8"),       SeedOf(79, "int4")};
+  return {SeedOf(0, "fp32"),        SeedOf(0, "fp16"),         SeedOf(0, "bf16"),        SeedOf(0, "int8"),
+          SeedOf(0, "int4"),        SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(0, "topk@3:int4"),
+          SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"),  SeedOf(2, "int4"),        SeedOf(3, nullptr),
+          SeedOf(7, nullptr),       SeedOf(15, "fp32"),        SeedOf(31, "int8"),       SeedOf(79, "int4")};
 }
 
-std::vector<std::string> Words() { return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4)}; }
+std::vector<std::string> Words() {
+  // The third: an infinity. The last two: the beginnings of a top-k message and of a gradient under its mask, with int4 values.
+  return {std::string(4, '\0'), std::string(4, '\xff'), std::string("\0\0\x80\x7f", 4), std::string("\1\5\0\2", 4),
+          std::string("\1\6\1\2", 4)};
+}
 
 bool Accepts(absl::string_view input) {
   if (input.size() < 3) return false;

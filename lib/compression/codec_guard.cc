@@ -41,20 +41,21 @@ double TopKErrorOfNormal(double ratio) {
 
 }  // namespace
 
-double MaxRelativeError(ActivationKind kind, Direction direction, double nats) {
+double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction direction, double nats) {
   if (kind == ActivationKind::kData || kind == ActivationKind::kLossInput) return 0.002;  // fp16 and bf16 pass; int8 (0.006) does not
   constexpr double kInt8Passes = 0.05, kInt4Passes = 0.15;
   if (direction == Direction::kBackward) return kInt8Passes;
   const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kRounding); };
   if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes tells nobody that it was top-k's
-  if (!bears(TopK(kMinMeasuredRatio))) return kInt4Passes;
+  const ValueKind values = codec.kind == CodecKind::kTopK ? codec.top_k_values : ValueKind::kInt8;
+  if (!bears(TopK(kMinMeasuredRatio, values))) return kInt4Passes;
   double low = kMinMeasuredRatio, high = kMaxTopKRatio;
   while (high / low > 1.001) {
     const double middle = std::sqrt(low * high);
-    (bears(TopK(middle)) ? low : high) = middle;
+    (bears(TopK(middle, values)) ? low : high) = middle;
   }
-  // There kept values go as int4, for which the prior takes nothing: of normal values that loses up to this share of what was kept.
-  const double of_kept = kind == ActivationKind::kInnerResidual ? 0.12 : 0;
+  // Of normal values int4 loses up to this share of what was kept, the others next to nothing.
+  const double of_kept = values == ValueKind::kInt4 ? 0.12 : 0;
   const double dropped = TopKErrorOfNormal(low);
   return std::max(kInt4Passes, std::hypot(dropped, of_kept * std::sqrt(1 - dropped * dropped)));
 }

@@ -19,14 +19,15 @@ namespace fusionllm::compression {
 // allows its plans no more by spec.compression.maxLossIncrease: two thirds of the 0.15 that no guarded run may lose, as single runs differ.
 inline constexpr double kGuardedLoss = 0.1;
 
-// The greatest relative error (CompressionError) of one message of a link that may cost `nats`: that of the harshest codec which the prior
-// (loss_prior.h) expects to cost no more for this kind of value, int8 at least; of an inner residual with int4 values. Of a gradient under
-// a top-k mask it is the error of the values kept.
+// The greatest relative error (CompressionError) of one message in `codec` of a link that may cost `nats`: that of the harshest codec which
+// the prior (loss_prior.h) expects to cost no more for this kind of value, int8 at least. Of top-k the kept values of that codec are
+// `codec`'s: int4 ones cost more than the same error by a higher ratio does, but for inner residuals. Of a gradient under a top-k mask it
+// is the error of the values kept.
 //
 // Before training activations are nearly normal, and the error of top-k tells the ratio whatever the cut: 5 loses 0.59, 10 0.75, 30 0.89,
 // 100 0.96; of what a ReLU left, twice that ratio does. Later it falls, at one cut to what a harmless ratio loses at another; so it is the
 // first messages that count.
-double MaxRelativeError(opdag::ActivationKind kind, Direction direction, double nats = kGuardedLoss);
+double MaxRelativeError(const CodecSpec& codec, opdag::ActivationKind kind, Direction direction, double nats = kGuardedLoss);
 
 // What of `nats` each link may cost, by what its codec is expected to cost. Where that is more than `nats` together: in proportion, so that
 // the costs of several cuts do not add up to more. Else what is expected of it and all that is left.

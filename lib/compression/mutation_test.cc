@@ -13,6 +13,7 @@
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/rows.h"
+#include "lib/compression/testing/kept_message.h"
 
 namespace {
 size_t greatest_allocation = 0;
@@ -50,6 +51,8 @@ constexpr Seed kSeeds[] = {
     {"top-k of int4", 0, "topk@3:int4"},
     {"masked int8", 2, "topk@3:int8"},
     {"masked fp16", 2, "topk@3:fp16"},
+    {"masked int8 of int4", 2, "topk@3:int4"},
+    {"masked int4", 2, "int4"},
     {"integers", 3, nullptr},
     {"bfloats", 7, nullptr},
     {"rows of one", 15, "int8"},
@@ -83,7 +86,12 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
     for (size_t i = 0; i < n; i += 3) indices.push_back(static_cast<uint32_t>(i));
     const Mask mask = seed.decoder == 2 ? Mask::FromIndices(static_cast<int64_t>(n), indices) : Mask();
     const auto direction = seed.decoder == 0 ? Direction::kForward : Direction::kBackward;
-    status = Encode(*ParseCodecSpec(seed.spec), direction, values, &mask, nullptr, &message, nullptr);
+    const CodecSpec spec = *ParseCodecSpec(seed.spec);
+    if (seed.decoder == 2 && spec.kind == CodecKind::kInt4) {
+      message = testing::KeptMessage(ValueKind::kInt4, direction, mask, std::span(values).first(indices.size()));
+    } else {
+      status = Encode(spec, direction, values, &mask, nullptr, &message, nullptr);
+    }
   }
   EXPECT_TRUE(status.ok()) << seed.name << ": " << status;
   const size_t elements = values.size();
@@ -124,7 +132,7 @@ void Mutate(std::vector<uint8_t>& input, std::mt19937_64& rng) {
   }
 }
 
-class MutationTest : public testing::TestWithParam<Seed> {};
+class MutationTest : public ::testing::TestWithParam<Seed> {};
 
 TEST_P(MutationTest, DamagedMessagesAreHarmless) {
   const uint64_t seed = base::StableHash(GetParam().name);
@@ -140,25 +148,33 @@ TEST_P(MutationTest, DamagedMessagesAreHarmless) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryCodec, MutationTest, testing::ValuesIn(kSeeds), [](const testing::TestParamInfo<Seed>& info) {
+INSTANTIATE_TEST_SUITE_P(EveryCodec, MutationTest, ::testing::ValuesIn(kSeeds), [](const ::testing::TestParamInfo<Seed>& info) {
   std::string name = info.param.name;
   std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
   return name;
 });
 
 TEST(UntrustedSizesTest, AHeaderThatClaimsMuchAllocatesLittle) {
-  // Claims 2^30 elements, of which it keeps 2^30, in 16 bytes, while 4 elements are expected.
+  // Claims 2^30 elements, of which it keeps 2^30, in 16 bytes, while 4 elements are expected; and 2^30 of the 4.
   std::vector<std::byte> message(16, std::byte{0});
+  const Mask mask = Mask::FromIndices(4, std::vector<uint32_t>{1, 3});
   const uint32_t claim = 1u << 30;
-  for (uint8_t layout = 0; layout < 8; ++layout) {
-    message[0] = std::byte{1};
-    message[1] = std::byte{layout};
-    std::memcpy(message.data() + 4, &claim, 4);
-    std::memcpy(message.data() + 8, &claim, 4);
-    float out[4];
-    greatest_allocation = 0;
-    EXPECT_FALSE(Decode(Direction::kForward, message, nullptr, out, nullptr).ok());
-    EXPECT_LE(greatest_allocation, 1024u) << static_cast<int>(layout);
+  for (const uint32_t elements : {claim, 4u}) {
+    for (int form = 0; form < 9 * 2 * 4; ++form) {
+      const int layout = form / 8, backward = form / 4 % 2, values = form % 4;
+      message[0] = std::byte{1};
+      message[1] = static_cast<std::byte>(layout);
+      message[2] = static_cast<std::byte>(backward);
+      message[3] = static_cast<std::byte>(values);
+      std::memcpy(message.data() + 4, &elements, 4);
+      std::memcpy(message.data() + 8, &claim, 4);
+      float out[4];
+      greatest_allocation = 0;
+      for (const Mask* given : {&mask, static_cast<const Mask*>(nullptr)}) {
+        EXPECT_FALSE(Decode(backward == 1 ? Direction::kBackward : Direction::kForward, message, given, out, nullptr).ok());
+      }
+      EXPECT_LE(greatest_allocation, 1024u) << "layout " << layout << ", direction " << backward << ", values " << values;
+    }
   }
 }
 

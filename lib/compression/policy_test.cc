@@ -249,7 +249,7 @@ TEST(LossBudgetTest, GoesToTheSlowestLinkAndIsNamedByTheReason) {
   const std::vector<LinkChoice> free = ChooseAll(policy, links);
   ASSERT_EQ(free[0].spec.kind, CodecKind::kTopK);
   ASSERT_EQ(free[1].spec.kind, CodecKind::kTopK);
-  policy.max_loss_increase = 0.1;
+  policy.max_loss_increase = 0.05;
   ASSERT_GT(Total(free), policy.max_loss_increase);
   const std::vector<LinkChoice> capped = ChooseAll(policy, links);
   EXPECT_EQ(ToString(capped[2].spec), "fp32") << "it hides by itself";
@@ -257,7 +257,7 @@ TEST(LossBudgetTest, GoesToTheSlowestLinkAndIsNamedByTheReason) {
   EXPECT_EQ(capped[0].expected_loss_increase, 0) << "a link that is faster than the one the budget stops does not need what is left";
   EXPECT_LT(capped[0].busy_s, capped[1].busy_s);
   EXPECT_EQ(capped[1].reason_code, "LimitedByLoss");
-  EXPECT_THAT(capped[1].reason, HasSubstr("is the most that maxLossIncrease of 0.1 nats allows over all links"));
+  EXPECT_THAT(capped[1].reason, HasSubstr("is the most that maxLossIncrease of 0.05 nats allows over all links"));
 }
 
 TEST(LossBudgetTest, IsNotHeldUpByALinkThatNothingMakesFaster) {
@@ -265,7 +265,7 @@ TEST(LossBudgetTest, IsNotHeldUpByALinkThatNothingMakesFaster) {
   labels.tensors.clear();
   labels.lossless_bytes = 4 * kElements;
   for (const PolicyKind kind : {PolicyKind::kAdaTopK, PolicyKind::kUniform}) {
-    const Policy policy = {.kind = kind, .max_loss_increase = 0.1};
+    const Policy policy = {.kind = kind, .max_loss_increase = 0.05};
     std::vector<LinkLoad> links = LinksOf({300});
     const LinkChoice alone = ChooseAll(policy, links)[0];
     links.push_back(labels);

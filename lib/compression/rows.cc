@@ -158,7 +158,7 @@ absl::Status DecodeRows(size_t columns, std::span<const std::byte> message, std:
   std::vector<uint8_t> bitmap(BitmapBytes(rows));
   if (message.size() < bitmap.size()) return Malformed("shorter than its bitmap");
   const std::span<const std::byte> body = message.first(message.size() - bitmap.size());
-  std::memcpy(bitmap.data(), message.data() + body.size(), bitmap.size());
+  if (!bitmap.empty()) std::memcpy(bitmap.data(), message.data() + body.size(), bitmap.size());
   size_t marked = 0;
   for (const uint8_t byte : bitmap) marked += static_cast<size_t>(std::popcount(byte));
   if (marked != trailer.rows) return Malformed("the bitmap has another number of rows");

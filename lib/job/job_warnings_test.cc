@@ -48,11 +48,13 @@ TEST(JobWarningsTest, FieldsThatOnlyKubernetesReadsAreNamedOnce) {
   EXPECT_EQ(
       KubernetesOnlyWarning(Parsed("  placement: {device: cuda}\n")),
       "spec.placement.device has no effect here: only Kubernetes reads it; `fusionctl run --device` or a topology says what computes");
-  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  checkpoint: {volume: {emptyDir: {}}}\n"
-                                         "  placement: {clusters: [{name: paris, min: 1}, {name: rome, min: 1}], spread: Packed}\n"
-                                         "  failurePolicy: {maxRestarts: 7}\n  suspend: true\n")),
-            "spec.checkpoint.volume, spec.placement.clusters, spec.placement.spread, spec.suspend, spec.failurePolicy have no effect here: "
-            "only Kubernetes reads them");
+  EXPECT_EQ(
+      KubernetesOnlyWarning(Parsed("  checkpoint: {volume: {emptyDir: {}}}\n"
+                                   "  placement: {clusters: [{name: paris, min: 1}, {name: rome, min: 1}], spread: Packed}\n"
+                                   "  failurePolicy: {maxRestarts: 7}\n  suspend: true\n"
+                                   "  network: {mode: Relay, port: 7777}\n")),
+      "spec.checkpoint.volume, spec.placement.clusters, spec.placement.spread, spec.suspend, spec.failurePolicy, spec.network have no "
+      "effect here: only Kubernetes reads them");
 }
 
 TEST(JobWarningsTest, AnExcludedDeviceThatTheTopologyDoesNotHaveIsTold) {

@@ -173,6 +173,32 @@ TEST(ActivationKindTest, AStreamIsInnerBetweenItsBlocksAlone) {
   EXPECT_EQ(kind["two"], "residual");       // losses that are added up are no blocks
 }
 
+// A pre-norm stream whose last sum is the prediction itself.
+constexpr char kStreamIntoALoss[] = R"(graph "stream-into-a-loss" {
+  x = placeholder() {role="images", dtype="f32", shape=[b, 6]}
+  y = placeholder() {role="images", dtype="f32", shape=[b, 6]}
+  start = linear(x) {out=6}
+  norm.0 = layer_norm(start)
+  up.0 = linear(norm.0) {out=6}
+  sum.0 = add(start, up.0)
+  norm.1 = layer_norm(sum.0)
+  up.1 = linear(norm.1) {out=6}
+  sum.1 = add(sum.0, up.1)
+  norm.2 = layer_norm(sum.1)
+  up.2 = linear(norm.2) {out=6}
+  sum.2 = add(sum.1, up.2)
+  loss = mse(sum.2, y)
+  return loss
+}
+)";
+
+TEST(ActivationKindTest, WhatTheLastSumBeforeALossCarriesIsNotInner) {
+  const KindByName kind(ParseGraph(kStreamIntoALoss, "stream-into-a-loss.dag"));
+  EXPECT_EQ(kind["sum.0"], "inner_residual");
+  EXPECT_EQ(kind["sum.1"], "residual");
+  EXPECT_EQ(kind["sum.2"], "loss_input");
+}
+
 // Sums that look like a stream: post-norm, where the norm is what is carried; rectified before they are carried; read by no norm.
 constexpr char kOtherSums[] = R"(graph "other-sums" {
   x = placeholder() {role="images", dtype="f32", shape=[b, 6]}

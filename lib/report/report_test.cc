@@ -142,12 +142,13 @@ TEST(ChartTest, TheTitleOfAnAxisStandsClearOfLongLabels) {
   constexpr double kTitleEnds = 13 + 4;  // its baseline and what hangs below it
   for (const double top : {0.001, 0.0005, 100000.0}) {
     const std::string svg = DrawChart({"c", "step", "learning rate"}, {{"a", 0, {{1, 0}, {2, top}}, {}}});
-    size_t at = svg.find("text-anchor=\"end\">");
-    for (int labels = 0; at != std::string::npos; at = svg.find("text-anchor=\"end\">", at + 1), ++labels) {
+    int labels = 0;
+    for (size_t at = svg.find("text-anchor=\"end\">"); at != std::string::npos; at = svg.find("text-anchor=\"end\">", at + 1), ++labels) {
       const size_t text = at + sizeof "text-anchor=\"end\">" - 1, x = svg.rfind("<text x=\"", at) + sizeof "<text x=\"" - 1;
       const double ends = std::stod(svg.substr(x)), width = kWidestDigit * static_cast<double>(svg.find('<', text) - text);
       EXPECT_GE(ends - width, kTitleEnds) << svg.substr(text, 12);
     }
+    EXPECT_GE(labels, 2) << "those of the axis";
   }
 }
 

@@ -248,7 +248,7 @@ class Compressed : public EdgeCodec {
     const auto error = codec_->Compare(DirectionOf(edge), original, encoded, selection);
     message = compression::WholeMessage(std::move(encoded));
     if (!error.ok()) return true;
-    const bool tolerable = !guards() || sent.warned || !(error->relative_error > LimitOf(edge));
+    const bool tolerable = !guards() || sent.warned || !(error->relative_error > LimitOf(edge, spec));
     if (!tolerable) {
       FUSIONLLM_ASSIGN_OR_RETURN(const bool backs_off, BackOff(sent, edge, spec, type, *error, original, selection));
       if (backs_off) return false;
@@ -261,10 +261,10 @@ class Compressed : public EdgeCodec {
   opdag::ActivationKind KindOf(const CutEdge& edge) const {
     return static_cast<size_t>(edge.of) < guard_.kinds.size() ? guard_.kinds[edge.of] : opdag::ActivationKind::kHidden;
   }
-  double LimitOf(const CutEdge& edge) const {
+  double LimitOf(const CutEdge& edge, const CodecSpec& spec) const {
     const auto found = guard_.link_losses.find(LinkOf(edge, edge.gradient));
     const double nats = found == guard_.link_losses.end() ? compression::kGuardedLoss : found->second;
-    return compression::MaxRelativeError(KindOf(edge), DirectionOf(edge), nats);
+    return compression::MaxRelativeError(spec, KindOf(edge), DirectionOf(edge), nats);
   }
 
   // Finds the smallest message of this tensor that loses little enough. False: all that was to be done was to tell.
@@ -277,7 +277,7 @@ class Compressed : public EdgeCodec {
                           .to = spec,
                           .relative_error = error.relative_error,
                           .cosine = error.cosine,
-                          .limit = LimitOf(edge),
+                          .limit = LimitOf(edge, spec),
                           .remaining_error = error.relative_error};
     if (guard_.mode == compression::GuardMode::kAuto) {
       for (const CodecSpec& codec : compression::GentlerCodecs(spec, DirectionOf(edge))) {
@@ -286,7 +286,7 @@ class Compressed : public EdgeCodec {
         FUSIONLLM_ASSIGN_OR_RETURN(const double remaining, ErrorOf(codec, edge, original, selection));
         found.to = codec;
         found.remaining_error = remaining;
-        if (remaining <= compression::kBackoffMargin * found.limit) break;
+        if (remaining <= compression::kBackoffMargin * LimitOf(edge, codec)) break;
       }
     }
     backoffs_.emplace_back(edge.peer, found);

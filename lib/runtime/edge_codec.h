@@ -32,7 +32,7 @@ struct CodecBackoff {
   compression::CodecSpec from, to;  // equal: nothing was done
   double relative_error = 0;        // with `from`
   double cosine = 1;
-  double limit = 0;            // of the relative error
+  double limit = 0;            // of the relative error of `from`
   double remaining_error = 0;  // with `to`
 };
 

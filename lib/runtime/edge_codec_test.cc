@@ -1,11 +1,14 @@
 #include "lib/runtime/edge_codec.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/compression/testing/kept_message.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
@@ -204,6 +207,82 @@ TEST(CompressedEdgeCodecTest, LossyCodecsTakeABf16TensorAsTheFloatsThatItIs) {
     EXPECT_NEAR(link.ratio, wide_link.ratio / 2, 1e-9);
     EXPECT_EQ(link.relative_error, wide_link.relative_error);
   }
+}
+
+// What a peer sends instead of a message with kept int4 values, or of the int8 gradient under its mask: malformed_message_test has the
+// fields one by one.
+class UntrustedTopKTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kElements = 1000;
+  const LinkCodecs links_ = {{{0, 1}, compression::TopK(3.9, compression::ValueKind::kInt4)}};
+  const EdgeCodecs upstream_ = CompressedEdgeCodec(0, links_), downstream_ = CompressedEdgeCodec(1, links_);
+  Tensor out_{{DType::kF32, {kElements}}};
+
+  // Brings a micro-batch to the stage downstream, and returns its gradient's message there.
+  Payload GradientOf(int slot) {
+    const Payload message = *upstream_->Encode(kForwardAtSender, slot, RandomTensor(slot, kElements).view(), true);
+    EXPECT_TRUE(downstream_->Decode(kForwardAtReceiver, slot, message, out_.view()).ok());
+    return *downstream_->Encode(kGradientAtSender, slot, RandomTensor(100 + slot, kElements).view(), true);
+  }
+  absl::Status DecodedGradient(int slot, const Payload& message) {
+    const Payload exact(message.begin(), message.end());  // without the room that a resized one has
+    return upstream_->Decode(kGradientAtReceiver, slot, exact, out_.view());
+  }
+  static void ExpectRefused(const absl::Status& status, const std::string& why) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(why));
+  }
+};
+
+TEST_F(UntrustedTopKTest, ACutForwardMessageIsRefusedAndTheWholeOneTakenAfterIt) {
+  const Payload message = *upstream_->Encode(kForwardAtSender, 0, RandomTensor(1, kElements).view(), true);
+  ASSERT_EQ(message[3], std::byte{2}) << "the header's byte for int4 values";
+  for (size_t left = 0; left < message.size(); ++left) {
+    const Payload cut(message.begin(), message.begin() + static_cast<ptrdiff_t>(left));
+    ExpectRefused(downstream_->Decode(kForwardAtReceiver, 0, cut, out_.view()), left < 16 ? "at least 16 bytes" : "the message has");
+  }
+  Payload longer = message;
+  longer.push_back(std::byte{});
+  ExpectRefused(downstream_->Decode(kForwardAtReceiver, 0, longer, out_.view()), "the message has");
+  ASSERT_TRUE(downstream_->Decode(kForwardAtReceiver, 0, message, out_.view()).ok());
+  const auto gradient = downstream_->Encode(kGradientAtSender, 0, RandomTensor(2, kElements).view(), true);
+  ASSERT_TRUE(gradient.ok()) << gradient.status();
+  EXPECT_TRUE(DecodedGradient(0, *gradient).ok());
+}
+
+TEST_F(UntrustedTopKTest, AGradientMustAnswerTheForwardMessageOfItsMicroBatch) {
+  const Payload message = GradientOf(0);
+  ASSERT_EQ(message[3], std::byte{1}) << "int4 values have an int8 gradient";
+  ExpectRefused(DecodedGradient(1, message), "needs the mask of its forward message");
+  ASSERT_TRUE(upstream_->Encode(kForwardAtSender, 1, RandomTensor(1, kElements).view(), true).ok());
+  Payload of_another = message;
+  of_another[8] ^= std::byte{1};  // the count
+  ExpectRefused(DecodedGradient(1, of_another), "the forward message kept 257");
+  Payload cut = message;
+  cut.pop_back();
+  ExpectRefused(DecodedGradient(0, cut), "bytes is not 257 values");
+  Payload in_int4 = message;
+  in_int4[3] = std::byte{2};
+  ExpectRefused(DecodedGradient(0, in_int4), "bytes is not 257 values");
+  Payload in_nothing = message;
+  in_nothing[3] = std::byte{3};
+  ExpectRefused(DecodedGradient(0, in_nothing), "unknown kind of values 3");
+  Payload infinite = message;
+  infinite[16] = std::byte{0x80};  // the first block's scale
+  infinite[17] = std::byte{0x7f};
+  ExpectRefused(DecodedGradient(0, infinite), "infinite, NaN or out of range");
+  EXPECT_TRUE(DecodedGradient(0, message).ok());
+}
+
+TEST_F(UntrustedTopKTest, AForwardMessageThatKeepsNothingHasAnEmptyGradient) {
+  const compression::Mask none = compression::Mask::FromIndices(kElements, {});
+  const Payload message = compression::testing::KeptMessage(compression::ValueKind::kInt4, compression::Direction::kForward, none, {});
+  const absl::Status decoded = downstream_->Decode(kForwardAtReceiver, 0, message, out_.view());
+  ASSERT_TRUE(decoded.ok()) << decoded;
+  EXPECT_TRUE(std::all_of(out_.f32(), out_.f32() + kElements, [](float x) { return x == 0; }));
+  const auto gradient = downstream_->Encode(kGradientAtSender, 0, RandomTensor(2, kElements).view(), true);
+  ASSERT_TRUE(gradient.ok()) << gradient.status();
+  EXPECT_EQ(static_cast<int64_t>(gradient->size()), compression::kHeaderBytes);
 }
 
 TEST(EdgeCodecTest, RefusesAPayloadOfAnotherSize) {

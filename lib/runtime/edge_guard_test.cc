@@ -19,6 +19,7 @@ using compression::GuardMode;
 using opdag::ActivationKind;
 using tensor::DType;
 using tensor::Tensor;
+using ::testing::EndsWith;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -89,7 +90,7 @@ TEST_F(EdgeGuardTest, LogitsThatLoseTooMuchDoNotLeaveAsTheyWere) {
   Connect(compression::TopK(24.8), ActivationKind::kLossInput);
   const Tensor logits = RandomTensor(1);
   Forward(logits);
-  const double limit = compression::MaxRelativeError(ActivationKind::kLossInput, Direction::kForward);
+  const double limit = compression::MaxRelativeError(compression::TopK(24.8), ActivationKind::kLossInput, Direction::kForward);
   EXPECT_LE(ErrorBetween(logits, received_), limit);
   ASSERT_THAT(Backoffs(), SizeIs(1));
   const CodecBackoff found = Backoffs()[0];
@@ -146,6 +147,56 @@ TEST_F(EdgeGuardTest, ALinkThatMayCostLessIsHeldToLess) {
   EXPECT_EQ(goes_by(0.5).substr(0, 6), "topk@7") << "the ratio of a message is that of whole numbers";
   EXPECT_EQ(goes_by(compression::kGuardedLoss), "int4");
   EXPECT_EQ(goes_by(0.01), "int8");
+}
+
+// The same message of the same tensor: what its values cost depends on what they are to the model.
+TEST_F(EdgeGuardTest, KeptInt4ValuesStayInsideAStreamAndAreLeftElsewhere) {
+  const CodecSpec spec = compression::TopK(3, compression::ValueKind::kInt4);
+  const Tensor activation = RandomTensor(1), gradient = RandomTensor(2);
+  Connect(spec, ActivationKind::kInnerResidual);
+  const Payload inner = Forward(activation);
+  EXPECT_EQ(inner.size(), compression::EncodedBytes(spec, kElements, Direction::kForward));
+  EXPECT_THAT(CodecOf(Direction::kForward, inner), EndsWith(":int4"));
+  EXPECT_THAT(CodecOf(Direction::kBackward, Backward(gradient)), EndsWith(":int8"));
+  EXPECT_THAT(Backoffs(), IsEmpty());
+  EXPECT_THAT(downstream_->Compression().at(0).backoffs, IsEmpty());
+
+  for (const ActivationKind kind : {ActivationKind::kResidual, ActivationKind::kAttentionInput}) {
+    Connect(spec, kind);
+    EXPECT_EQ(CodecOf(Direction::kForward, Forward(activation)), "int4") << opdag::Name(kind);
+    EXPECT_EQ(CodecOf(Direction::kBackward, Backward(gradient)), "int8");
+    ASSERT_THAT(Backoffs(), SizeIs(1));
+    EXPECT_EQ(ToString(Backoffs()[0].from), "topk@3:int4");
+    EXPECT_GT(Backoffs()[0].relative_error, Backoffs()[0].limit);
+    // int8 values at this ratio lose nearly as much, and cost what the link may.
+    Connect(compression::TopK(3), kind);
+    Forward(activation);
+    EXPECT_THAT(Backoffs(), IsEmpty()) << opdag::Name(kind);
+  }
+  for (const ActivationKind kind : {ActivationKind::kNormalized, ActivationKind::kHidden}) {
+    Connect(spec, kind);
+    EXPECT_EQ(CodecOf(Direction::kForward, Forward(activation)), kind == ActivationKind::kHidden ? "int8" : "int4");
+  }
+}
+
+TEST_F(EdgeGuardTest, KeptInt4ValuesComeDownToARatioOfTwoAndThenAreLeft) {
+  const auto goes_by = [&](double ratio, double nats) {
+    Connect(compression::TopK(ratio, compression::ValueKind::kInt4), ActivationKind::kInnerResidual, GuardMode::kAuto, {}, nats);
+    Forward(RandomTensor(1));
+    EXPECT_THAT(Backoffs(), SizeIs(1));
+    return ToString(Backoffs()[0].to);
+  };
+  EXPECT_EQ(goes_by(30, compression::kGuardedLoss), "topk@3.75:int4");
+  EXPECT_EQ(goes_by(16, 0.045), "topk@2:int4");
+  EXPECT_EQ(goes_by(15, 0.045), "int4") << "15, 7.5 and 3.75 cost more, and 1.875 is not tried";
+  EXPECT_EQ(goes_by(16, 0.02), "int8") << "as int4 costs more than the link may";
+}
+
+TEST_F(EdgeGuardTest, KeptInt4ValuesAreToldOfAndStayWhereTheGuardOnlyWarns) {
+  Connect(compression::TopK(4, compression::ValueKind::kInt4), ActivationKind::kResidual, GuardMode::kWarn);
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))), "topk@4:int4");
+  ASSERT_THAT(Backoffs(), SizeIs(1));
+  EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
 }
 
 TEST_F(EdgeGuardTest, AWarningIsToldOnceAndChangesNothing) {

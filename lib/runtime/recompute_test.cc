@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/autodiff/recompute_blocks.h"
+#include "lib/autodiff/testing/block_graphs.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/testing/random_graph.h"
 #include "lib/runtime/testing/small_networks.h"
@@ -69,6 +70,38 @@ TEST(RecomputeTest, AGptGrowsByBoundariesOfBlocksAlone) {
   EXPECT_LT(full[1] - full[0], 6 * 2 * kResidualBytes);
   EXPECT_LT(full[2] - full[1], 12 * 2 * kResidualBytes);
   EXPECT_LT(full[2], none[2] / 4);
+}
+
+namespace graphs = autodiff::testing;
+constexpr size_t kPart = kMicroBatch * graphs::kBlockWidth * sizeof(float);  // what goes from part to part of those
+
+// What is kept of n parts is what crosses, and what is made again is a block of them: as recompute_blocks_test tells by hand.
+TEST(RecomputeTest, PeaksOfEqualPartsFallAsTheirBlocksSay) {
+  struct Case {
+    const char* name;
+    opdag::Graph graph;
+    size_t kept, crossing, largest;  // in parts: without recomputation, across blocks, in one block
+  };
+  const Case cases[] = {{"chain", graphs::Chain(16), 16, 3, 4},
+                        {"long chain", graphs::Chain(49), 49, 6, 7},
+                        {"one weight", graphs::Chain(16, graphs::Weights::kShared), 16, 3, 4},
+                        {"residual blocks", graphs::ResidualBlocks(12), 12 * 9, 11, 9},
+                        {"diamonds", graphs::Diamonds(12), 12 * 3, 5, 6}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const autodiff::TrainingGraph training = Differentiated(c.graph, kMicroBatch);
+    const StageProgram none = WholeProgram(training, Recompute::kNone), full = WholeProgram(training, Recompute::kFull);
+    constexpr size_t kGiven = 2;  // images and target
+    EXPECT_EQ(none.stash_bytes_per_slot, (kGiven + c.kept) * kPart);
+    EXPECT_EQ(full.stash_bytes_per_slot, (kGiven + c.crossing) * kPart);
+    // The block that is made again lies beside the gradients under way, which either program has; what it reads of them may not be needed
+    // any more when the last of the block is there, and a residual block makes what only its sum reads.
+    EXPECT_LE(full.scratch_bytes, none.scratch_bytes + c.largest * kPart);
+    EXPECT_GE(full.scratch_bytes, (c.largest - 1) * kPart) << "of the others what crosses out of the block is kept";
+    for (const size_t in_flight : {1, 4}) {
+      EXPECT_LT(ActivationBytes(full, in_flight), ActivationBytes(none, in_flight));
+    }
+  }
 }
 
 TEST(RecomputeTest, ForwardOpsThatNoBackwardOpReadsAreNotRecomputed) {
@@ -155,6 +188,29 @@ TEST(RecomputeTest, AStageRunsAgainWhatTheWholeGraphDoesAtMost) {
     if (HasFailure()) return;
   }
   EXPECT_GT(again_in_stages, again_in_graphs * 2 / 3);
+}
+
+// Chains, sums, branches, a tensor that all blocks read, and a parameter that all use: the gradients are the same bits, in stages that end
+// where blocks do and elsewhere.
+TEST(RecomputeTest, EqualPartsTrainWithTheSameBits) {
+  for (const opdag::Graph& graph : {graphs::Chain(16), graphs::Chain(16, graphs::Weights::kShared), graphs::ResidualBlocks(4),
+                                    graphs::Diamonds(5), graphs::WithSharedTable(8)}) {
+    const autodiff::TrainingGraph training = Differentiated(graph, 2);
+    SCOPED_TRACE(training.graph.op(2).name);
+    ASSERT_GT(autodiff::RecomputeBlocksOf(training, autodiff::ViewsOf(training)).count(), 1);
+    const auto run = [&](Recompute recompute, int stages) {
+      PipelineOptions options = testing::SmallOptions(training, stages, "cpu");
+      options.config.recompute = recompute;
+      return testing::MustRun(training, options);
+    };
+    const testing::PipelineResult none = run(Recompute::kNone, 1);
+    EXPECT_NE(testing::LossBits(none).front(), testing::LossBits(none).back()) << "nothing was learnt: this test says nothing";
+    for (const int stages : {1, 2, 3, 5}) {
+      const testing::PipelineResult full = run(Recompute::kFull, stages);
+      EXPECT_EQ(testing::LossBits(full), testing::LossBits(none)) << stages;
+      EXPECT_EQ(full.parameters, none.parameters) << stages;
+    }
+  }
 }
 
 // Branches, dropout and batch norm among them; stages cut anywhere.

@@ -170,7 +170,10 @@ TEST_P(StageEqualityTest, RecomputationDoesNotChangeABitAndKeepsLess) {
   const auto kept = BuildStageProgram(training_, placement, 0, 2, Recompute::kNone);
   const auto made_again = BuildStageProgram(training_, placement, 0, 2, Recompute::kFull);
   ASSERT_TRUE(kept.ok() && made_again.ok());
-  EXPECT_LT(made_again->stash_bytes_per_slot, kept->stash_bytes_per_slot / 2);
+  // What crosses blocks is kept besides what was received, and images stay in fp32: of the residual network that is 0.27 of all, in bf16
+  // 0.43; of the GPTs an eighth.
+  const size_t parts = std::get<0>(GetParam()).starts_with("Residual") ? 2 : 8;
+  EXPECT_LT(made_again->stash_bytes_per_slot, kept->stash_bytes_per_slot / parts);
 }
 
 TEST_P(StageEqualityTest, EvaluationDoesNotChangeABit) {

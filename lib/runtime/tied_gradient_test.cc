@@ -157,6 +157,7 @@ TEST(TiedGradientTest, SendersNeedNotFollowALimitAtTheSameStep) {
   };
   const Stored stored = MustRunAndStore(training, options);
   EXPECT_EQ(stored.at({0, kShared}), stored.at({1, kShared}));
+  EXPECT_NE(stored, MustRunAndStore(training, Compressed(training, 2, "int4"))) << "nobody followed: this test says nothing";
 }
 
 TEST(TiedGradientTest, OnADeviceCompressedGradientsHaveTheBitsThatTheyHaveOnTheHost) {

@@ -269,11 +269,12 @@ INSTANTIATE_TEST_SUITE_P(
              .excess_p95 = 0.5},
         Case{.name = "TransformerGPipe", .schedule = Schedule::kGPipe, .keeps_much = true, .excess_median = 0.08, .excess_p95 = 0.4},
         Case{.name = "Recomputation", .schedule = Schedule::k1F1B, .excess_median = 0.45, .excess_p95 = 1.1, .recompute = true},
+        // Less is kept, so that what does not depend on it (messages under way, counted at their most) is a greater share.
         Case{.name = "TransformerRecomputation",
              .schedule = Schedule::kGPipe,
              .keeps_much = true,
-             .excess_median = 0.16,
-             .excess_p95 = 0.5,
+             .excess_median = 0.14,
+             .excess_p95 = 0.4,
              .recompute = true}),
     [](const auto& info) { return info.param.name; });
 

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
+#include "lib/compression/testing/kept_message.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::compression::testing {
@@ -280,33 +281,49 @@ void ExpectSameRefusals(TensorCodec& codec) {
 }
 
 void ExpectSameJudgementOfDamage(TensorCodec& codec) {
-  for (const char* text : kSpecs) {
-    const size_t n = 150;
-    const HostEdge host = OnHost(Spec(text), Normals(n, "damage"));
-    Selection selection;
-    const Placed room(codec.memory(), Floats(n, 1.0f));
-    Floats out(n);
+  constexpr size_t kElements = 150;
+  const Placed placed(codec.memory(), Normals(kElements, "damage")), room(codec.memory(), Floats(kElements, 1.0f));
+  Floats out(kElements);
+  const auto judge_damage = [&](const Bytes& message, Direction direction, const Mask* mask, const Selection* selection) {
     int refused = 0;
-    const auto judge = [&](std::span<const std::byte> message, const std::string& what) {
-      SCOPED_TRACE(absl::StrCat(text, ", ", what));
-      const absl::Status want = Decode(Direction::kForward, message, nullptr, out, nullptr);
-      const absl::Status got = codec.Decode(Direction::kForward, message, nullptr, room.span(), &selection);
+    const auto judge = [&](std::span<const std::byte> damaged, const std::string& what) {
+      SCOPED_TRACE(what);
+      Selection unused;
+      const absl::Status want = Decode(direction, damaged, mask, out, nullptr);
+      const absl::Status got = codec.Decode(direction, damaged, selection, room.span(), selection == nullptr ? &unused : nullptr);
       ExpectSameStatus(want, got);
       refused += want.ok() ? 0 : 1;
       if (want.ok()) ExpectSameBits(out, room.Read());
     };
-    for (size_t i = 0; i < host.message.size(); ++i) {
+    judge(message, "whole");
+    EXPECT_EQ(refused, 0);
+    for (size_t i = 0; i < message.size(); ++i) {
       for (const int flip : {1, 0x80, 0xff}) {
-        Bytes damaged = host.message;
+        Bytes damaged = message;
         damaged[i] ^= static_cast<std::byte>(flip);
         judge(damaged, absl::StrCat("byte ", i, " ^ ", flip));
       }
     }
-    for (const size_t left : {size_t{0}, size_t{15}, size_t{16}, host.message.size() - 1}) {
-      judge(std::span(host.message).first(left), absl::StrCat(left, " bytes"));
+    for (const size_t left : {size_t{0}, size_t{15}, size_t{16}, message.size() - 1}) {
+      judge(std::span(message).first(left), absl::StrCat(left, " bytes"));
     }
-    EXPECT_GT(refused, 16) << text;
+    EXPECT_GT(refused, 16);
     room.Read();
+  };
+  for (const char* text : kSpecs) {
+    SCOPED_TRACE(text);
+    const HostEdge host = OnHost(Spec(text), placed.Read());
+    judge_damage(host.message, Direction::kForward, nullptr, nullptr);
+    if (Spec(text).kind != CodecKind::kTopK) continue;
+    Bytes message;
+    Selection selection;
+    ASSERT_TRUE(codec.Encode(Spec(text), Direction::kForward, placed.span(), nullptr, nullptr, &message, &selection).ok());
+    const Floats gradient = Normals(static_cast<size_t>(host.sent_mask.kept()), "gradient", 1e-7f);
+    for (const ValueKind values : {ValueKind::kFp16, ValueKind::kInt8, ValueKind::kInt4}) {
+      SCOPED_TRACE(absl::StrCat("gradient in form ", static_cast<int>(values)));
+      const Bytes masked = KeptMessage(values, Direction::kBackward, host.sent_mask, gradient);
+      judge_damage(masked, Direction::kBackward, &host.sent_mask, &selection);
+    }
   }
 }
 

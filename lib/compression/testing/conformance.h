@@ -14,7 +14,7 @@ void ExpectSelectionsKeptApart(TensorCodec& codec);
 void ExpectSameResiduals(TensorCodec& codec);
 // Values that cannot be encoded, and masks that are missing, superfluous or of another size.
 void ExpectSameRefusals(TensorCodec& codec);
-// Messages with damage in every byte: refused in the same words, or decoded to the same numbers.
+// Messages, and gradients under masks, with damage in every byte: refused in the same words, or decoded to the same numbers.
 void ExpectSameJudgementOfDamage(TensorCodec& codec);
 // bf16 tensors of every bit pattern and many sizes: their messages, damage to them, and the way through floats and back.
 void ExpectSameBfloats(TensorCodec& codec);
