@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,6 +30,31 @@ class DocumentWriter {
     }
     for (const std::string& device : devices) {
       if (profiles_.contains(device)) devices_.push_back(device);
+    }
+  }
+
+  // Devices with as many threads that measured the same ops: all have the times of the one that took least, since what the others took more
+  // is noise. Else equal devices would be planned for in the order of that noise.
+  void ShareTimes() {
+    std::map<std::pair<int64_t, std::set<std::string>>, std::string> fastest;
+    const auto group_of = [](const json& profile) {
+      std::set<std::string> ops;
+      const json measured = profile.value("ops", json::object());
+      for (const auto& [signature, op] : measured.items()) ops.insert(signature);
+      return std::pair(profile.value("threads", int64_t{1}), ops);
+    };
+    for (const std::string& device : devices_) {
+      const auto [entry, added] = fastest.try_emplace(group_of(profiles_.at(device)), device);
+      if (!added && SecondsOf(profiles_.at(device)) < SecondsOf(profiles_.at(entry->second))) entry->second = device;
+    }
+    for (const std::string& device : devices_) {
+      json& profile = profiles_.at(device);
+      json shared = profiles_.at(fastest.at(group_of(profile)));
+      for (const char* own : {"name", "site", "memory_bytes", "compute_scale", "spare"}) {
+        shared.erase(own);
+        if (profile.contains(own)) shared[own] = profile[own];
+      }
+      profile = std::move(shared);
     }
   }
 
@@ -67,6 +93,13 @@ class DocumentWriter {
   }
 
  private:
+  static double SecondsOf(const json& profile) {
+    double seconds = 0;
+    const json measured = profile.value("ops", json::object());
+    for (const auto& [signature, op] : measured.items()) seconds += op.value("seconds", 0.0);
+    return seconds;
+  }
+
   static json Entry(const Ends& ends, const broker::Link& link, const std::string& line) {
     json entry = {{"src", ends.first}, {"dst", ends.second}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}};
     if (!line.empty()) entry["line"] = line;
@@ -121,12 +154,16 @@ broker::Lines LinesOf(const job::LinkTable& links) {
   return lines;
 }
 
-std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state) {
-  return DocumentWriter(devices, state).Write();
+std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state, bool one_machine) {
+  DocumentWriter writer(devices, state);
+  if (one_machine) writer.ShareTimes();
+  return writer.Write();
 }
 
-std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state) {
+std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state,
+                        bool one_machine) {
   DocumentWriter writer(devices, state);
+  if (one_machine) writer.ShareTimes();
   writer.DescribeFor(ask);
   return writer.Write();
 }

@@ -20,11 +20,13 @@ broker::Lines LinesOf(const job::LinkTable& links);
 
 // `devices`, in this order, with the links that join them. A link of two sites was measured between two devices for all: when one of them
 // is not among `devices`, others of their sites stand for them. Devices without a profile are left out.
-std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state);
+// `one_machine`: all devices are emulated on one, so that those with equal threads have equal times, scale aside.
+std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state, bool one_machine = false);
 
 // The same as a question for a plan over the devices of `ask`: those it calls slow take so many times as long as their profiles say, and
 // none is a spare, whatever it was declared as: a spare among them has a stage already, or is wanted for one.
-std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state);
+std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state,
+                        bool one_machine = false);
 
 // Takes saved profiles (fusionctl bench --calibrate, or profiles.json of an earlier run) for devices and links of this run. With a topology
 // place, memory, scale and role of a device are what it says. A device that is not in the topology, or was measured with another number of

@@ -69,6 +69,27 @@ TEST(ProfilesDocument, ADeviceThatHasBecomeSlowIsDescribedSo) {
   EXPECT_DOUBLE_EQ(slow->devices[1].compute_scale, 0.4);
 }
 
+// What they took differently is noise of one machine, and would decide which of them is planned for first.
+TEST(ProfilesDocument, EmulatedDevicesWithEqualThreadsHaveTheLeastTimesOfAny) {
+  wire::DeviceProfile noisy = Device("a0"), quick = Device("a1"), wide = Device("b0");
+  noisy.compute_scale = 0.5;
+  noisy.ops["gelu"].seconds = 1.02e-3;
+  wide.threads = 2;
+  wide.ops["gelu"].seconds = 0.6e-3;
+  broker::RunOptions options;
+  for (const wire::DeviceProfile& device : {noisy, quick, wide}) options.known_profiles[device.name] = wire::PrintProfile(device);
+  const broker::RunState state(options);
+  const auto parsed = wire::ParseProfiles(ProfilesDocument({"a0", "a1", "b0"}, state, /*one_machine=*/true));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->devices[0].ops, quick.ops);
+  EXPECT_EQ(parsed->devices[0].name, "a0");
+  EXPECT_EQ(parsed->devices[0].compute_scale, 0.5);
+  EXPECT_EQ(parsed->devices[1].ops, quick.ops);
+  EXPECT_EQ(parsed->devices[2].ops, wide.ops);
+  const auto apart = wire::ParseProfiles(ProfilesDocument({"a0", "a1", "b0"}, state));
+  EXPECT_EQ(apart->devices[0].ops, noisy.ops) << "of machines of their own";
+}
+
 TEST(ProfilesDocument, ASpareThatIsPlannedOverIsNoneAndStaysOneForOtherRuns) {
   wire::DeviceProfile spare = Device("a1");
   spare.spare = true;

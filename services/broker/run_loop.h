@@ -121,13 +121,14 @@ class RunLoop {
   void Carry(const broker::Finish& action);
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
-  void TellOfData(const std::string& summary);
+  void TellOfData(const v1::DataOpened& opened);
   void TellOfSites(const broker::CommitCheckpoint& action);
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices, const std::string& first = "") const;
+  bool IsEmulated() const { return !options_.site_of_device.empty(); }  // all devices are, on one machine
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
