@@ -41,6 +41,19 @@ TEST_F(FirstStepsTest, ExplainSaysWhatAFieldMeans) {
   EXPECT_EQ(wrong.out, "");
 }
 
+TEST_F(FirstStepsTest, ExplainSaysWhatHoldsForAJob) {
+  Write("small.yaml",
+        "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: gpt2, preset: small}, "
+        "data: {kind: text, path: [text.txt]}}}");
+  const std::string field = "explain spec.training.optimizer.learningRate";
+  EXPECT_THAT(Run(field).out, HasSubstr("What holds for a job: fusionctl explain spec.training.optimizer.learningRate --job JOB.yaml\n"));
+  EXPECT_THAT(Run(field + " --job small.yaml").out, HasSubstr("\nIn small.yaml it is 6.0e-04.\n"));
+  EXPECT_THAT(Run(field + " --job small.yaml --set spec.model.preset=xl").out, HasSubstr("In small.yaml it is 2.0e-04.\n"));
+  EXPECT_EQ(json::parse(Run(field + " --job small.yaml --format json").out)["value"], 6e-4);
+  EXPECT_THAT(Run("explain spec.checkpoint.path --job small.yaml").out, HasSubstr("In small.yaml it is not set.\n"));
+  EXPECT_EQ(Run(field + " --job none.yaml").code, 2);
+}
+
 TEST_F(FirstStepsTest, ExplainAnswersProgramsInJson) {
   const json field = json::parse(Run("explain spec.training.optimizer --format json").out);
   EXPECT_EQ(field["path"], "spec.training.optimizer");
@@ -69,7 +82,7 @@ TEST_F(FirstStepsTest, EveryJobThatInitWritesPassesADryRun) {
     const Outcome dry = Run("run made.yaml --dry-run --profiles " + profiles);
     EXPECT_EQ(dry.code, 0) << what << "\n" << dry.err;
     EXPECT_THAT(dry.out, HasSubstr("stage")) << what;
-    EXPECT_THAT(dry.err, HasSubstr("nothing was started")) << what;
+    EXPECT_THAT(dry.err, AllOf(HasSubstr("dry run: training: "), HasSubstr("learning rate "), HasSubstr("nothing was started"))) << what;
   }
   EXPECT_FALSE(std::filesystem::exists(Path("runs")));
 }

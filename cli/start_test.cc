@@ -163,11 +163,32 @@ TEST_F(StartTest, WhatIsNoTextIsSkippedAndSaidOnce) {
   Write("d/b.gz", "\x1f\x8b...");
   const Outcome run = Run("run job.yaml --format json --output new --set spec.data.path=[d]");
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("1 file skipped: "), HasSubstr("d/b.gz (it is compressed (gzip))")));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("1 file skipped: b.gz (it is compressed (gzip))"), HasSubstr("\"files\":[{\"bytes\":200,\"path\":")));
   EXPECT_EQ(run.out.find("DataOpened"), run.out.rfind("DataOpened"));
   const Outcome named = Run("run job.yaml --output new --set spec.data.path=[d/b.gz]");
   EXPECT_EQ(named.code, 2);
   EXPECT_THAT(named.err, AllOf(HasSubstr("d/b.gz is not UTF-8 text"), HasSubstr("spec.data.encoding: bytes")));
+}
+
+TEST_F(StartTest, ValidationDataThatAreTrainedOnAreWarnedOf) {
+  fs::create_directories(Path("d"));
+  for (const char* name : {"d/a.txt", "d/b.txt", "d/c.txt", "d/d.txt", "held.txt"}) Write(name, std::string(200, 'x'));
+  fs::create_symlink(Path("d/b.txt"), Path("link.txt"));
+  const std::string data = " --set 'spec.data.path=[d]' --set 'spec.data.validation={path: [link.txt, held.txt]}'";
+  constexpr char kWarning[] = "warning: spec.data.validation.path: link.txt is also trained on (spec.data.path)";
+  EXPECT_THAT(Run(std::string(kRun) + " --dry-run" + data).err, HasSubstr(kWarning));
+  EXPECT_THAT(Run("plan job.yaml" + data).err, HasSubstr(kWarning));
+  const Outcome run = Run(std::string(kRun) + data);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(kWarning));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("4 files, 800 B: a.txt, b.txt, c.txt and 1 more, in " + Path("d") + "; "),
+                             HasSubstr("link.txt is trained on, too")));
+  EXPECT_THAT(
+      Run(std::string(kRun) + " --fresh --set 'spec.data={kind: text, path: [held.txt, d, held.txt], validation: {fraction: 0.2}}'").err,
+      HasSubstr("warning: spec.data.path: held.txt is listed more than once, so it counts as often, and what is held out for "
+                "validation is trained on, too"));
+  EXPECT_THAT(Run(std::string(kRun) + " --fresh").err, Not(HasSubstr("warning: spec.data")));
 }
 
 }  // namespace

@@ -11,10 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +26,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
+#include "lib/base/processor_use.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/devices.h"
 #include "lib/report/words.h"
@@ -59,10 +64,32 @@ Check Processor() {
 
 Check Cores() {
   const int cores = MachineCores();
+  const double allowed = base::AllowedCores();
+  if (allowed < cores) {
+    return {.name = "cores",
+            .verdict = Verdict::kWarning,
+            .finding = absl::StrFormat("%d, of which a limit of the container leaves %.3g", cores, allowed),
+            .advice =
+                absl::StrFormat("set spec.executors.threads, or a device's threads in a topology, to %d: more of them wait for each other",
+                                std::max(1, static_cast<int>(allowed)))};
+  }
   return {.name = "cores",
           .verdict = cores >= 2 ? Verdict::kGood : Verdict::kWarning,
           .finding = absl::StrCat(cores),
           .advice = cores >= 2 ? "" : "emulated devices share one core: keep the sum of their computeScale below 1"};
+}
+
+// Of a moment: whoever has a minute of work going on shows in it.
+Check Load() {
+  const base::ProcessorUseMeter meter;
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  const std::optional<base::ProcessorUse> use = meter.Read();
+  if (!use) return {.name = "load", .verdict = Verdict::kNote, .finding = "not known: /proc/stat cannot be read"};
+  const bool busy = base::IsBusy(*use, base::AllowedCores());
+  return {.name = "load",
+          .verdict = busy ? Verdict::kWarning : Verdict::kGood,
+          .finding = busy ? base::BusySentence(*use) : absl::StrFormat("other programs use %.1f of %d cores", use->others, use->cores),
+          .advice = busy ? "let the other work end before jobs are planned and run, or calibrate while it goes on" : ""};
 }
 
 Check Memory() {
@@ -210,7 +237,7 @@ int Report(const std::vector<Check>& checks, OutputFormat format) {
 }  // namespace
 
 std::vector<Check> Examine() {
-  std::vector<Check> checks = {Processor(), Cores(), Memory()};
+  std::vector<Check> checks = {Processor(), Cores(), Load(), Memory()};
   for (const absl::string_view name : kernels::BackendNames()) checks.push_back(Backend(name));
   checks.insert(checks.end(), {Device(), Loopback(), NetworkNamespaces(), OpenFiles(), Clock(), Disk(".")});
   return checks;

@@ -3,13 +3,20 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "cli/commands/command.h"
+#include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/status_macros.h"
+#include "lib/job/document.h"
 #include "lib/job/explain.h"
+#include "lib/job/parse.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -17,7 +24,8 @@ namespace {
 using nlohmann::json;
 
 struct Flags {
-  std::string path;
+  std::string path, job;
+  std::vector<std::string> overrides;
   bool recursive = false;
 };
 
@@ -41,16 +49,44 @@ json ToJson(const job::FieldSchema& field, const std::string& path, bool recursi
   return document;
 }
 
+// As a job file would have it, defaults filled in: "0.0006", "{name: adamw, ..}". Absent: the job has no such value, or the field is in a
+// list.
+absl::StatusOr<std::optional<std::string>> ValueIn(const Flags& flags, const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::LoadFusionJob(flags.job, flags.overrides));
+  job::Node root;
+  job::Problems problems(flags.job);
+  if (!job::LoadDocument(job::ToYaml(job), root, problems)) return problems.ToStatus();
+  const job::Node* node = &root;
+  for (const absl::string_view key : absl::StrSplit(path, '.', absl::SkipEmpty())) {
+    node = node->Find(key);
+    if (node == nullptr) return std::nullopt;
+  }
+  return job::ToJson(*node);
+}
+
 int Explain(const Flags& flags, OutputFormat format) {
   const absl::StatusOr<job::FoundField> found = job::FindField(flags.path);
   if (!found.ok()) {
     absl::FPrintF(stderr, "fusionctl: %s\n", found.status().message());
     return kExitBadInput;
   }
+  std::optional<std::string> value;
+  if (!flags.job.empty()) {
+    absl::StatusOr<std::optional<std::string>> read = ValueIn(flags, found->path);
+    if (!read.ok()) return Complain(read.status());
+    value = *std::move(read);
+  }
   if (format == OutputFormat::kJson) {
-    absl::PrintF("%s\n", ToJson(found->field, found->path, flags.recursive, 0).dump());
-  } else {
-    absl::PrintF("%s", job::ExplainText(*found, flags.recursive));
+    json document = ToJson(found->field, found->path, flags.recursive, 0);
+    if (value) document["value"] = json::parse(*value, nullptr, /*allow_exceptions=*/false);
+    absl::PrintF("%s\n", document.dump());
+    return kExitDone;
+  }
+  absl::PrintF("%s", job::ExplainText(*found, flags.recursive));
+  if (!flags.job.empty()) {
+    absl::PrintF("\nIn %s it is %s.\n", flags.job, value.value_or("not set"));
+  } else if (found->field.rule.default_depends) {
+    absl::PrintF("\nWhat holds for a job: fusionctl explain %s --job JOB.yaml\n", found->path);
   }
   return kExitDone;
 }
@@ -63,8 +99,13 @@ void AddExplain(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("FIELD", flags->path, "such as spec.training, or topology.spec.links; omitted: the whole job")
       ->check(OneOf(job::FieldPaths(), [](const std::string&) { return std::string(); }))  // the words are for completion; Explain() checks
       ->option_text("TEXT");
+  CLI::Option* const file = command->add_option("--job", flags->job, "a job file, to say what the field is there, by default or not");
+  command->add_option("--set", flags->overrides, kSetHelp)->allow_extra_args(false)->needs(file);
   command->add_flag("--recursive", flags->recursive, "names and types of all fields below it");
-  command->footer("Example:\n  fusionctl explain spec.training.optimizer\n  fusionctl explain topology.spec.sites --recursive");
+  command->footer(
+      "Example:\n  fusionctl explain spec.training.optimizer\n  fusionctl explain spec.training.optimizer.learningRate --job "
+      "examples/jobs/gpt2-tiny.yaml\n"
+      "  fusionctl explain topology.spec.sites --recursive");
   command->callback([flags, &globals, &action] { action = [flags, &globals] { return Explain(*flags, globals.format); }; });
 }
 

@@ -65,12 +65,14 @@ absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, Draw(flags.output, graph, options));
   FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
   const opdag::Weight weight = opdag::WeightOf(graph);
+  const bool chosen = !flags.with_plan && workload->job.spec.training.micro_batch_size == 0;
   if (format == OutputFormat::kJson) {
     absl::PrintF("{\"ops\":%d,\"parameters\":%d,\"flops\":%.0f,\"activation_bytes\":%d}\n", graph.ops().size(), weight.parameters,
                  weight.flops, weight.activation_bytes);
   } else {
-    absl::PrintF("%s: %d ops, %s parameters, %s FLOPs forward for a micro-batch of %d\n", flags.output, graph.ops().size(),
-                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), micro_batch_size);
+    absl::PrintF("%s: %d ops, %s parameters, %s FLOPs forward for a micro-batch of %d%s\n", flags.output, graph.ops().size(),
+                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), micro_batch_size,
+                 chosen ? " (spec.training.microBatchSize is auto: a plan chooses it, --plan shows which)" : "");
   }
   return kExitDone;
 }

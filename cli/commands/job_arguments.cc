@@ -11,8 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
+#include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/output_file.h"
+#include "lib/base/processor_use.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
@@ -105,6 +107,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   }
   // A plan may be made where the data is not.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(workload);
+  const base::ProcessorUseMeter meter;
   std::map<int, wire::DeviceProfile> by_threads;
   std::vector<wire::DeviceProfile> profiles;
   for (const Wanted& device : wanted) {
@@ -122,12 +125,18 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
     profile.memory_bytes = MachineMemoryBytes();
     profiles.push_back(std::move(profile));
   }
+  if (const auto use = meter.Read(); use && !by_threads.empty() && base::IsBusy(*use, WantedCores(topology, job_threads)))
+    std::fprintf(stderr, "fusionctl: warning: %s\n", base::BusySentence(*use).c_str());
   return profiles;
 }
 
 absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload) const {
   if (const std::string warning = job::KubernetesOnlyWarning(workload.job); !warning.empty())
     std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+  // What is wrong with the data is the business of a run: a plan may be made where they are not.
+  if (const auto data = workload::DatasetSource::Open(workload); data.ok()) {
+    for (const std::string& warning : (*data)->Warnings()) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+  }
   planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic)};
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::LoadTopology(topology));

@@ -30,17 +30,21 @@ std::string OpsText(const wire::PlanStage& stage) {
   return ops.size() < 3 ? absl::StrJoin(ops, ", ") : absl::StrFormat("%s .. %s (%d)", ops.front(), ops.back(), ops.size());
 }
 
-// "lower bounds: largest-op 0.41s, work 0.30s": those that hold, the largest first.
+// Of the bounds that hold the largest of compute and of links; the document has them all (lib/scheduler/bounds.h).
 std::string BoundsText(const wire::PlanDocument& plan) {
-  std::vector<wire::PlanBound> holding;
-  std::vector<std::string> texts;
+  report::StepBounds bounds{.step_s = plan.predicted_step_seconds, .stages = static_cast<int64_t>(plan.stages.size())};
   for (const wire::PlanBound& bound : plan.lower_bounds) {
-    if (bound.holds) holding.push_back(bound);
+    if (!bound.holds) continue;
+    const bool of_links = bound.name == "cut-bytes" || bound.name == "spanning-tree";
+    double& largest = of_links ? bounds.link_s : bounds.compute_s;
+    if (bound.name == "search") {
+      bounds.is_optimal = true;
+    } else {
+      largest = std::max(largest, bound.seconds);
+    }
   }
-  std::stable_sort(holding.begin(), holding.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-  for (const wire::PlanBound& bound : holding) texts.push_back(absl::StrCat(bound.name, " ", report::StepSeconds(bound.seconds)));
-  if (texts.empty()) return "";
-  return absl::StrFormat("lower bounds: %s\n", absl::StrJoin(texts, ", "));
+  const std::string sentence = report::BoundSentence(bounds);
+  return sentence.empty() ? "" : sentence + "\n";
 }
 
 // What crosses the link: the codec, or the type of what is sent as it is, and likewise of tied gradients.
@@ -88,10 +92,8 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
 }
 
 void PrintText(const wire::PlanDocument& plan) {
-  absl::PrintF("%s: a step of %s of %d takes %s%s; no plan can be faster than %s%s\n", plan.strategy,
-               base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), plan.micro_batch_size,
-               report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan), report::StepSeconds(plan.lower_bound_seconds),
-               report::AboveBound(plan.gap));
+  absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Counted(plan.micro_batches, "micro-batch", "micro-batches"),
+               plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan));
   const report::PlanFigures figures = FiguresOf(plan);
   for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
   for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);
@@ -115,7 +117,7 @@ void PrintText(const wire::PlanDocument& plan) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
     for (const wire::PlanLink& link : plan.links) {
       links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), CodecText(plan, link),
-                 absl::StrFormat("%.1fx", link.ratio), report::StepSeconds(link.seconds)});
+                 report::Ratio(link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
   }

@@ -24,6 +24,7 @@
 #include "lib/daemon/program.h"
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
+#include "lib/job/training_defaults.h"
 #include "lib/job/warnings.h"
 #include "lib/kernels/devices.h"
 #include "lib/objectstore/fetch.h"
@@ -91,8 +92,8 @@ absl::Status CheckStartFits(const job::FusionJob& job) {
   return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
 }
 
-// What is wrong with the job's model, data or start is told before any process is started.
-absl::Status CheckInput(const job::FusionJob& job) {
+// What is wrong with the job's model, data or start is told before any process is started. `warnings`: what is odd about the data.
+absl::Status CheckInput(const job::FusionJob& job, std::vector<std::string>& warnings) {
   bool data_in_store = false;
   FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
   if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value() && !base::IsUri(*from)) {
@@ -103,7 +104,9 @@ absl::Status CheckInput(const job::FusionJob& job) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data));
   if (data_in_store) return absl::OkStatus();
-  return base::OfNamedFile(workload::DatasetSource::Open(*workload).status());
+  const auto opened = workload::DatasetSource::Open(*workload);
+  if (opened.ok()) warnings = (*opened)->Warnings();
+  return base::OfNamedFile(opened.status());
 }
 
 // Of the description that its sizes were taken from.
@@ -149,6 +152,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
     std::fprintf(stderr, "dry run: it would go on from %s, after step %lld%s%s\n", start.path.c_str(), static_cast<long long>(start.step),
                  start.changed.empty() ? "" : ", with a job that has changed: ", start.changed.c_str());
   }
+  std::fprintf(stderr, "dry run: training: %s\n", job::TrainingSentence(options.job).c_str());
   if (code == kExitDone) std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
   return code;
 }
@@ -197,14 +201,14 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
   ChooseCheckpoint(flags, options);
-  FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job));
+  std::vector<std::string> warnings;
+  FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job, warnings));
   TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
-  std::vector<std::string> warnings;
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
-    warnings = job::Warnings(options.job, *options.topology);
+    for (std::string& warning : job::Warnings(options.job, *options.topology)) warnings.push_back(std::move(warning));
   }
   for (const std::string& list : flags.devices) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, ParseDeviceList(list));
@@ -229,6 +233,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   if (flags.dry_run) return DryRun(flags, options, globals);
   options.command = CommandOf(flags, globals);
   TellUnfinishedRun(options);
+  if (options.format == OutputFormat::kText) std::fprintf(stderr, "training: %s\n", job::TrainingSentence(options.job).c_str());
   SignalWatch signals;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunJobResult result, RunJob(options, signals));
   return result.exit_code;

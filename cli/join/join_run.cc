@@ -171,7 +171,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
   if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});
-  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning")});  // its log is shown as it comes
+  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning"), "--phases"});  // both are shown as they come
   if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
   if (options.advertise) argv.insert(argv.end(), {"--advertise", *options.advertise});
   const std::string log = folder + "/executor.log";

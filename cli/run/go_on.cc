@@ -64,14 +64,17 @@ std::optional<SavedStep> NewestCheckpoint(const job::FusionJob& job, const std::
   return SavedStep{(saved / name).string(), step};
 }
 
-std::string CommandToGoOn(const std::vector<std::string>& command, const job::FusionJob& job, const std::string& folder) {
-  if (command.empty() || !NewestCheckpoint(job, folder)) return "";
+std::string CommandInFolder(const std::vector<std::string>& command, const std::string& folder) {
   std::vector<std::string> words;
   for (const std::string& word : command) words.push_back(ShellWord(word));
   words.push_back("--output");
   words.push_back(ShellWord(FromHere(folder)));
-  if (job.spec.checkpoint->resume != "auto") words.insert(words.end(), {"--set", "spec.checkpoint.resume=auto"});
   return absl::StrJoin(words, " ");
+}
+
+std::string CommandToGoOn(const std::vector<std::string>& command, const job::FusionJob& job, const std::string& folder) {
+  if (command.empty() || !NewestCheckpoint(job, folder)) return "";
+  return absl::StrCat(CommandInFolder(command, folder), job.spec.checkpoint->resume == "auto" ? "" : " --set spec.checkpoint.resume=auto");
 }
 
 std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {

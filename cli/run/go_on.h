@@ -16,6 +16,8 @@ std::string ShellWord(absl::string_view word);
 // The absolute folder as it is written from the working directory: relative where it lies below.
 std::string FromHere(const std::string& folder);
 
+// `command` with the folder behind it, as a shell takes it.
+std::string CommandInFolder(const std::vector<std::string>& command, const std::string& folder);
 // `command` has everything but the folder: {"fusionctl", "run", "job.yaml", "--set", "spec.training.steps=50"}. Empty: nothing to go on
 // from, because the job keeps no checkpoints or none was saved in `folder`.
 std::string CommandToGoOn(const std::vector<std::string>& command, const job::FusionJob& job, const std::string& folder);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/run/folder_lock.h"
+#include "cli/run/run_outcome.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
@@ -57,6 +58,20 @@ TEST_F(GoOnTest, TheCommandHasWhatWasTypedAndTheFolder) {
   EXPECT_THAT(CommandToGoOn(command, job_, folder_ / "runs/t-1"), ::testing::EndsWith(" --set spec.checkpoint.resume=auto"));
   job_.spec.checkpoint.reset();
   EXPECT_EQ(CommandToGoOn(command, job_, folder_ / "runs/t-1"), "");
+}
+
+TEST_F(GoOnTest, AnInterruptedRunWithoutACheckpointSaysThatItStartsAgain) {
+  const std::vector<std::string> command = {"fusionctl", "run", "job.yaml"};
+  const std::string again = "to start again at step 1:\n  fusionctl run job.yaml --output runs/t-1\n";
+  const auto left = [&](int exit_code, bool trained) { return WhatIsLeft(job_, command, folder_ / "runs/t-1", exit_code, trained); };
+  EXPECT_EQ(left(kExitInterrupted, false), "nothing was trained yet, so there is nothing to go on from\n" + again);
+  EXPECT_EQ(left(kExitInterrupted, true), "no checkpoint was saved yet, so there is nothing to go on from\n" + again);
+  EXPECT_EQ(left(kExitFailed, false), "") << "it would fail again";
+  EXPECT_EQ(left(kExitDone, true), "");
+  MakeRun("runs/t-1", 40);
+  EXPECT_THAT(left(kExitInterrupted, false), ::testing::HasSubstr("to go on from step 40:\n  fusionctl run job.yaml --output runs/t-1\n"));
+  job_.spec.checkpoint.reset();
+  EXPECT_EQ(left(kExitInterrupted, true), again) << "that nothing is kept stands before it";
 }
 
 TEST_F(GoOnTest, TheNewestRunThatEndedEarlyIsFound) {

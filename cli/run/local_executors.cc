@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/counted.h"
+#include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
 
@@ -73,6 +74,20 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
   const int64_t on_cores = CountOnCores(devices);
   if (on_cores < 2 || executors.threads > 0) return;
   executors.threads = std::max<int64_t>(1, cores / on_cores);
+}
+
+double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, int64_t executors) {
+  const double allowed = base::AllowedCores();
+  double wanted = threads > 0 ? static_cast<double>(threads * executors) : allowed;
+  if (topology) {
+    wanted = 0;
+    for (const job::Site& site : topology->spec.sites) {
+      for (const job::Device& device : site.devices) {
+        if (device.role != job::Role::kSpare && !device.profile) wanted += device.compute_scale * static_cast<double>(device.threads);
+      }
+    }
+  }
+  return std::min(wanted, allowed);
 }
 
 std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors) {

@@ -27,6 +27,10 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
 // A sentence where they have more threads than there are cores, after ShareCores. Empty: each has cores of its own.
 std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
 
+// Cores that executors on this machine need for their speed: of emulated devices their share of them; `threads`: spec.executors.threads of
+// one without a topology. No more than the process may use.
+double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, int64_t executors = 1);
+
 // What to do about a plan that was refused for want of executors, as a sentence: more of them here, fewer held back, higher limits of the
 // job, or less asked for. Empty where none of these is why.
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);

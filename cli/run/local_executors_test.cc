@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/processor_use.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -67,6 +68,19 @@ TEST(ShareCoresTest, ExecutorsOnCpusHaveEqualPartsUnlessTheJobSaysOtherwise) {
   EXPECT_EQ(threads({"cpu", "cpu"}, 8), 4);
   EXPECT_EQ(threads({"cpu", "cpu", "cpu"}, 2), 1);
   EXPECT_EQ(threads({"cpu", "cpu"}, 8, 3), 3);
+}
+
+TEST(WantedCoresTest, EmulatedDevicesNeedTheirShareAndOthersTheirThreads) {
+  const double allowed = base::AllowedCores();
+  job::Topology topology;
+  topology.spec.sites.resize(1);
+  topology.spec.sites[0].devices = {{.name = "a", .compute_scale = 0.25}, {.name = "b", .compute_scale = 0.125, .threads = 2}};
+  EXPECT_DOUBLE_EQ(WantedCores(topology, 0), std::min(0.5, allowed));
+  topology.spec.sites[0].devices[1].role = job::Role::kSpare;
+  EXPECT_DOUBLE_EQ(WantedCores(topology, 0), std::min(0.25, allowed));
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 0), allowed) << "a thread on each";
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1, 1000), allowed);
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1), std::min(1.0, allowed));
 }
 
 TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {

@@ -11,7 +11,9 @@ namespace fusionllm::cli {
 std::string DrawPlanGraph(const job::FusionJob& job, const report::Plan& plan) {
   absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, "/");  // a resolved job has absolute paths
   if (!graph.ok() || graph->ops().size() > kMaxDrawnOps) return "";
-  if (!opdag::InferTypes(*graph, job.spec.training.micro_batch_size > 0 ? job.spec.training.micro_batch_size : 1).ok()) return "";
+  const int64_t asked = job.spec.training.micro_batch_size;
+  const int64_t size = plan.micro_batch_size > 0 ? plan.micro_batch_size : asked > 0 ? asked : 1;
+  if (!opdag::InferTypes(*graph, size).ok()) return "";
   opdag::DrawingOptions options;
   options.stage_of_op.assign(graph->ops().size(), -1);
   for (const report::PlanStage& stage : plan.stages) {

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(PlanDrawingTest, DrawsTheGraphOfThePlanAndNoOther) {
   const auto job = job::ParseFusionJob(kJob, "job.yaml");
@@ -23,7 +24,10 @@ TEST(PlanDrawingTest, DrawsTheGraphOfThePlanAndNoOther) {
   plan.stages.resize(2);
   for (int stage : {0, 1}) plan.stages[stage] = {stage, {absl::StrCat("device-", stage)}, {}, 0, 0};
   for (size_t op = 0; op < graph->ops().size(); ++op) plan.stages[op < 3 ? 0 : 1].ops.push_back(graph->ops()[op].name);
-  EXPECT_THAT(DrawPlanGraph(*job, plan), AllOf(HasSubstr("<svg"), HasSubstr("stage 1: device-1")));
+  plan.micro_batch_size = 3;  // the planner's choice
+  EXPECT_THAT(DrawPlanGraph(*job, plan),
+              AllOf(HasSubstr("<svg"), HasSubstr("stage 1: device-1"), HasSubstr("micro-batch of 3; b: micro-batch"),
+                    HasSubstr("f32[b, 16]"), Not(HasSubstr("f32[1, 16]"))));
   plan.stages[1].ops.pop_back();
   EXPECT_EQ(DrawPlanGraph(*job, plan), "") << "an op without a stage";
   plan.stages[1].ops.push_back("another.model");

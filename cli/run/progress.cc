@@ -82,6 +82,7 @@ std::string PlanLine(const report::Plan& plan) {
                                   base::Counted(stages, "stage"));
   if (stages > 0) absl::StrAppend(&line, " (", absl::StrJoin(pipelines, "; "), ")");
   absl::StrAppend(&line, ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  if (plan.micro_batch_size > 0) absl::StrAppend(&line, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&line, " (", absl::StrJoin(plan.micro_batches_by_replica, " + "), ")");
   if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");
   absl::StrAppend(&line, ", predicted step ", report::StepSeconds(plan.predicted_step_s));

@@ -31,6 +31,7 @@
 #include "cli/run/progress.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_lines.h"
+#include "cli/run/run_outcome.h"
 #include "cli/run/run_summary.h"
 #include "cli/run/summary_text.h"
 #include "lib/base/exit_code.h"
@@ -244,36 +245,6 @@ void TellWhatIsKept(const RunJobOptions& options, const std::string& folder) {
   }
 }
 
-// At the end: where the model is, and how to go on with a run that ended early.
-std::string WhatIsLeft(const RunJobOptions& options, const RunJobResult& result) {
-  const std::optional<SavedStep> saved = NewestCheckpoint(options.job, result.folder);
-  std::string text = saved ? absl::StrCat("checkpoint: ", saved->path, "\n") : "";
-  const bool early = result.exit_code == kExitInterrupted || result.exit_code == kExitFailed;
-  const std::string command = early ? CommandToGoOn(options.command, options.job, result.folder) : "";
-  if (!command.empty()) absl::StrAppend(&text, "to go on from step ", saved->step, ":\n  ", command, "\n");
-  return text;
-}
-
-// In few words, without the error. `run` may begin with steps of earlier starts.
-std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done) {
-  if (already_done) {
-    return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps,
-                        " steps, and nothing was left to train (more: --set spec.training.steps=N; anew: --fresh)");
-  }
-  const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
-  const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
-  if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
-  if (result.exit_code == kExitDone) {
-    return absl::StrCat("done ", steps, job.spec.checkpoint.has_value() ? "" : "; nothing of it is kept: the run has no checkpoints");
-  }
-  if (result.exit_code == kExitInterrupted) {
-    const bool lost = !none && !job.spec.checkpoint.has_value();
-    return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the run has no checkpoints" : "");
-  }
-  if (result.exit_code == kExitInfeasible) return "no plan";
-  return absl::StrCat("failed ", steps);
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ProgramFolder() {
@@ -357,6 +328,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   session.stop_after_s = options.stop_after_s;
   session.log_level = options.log_level;
   session.metrics_address = options.metrics_address;
+  session.wanted_cores = WantedCores(options.topology, options.job.spec.executors.threads, static_cast<int64_t>(executors.size()));
 
   RunJobResult result;
   result.folder = folder.path();
@@ -422,12 +394,12 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
     reported = written.ok();
   }
+  const std::string left = WhatIsLeft(options.job, options.command, result.folder, result.exit_code, !run.steps.empty());
   if (options.format == OutputFormat::kText && options.print_summary) {
-    absl::PrintF("%s\n%s%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "",
-                 WhatIsLeft(options, result));
+    absl::PrintF("%s\n%s%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "", left);
     std::fflush(stdout);
   } else if (options.print_summary && result.exit_code != kExitDone) {
-    absl::FPrintF(stderr, "%s", WhatIsLeft(options, result));
+    absl::FPrintF(stderr, "%s", left);
   }
   return result;
 }

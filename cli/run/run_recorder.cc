@@ -113,6 +113,7 @@ report::Plan ReadPlan(const json& line) {
   plan.lower_bound_s = Number(line, "lower_bound_seconds");
   plan.gap = Number(line, "gap");
   plan.micro_batches = Integer(line, "micro_batches");
+  plan.micro_batch_size = Integer(line, "micro_batch_size");
   plan.in_flight = Largest(Get(line, "in_flight"));
   plan.replicas = std::max(1, Replica(Integer(line, "replicas")));
   plan.micro_batches_by_replica = Integers(line, "micro_batches_by_replica");
@@ -181,7 +182,6 @@ report::Summary ReadSummary(const json& line) {
                            .bytes = Integer(item, "bytes"),
                            .codec = Text(item, "codec"),
                            .ratio = Number(item, "ratio", 1),
-                           .measured_ratio = Number(item, "measured_ratio"),
                            .bytes_per_s = Number(item, "bandwidth_bytes_per_second"),
                            .compared_messages = Integer(item, "compared_messages"),
                            .relative_error = Number(item, "relative_error"),
@@ -199,6 +199,10 @@ report::Summary ReadSummary(const json& line) {
                               Integer(item, "predicted_memory_bytes")};
   });
   return summary;
+}
+
+std::vector<report::DataFile> ReadFiles(const json& line, const char* key) {
+  return List<report::DataFile>(line, key, [](const json& item) { return report::DataFile{Text(item, "path"), Integer(item, "bytes")}; });
 }
 
 // Steps replayed after a restore come again and take the place of the first telling.
@@ -275,6 +279,10 @@ absl::StatusOr<LineType> RunRecorder::Add(absl::string_view line) {
   }
   if (type == "event") {
     run_->events.push_back({Text(document, "reason"), Integer(document, "step"), Text(document, "message"), Text(document, "device")});
+    if (run_->events.back().reason == "DataOpened") {
+      run_->files = ReadFiles(document, "files");
+      run_->validation_files = ReadFiles(document, "validation_files");
+    }
     if (run_->events.back().reason == "CheckpointSaved") AddCheckpoint(run_->events.back(), *run_);
     return LineType::kEvent;
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "cli/run/child_process.h"
+#include "cli/run/load_watch.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::cli {
@@ -61,7 +62,12 @@ struct Server {
 class Session {
  public:
   Session(const SessionOptions& options, SignalWatch& signals, SessionObserver& observer, report::Run& run)
-      : options_(options), signals_(signals), observer_(observer), run_(run), recorder_(&run) {
+      : options_(options),
+        signals_(signals),
+        observer_(observer),
+        run_(run),
+        recorder_(&run),
+        load_(options.wanted_cores, options.processor_use) {
     scheduler_.name = "fusion-scheduler";
     broker_.name = "fusion-broker";
   }
@@ -239,12 +245,22 @@ class Session {
       if (broker_.open) observer_.OnNotice(absl::StrCat("the broker printed something unexpected, ", type.status().message()));
       return;
     }
+    if (const std::string busy = load_.On(*type, Processes(), run_); !busy.empty()) observer_.OnNotice(busy);
     if (*type == LineType::kStep && options_.stop_after_s && !stop_at_ && !time_was_up_) stop_at_ = After(*options_.stop_after_s);
     if (*type == LineType::kError) failure_ = recorder_.error();
     if (!observer_.OnLine(*type, line, run_) && !reader_gone_) {
       reader_gone_ = true;
       ++stop_wishes_own_;
     }
+  }
+
+  std::vector<pid_t> Processes() const {
+    std::vector<pid_t> pids;
+    for (const Executor& executor : executors_) pids.push_back(executor.child.pid());
+    for (const Server* server : {&scheduler_, &broker_}) {
+      if (server->child) pids.push_back(server->child->pid());
+    }
+    return pids;
   }
 
   void ServeStopWishes() {
@@ -422,6 +438,7 @@ class Session {
   SessionObserver& observer_;
   report::Run& run_;
   RunRecorder recorder_;
+  LoadWatch load_;
   Server scheduler_, broker_;
   std::vector<Executor> executors_;
   std::optional<Clock::time_point> restart_at_;  // of a broker that was killed

@@ -11,6 +11,7 @@
 #include "lib/opdag/graph.h"
 #include "lib/report/key_figures.h"
 #include "lib/report/loss_figures.h"
+#include "lib/report/slow_step.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -113,6 +114,11 @@ std::string CompleteSummary(absl::string_view line, const report::Run& run, cons
     for (const report::LinkTotal& link : run.summary->links) evaluation_bytes += link.evaluation_bytes.value_or(0);
     if (report::BytesOfRun(run).told_apart) add("evaluation_bytes", evaluation_bytes);
   }
+  if (run.processors) {
+    add("cores", run.processors->cores);
+    add("cores_of_other_programs", run.processors->others);
+  }
+  if (const std::string why = report::SlowStepSentence(run); !why.empty()) add("slower_than_planned", why);
   if (run.plan && !run.plan->bottleneck.empty()) add("bottleneck", run.plan->bottleneck);
   if (run.plan && report::Compresses(*run.plan)) add("loss_cost", report::LossCost(*run.plan));
   summary["report"] = report_path;

@@ -215,12 +215,12 @@ TEST(RunRecorderTest, WhatCameOfCompressionIsReadWhereTheSummaryHasIt) {
   EXPECT_FALSE(RunOf({R"({"type":"summary","compression":{"max_relative_error":null}})"}).summary->compression->compared);
 }
 
-TEST(RunRecorderTest, TheRatioThatALinkHadIsReadBesideThePlanned) {
-  const report::Run run =
-      RunOf({R"({"type":"summary","links":[{"src":"a","dst":"b","ratio":4,"measured_ratio":3.9},{"src":"b","dst":"a"}]})"});
-  EXPECT_EQ(run.summary->links[0].ratio, 4);
-  EXPECT_EQ(run.summary->links[0].measured_ratio, 3.9);
-  EXPECT_EQ(run.summary->links[1].measured_ratio, 0);
+TEST(RunRecorderTest, FilesOfTheDataAreRead) {
+  const report::Run run = RunOf({R"({"type":"event","reason":"DataOpened","files":[{"path":"a","bytes":3},7],"validation_files":"x"})"});
+  ASSERT_EQ(run.files.size(), 2u);
+  EXPECT_EQ(run.files[0].path, "a");
+  EXPECT_EQ(run.files[0].bytes, 3);
+  EXPECT_TRUE(run.validation_files.empty());
 }
 
 TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
@@ -248,17 +248,16 @@ TEST(TextTableTest, ColumnsAreAligned) {
 }
 
 TEST(SummaryTextTest, HasFiguresLinksAndStages) {
-  report::Run run = RunOf({kPlan, R"({"type":"step","step":1,"loss":5,"tokens_per_second":70})",
-                           R"({"type":"summary","steps":1,"final_loss":5,"median_step_seconds":2,"predicted_step_seconds":1.6,)"
-                           R"("wire_bytes":3000,"links":[{"src":"paris-0","dst":"tokyo-0","bytes":3000,"codec":"topk","ratio":100,)"
-                           R"("bandwidth_bytes_per_second":1250000}],"stages":[{"index":0,"device":"paris-0","busy_ratio":0.5,)"
-                           R"("peak_memory_bytes":1048576,"predicted_memory_bytes":2097152}]})"});
+  report::Run run =
+      RunOf({kPlan, R"({"type":"step","step":1,"loss":5,"tokens_per_second":70})",
+             R"({"type":"summary","steps":1,"final_loss":5,"median_step_seconds":2,"predicted_step_seconds":1.6,)"
+             R"("wire_bytes":3000,"links":[{"src":"paris-0","dst":"tokyo-0","bytes":3000,"codec":"topk","ratio":100,"measured_ratio":87,)"
+             R"("bandwidth_bytes_per_second":1250000}],"stages":[{"index":0,"device":"paris-0","busy_ratio":0.5,)"
+             R"("peak_memory_bytes":1048576,"predicted_memory_bytes":2097152}]})"});
   run.site_of = {{"paris-0", "paris"}, {"tokyo-0", "tokyo"}};
   const std::string text = SummaryText(run);
   EXPECT_THAT(text, HasSubstr("2.00s measured, 1.60s predicted (median; measured is +25.0%)"));
-  EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk     100  1.25 MB/s\n"));
-  run.summary->links[0].measured_ratio = 87.26;  // bytes are measured, too
-  EXPECT_THAT(SummaryText(run), HasSubstr("paris-0 > tokyo-0  3.00 kB  topk    87.3  1.25 MB/s\n"));
+  EXPECT_THAT(text, HasSubstr("paris-0 > tokyo-0  3.00 kB  topk   100.0x  1.25 MB/s\n"));
   EXPECT_THAT(text, HasSubstr("between sites"));
   EXPECT_THAT(text, HasSubstr("50.0%          2.00 MiB  1.00 MiB"));
 }

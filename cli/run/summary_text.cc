@@ -43,7 +43,7 @@ std::string LinksText(const report::Summary& summary) {
   for (const report::LinkTotal& link : summary.links) {
     if (link.bytes == 0) continue;  // every pair of devices is connected; most say nothing
     std::vector<std::string> row = {absl::StrCat(link.src, " > ", link.dst), report::TrafficBytes(static_cast<double>(link.bytes)),
-                                    link.codec, absl::StrFormat("%.3g", link.measured_ratio > 0 ? link.measured_ratio : link.ratio),
+                                    link.codec, report::Ratio(link.ratio),
                                     link.bytes_per_s > 0 ? report::TrafficBytes(link.bytes_per_s) + "/s" : "-"};
     if (compared) {
       const bool known = link.compared_messages > 0;

@@ -286,6 +286,10 @@ struct AbandonCheckpoint {  // remove what was written of it
 struct ReplaceCheckpoint {  // this one cannot be restored: find the newest that may
   std::string path;
 };
+struct DataFile {
+  std::string path;
+  int64_t bytes = 0;
+};
 struct Announce {  // an event of contract section 4
   std::string reason;
   int64_t step = 0;
@@ -296,9 +300,10 @@ struct Announce {  // an event of contract section 4
   std::string peer;                   // of a link that begins at `device`
   // Of what the message is about: seconds of a step for a device, bytes/s for a link.
   std::optional<double> measured, planned;
-  std::optional<CodecBackoff> backoff;  // that it is about
-  double expected_loss_increase = 0;    // then: what the plan expects of the codec, nats
-  bool makes_gentler = false;           // codecs are, now
+  std::optional<CodecBackoff> backoff;            // that it is about
+  double expected_loss_increase = 0;              // then: what the plan expects of the codec, nats
+  bool makes_gentler = false;                     // codecs are, now
+  std::vector<DataFile> files, validation_files;  // the first ones that are read
 };
 struct PublishPlan {};  // the plan in force changed: print it
 struct PublishStep {

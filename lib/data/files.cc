@@ -1,11 +1,16 @@
 #include "lib/data/files.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::data {
@@ -72,12 +77,58 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
 void FilesRead::Add(const base::SourceFile& file) {
   ++count;
   bytes += file.size();
+  Cover(file.path());
   if (first.size() < kMaxListed) first.push_back({file.path(), file.size()});
+  struct stat info {};
+  // One that has gone since is like no other.
+  const bool there = stat(file.path().c_str(), &info) == 0;
+  identities.push_back(there ? Identity{info.st_dev, info.st_ino} : Identity{~uint64_t{0}, static_cast<uint64_t>(count)});
 }
 
 void FilesRead::Skip(std::string path, std::string why) {
   ++skipped_count;
-  if (skipped.size() < kMaxListed) skipped.push_back({std::move(path), std::move(why)});
+  Cover(path);
+  if (skipped.size() < kMaxSkippedListed) skipped.push_back({std::move(path), std::move(why)});
+}
+
+std::string FilesRead::NameOf(absl::string_view path) const {
+  if (!folder.empty() && absl::ConsumePrefix(&path, folder)) (void)absl::ConsumePrefix(&path, "/");
+  return std::string(path);
+}
+
+void FilesRead::Cover(absl::string_view path) {
+  std::string parent = fs::path(std::string(path)).parent_path().string();
+  if (count + skipped_count == 1) {
+    folder = std::move(parent);
+    return;
+  }
+  while (!folder.empty() && parent != folder && !absl::StartsWith(parent, folder + "/")) {
+    const size_t slash = folder.rfind('/');
+    folder.resize(slash == std::string::npos ? 0 : slash);
+  }
+}
+
+SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others) {
+  std::vector<FilesRead::Identity> sorted = others.identities;
+  std::sort(sorted.begin(), sorted.end());
+  SomeFiles shared;
+  for (size_t i = 0; i < files.identities.size(); ++i) {
+    if (!std::binary_search(sorted.begin(), sorted.end(), files.identities[i])) continue;
+    ++shared.count;
+    if (i < files.first.size()) shared.names.push_back(files.NameOf(files.first[i].path));
+  }
+  return shared;
+}
+
+SomeFiles RepeatedFiles(const FilesRead& files) {
+  std::map<FilesRead::Identity, int64_t> times;
+  SomeFiles repeated;
+  for (size_t i = 0; i < files.identities.size(); ++i) {
+    if (++times[files.identities[i]] != 2) continue;
+    ++repeated.count;
+    if (i < files.first.size()) repeated.names.push_back(files.NameOf(files.first[i].path));
+  }
+  return repeated;
 }
 
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths) {

@@ -5,6 +5,7 @@
 // depend on the size of the data. The page cache keeps repeated epochs fast.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,7 +34,7 @@ using FileFilter = std::function<bool(absl::string_view file_name)>;
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = nullptr);
 
-// What a dataset was made of, to be told once: counts and the first few.
+// What a dataset was made of, to be told once: counts and the first ones.
 struct FilesRead {
   struct File {
     std::string path;
@@ -42,15 +43,36 @@ struct FilesRead {
   struct Skipped {
     std::string path, why;
   };
+  struct Identity {  // of a file, whatever it is called: through links, "./", another folder
+    uint64_t device = 0, inode = 0;
+    auto operator<=>(const Identity&) const = default;
+  };
   int64_t count = 0, bytes = 0;
-  std::vector<File> first;  // at most kMaxListed, in the order in which they are read
+  std::vector<File> first;           // at most kMaxListed, in the order in which they are read
+  std::vector<Identity> identities;  // of all, in that order
   int64_t skipped_count = 0;
-  std::vector<Skipped> skipped;  // at most kMaxListed
+  std::vector<Skipped> skipped;  // at most kMaxSkippedListed
+  std::string folder;  // below which all of them lie, those that were skipped, too; empty: in none but the root, or there are none
 
   void Add(const base::SourceFile& file);
   void Skip(std::string path, std::string why);
+  // "a/b.txt", as it is called in `folder`.
+  std::string NameOf(absl::string_view path) const;
+
+ private:
+  void Cover(absl::string_view path);
 };
-inline constexpr size_t kMaxListed = 10;
+inline constexpr size_t kMaxListed = 200;
+inline constexpr size_t kMaxSkippedListed = 10;
+
+// Some of a dataset's files: how many, and the names (FilesRead::NameOf) of those that are listed.
+struct SomeFiles {
+  int64_t count = 0;
+  std::vector<std::string> names;
+};
+// Those of `files` that are files of `others`, too; and those that stand in `files` more than once.
+SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others);
+SomeFiles RepeatedFiles(const FilesRead& files);
 
 // Opens all of `paths`; keeps descriptors when there are few files.
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths);

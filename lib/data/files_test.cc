@@ -65,5 +65,34 @@ TEST(ExpandPathsTest, RefusesAFolderTooDeepToBeMeant) {
   EXPECT_THAT(ExpandPaths(std::vector<std::string>{"d"}, folder.path()).status().message(), HasSubstr("levels deep"));
 }
 
+FilesRead ReadOf(const std::vector<std::string>& paths) {
+  FilesRead read;
+  for (const std::string& path : paths) read.Add(*base::SourceFile::Open(path, /*keep_open=*/false));
+  return read;
+}
+
+TEST(FilesReadTest, NamesAreThoseBelowTheFolderThatHoldsAll) {
+  const base::TempFolder folder;
+  FilesRead read = ReadOf({folder.Write("docs/a/x.txt", "12"), folder.Write("docs/a-b/y.txt", "3")});
+  EXPECT_EQ(read.folder, folder / "docs");
+  EXPECT_EQ(read.NameOf(folder / "docs/a/x.txt"), "a/x.txt");
+  read.Skip(folder / "notes.gz", "why");
+  EXPECT_EQ(read.folder, folder.path());
+  EXPECT_EQ(ReadOf({folder / "docs/a/x.txt"}).folder, folder / "docs/a");
+}
+
+TEST(FilesReadTest, AFileIsTheSameUnderAnyName) {
+  const base::TempFolder folder;
+  const std::string a = folder.Write("a", "1"), b = folder.Write("b", "2"), link = folder / "link";
+  std::filesystem::create_symlink(a, link);
+  const SomeFiles shared = SharedFiles(ReadOf({link, b}), ReadOf({a}));
+  EXPECT_EQ(shared.count, 1);
+  EXPECT_THAT(shared.names, ElementsAre("link"));
+  EXPECT_EQ(SharedFiles(ReadOf({b}), ReadOf({a})).count, 0);
+  const SomeFiles repeated = RepeatedFiles(ReadOf({a, b, a, link, folder.path() + "/./b"}));
+  EXPECT_EQ(repeated.count, 2) << "each is told once";
+  EXPECT_EQ(RepeatedFiles(ReadOf({a, b})).count, 0);
+}
+
 }  // namespace
 }  // namespace fusionllm::data

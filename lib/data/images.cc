@@ -229,7 +229,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   }
   std::vector<int64_t> starts;
   int64_t samples = 0;
-  std::vector<int64_t> extents(images[0].extents.begin() + 1, images[0].extents.end());
+  std::vector<int64_t> extents = images[0].extents;
+  extents.erase(extents.begin());
   for (size_t i = 0; i < images.size(); ++i) {
     if (images[i].extents[0] != labels[i].extents[0]) {
       return absl::InvalidArgumentError(absl::StrCat(images[i].file.path(), " has ", images[i].extents[0], " images but ",

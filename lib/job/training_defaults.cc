@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "lib/base/counted.h"
 #include "lib/job/document.h"
+#include "lib/job/parse.h"
 #include "lib/job/scalar.h"
 
 namespace fusionllm::job {
@@ -37,6 +43,53 @@ double BlockWeights(int64_t n_layer, int64_t n_embd) {
 double Tidy(double value) {
   double tidy = value;
   return absl::SimpleAtod(absl::StrFormat("%.12g", value), &tidy) ? tidy : value;
+}
+
+// "6e-4", "0.05": a rate as people write it.
+std::string RateText(double value) {
+  if (value == 0 || value >= 0.01) return NumberText(value);
+  std::string text = absl::StrFormat("%.3g", value);
+  if (text.find('e') != std::string::npos) return absl::StrReplaceAll(text, {{"e-0", "e-"}});
+  const int exponent = static_cast<int>(std::floor(std::log10(value) + 1e-9));
+  return absl::StrFormat("%.3ge%d", value / std::pow(10, exponent), exponent);
+}
+
+// "gpt2 small", "gpt2 of 4 layers, width 128", "resnet", "a graph of its own".
+std::string ModelText(const Spec& spec) {
+  const Model& model = spec.model;
+  if (!model.family) return "a graph of its own";
+  std::string text(ToString(*model.family));
+  const absl::StatusOr<ResolvedModel> resolved = ResolveModel(spec);
+  const GptConfig* const gpt = resolved.ok() ? std::get_if<GptConfig>(&*resolved) : nullptr;
+  if (model.preset && model.config == ModelSettings()) {
+    absl::StrAppend(&text, " ", *model.preset);
+  } else if (gpt != nullptr) {
+    absl::StrAppend(&text, " of ", base::Counted(gpt->n_layer, "layer"), ", width ", gpt->n_embd);
+  }
+  return model.init.from ? absl::StrCat(text, " that starts from trained weights") : text;
+}
+
+// The same job without a word on how it is trained but the optimizer's name: what it would be then.
+absl::StatusOr<FusionJob> WithoutTraining(const FusionJob& job) {
+  Node root;
+  Problems problems("job.yaml");
+  if (!LoadDocument(ToYaml(job), root, problems)) return problems.ToStatus();
+  const auto child = [](Node& node, absl::string_view key) -> Node* { return const_cast<Node*>(node.Find(key)); };
+  const auto keep = [](Node& map, const auto& wanted) {
+    for (size_t i = map.keys.size(); i-- > 0;) {
+      if (wanted(map.keys[i])) continue;
+      map.keys.erase(map.keys.begin() + static_cast<std::ptrdiff_t>(i));
+      map.items.erase(map.items.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  };
+  Node* const spec = child(root, "spec");
+  Node* const training = spec == nullptr ? nullptr : child(*spec, "training");
+  if (training == nullptr) return absl::InternalError("a job without spec.training");
+  keep(*training, [](const std::string& key) { return key != "schedule" && key != "gradientClipNorm"; });
+  if (Node* const optimizer = child(*training, "optimizer"); optimizer != nullptr) {
+    keep(*optimizer, [](const std::string& key) { return key == "name"; });
+  }
+  return FusionJobFromTree(root);
 }
 
 bool Given(const Node& root, std::initializer_list<const char*> path) {
@@ -84,6 +137,33 @@ void FillInTrainingDefaults(const Node& root, FusionJob& job) {
   if (absent("schedule", "minLearningRate")) {
     schedule.min_learning_rate = Tidy(optimizer.learning_rate * kGptMinimumShare);
   }
+}
+
+std::string TrainingSentence(const FusionJob& job) {
+  const Training& training = job.spec.training;
+  const Optimizer& optimizer = training.optimizer;
+  const Schedule& schedule = training.schedule;
+  std::string text = absl::StrCat(ToString(optimizer.name), ", learning rate ", RateText(optimizer.learning_rate), ", ");
+  if (schedule.warmup_steps > 0) absl::StrAppend(&text, "warm-up ", base::Counted(schedule.warmup_steps, "step"), ", ");
+  absl::StrAppend(&text, ToString(schedule.name));
+  if (schedule.name != ScheduleName::kConstant) absl::StrAppend(&text, " to ", RateText(schedule.min_learning_rate));
+  absl::StrAppend(&text, ", weight decay ", NumberText(optimizer.weight_decay), ", ",
+                  training.gradient_clip_norm > 0 ? absl::StrCat("clip ", NumberText(training.gradient_clip_norm)) : "no clipping");
+  const absl::StatusOr<FusionJob> plain = WithoutTraining(job);
+  if (!plain.ok()) return text;
+  const Training& other = plain->spec.training;
+  std::vector<std::string> set;
+  const auto compare = [&set](bool same, const char* field) {
+    if (!same) set.emplace_back(field);
+  };
+  compare(optimizer.learning_rate == other.optimizer.learning_rate, "learningRate");
+  compare(schedule == other.schedule, "schedule");
+  compare(optimizer.weight_decay == other.optimizer.weight_decay, "weightDecay");
+  compare(training.gradient_clip_norm == other.gradient_clip_norm, "gradientClipNorm");
+  constexpr size_t kCompared = 4;
+  if (set.size() == kCompared) return text;
+  return absl::StrCat(text, " (", set.empty() ? "the" : "else the", " defaults for ", ModelText(job.spec),
+                      set.empty() ? "" : absl::StrCat("; the job sets ", absl::StrJoin(set, ", ")), ")");
 }
 
 std::string TrainingDefaultsSection() {

@@ -33,6 +33,10 @@ int64_t GptWarmupSteps(int64_t steps);
 // Sets what `root`, the document that `job` was read from, leaves out. Does nothing for a model that cannot be resolved.
 void FillInTrainingDefaults(const Node& root, FusionJob& job);
 
+// How the job is trained, and whether it is as by default for its model: "adamw, learning rate 6e-4, warm-up 100 steps, cosine to 6e-5,
+// weight decay 0.1, clip 1 (the defaults for gpt2 small)".
+std::string TrainingSentence(const FusionJob& job);
+
 // The above as a section of docs/job-reference.md.
 std::string TrainingDefaultsSection();
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "lib/opdag/batch_types.h"
 #include "lib/opdag/drawing.h"
 
 namespace fusionllm::opdag {
@@ -11,10 +12,10 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", " "}}), "\"");
 }
 
-std::string Node(const Graph& graph, OpId id) {
+std::string Node(const Graph& graph, OpId id, const std::string& type) {
   const Op& op = graph.op(id);
   std::string label = absl::StrCat(op.name, "\n", op.type);
-  if (graph.batch() > 0) absl::StrAppend(&label, " ", graph.value(op.outputs[0]).type.ToString());
+  if (!type.empty()) absl::StrAppend(&label, " ", type);
   // Only our own line break may reach dot as one.
   const std::string quoted = absl::StrReplaceAll(Quoted(absl::StrReplaceAll(label, {{"\n", "\x01"}})), {{"\x01", "\\n"}});
   return absl::StrCat("  n", id, " [label=", quoted, op.parameters.empty() ? "" : ", style=filled, fillcolor=\"#dfe9f8\"", "];\n");
@@ -28,7 +29,9 @@ std::string DrawDot(const Graph& graph, const DrawingOptions& options) {
   const bool clustered = options.stage_of_op.size() == graph.ops().size();
   const int stages = clustered && ops > 0 ? *std::max_element(options.stage_of_op.begin(), options.stage_of_op.end()) + 1 : 0;
   std::vector<std::string> nodes(std::max(stages, 1));
-  for (OpId id = 0; id < ops; ++id) nodes[stages > 0 ? std::max(options.stage_of_op[id], 0) : 0] += Node(graph, id);
+  const std::vector<std::string> types = TypesByBatch(graph);
+  for (OpId id = 0; id < ops; ++id)
+    nodes[stages > 0 ? std::max(options.stage_of_op[id], 0) : 0] += Node(graph, id, types[graph.op(id).outputs[0]]);
   for (int stage = 0; stage < static_cast<int>(nodes.size()); ++stage) {
     const bool labelled = stage < static_cast<int>(options.stage_labels.size());
     const std::string label = labelled ? options.stage_labels[stage] : absl::StrCat("stage ", stage);

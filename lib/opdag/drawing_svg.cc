@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/opdag/accounting.h"
+#include "lib/opdag/batch_types.h"
 #include "lib/opdag/drawing.h"
 #include "lib/opdag/drawing_layout.h"
 
@@ -81,7 +82,7 @@ class Svg {
     const Weight weight = WeightOf(graph_);
     std::string facts = absl::StrCat(graph_.ops().size(), " ops, ", HumanCount(static_cast<double>(weight.parameters)), " parameters");
     if (graph_.batch() > 0) {
-      absl::StrAppend(&facts, ", ", HumanCount(weight.flops), "FLOP forward for a micro-batch of ", graph_.batch());
+      absl::StrAppend(&facts, ", ", HumanCount(weight.flops), "FLOP forward for a micro-batch of ", graph_.batch(), "; b: micro-batch");
     }
     absl::StrAppendFormat(&out_, "<text x=\"%.0f\" y=\"%.0f\" font-size=\"18\" font-weight=\"bold\">%s</text>\n", kMargin, kMargin + 14,
                           Escaped(graph_.name()));
@@ -115,11 +116,9 @@ class Svg {
       }
       absl::StrAppendFormat(
           &out_, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" marker-end=\"url(#arrow)\"><title>%s</title></path>\n",
-          path, cut ? "#c22" : "#889", cut ? "2" : "1.2", Escaped(absl::StrCat(value.name, "  ", TypeText(value))));
+          path, cut ? "#c22" : "#889", cut ? "2" : "1.2", Escaped(absl::StrCat(value.name, "  ", types_[input])));
     }
   }
-
-  std::string TypeText(const Value& value) const { return graph_.batch() > 0 ? value.type.ToString() : ""; }
 
   void Box(OpId id, const Weight& weight) {
     const Op& op = graph_.op(id);
@@ -135,7 +134,7 @@ class Svg {
         Escaped(hover), x, Y(id), kBoxWidth, kBoxHeight, fill, op.inputs.empty() ? " stroke-dasharray=\"4 2\"" : "");
     absl::StrAppendFormat(&out_, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-weight=\"bold\">%s</text>", X(id), Y(id) + 15,
                           Escaped(Shortened(op.name)));
-    const std::string type = TypeText(graph_.value(op.outputs[0]));
+    const std::string type = types_[op.outputs[0]];
     absl::StrAppendFormat(&out_, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#334\">%s</text>", X(id), Y(id) + 28,
                           Escaped(absl::StrCat(op.type, type.empty() ? "" : "  ", type)));
     if (weight.parameters + weight.state_elements > 0) {
@@ -148,6 +147,7 @@ class Svg {
   const Graph& graph_;
   const DrawingOptions& options_;
   const drawing::Layout layout_;
+  const std::vector<std::string> types_ = TypesByBatch(graph_);
   int stages_ = 0;
   bool coloured_ = false;
   double top_ = 0;

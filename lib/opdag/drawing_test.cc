@@ -68,8 +68,22 @@ TEST(DrawingTest, SvgIsXmlWithABoxForEachOpAndALegendForEachStage) {
   for (const Op& op : graph.ops()) EXPECT_THAT(svg, HasSubstr(absl::StrCat(">", op.name, "</text>")));
   EXPECT_THAT(svg, HasSubstr(">paris-0</text>"));
   EXPECT_THAT(svg, HasSubstr(">stage 1</text>"));
-  EXPECT_THAT(svg, HasSubstr("f32[2, 4, 8]"));
+  EXPECT_THAT(svg, HasSubstr("f32[b, 4, 8]"));
   EXPECT_THAT(svg, HasSubstr("parameters"));
+}
+
+// Whatever micro-batch it was typed for: 1 among them, which nobody could tell from an extent of the model.
+TEST(DrawingTest, TheMicroBatchIsALetter) {
+  GraphBuilder builder("g");
+  const ValueId x = builder.Placeholder("x", "images", "f32", {kBatch, 1, 6});
+  builder.Add("flat", "reshape", {x}, {{"shape", std::vector<int64_t>{-1}}});
+  Graph graph = *builder.Finish(kNone);
+  ASSERT_TRUE(InferTypes(graph, 1).ok());
+  const std::string svg = DrawSvg(graph);
+  EXPECT_THAT(svg, HasSubstr("f32[b, 1, 6]"));
+  EXPECT_THAT(svg, HasSubstr("f32[6b]"));
+  EXPECT_THAT(svg, HasSubstr("micro-batch of 1; b: micro-batch"));
+  EXPECT_THAT(DrawDot(graph), HasSubstr("f32[b, 1, 6]"));
 }
 
 TEST(DrawingTest, HostileNamesStayText) {

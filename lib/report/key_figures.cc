@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "lib/base/counted.h"
 #include "lib/report/loss_figures.h"
+#include "lib/report/slow_step.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::report {
@@ -59,6 +60,8 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
                        : measured > 0                ? "median"
                                                      : ""});
   }
+  if (std::string why = SlowStepSentence(run); !why.empty())
+    figures.push_back({.name = "slower than planned", .measured = std::move(why), .in_words = true});
   const double rate = MedianTokensPerSecond(run);
   const double promised = predicted > 0 ? static_cast<double>(run.targets_per_step) / predicted : 0;
   if (rate > 0 || promised > 0)
@@ -134,20 +137,29 @@ std::string BusiestPlanned(const Plan& plan) {
   return absl::StrFormat("%s, %s of the step's %s", name, StepSeconds(seconds), StepSeconds(plan.predicted_step_s));
 }
 
+// Without what stands from "What would help" to the next sentence of the plan's (planning::LimitSentence).
+std::string WithoutAdvice(const std::string& bottleneck) {
+  const size_t begin = bottleneck.find(" What would help: ");
+  if (begin == std::string::npos) return bottleneck;
+  const size_t next = bottleneck.find(" Next is ", begin);
+  return bottleneck.substr(0, begin) + (next == std::string::npos ? "" : bottleneck.substr(next));
+}
+
 std::string Limit(const Plan& plan) {
   if (plan.bottleneck.empty()) return BusiestPlanned(plan);
-  // As a part of a sentence.
-  absl::string_view text = plan.bottleneck;
+  // As a part of a sentence, and without the advice: it was given with the plan, and makes the line several times as long.
+  const std::string short_form = WithoutAdvice(plan.bottleneck);
+  absl::string_view text = short_form;
   if (!absl::ConsumePrefix(&text, "The step is limited by ") && absl::ConsumePrefix(&text, "Nothing alone limits the step")) {
     return absl::StrCat("nothing alone", absl::StripSuffix(text, "."));
   }
   return std::string(absl::StripSuffix(text, "."));
 }
 
-// A measured step that differs from the planned one by more than a quarter: what limits the planned one says little of it.
+// A measured step that is not as planned: what limits the planned one says little of it.
 bool CameOtherwise(const Run& run) {
   const double measured = run.summary->median_step_s, predicted = run.summary->predicted_step_s;
-  return measured > 0 && predicted > 0 && std::max(measured / predicted, predicted / measured) > 1.25;
+  return measured > 0 && predicted > 0 && std::max(measured / predicted, predicted / measured) > kAsPlanned;
 }
 
 std::string LimitName(const Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }

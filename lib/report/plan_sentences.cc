@@ -73,6 +73,18 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   return sentences;
 }
 
+std::string BoundSentence(const StepBounds& bounds) {
+  if (bounds.is_optimal) return "lower bound: this plan itself; the search ruled out every faster one";
+  std::vector<std::string> parts;
+  if (bounds.compute_s > 0) parts.push_back(absl::StrCat(StepSeconds(bounds.compute_s), " by compute alone"));
+  if (bounds.link_s > 0) parts.push_back(absl::StrCat(StepSeconds(bounds.link_s), " by links alone"));
+  if (parts.empty()) return "";
+  const std::string text = absl::StrCat("lower bound: at least ", absl::StrJoin(parts, " and "));
+  if (bounds.stages < 2) return text;
+  return absl::StrCat(text, "; no plan goes below it and few come near: the ", StepSeconds(bounds.step_s),
+                      " of this one also have the pipeline's fill and drain, and waits");
+}
+
 std::vector<std::string> PlanWarnings(const PlanFigures& figures) {
   std::vector<std::string> lines;
   for (const PlanFigures::Warning& warning : figures.warnings) {

@@ -53,6 +53,17 @@ TEST(PlanSentences, ManyDevicesAreSummedUp) {
   EXPECT_THAT(PlanSentences(figures), Contains("memory of 20 devices: from a 1.00 MiB to largest 5.00 MiB"));
 }
 
+TEST(PlanSentences, ABoundSaysWhatItLeavesOut) {
+  const StepBounds bounds{.step_s = 0.55, .compute_s = 0.24, .link_s = 0.31, .stages = 2};
+  EXPECT_EQ(BoundSentence(bounds),
+            "lower bound: at least 0.24s by compute alone and 0.31s by links alone; no plan goes below it and few come near: the 0.55s of "
+            "this one also have the pipeline's fill and drain, and waits");
+  EXPECT_EQ(BoundSentence({.step_s = 0.25, .compute_s = 0.24}), "lower bound: at least 0.24s by compute alone");
+  EXPECT_EQ(BoundSentence({.step_s = 0.25, .compute_s = 0.24, .is_optimal = true, .stages = 2}),
+            "lower bound: this plan itself; the search ruled out every faster one");
+  EXPECT_EQ(BoundSentence({.step_s = 0.25}), "");
+}
+
 TEST(PlanSentences, OfAPlanOfAnotherBuildSayNothing) { EXPECT_THAT(PlanSentences({}), IsEmpty()); }
 
 }  // namespace

@@ -32,7 +32,7 @@ const PlanLink* FindLink(const Plan& plan, const std::string& src, const std::st
 std::string CodecInShort(const std::string& codec, double ratio) {
   if (codec.empty()) return "";
   const bool squeezed = std::isfinite(ratio) && ratio > 1.005;
-  return squeezed ? absl::StrCat(Escape(codec), " ", Count(ratio), "×") : Escape(codec);
+  return squeezed ? absl::StrCat(Escape(codec), " ", Ratio(ratio)) : Escape(codec);
 }
 
 std::string Hop(const Run& run, const std::string& from, const std::string& to) {
@@ -181,8 +181,7 @@ std::string LinksTable(const Run& run) {
     const std::string from = SiteOf(run, ends.first), to = SiteOf(run, ends.second);
     const auto chain = chains.find(ends);
     const bool sums = plan == nullptr && chain != chains.end();
-    const std::string codec = total != nullptr
-                                  ? CodecInShort(total->codec, total->measured_ratio > 0 ? total->measured_ratio : total->ratio)
+    const std::string codec = total != nullptr  ? CodecInShort(total->codec, total->ratio)
                               : plan != nullptr ? CodecInShort(plan->codec, plan->ratio)
                                                 : "fp32";
     const auto bytes = [](double value) { return TrafficBytes(std::round(value)); };

@@ -73,6 +73,17 @@ std::string Checkpoints(const Run& run) {
                       "</code>; how many are kept is <code>spec.checkpoint.keep</code> of the job.</p>\n");
 }
 
+std::string DataFiles(const Run& run) {
+  if (run.files.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {{"file", "for", ">size"}};
+  const auto add = [&rows](const std::vector<DataFile>& files, const char* use) {
+    for (const DataFile& file : files) rows.push_back({Escape(file.path), use, TrafficBytes(static_cast<double>(file.bytes))});
+  };
+  add(run.files, "training");
+  add(run.validation_files, "validation");
+  return absl::StrCat("<details class=\"data\"><summary>Files of the data</summary>\n", Table(rows), "</details>\n");
+}
+
 std::string JobText(const Run& run) {
   if (run.job_text.empty()) return "";
   return absl::StrCat("<details class=\"job\"><summary>Job, with the defaults it took</summary><pre>", Escape(run.job_text),
@@ -83,10 +94,11 @@ std::string PlanSentence(const Run& run) {
   const Plan& plan = *run.plan;
   std::string text =
       absl::StrCat("Planner ", Escape(plan.strategy), ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  if (plan.micro_batch_size > 0) absl::StrAppend(&text, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&text, " shared out over ", plan.replicas, " replicas");
   if (plan.in_flight > 0) absl::StrAppend(&text, ", ", plan.in_flight, " in flight");
   absl::StrAppend(&text, "; predicted step ", Seconds(plan.predicted_step_s));
-  if (plan.lower_bound_s > 0) absl::StrAppend(&text, ", no plan on these devices can do better than ", Seconds(plan.lower_bound_s));
+  if (plan.lower_bound_s > 0) absl::StrAppend(&text, ", no plan on these devices goes below ", Seconds(plan.lower_bound_s));
   if (plan.replicas > 1) {
     absl::StrAppend(&text, ". At the end of a step replicas add up their gradients: ", Seconds(plan.sync_s), " of it, with ",
                     TrafficBytes(static_cast<double>(plan.sync_bytes)), " on links");
@@ -110,7 +122,7 @@ std::string Section(const Run& run, size_t index, bool alone) {
   if (const std::string timeline = DrawTimeline(run); !timeline.empty()) absl::StrAppend(&out, "<h3>Timeline of a step</h3>\n", timeline);
   if (const std::string table = StagesTable(run); !table.empty()) absl::StrAppend(&out, "<h3>Stages</h3>\n", table);
   if (const std::string table = LinksTable(run); !table.empty()) absl::StrAppend(&out, "<h3>Links</h3>\n", table);
-  return absl::StrCat(out, Checkpoints(run), Events(run), JobText(run), "</section>\n");
+  return absl::StrCat(out, Checkpoints(run), Events(run), DataFiles(run), JobText(run), "</section>\n");
 }
 
 std::string Machine(const Report& report) {

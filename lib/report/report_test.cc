@@ -256,8 +256,17 @@ TEST(PlanViewTest, ReplicasAreDrawnAsPipelinesWithTheirSharesAndFigures) {
   EXPECT_THAT(html, AllOf(HasSubstr("300 ms compute<br>10.0 MiB"), HasSubstr("210 ms compute<br>20.0 MiB"))) << html;
   EXPECT_LT(html.find(">b<"), html.find("Replica 1"));
   EXPECT_GT(html.find(">c<"), html.find("Replica 1"));
-  EXPECT_THAT(html, AllOf(HasSubstr("int8 4.0×"), HasSubstr("420 B"), HasSubstr("1 op<small>"), HasSubstr("2 ops<small>")));
+  EXPECT_THAT(html, AllOf(HasSubstr("int8 4.0x"), HasSubstr("420 B"), HasSubstr("1 op<small>"), HasSubstr("2 ops<small>")));
   EXPECT_THAT(DrawPlan(SampleRun("one", 1, "fp32")), Not(HasSubstr("Replica")));
+}
+
+TEST(ReportTest, TheFilesOfTheDataAreListed) {
+  report::Run run = SampleRun("one", 1, "fp32");
+  EXPECT_THAT(ToHtml({.title = "t", .runs = {run}}), Not(HasSubstr("Files of the data")));
+  run.files = {{"/data/<a>.txt", 1200}};
+  run.validation_files = {{"/data/held.txt", 5}};
+  EXPECT_THAT(ToHtml({.title = "t", .runs = {run}}),
+              AllOf(HasSubstr("Files of the data"), HasSubstr("/data/&lt;a&gt;.txt"), HasSubstr("1.20 kB"), HasSubstr("/data/held.txt")));
 }
 
 TEST(TimelineTest, PipelinesAreDrawnOneAfterTheOtherWithTheirNames) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/processor_use.h"
 #include "lib/report/plan_sentences.h"
 
 namespace fusionllm::report {
@@ -33,6 +34,12 @@ struct Event {
   int64_t step = 0;
   std::string message;
   std::string device;
+};
+
+// That is trained on or validated with.
+struct DataFile {
+  std::string path;
+  int64_t bytes = 0;
 };
 
 // That was saved whole; it may have been removed since, as the job says.
@@ -77,6 +84,7 @@ struct Plan {
   double lower_bound_s = 0;
   double gap = 0;
   int64_t micro_batches = 0;
+  int64_t micro_batch_size = 0;  // 0: unknown
   int64_t in_flight = 0;
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
@@ -95,8 +103,7 @@ struct LinkTotal {
   std::string src, dst;
   int64_t bytes = 0;
   std::string codec;
-  double ratio = 1;                         // of the codec as planned
-  double measured_ratio = 0;                // by the sender, of what it compressed; 0: not measured
+  double ratio = 1;                         // as the newest plan has it (words.h); the sender's own is of what it compressed alone
   double bytes_per_s = 0;                   // measured bandwidth; 0: unknown
   std::optional<int64_t> evaluation_bytes;  // of bytes, by evaluations; none: not told apart
   int64_t compared_messages = 0;            // with what the receiver decodes from them; the next two are of those
@@ -153,20 +160,23 @@ struct Run {
   int64_t steps_made = 0;        // by this start, those that were made again after a restore counted each time
   std::vector<EvaluationPoint> evaluations;
   std::vector<Event> events;
-  std::vector<Checkpoint> checkpoints;  // ascending; of earlier starts, too
-  std::optional<Plan> plan;             // the newest
-  int64_t plans = 0;                    // how many there were
+  std::vector<Checkpoint> checkpoints;            // ascending; of earlier starts, too
+  std::vector<DataFile> files, validation_files;  // the first ones
+  std::optional<Plan> plan;                       // the newest
+  int64_t plans = 0;                              // how many there were
   std::optional<Summary> summary;
-  std::vector<Span> spans;                     // of the steps that were traced under the newest plan that has any
-  std::map<std::string, std::string> site_of;  // by device; empty without a topology
-  std::string graph_svg;                       // trusted: an SVG element drawn by lib/opdag; empty: none
-  std::string outcome;                         // a sentence
-  int64_t total_steps = 0;                     // that the job asks for; 0: unknown
-  int64_t targets_per_step = 0;                // of Run::unit in a global batch; 0: unknown
-  int64_t parameters = 0;                      // that are trained; 0: unknown
-  std::string started;                         // this start, "2026-11-27T17:40:12Z"; empty: unknown
-  double elapsed_s = 0;                        // of this start, from its beginning to its end; 0: unknown
-  std::string job_text;                        // the job as it was run, YAML; empty: unknown
+  std::vector<Span> spans;                       // of the steps that were traced under the newest plan that has any
+  std::map<std::string, std::string> site_of;    // by device; empty without a topology
+  std::string graph_svg;                         // trusted: an SVG element drawn by lib/opdag; empty: none
+  std::string outcome;                           // a sentence
+  int64_t total_steps = 0;                       // that the job asks for; 0: unknown
+  int64_t targets_per_step = 0;                  // of Run::unit in a global batch; 0: unknown
+  int64_t parameters = 0;                        // that are trained; 0: unknown
+  std::string started;                           // this start, "2026-11-27T17:40:12Z"; empty: unknown
+  double elapsed_s = 0;                          // of this start, from its beginning to its end; 0: unknown
+  std::optional<base::ProcessorUse> processors;  // of this machine, while this start made steps
+  bool machine_was_busy = false;                 // by that, and by what the run needed
+  std::string job_text;                          // the job as it was run, YAML; empty: unknown
 };
 
 // What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;

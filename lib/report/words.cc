@@ -56,11 +56,6 @@ std::string MemoryBytes(double bytes) { return Scaled(bytes, 1024, {"B", "KiB", 
 
 std::string Percent(double share) { return std::isfinite(share) ? absl::StrFormat("%.1f%%", share * 100) : "-"; }
 
-std::string AboveBound(double gap) {
-  constexpr double kMaxShare = 2;  // from there on a share says less than a factor
-  if (!std::isfinite(gap)) return "";
-  if (gap < kMaxShare) return absl::StrCat(" (", Percent(gap), " above that bound)");
-  return absl::StrFormat(" (%.*f times that bound)", gap + 1 < 9.95 ? 1 : 0, gap + 1);
-}
+std::string Ratio(double ratio) { return std::isfinite(ratio) ? absl::StrFormat("%.1fx", ratio) : "-"; }
 
 }  // namespace fusionllm::report

@@ -12,9 +12,8 @@ std::string StepSeconds(double seconds);  // "1.92s", "85ms"
 std::string TrafficBytes(double bytes);   // decimal, as links count: "12.3 MB"
 std::string MemoryBytes(double bytes);    // binary, as memory counts: "1.5 GiB"
 std::string Percent(double share);        // 0.024: "2.4%"
-
-// By how much something is above a bound, with a space before: " (12.3% above that bound)", " (16 times that bound)". `gap`: share of the
-// bound, not negative.
-std::string AboveBound(double gap);
+// Of a link: what crosses it in a step, uncompressed, over what is sent of it; ids and tied gradients count, too. "10.5x", "-" when not
+// finite.
+std::string Ratio(double ratio);
 
 }  // namespace fusionllm::report

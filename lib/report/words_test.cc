@@ -24,15 +24,8 @@ TEST(WordsTest, NumbersReadWell) {
   EXPECT_EQ(MemoryBytes(1.5 * 1024 * 1024 * 1024), "1.50 GiB");
   EXPECT_EQ(TrafficBytes(999), "999 B");
   EXPECT_EQ(Percent(0.024), "2.4%");
-}
-
-TEST(WordsTest, WhatIsFarAboveABoundIsTimesThatBound) {
-  EXPECT_EQ(AboveBound(0), " (0.0% above that bound)");
-  EXPECT_EQ(AboveBound(0.123), " (12.3% above that bound)");
-  EXPECT_EQ(AboveBound(1.99), " (199.0% above that bound)");
-  EXPECT_EQ(AboveBound(2.5), " (3.5 times that bound)");
-  EXPECT_EQ(AboveBound(10.684), " (12 times that bound)");
-  EXPECT_EQ(AboveBound(std::numeric_limits<double>::infinity()), "");
+  EXPECT_EQ(Ratio(10.52), "10.5x");
+  EXPECT_EQ(Ratio(std::numeric_limits<double>::infinity()), "-");
 }
 
 }  // namespace

@@ -35,21 +35,30 @@ std::string Bytes(int64_t bytes) {
   return bytes < 1'000'000'000 ? absl::StrFormat("%.1f MB", count / 1e6) : absl::StrFormat("%.1f GB", count / 1e9);
 }
 
-std::string AndMore(int64_t count, size_t told) {
-  return count > static_cast<int64_t>(told) ? absl::StrCat(" and ", count - static_cast<int64_t>(told), " more") : "";
+// "a.txt, b/c.txt, d.txt and 9 more".
+std::string FirstOf(std::vector<std::string> names, int64_t count) {
+  constexpr size_t kMaxNamed = 3;
+  if (names.size() > kMaxNamed) names.resize(kMaxNamed);
+  const int64_t more = count - static_cast<int64_t>(names.size());
+  if (names.empty()) return base::Counted(count, "file");
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// "2 files, 1.2 MB: a.txt (1.0 MB), b.txt (0.2 MB)".
+// "2 files, 1.2 MB: a.txt, b/c.txt, in /data".
 std::string DescribeFiles(const data::FilesRead& files) {
   std::vector<std::string> names;
-  for (const data::FilesRead::File& file : files.first) names.push_back(absl::StrCat(file.path, " (", Bytes(file.bytes), ")"));
-  std::string text = absl::StrCat(base::Counted(files.count, "file"), ", ", Bytes(files.bytes), ": ", absl::StrJoin(names, ", "),
-                                  AndMore(files.count, names.size()));
+  for (const data::FilesRead::File& file : files.first) names.push_back(files.NameOf(file.path));
+  std::string text = absl::StrCat(base::Counted(files.count, "file"), ", ", Bytes(files.bytes), ": ",
+                                  FirstOf(std::move(names), files.count), files.folder.empty() ? "" : absl::StrCat(", in ", files.folder));
   if (files.skipped_count == 0) return text;
   names.clear();
-  for (const data::FilesRead::Skipped& file : files.skipped) names.push_back(absl::StrCat(file.path, " (", file.why, ")"));
-  return absl::StrCat(text, "; ", base::Counted(files.skipped_count, "file"), " skipped: ", absl::StrJoin(names, ", "),
-                      AndMore(files.skipped_count, names.size()));
+  for (const data::FilesRead::Skipped& file : files.skipped) names.push_back(absl::StrCat(files.NameOf(file.path), " (", file.why, ")"));
+  return absl::StrCat(text, "; ", base::Counted(files.skipped_count, "file"), " skipped: ", FirstOf(std::move(names), files.skipped_count));
+}
+
+// "corpus.txt is", "a.txt, b.txt are".
+std::string FilesAre(const data::SomeFiles& files) {
+  return absl::StrCat(FirstOf(files.names, files.count), files.count == 1 ? " is" : " are");
 }
 
 }  // namespace
@@ -126,7 +135,35 @@ std::string DatasetSource::Summary() const {
                         even ? "drawn evenly over all of the data" : "the last ones of the data",
                         " (spec.data.validation.fraction: ", workload_.data.validation_fraction, ")");
   }
-  return absl::StrCat(text, "; ", held_out, " for validation, of ", DescribeFiles(data_.validation->files()));
+  const data::SomeFiles shared = data::SharedFiles(data_.validation->files(), data_.training->files());
+  return absl::StrCat(text, "; ", held_out, " for validation, of ", DescribeFiles(data_.validation->files()),
+                      shared.count > 0 ? absl::StrCat("; ", FilesAre(shared), " trained on, too") : "");
+}
+
+std::vector<std::string> DatasetSource::Warnings() const {
+  std::vector<std::string> warnings;
+  const bool has_files = data_.validation != nullptr && workload_.data.validation_fraction == 0;  // of its own
+  if (const data::SomeFiles shared = has_files ? data::SharedFiles(data_.validation->files(), data_.training->files()) : data::SomeFiles{};
+      shared.count > 0) {
+    warnings.push_back(
+        absl::StrCat("spec.data.validation.path: ", FilesAre(shared), " also trained on (spec.data.path), so the validation loss ",
+                     "says nothing of data that the model has not seen; hold out other files, or spec.data.validation.fraction"));
+  }
+  const auto repeated = [&](const char* field, const data::FilesRead& files, absl::string_view what) {
+    const data::SomeFiles twice = data::RepeatedFiles(files);
+    if (twice.count > 0) warnings.push_back(absl::StrCat(field, ": ", FilesAre(twice), " listed more than once, so ", what));
+  };
+  const bool held_out = workload_.data.validation_fraction > 0;
+  repeated("spec.data.path", data_.training->files(),
+           held_out ? "it counts as often, and what is held out for validation is trained on, too" : "it is trained on as often");
+  if (has_files) repeated("spec.data.validation.path", data_.validation->files(), "it counts as often");
+  return warnings;
+}
+
+data::FilesRead DatasetSource::TrainingFiles() const { return data_.training->files(); }
+
+data::FilesRead DatasetSource::ValidationFiles() const {
+  return data_.validation != nullptr && workload_.data.validation_fraction == 0 ? data_.validation->files() : data::FilesRead{};
 }
 
 int64_t DatasetSource::validation_batches() const {

@@ -65,6 +65,11 @@ class DatasetSource : public runtime::BatchSource {
 
   // In one sentence what is read, what is left out and what is held out: for whoever starts a run, once.
   std::string Summary() const;
+  // What is odd about the files, a sentence each, beginning with the field: validation data that are trained on, files that stand twice.
+  std::vector<std::string> Warnings() const;
+  // What it is made of; no validation files where a fraction is held out.
+  data::FilesRead TrainingFiles() const;
+  data::FilesRead ValidationFiles() const;
 
   // Batches that a whole pass over the validation data has; 0 without validation data.
   int64_t validation_batches() const;

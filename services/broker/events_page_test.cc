@@ -98,6 +98,7 @@ std::vector<json> Lines() {
   event.planned = 1.0;
   event.backoff.emplace();
   event.makes_gentler = true;
+  event.files = event.validation_files = {{"a.txt", 1}};
   log.Event(event);
   v1::StageTimes times;
   times.set_step(1);
@@ -125,9 +126,27 @@ TEST(EventsPageTest, ThePageHasTheTypesAndKeysThatAreWritten) {
     }
   }
   // By fusionctl, which writes the file (cli/run/run_summary.cc).
-  for (const char* key : {"started", "elapsed_seconds", "steps_made", "training_seconds", "mean_loss", "mean_loss_steps", "validation_loss",
-                          "validation_step", "validation_accuracy", "tokens_per_second", "samples_per_second", "parameters",
-                          "bytes_between_sites", "evaluation_bytes", "bottleneck", "loss_cost", "already_done", "report"}) {
+  for (const char* key : {"started",
+                          "elapsed_seconds",
+                          "steps_made",
+                          "training_seconds",
+                          "mean_loss",
+                          "mean_loss_steps",
+                          "validation_loss",
+                          "validation_step",
+                          "validation_accuracy",
+                          "tokens_per_second",
+                          "samples_per_second",
+                          "parameters",
+                          "bytes_between_sites",
+                          "evaluation_bytes",
+                          "bottleneck",
+                          "loss_cost",
+                          "cores",
+                          "cores_of_other_programs",
+                          "slower_than_planned",
+                          "already_done",
+                          "report"}) {
     written["summary"].insert(key);
   }
   const Keys page = KeysOfPage();

@@ -160,6 +160,9 @@ void RunLog::Event(const broker::Announce& event) {
     line["stage"] = nullptr;
   }
   if (event.replica.has_value()) line["replica"] = *event.replica;
+  for (const auto& [key, files] : {std::pair("files", &event.files), std::pair("validation_files", &event.validation_files)}) {
+    for (const broker::DataFile& file : *files) line[key].push_back({{"path", file.path}, {"bytes", file.bytes}});
+  }
   if (event.makes_gentler) ++backoffs_;
   if (const auto& found = event.backoff; found.has_value()) {
     line.update({{"value", found->value},

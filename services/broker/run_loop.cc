@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/cut_text.h"
 #include "services/broker/executor_reports.h"
 
 namespace fusionllm::services {
@@ -12,7 +11,6 @@ namespace {
 // Steps between two notes of what a device has sent. What a note misses is missing from the summary only when both broker and epoch are
 // lost before the next.
 constexpr int64_t kTrafficPeriod = 16;
-constexpr size_t kMaxSummaryBytes = 4096;
 
 }  // namespace
 
@@ -181,7 +179,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       OnTransferProgress();
       break;
     case v1::ExecutorMessage::kDataOpened:
-      Post([this, summary = base::CutText(message.data_opened().summary(), kMaxSummaryBytes)] { TellOfData(summary); });
+      Post([this, opened = message.data_opened()] { TellOfData(opened); });
       break;
     case v1::ExecutorMessage::kHello:
     case v1::ExecutorMessage::kHeartbeat:

@@ -121,7 +121,7 @@ class RunLoop {
   void Carry(const broker::Finish& action);
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
-  void TellOfData(const std::string& summary);
+  void TellOfData(const v1::DataOpened& opened);
   void TellOfSites(const broker::CommitCheckpoint& action);
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);

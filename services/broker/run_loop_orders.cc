@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
@@ -16,6 +17,12 @@
 #include "services/broker/site_orders.h"
 
 namespace fusionllm::services {
+namespace {
+
+// Of what an executor says of its data.
+constexpr size_t kMaxSummaryBytes = 4096, kMaxDataFiles = 200, kMaxPathBytes = 1024;
+
+}  // namespace
 
 void RunLoop::Carry(const broker::AskCalibrate& action) {
   v1::BrokerMessage message;
@@ -197,10 +204,23 @@ void RunLoop::TellKept(int64_t step) {
 }
 
 // Once in a run: what a user may not expect of checkpoints.
-void RunLoop::TellOfData(const std::string& summary) {
+void RunLoop::TellOfData(const v1::DataOpened& opened) {
+  const std::string summary = base::CutText(opened.summary(), kMaxSummaryBytes);
   if (summary == data_told_) return;
   data_told_ = summary;
-  Carry(broker::Announce{.reason = "DataOpened", .step = state_.last_step(), .message = summary});
+  const auto listed = [](const auto& given) {
+    std::vector<broker::DataFile> files;
+    for (const v1::DataFile& file : given) {
+      if (files.size() == kMaxDataFiles) break;
+      files.push_back({base::CutText(file.path(), kMaxPathBytes), file.bytes()});
+    }
+    return files;
+  };
+  Carry(broker::Announce{.reason = "DataOpened",
+                         .step = state_.last_step(),
+                         .message = summary,
+                         .files = listed(opened.files()),
+                         .validation_files = listed(opened.validation_files())});
 }
 
 void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -48,7 +49,7 @@ struct Flags {
   BrokerContact::Options contact;
   double broker_lost_seconds = 0;
   std::string tls_directory, device = "auto";
-  bool listens = false, relay = false;
+  bool listens = false, relay = false, phases = false;
   daemon::CommonFlags common;
 };
 
@@ -89,6 +90,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--fastest", flags.host.fastest,
       "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
       "stages");
+  app.add_flag("--phases", flags.phases, "Print what it is doing on stdout, a line each");
   app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
   app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")
       ->check(daemon::CheckSeconds)
@@ -117,6 +119,12 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   }
   const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(flags.device);
   if (!chosen.ok()) return Complain(chosen.status(), kExitBadInput);
+  if (flags.phases) {
+    host_options.on_phase = [](const std::string& phase) {
+      std::printf("%s ..\n", phase.c_str());
+      std::fflush(stdout);
+    };
+  }
   host_options.device = chosen->backend;
   host_options.device_by_default = flags.device == "auto";
   host_options.device_description = chosen->description;

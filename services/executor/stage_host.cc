@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
@@ -70,6 +71,13 @@ void StageHost::Work() {
   epoch_.reset();
 }
 
+// Once, also where the broker asks again.
+void StageHost::Phase(std::string phase) {
+  if (phase == phase_) return;
+  phase_ = std::move(phase);
+  if (options_.on_phase) options_.on_phase(phase_);
+}
+
 void StageHost::Post(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
@@ -105,6 +113,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
     case v1::BrokerMessage::kWelcome:
       Post([this, welcome = message.welcome()] {
         if (!welcomed_) welcome_status_ = Welcome(welcome);
+        if (!welcomed_ && welcome_status_.ok()) Phase("waiting for the other machines");
         welcomed_ = true;
         if (welcome_status_.ok()) return;
         // Now, not when it is asked to do something; and again to a broker that has come back, which does not know.
@@ -260,11 +269,15 @@ void StageHost::Calibrate() {
   v1::ExecutorMessage message;
   absl::Status status = welcome_status_;
   if (status.ok()) {
+    Phase("measuring this machine");
     const MachineLock alone(measure_lock_);
     std::optional<wire::DeviceProfile> shared;
     if (emulate_) shared = shared_calibration_.Find(std::string(backend_->name()), threads_);
     const bool measured = !shared.has_value();
+    const base::ProcessorUseMeter others;
     absl::StatusOr<wire::DeviceProfile> profile = measured ? MeasureMachine() : *std::move(shared);
+    if (const auto use = others.Read(); measured && use && base::IsBusy(*use, compute_scale_ * threads_))
+      base::Log(base::LogLevel::kWarning, base::BusySentence(*use));
     status = profile.status();
     // All kernels and libraries that stages use are loaded now, and no tensor is there.
     absl::StatusOr<std::optional<int64_t>> free = backend_->FreeMemoryBytes();
@@ -283,10 +296,12 @@ void StageHost::Calibrate() {
     }
   }
   if (!status.ok()) message.mutable_calibration()->set_error(std::string(status.message()));
+  if (status.ok()) Phase("waiting for the plan");
   report_(std::move(message));
 }
 
 void StageHost::Probe(const v1::Probe& probe) {
+  if (epoch_ == nullptr) Phase("measuring links to the other machines");
   for (const v1::PeerAddress& peer : probe.peers()) {
     v1::ExecutorMessage message;
     v1::LinkReport& report = *message.mutable_link();
@@ -301,6 +316,7 @@ void StageHost::Probe(const v1::Probe& probe) {
     }
     report_(std::move(message));
   }
+  if (epoch_ == nullptr) Phase("waiting for the plan");
 }
 
 // ---- A plan epoch -----------------------------------------------------------------------------------------------------------------------
@@ -308,6 +324,7 @@ void StageHost::Probe(const v1::Probe& probe) {
 void StageHost::Assign(const v1::Assign& assign) {
   const int64_t begin_ns = runtime::MonotonicNanoseconds();
   epoch_.reset();
+  Phase(absl::StrCat("building stage ", assign.stage()));
   v1::ExecutorMessage message;
   v1::StageReady& ready = *message.mutable_ready();
   ready.set_epoch(assign.epoch());
@@ -368,7 +385,17 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
   if (!data_told_) {
     data_told_ = true;
     v1::ExecutorMessage message;
-    message.mutable_data_opened()->set_summary(data->Summary());
+    v1::DataOpened& opened = *message.mutable_data_opened();
+    opened.set_summary(data->Summary());
+    const auto add = [](const data::FilesRead& files, auto* out) {
+      for (const data::FilesRead::File& file : files.first) {
+        v1::DataFile& told = *out->Add();
+        told.set_path(file.path);
+        told.set_bytes(file.bytes);
+      }
+    };
+    add(data->TrainingFiles(), opened.mutable_files());
+    add(data->ValidationFiles(), opened.mutable_validation_files());
     report_(std::move(message));
   }
   return data;

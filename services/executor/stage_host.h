@@ -48,6 +48,8 @@ struct HostOptions {
   bool fastest = false;           // kernels::BackendOptions::same_bits, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
+  // Told what this executor is at now ("measuring this machine"), on the worker's thread; empty: nobody asks.
+  std::function<void(const std::string&)> on_phase;
 };
 
 class StageHost {
@@ -64,6 +66,7 @@ class StageHost {
 
  private:
   void Work();
+  void Phase(std::string phase);
   void Post(std::function<void()> task);
   absl::Status Welcome(const v1::Welcome& welcome);
   int64_t MemoryOfDevice() const;
@@ -102,6 +105,7 @@ class StageHost {
   SharedCalibration shared_calibration_{"", ""};
   absl::Status welcome_status_;
   bool welcomed_ = false;   // the worker's
+  std::string phase_;       // likewise
   bool data_told_ = false;  // likewise
   double compute_scale_ = 1;
   bool emulate_ = false;

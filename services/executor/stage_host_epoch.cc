@@ -118,6 +118,7 @@ void StageHost::Start(uint32_t number) {
     running_stage_ = epoch_->stage;
     last_step_ = epoch_->first_step - 1;
   }
+  Phase(absl::StrCat("training stage ", epoch_->stage));
   const int64_t total = workload_->job.spec.training.steps;
   absl::StatusOr<int64_t> last = epoch_->first_step - 1;
   if (const absl::Status met = MeetReplicas(Setting(number), *epoch_); !met.ok()) {

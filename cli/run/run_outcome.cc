@@ -1,0 +1,48 @@
+#include "cli/run/run_outcome.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "cli/run/go_on.h"
+
+namespace fusionllm::cli {
+
+std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done) {
+  if (already_done) {
+    return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps,
+                        " steps, and nothing was left to train (more: --set spec.training.steps=N; anew: --fresh)");
+  }
+  const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
+  const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
+  if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
+  if (result.exit_code == kExitDone) {
+    return absl::StrCat("done ", steps, job.spec.checkpoint.has_value() ? "" : "; nothing of it is kept: the run has no checkpoints");
+  }
+  if (result.exit_code == kExitInterrupted) {
+    const bool lost = !none && !job.spec.checkpoint.has_value();
+    return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the run has no checkpoints" : "");
+  }
+  if (result.exit_code == kExitInfeasible) return "no plan";
+  return absl::StrCat("failed ", steps);
+}
+
+std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
+                       bool trained) {
+  const std::optional<SavedStep> saved = NewestCheckpoint(job, folder);
+  if (saved) {
+    std::string text = absl::StrCat("checkpoint: ", saved->path, "\n");
+    const bool early = exit_code == kExitInterrupted || exit_code == kExitFailed;
+    const std::string again = early ? CommandToGoOn(command, job, folder) : "";
+    if (!again.empty()) absl::StrAppend(&text, "to go on from step ", saved->step, ":\n  ", again, "\n");
+    return text;
+  }
+  // A run that failed would fail again, and says why.
+  if (exit_code != kExitInterrupted || command.empty()) return "";
+  const bool said = trained && !job.spec.checkpoint.has_value();  // by OutcomeOf
+  return absl::StrCat(said      ? ""
+                      : trained ? "no checkpoint was saved yet, so there is nothing to go on from\n"
+                                : "nothing was trained yet, so there is nothing to go on from\n",
+                      "to start again at step 1:\n  ", CommandInFolder(command, folder), "\n");
+}
+
+}  // namespace fusionllm::cli
