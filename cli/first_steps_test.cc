@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FirstStepsTest : public FusionctlTest {
  protected:
@@ -97,6 +98,24 @@ TEST_F(FirstStepsTest, InitPrintsToStdoutAndKeepsFilesThatAreThere) {
   EXPECT_THAT(kept.err, HasSubstr("job.yaml exists; --force replaces it"));
 }
 
+TEST_F(FirstStepsTest, AJobIsWrittenBeforeItsDataIsThere) {
+  const Outcome made = Run("init --data tokens corpus.bin -o job2.yaml");
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.err, HasSubstr("note: corpus.bin does not exist yet"));
+  EXPECT_EQ(job::LoadFusionJob(Path("job2.yaml"))->spec.data.path[0], Path("corpus.bin"));
+  EXPECT_THAT(Run("init text.txt").err, Not(HasSubstr("note:")));
+}
+
+TEST_F(FirstStepsTest, InitTakesAPresetAndHelpListsThem) {
+  EXPECT_THAT(Run("init --help").out, AllOf(HasSubstr("--preset NAME"), HasSubstr("tiny, small, medium, large, xl")));
+  for (const char* preset : {"tiny", "small", "medium", "large", "xl"}) {
+    const Outcome made = Run(absl::StrCat("init --data tokens ids.bin --preset ", preset));
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_EQ(job::ParseFusionJob(made.out, "stdout")->spec.model.preset, preset);
+  }
+  EXPECT_EQ(job::ParseFusionJob(Run("init --family resnet --preset 50").out, "stdout")->spec.model.preset, "50");
+}
+
 TEST_F(FirstStepsTest, PathsOfAJobElsewhereStillLeadToTheData) {
   std::filesystem::create_directories(Path("jobs"));
   ASSERT_EQ(Run("init text.txt -o jobs/far.yaml").code, 0);
@@ -111,7 +130,6 @@ TEST_F(FirstStepsTest, InitRefusesWhatDoesNotFitTogether) {
                {"init --family resnet --data text text.txt", "family resnet trains on images"},
                {"init", "PATH is required"},
                {"init --family mlp text.txt", "leave PATH out"},
-               {"init nowhere.txt", "nowhere.txt does not exist"},
                {"init --family llama text.txt", "llama not in {gpt2,resnet,mlp}; another model, a Llama too"},
                {"init --family llama text.txt", "spec.model.graph (docs/graphs.md"},
                {"init --family gpt text.txt", "did you mean gpt2?"}};
@@ -138,7 +156,7 @@ TEST_F(FirstStepsTest, ADryRunStartsNothingAndPrintsThePlan) {
 
 TEST_F(FirstStepsTest, KubernetesOnlyFieldsAreWarnedOfOnce) {
   const std::string profiles = Calibrated();
-  constexpr char kSaid[] = "fusionctl: warning: spec.placement.device has no effect here: only Kubernetes reads it";
+  constexpr char kSaid[] = "fusionctl: warning: --set spec.placement.device has no effect here: only Kubernetes reads it";
   const std::string set = absl::StrCat(" --set spec.placement.device=cuda --topology topology.yaml --profiles ", profiles);
   for (const char* command : {"run job.yaml --dry-run", "plan job.yaml", "simulate job.yaml", "run job.yaml --output out"}) {
     const Outcome outcome = Run(command + set);

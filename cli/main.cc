@@ -2,20 +2,17 @@
 #include <fcntl.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <iostream>
 #include <string>
-#include <vector>
 
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
+#include "cli/commands/unexpected.h"
 #include "lib/base/log.h"
-#include "lib/base/nearest_name.h"
-#include "lib/job/field_hints.h"
 
 namespace {
 
@@ -37,68 +34,6 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
     fusionllm::cli::AddClusterCommands,
     fusionllm::cli::AddCompletion,
 };
-
-constexpr const char* kGenerates[] = {"sample", "generate", "infer", "inference", "predict", "chat", "complete"};
-
-int UnknownCommand(const CLI::App& app) {
-  if (app.remaining().front().starts_with('-')) {
-    std::fprintf(stderr, "fusionctl: no option '%s'; fusionctl --help lists them\n", app.remaining().front().c_str());
-    return fusionllm::cli::kExitBadInput;
-  }
-  std::string listed;
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-    listed += (listed.empty() ? "" : ", ") + names.back();
-  }
-  const std::string wanted = app.remaining().front();
-  if (std::find(std::begin(kGenerates), std::end(kGenerates), wanted) != std::end(kGenerates)) {
-    std::fprintf(
-        stderr,
-        "fusionctl: no command '%s': there is none yet that generates text; export the checkpoint of a GPT-2 (fusionctl checkpoint "
-        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/checkpoints.md)\n",
-        wanted.c_str());
-    return fusionllm::cli::kExitBadInput;
-  }
-  const std::string near = fusionllm::base::NearestName(wanted, names);
-  std::fprintf(stderr, "fusionctl: no command '%s'; %s%s%sthere are %s\n", app.remaining().front().c_str(),
-               near.empty() ? "" : "did you mean ", near.c_str(), near.empty() ? "" : "? ", listed.c_str());
-  return fusionllm::cli::kExitBadInput;
-}
-
-// What CLI11 lists last word first, and without a way out.
-int UnexpectedArguments(const CLI::App& app) {
-  const CLI::App* command = &app;
-  std::string words = app.get_name();
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    words += " " + command->get_name();
-  }
-  std::string first = app.remaining(/*recurse=*/true).front();
-  first.resize(std::min(first.find('='), first.size()));
-  std::vector<std::string> options;
-  for (const CLI::Option* const option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
-  }
-  if (std::find(options.begin(), options.end(), first) != options.end()) {
-    std::fprintf(stderr, "%s: %s stands before the command that it belongs to; write it behind\n", words.c_str(), first.c_str());
-  } else if (first.starts_with('-')) {
-    const std::string near = fusionllm::base::NearestName(first, options);
-    if (near.empty() && std::find(options.begin(), options.end(), "--set") != options.end()) {
-      const std::string field = fusionllm::job::FusionJobHints().For("", first.substr(first.find_first_not_of('-')), {});
-      if (!field.empty()) {
-        std::fprintf(stderr, "%s: no option '%s'; fields of a job are set as in --set spec.training.steps=50: %s\n", words.c_str(),
-                     first.c_str(), field.c_str());
-        return fusionllm::cli::kExitBadInput;
-      }
-    }
-    std::fprintf(stderr, "%s: no option '%s'%s%s; %s --help lists them\n", words.c_str(), first.c_str(),
-                 near.empty() ? "" : "; did you mean ", near.c_str(), words.c_str());
-  } else {
-    std::fprintf(stderr, "%s: '%s' was not expected; %s --help says what is\n", words.c_str(), first.c_str(), words.c_str());
-  }
-  return fusionllm::cli::kExitBadInput;
-}
 
 // "--topology $T" with T unset must not train on something else.
 void RefuseEmptyValues(CLI::App& app) {
@@ -156,10 +91,10 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
-    if (app.get_subcommands().empty() && !app.remaining().empty()) return UnknownCommand(app);
+    if (app.get_subcommands().empty() && !app.remaining().empty()) return fusionllm::cli::UnknownCommand(app);
     return EndOfParsing(app, error);
   } catch (const CLI::ExtrasError& error) {
-    return app.remaining(/*recurse=*/true).empty() ? EndOfParsing(app, error) : UnexpectedArguments(app);
+    return app.remaining(/*recurse=*/true).empty() ? EndOfParsing(app, error) : fusionllm::cli::UnexpectedArguments(app);
   } catch (const CLI::ParseError& error) {
     return EndOfParsing(app, error);
   }

@@ -129,6 +129,33 @@ TEST_F(StartTest, AFolderForTransformersSaysItsSizesItself) {
   EXPECT_THAT(Run("checkpoint export out/kept/latest hf").err, HasSubstr("hf/config.json is of another model"));
 }
 
+TEST_F(StartTest, AnExportIsAFolderUnlessItsNameIsThatOfAFile) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  const Outcome folder = Run("checkpoint export out/kept/latest hf-1.5");
+  EXPECT_EQ(folder.code, 0) << folder.err;
+  EXPECT_TRUE(fs::exists(Path("hf-1.5/model.safetensors")) && fs::exists(Path("hf-1.5/config.json")));
+  const Outcome other = Run("checkpoint export out/kept/latest pytorch_model.bin");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("name a file pytorch_model.safetensors, or a folder"));
+  Write("there", "x");
+  const Outcome there = Run("checkpoint export out/kept/latest there");
+  EXPECT_EQ(there.code, 2);
+  EXPECT_THAT(there.err, HasSubstr("OUT there is no folder"));
+  EXPECT_EQ(base::ReadWholeFile(Path("there")), "x");
+}
+
+TEST_F(StartTest, EvalOfAModelWithoutDataSaysWhatToGive) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  ASSERT_EQ(Run("checkpoint export out/kept/latest hf").code, 0);
+  const Outcome folder = Run("eval hf");
+  EXPECT_EQ(folder.code, 2);
+  EXPECT_THAT(folder.err, AllOf(HasSubstr("--data is required"), HasSubstr("fusionctl eval hf --data FILE")));
+  ASSERT_EQ(Run("checkpoint export out/kept/latest bare.safetensors").code, 0);
+  EXPECT_THAT(Run("eval bare.safetensors").err, AllOf(HasSubstr("--job"), HasSubstr("--data FILE")));
+  Write("hf/config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 32, \"vocab_size\": 1000, \"n_head\": 2}");
+  EXPECT_THAT(Run("eval hf").err, AllOf(HasSubstr("--data is required"), HasSubstr("docs/data.md"), HasSubstr("--data FILE.bin")));
+}
+
 TEST_F(StartTest, AnExportOfAnotherModelThanGpt2SaysThatItHasNoConfig) {
   ASSERT_EQ(Run("run job.yaml --output mlp --set 'spec.model={family: mlp, config: {layers: [192, 8, 10]}}' "
                 "--set 'spec.data={kind: shapes, shapes: {imageSize: 8}}' --set 'spec.checkpoint={path: kept}'")

@@ -12,6 +12,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/emulated_links.h"
 #include "cli/commands/job_arguments.h"
+#include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
 #include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
@@ -174,7 +175,7 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
 void AddBench(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("bench", "Measure how fast this machine runs the ops of a job");
-  command->add_option("JOB", flags->job.job, "job file (default: a small GPT-2)");
+  command->add_option("JOB", flags->job.job, "job file (default: a small GPT-2)")->check(JobFile());
   command->add_option("--set", flags->job.overrides, kSetHelp)->allow_extra_args(false);
   command->add_option("--topology", flags->topology, "measure once for each number of threads that its devices have");
   command->add_flag("--calibrate", flags->calibrate, "save what was measured, for --profiles");

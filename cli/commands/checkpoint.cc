@@ -1,6 +1,7 @@
 // fusionctl checkpoint ls|inspect|verify|export
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,6 +31,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kModelFile[] = "model.safetensors";
+constexpr char kModelEnding[] = ".safetensors";
+constexpr const char* kOtherModelEndings[] = {".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".npz", ".h5", ".msgpack"};
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 struct Flags {
@@ -173,10 +176,27 @@ absl::Status CheckConfigThere(const std::string& file, const std::string& config
   return absl::InvalidArgumentError(absl::StrCat(file, " is of another model: name another folder for what is exported, or remove it"));
 }
 
+// Whether OUT is a folder: all that does not end as the one kind of file that is written.
+absl::StatusOr<bool> IsFolder(const std::string& out) {
+  std::error_code ignored;
+  if (absl::EndsWith(out, "/") || std::filesystem::is_directory(out, ignored)) return true;
+  const std::filesystem::path path = out;
+  const std::string ending = path.extension().string();
+  if (ending == kModelEnding) return false;
+  if (std::find(std::begin(kOtherModelEndings), std::end(kOtherModelEndings), ending) != std::end(kOtherModelEndings)) {
+    return absl::InvalidArgumentError(absl::StrCat("OUT ", out, ": parameters are written as ", kModelEnding, " alone: name a file ",
+                                                   path.stem().string(), kModelEnding, ", or a folder"));
+  }
+  if (std::filesystem::exists(out, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat("OUT ", out, " is no folder: name one, or a file that ends in ", kModelEnding));
+  }
+  return true;
+}
+
 absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const bool folder = absl::EndsWith(flags.output, "/") || fs::is_directory(flags.output, ignored);
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool folder, IsFolder(flags.output));
   const fs::path out = folder ? fs::path(flags.output) / kModelFile : fs::path(flags.output);
   const std::string config_file = (out.parent_path() / "config.json").string();
   std::string config;
@@ -221,7 +241,7 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
       {"verify", "CHECKPOINT", "Read everything and compare sizes and checksums",
        "fusionctl checkpoint verify runs/tiny/checkpoints/latest", Verify},
       {"export", "CHECKPOINT", "Write the parameters as one .safetensors file, in a folder as transformers opens it",
-       "fusionctl checkpoint export runs/tiny/checkpoints/latest hf/", Export},
+       "fusionctl checkpoint export runs/tiny/checkpoints/latest hf", Export},
   };
   for (const Verb& verb : verbs) {
     const auto flags = std::make_shared<Flags>();
@@ -232,7 +252,9 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
                          : "a checkpoint, a folder of checkpoints, or any .safetensors model")
         ->required();
     if (verb.run == Export)
-      sub->add_option("OUT", flags->output, "file to write, or a folder: model.safetensors in it, for a GPT-2 with its config.json")
+      sub->add_option(
+             "OUT", flags->output,
+             "a folder, made if need be: model.safetensors in it, for a GPT-2 with its config.json; or a file that ends in .safetensors")
           ->required();
     sub->footer(absl::StrCat("Example:\n  ", verb.example));
     sub->callback([run = verb.run, flags, &globals, &action] {

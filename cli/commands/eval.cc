@@ -42,6 +42,12 @@ bool IsFileOfTokens(absl::string_view path) {
 
 // A Hugging Face GPT-2 says in its config.json what it is; what its tokens are the file must tell.
 absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartModel& start) {
+  if (flags.data.empty()) {
+    const bool bytes = start.sizes.vocab_size == kBytesOfText;
+    return absl::InvalidArgumentError(absl::StrCat("--data is required: the file to evaluate on, ",
+                                                   bytes ? "text" : "of token ids that the model's own tokenizer made (docs/data.md)",
+                                                   ", as in fusionctl eval ", flags.checkpoint, " --data FILE", bytes ? "" : ".bin"));
+  }
   const bool tokens = IsFileOfTokens(flags.data);
   const bool told = std::any_of(flags.overrides.begin(), flags.overrides.end(),
                                 [](const std::string& text) { return absl::StartsWith(text, "spec.data"); });
@@ -72,7 +78,8 @@ absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::Check
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> start, job::ReadStartModel(stored.path()));
     if (start.has_value()) return JobOfConfig(flags, *start);
     return absl::InvalidArgumentError(
-        absl::StrCat(stored.path(), " does not say what model it belongs to: give a job file by --job, or put its config.json there"));
+        absl::StrCat(stored.path(), " does not say what model it belongs to: give a job file by --job, or put its config.json there",
+                     flags.data.empty() ? "; and what to evaluate on by --data FILE" : ""));
   }
   const std::string name = absl::StrCat(stored.path(), "/manifest.json: resolved_job");
   FUSIONLLM_ASSIGN_OR_RETURN(job::FusionJob job, job::ParseFusionJob(stored.manifest()->resolved_job, name, flags.overrides));

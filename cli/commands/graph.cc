@@ -45,19 +45,20 @@ absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, co
 }
 
 absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve());
+  job::FieldPlaces places;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve(&places));
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
   int64_t micro_batch_size = workload->micro_batch_size;
   wire::PlanAnswer answer;
   if (flags.with_plan) {
-    FUSIONLLM_ASSIGN_OR_RETURN(answer, flags.plan.Plan(*workload));
+    FUSIONLLM_ASSIGN_OR_RETURN(answer, flags.plan.Plan(*workload, places));
     if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) micro_batch_size = plan->micro_batch_size;
   }
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, micro_batch_size));
   opdag::DrawingOptions options;
   if (flags.with_plan) {
     if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) {
-      absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+      flags.plan.TellRefusal(workload->job.spec, *refusal);
       return kExitInfeasible;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<wire::PlanDocument>(answer), graph));

@@ -1,4 +1,5 @@
 // fusionctl init [PATH..]
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -19,13 +20,14 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/field_hints.h"
+#include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::cli {
 namespace {
 
 struct Flags {
-  std::string family = "gpt2", data, output, name;
+  std::string family = "gpt2", preset, data, output, name;
   std::vector<std::string> paths;
   bool force = false;
 };
@@ -55,6 +57,29 @@ std::string PathFrom(const std::filesystem::path& folder, const std::string& pat
   return relative.empty() || relative.starts_with("..") ? whole.string() : relative;
 }
 
+absl::Status CheckPreset(job::Family family, const Flags& flags) {
+  if (flags.preset.empty()) return absl::OkStatus();
+  const std::vector<std::string> presets = job::PresetsOf(family);
+  if (std::find(presets.begin(), presets.end(), flags.preset) != presets.end()) return absl::OkStatus();
+  if (presets.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--preset ", flags.preset, ": family ", flags.family, " has no presets; spec.model.config.layers says its widths"));
+  }
+  const std::string near = base::NearestNameOrPart(flags.preset, presets);
+  return absl::InvalidArgumentError(absl::StrCat("--preset ", flags.preset, ": family ", flags.family, " has ",
+                                                 absl::StrJoin(presets, ", "),
+                                                 near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+}
+
+// A job may be written before its data is there, or for a machine where it is.
+void TellWhatIsMissing(const std::vector<std::string>& paths) {
+  std::error_code error;
+  for (const std::string& path : paths) {
+    if (base::IsUri(path) || std::filesystem::exists(path, error)) continue;
+    absl::FPrintF(stderr, "note: %s does not exist yet; the job names it, and `fusionctl run` reads it\n", path);
+  }
+}
+
 absl::StatusOr<int> Init(const Flags& flags) {
   TemplateOptions options{.family = Named<job::Family>(flags.family), .name = flags.name};
   const bool tokens = options.family == job::Family::kGpt2;
@@ -69,17 +94,16 @@ absl::StatusOr<int> Init(const Flags& flags) {
         files ? absl::StrCat("PATH is required: the files or folders of data of kind ", job::ToString(options.data))
               : "data of kind shapes is made up on the fly: leave PATH out, or say --data");
   }
-  std::error_code error;
-  for (const std::string& path : flags.paths) {
-    if (!base::IsUri(path) && !std::filesystem::exists(path, error))
-      return absl::InvalidArgumentError(absl::StrCat(path, " does not exist"));
-  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckPreset(options.family, flags));
+  options.preset = flags.preset;
   const bool to_stdout = flags.output.empty();
   const std::filesystem::path folder = std::filesystem::absolute(to_stdout ? "job.yaml" : flags.output).parent_path().lexically_normal();
   for (const std::string& path : flags.paths) options.paths.push_back(PathFrom(folder, path));
   const std::string text = JobTemplate(options);
   FUSIONLLM_RETURN_IF_ERROR(job::ParseFusionJob(text, "the job").status());
+  std::error_code error;
   if (to_stdout) {
+    TellWhatIsMissing(flags.paths);
     absl::PrintF("%s", text);
     return kExitDone;
   }
@@ -87,8 +111,18 @@ absl::StatusOr<int> Init(const Flags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(flags.output, " exists; --force replaces it"));
   }
   FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
+  TellWhatIsMissing(flags.paths);
   absl::FPrintF(stderr, "%s is written; check it by\n  fusionctl run %s --dry-run\n", flags.output, flags.output);
   return kExitDone;
+}
+
+std::string PresetHelp() {
+  std::vector<std::string> parts;
+  for (const std::string& name : job::EnumChoices<job::Family>()) {
+    const std::vector<std::string> presets = job::PresetsOf(Named<job::Family>(name));
+    if (!presets.empty()) parts.push_back(absl::StrCat("of ", name, ": ", absl::StrJoin(presets, ", ")));
+  }
+  return absl::StrCat("size of the model (default: the smallest); ", absl::StrJoin(parts, "; "));
 }
 
 }  // namespace
@@ -98,6 +132,7 @@ void AddInit(CLI::App& app, const Globals&, Action& action) {
   CLI::App* const command = app.add_subcommand("init", "Write a job file to start from, with remarks");
   command->add_option("PATH", flags->paths, "files or folders of the data; none for shapes");
   command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>(), NoFamily))->capture_default_str();
+  command->add_option("--preset", flags->preset, PresetHelp())->option_text("NAME");
   command->add_option("--data", flags->data, "kind of data (default: text for gpt2, shapes for the others)")
       ->check(OneOf(job::EnumChoices<job::DataKind>()));
   command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(ObjectName());

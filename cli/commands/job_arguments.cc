@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
+#include "cli/commands/remote_start.h"
 #include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/source_file.h"
@@ -20,6 +25,7 @@
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
 #include "lib/planning/calibrate.h"
+#include "lib/planning/pin_check.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/report/words.h"
 #include "lib/scheduler/strategy.h"
@@ -28,6 +34,20 @@ namespace fusionllm::cli {
 namespace {
 
 constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
+constexpr char kLocalDevice[] = "local-0", kLocalSite[] = "local";  // of a machine without a topology
+
+// A plan may be made where the parameters are not, but then their sizes are not known. Empty: they are there, or told.
+std::string MissingStart(const job::Model& model) {
+  std::error_code error;
+  if (model.family != job::Family::kGpt2 || !model.init.from || base::IsUri(*model.init.from) ||
+      std::filesystem::exists(*model.init.from, error)) {
+    return "";
+  }
+  const job::ModelSettings& config = model.config;
+  if (model.preset || (config.n_layer && config.n_head && config.n_embd && config.vocab_size)) return "";
+  return absl::StrCat("spec.model.init.from: ", *model.init.from,
+                      " does not exist, so what spec.model leaves out is planned as that of GPT-2 small, whatever the start has");
+}
 
 std::vector<std::string> Planners() {
   std::vector<std::string> names;
@@ -38,13 +58,17 @@ std::vector<std::string> Planners() {
 }  // namespace
 
 void JobArguments::AddTo(CLI::App& command) {
-  command.add_option("JOB", job, "job file")->required();
+  command.add_option("JOB", job, "job file")->required()->check(JobFile());
   command.add_option("--set", overrides, kSetHelp)->allow_extra_args(false);
 }
 
-absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve() const {
-  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob loaded, job::LoadFusionJob(job, overrides));
-  return workload::Resolve(loaded, "");  // loaded paths are absolute
+absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve(job::FieldPlaces* places) const {
+  job::FieldPlaces found;
+  FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob loaded, job::LoadFusionJob(job, overrides, &found, ReadRemoteStart));
+  absl::StatusOr<std::unique_ptr<workload::Workload>> workload = workload::Resolve(loaded, "");  // loaded paths are absolute
+  if (!workload.ok()) return found.Located(workload.status());
+  if (places != nullptr) *places = std::move(found);
+  return workload;
 }
 
 void PlanArguments::AddTo(CLI::App& command) {
@@ -103,7 +127,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
       }
     }
   } else {
-    wanted.push_back({"local-0", "local", job_threads > 0 ? job_threads : MachineCores()});
+    wanted.push_back({kLocalDevice, kLocalSite, job_threads > 0 ? job_threads : MachineCores()});
   }
   // A plan may be made where the data is not.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(workload);
@@ -130,26 +154,40 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   return profiles;
 }
 
-absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload) const {
-  if (const std::string warning = job::KubernetesOnlyWarning(workload.job); !warning.empty())
-    std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional<job::Topology>& topology,
+                         const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
+                         const job::FieldPlaces& places) {
+  const planning::Hardware hardware{.measured = {.devices = devices}, .topology = topology, .machine_memory_bytes = MachineMemoryBytes()};
+  return places.Located(
+      planning::CheckPins(workload, hardware, topology ? absl::StrCat("topology ", topology->metadata.name) : place_of_devices));
+}
+
+absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload, const job::FieldPlaces& places) const {
+  const auto warn = [&](const std::string& warning) {
+    if (!warning.empty()) std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str());
+  };
+  warn(job::KubernetesOnlyWarning(workload.job));
+  warn(MissingStart(workload.job.spec.model));
   // What is wrong with the data is the business of a run: a plan may be made where they are not.
   if (const auto data = workload::DatasetSource::Open(workload); data.ok()) {
-    for (const std::string& warning : (*data)->Warnings()) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+    for (const std::string& warning : (*data)->Warnings()) warn(warning);
   }
   planning::Hardware hardware{.machine_memory_bytes = MachineMemoryBytes(), .arithmetic = estimator::ArithmeticNamed(arithmetic)};
   if (!topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.topology, job::LoadTopology(topology));
-    for (const std::string& warning : job::Warnings(workload.job, *hardware.topology))
-      std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+    for (const std::string& warning : job::Warnings(workload.job, *hardware.topology)) warn(warning);
   }
-  if (profiles.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured.devices, MeasureMachine(workload, hardware.topology));
-  } else {
+  if (!profiles.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(profiles, kMaxProfileBytes)));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
     hardware.measured = *std::move(parsed);
+  }
+  const std::vector<wire::DeviceProfile> here = {{.name = kLocalDevice, .site = kLocalSite, .memory_bytes = MachineMemoryBytes()}};
+  FUSIONLLM_RETURN_IF_ERROR(CheckPinsOf(workload, hardware.topology, profiles.empty() ? here : hardware.measured.devices,
+                                        profiles.empty() ? "this machine" : profiles, places));
+  if (profiles.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured.devices, MeasureMachine(workload, hardware.topology));
   }
   return hardware;
 }
@@ -161,8 +199,20 @@ planning::PlanOptions PlanArguments::Options() const {
           .explain = explain};
 }
 
-absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload));
+void PlanArguments::TellRefusal(const job::Spec& spec, const wire::RefusalDocument& refusal, bool starts_executors) const {
+  std::string advice;
+  std::optional<job::Topology> read;
+  if (!topology.empty()) {
+    absl::StatusOr<job::Topology> loaded = job::LoadTopology(topology);
+    if (loaded.ok()) read = *std::move(loaded);
+  }
+  // The devices of saved calibration are not those that this machine would start.
+  if (starts_executors || profiles.empty() || read.has_value()) advice = HowToHaveEnough(refusal.reason, spec, read, {}, starts_executors);
+  absl::FPrintF(stderr, "fusionctl: no plan (%s): %s%s\n", refusal.reason, refusal.message, advice);
+}
+
+absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload, const job::FieldPlaces& places) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload, places));
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware, workload.job.spec.training.precision));
   return planning::PlanWorkload(workload, resolved, Options());
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/job/field_places.h"
 #include "lib/job/topology.h"
 #include "lib/planning/request.h"
 #include "lib/planning/what_if.h"
@@ -26,8 +27,9 @@ struct JobArguments {
   std::vector<std::string> overrides;
 
   void AddTo(CLI::App& command);
-  // Errors: those of the file, with file and line, and of the model.
-  absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve() const;
+  // `places` (may be null) is told where the fields of the job stand. Errors: those of the file and of the model, with the place of the
+  // field.
+  absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve(job::FieldPlaces* places = nullptr) const;
 };
 
 struct PlanArguments {
@@ -39,11 +41,19 @@ struct PlanArguments {
   bool explain = false;
 
   void AddTo(CLI::App& command);
-  // The topology and the profiles; without these measures this machine, which takes seconds and says so on stderr.
-  absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload) const;
+  // The topology and the profiles; without these measures this machine, which takes seconds and says so on stderr. Names in the job that
+  // are not there are refused before.
+  absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload, const job::FieldPlaces& places) const;
   planning::PlanOptions Options() const;
-  absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload) const;
+  absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload, const job::FieldPlaces& places) const;
+  // Tells on stderr that there is no plan, why, and what to do about too few executors. `starts_executors`: the command has --device.
+  void TellRefusal(const job::Spec& spec, const wire::RefusalDocument& refusal, bool starts_executors = false) const;
 };
+
+// Names in the job's pins, against the devices of the topology, else against `devices`. Errors: those of planning::CheckPins, located.
+absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional<job::Topology>& topology,
+                         const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
+                         const job::FieldPlaces& places);
 
 // What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
 // where all was measured.

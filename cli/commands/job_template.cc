@@ -1,5 +1,7 @@
 #include "cli/commands/job_template.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/job/printer.h"
@@ -10,18 +12,26 @@ namespace {
 using job::DataKind;
 using job::Family;
 
+// To the column where remarks begin.
+std::string Padded(std::string line) {
+  constexpr size_t kRemarks = 33;
+  line.resize(std::max(line.size() + 1, kRemarks), ' ');
+  return line;
+}
+
 std::string Model(const TemplateOptions& options) {
   switch (options.family) {
     case Family::kGpt2:
       return absl::StrCat(
-          "    family: gpt2                 # fusionctl explain spec.model.family lists the others\n"
-          "    preset: tiny                 # tiny: 0.8 million parameters in the blocks, seconds on a CPU; small (GPT-2's 124M), medium, "
-          "large, xl\n",
+          "    family: gpt2                 # fusionctl explain spec.model.family lists the others\n",
+          Padded(absl::StrCat("    preset: ", options.preset.empty() ? "tiny" : options.preset)),
+          "# tiny: 0.8 million parameters in the blocks, seconds on a CPU; small (GPT-2's 124M), medium, large, xl\n",
           options.data == DataKind::kText ? "    config: {vocabSize: 256}     # as many as there are bytes\n"
                                           : "    config: {vocabSize: 50257}   # as many as the tokenizer has: 50257 is GPT-2's\n",
           "    # init: {from: hf}           # start from a checkpoint, or a folder of transformers with model.safetensors\n");
     case Family::kResnet:
-      return absl::StrCat("    family: resnet\n    preset: 18                   # or 34, 50, 101, 152\n    config: {stem: ",
+      return absl::StrCat("    family: resnet\n", Padded(absl::StrCat("    preset: ", options.preset.empty() ? "18" : options.preset)),
+                          "# 18, 34, 50, 101 or 152\n    config: {stem: ",
                           options.data == DataKind::kCifar10 || options.data == DataKind::kShapes || options.data == DataKind::kIdx
                               ? "cifar, numClasses: 10}   # stem cifar: for small images; imagenet: for 224 pixels\n"
                               : "imagenet, numClasses: 10}\n");

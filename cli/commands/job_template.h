@@ -14,6 +14,7 @@ struct TemplateOptions {
   job::DataKind data = job::DataKind::kText;
   std::vector<std::string> paths;  // of the data, as the job is to name them; none for shapes
   std::string name;                // of the job; empty: FAMILY-DATA
+  std::string preset;              // size of the model; empty: the smallest
 };
 
 // Whether a family can be trained on a kind of data at all.

@@ -1,16 +1,37 @@
 // fusionctl join ADDR
 #include "cli/join/join_run.h"
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
 #include "lib/base/host_port.h"
 #include "lib/kernels/devices.h"
 
 namespace fusionllm::cli {
+
+namespace {
+
+constexpr char kTokenVariable[] = "FUSIONLLM_JOIN_TOKEN";
+
+// A variable that was meant to hold it and does not looks like nothing at all.
+absl::Status CheckToken(const std::string& token) {
+  if (!absl::StripAsciiWhitespace(token).empty()) return absl::OkStatus();
+  const char* const variable = std::getenv(kTokenVariable);
+  return absl::InvalidArgumentError(absl::StrCat("no token: `fusionctl run --listen` printed one; give it by --token TOKEN or in ",
+                                                 kTokenVariable,
+                                                 variable == nullptr ? ", which is not set"
+                                                 : *variable == '\0' ? ", which is empty"
+                                                                     : ""));
+}
+
+}  // namespace
 
 void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   struct Flags {
@@ -20,9 +41,9 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("join", "Lend this machine to a run that another machine started with --listen");
   command->add_option("ADDR", flags->options.address, "where the run listens, HOST:PORT")->required();
-  command->add_option("--token", flags->options.token, "what `fusionctl run --listen` printed")
-      ->envname("FUSIONLLM_JOIN_TOKEN")
-      ->required();
+  command->add_option("--token", flags->options.token, "what `fusionctl run --listen` printed; required")
+      ->envname(kTokenVariable)
+      ->check([](const std::string& text) { return std::string(CheckToken(text).message()); });
   command->add_option("--name", flags->options.name, "name of this machine in the run (default: the run chooses one)");
   command->add_option("--device", flags->options.device, "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
@@ -50,6 +71,7 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       flags->options.log_level = globals.log_level;
+      if (const absl::Status token = CheckToken(flags->options.token); !token.ok()) return Complain(token);
       if (!flags->listen.empty()) flags->options.listen = flags->listen;
       if (!flags->advertise.empty()) flags->options.advertise = flags->advertise;
       SignalWatch signals;

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -56,6 +60,22 @@ CLI::Validator SiteName() {
     return job::IsName(text) ? "" : absl::StrFormat("'%s' is no name of a site: %s", text, job::kNameRule);
   };
   return CLI::Validator(check, "NAME", "SiteName");
+}
+
+bool LooksLikeSetting(const std::string& word) {
+  const size_t equals = word.find('=');
+  std::error_code error;
+  return equals != std::string::npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                     [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("._[]-", c); }) &&
+         !std::filesystem::exists(word, error);
+}
+
+CLI::Validator JobFile() {
+  const auto check = [](const std::string& text) -> std::string {
+    return LooksLikeSetting(text) ? absl::StrCat("'", text, "' is no job file; write --set before each field: --set ", text) : "";
+  };
+  return CLI::Validator(check, "", "JobFile");
 }
 
 CLI::Validator WholeNumber() {

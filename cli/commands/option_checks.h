@@ -17,6 +17,10 @@ CLI::Validator ObjectName();
 CLI::Validator ClusterName();  // of a FusionCluster, after which Pods are named
 // A name of a site, as topologies have it.
 CLI::Validator SiteName();
+// Whether a word is a field of a job with its value, "spec.training.steps=5", and no file.
+bool LooksLikeSetting(const std::string& word);
+// Not such a word: one that lost its --set.
+CLI::Validator JobFile();
 // Digits alone, as many as fit a 64-bit unsigned number.
 CLI::Validator WholeNumber();
 // One of these words, none of which has a comma; with `problem` whatever it has no objection to (it returns a sentence, or nothing), of

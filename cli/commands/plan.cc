@@ -152,8 +152,9 @@ void RefuseIdleOptions(const CLI::App& command, bool grid) {
 }  // namespace
 
 absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat format, bool as_run_line) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload));
+  job::FieldPlaces places;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload, places));
   const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
   if (format == OutputFormat::kJson) {
     const std::string text = wire::PrintPlan(answer);
@@ -161,7 +162,7 @@ absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat for
   } else if (refusal == nullptr) {
     PrintText(std::get<wire::PlanDocument>(answer));
   }
-  if (refusal != nullptr) absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+  if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 

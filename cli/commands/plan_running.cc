@@ -86,8 +86,9 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
         absl::StrCat("--strategy ", arguments.strategy, ": a running plan is left for one of op-fence's alone"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(running.plan));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve());
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.ReadHardware(*workload));
+  job::FieldPlaces places;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.ReadHardware(*workload, places));
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(hardware, workload->job.spec.training.precision));
   FUSIONLLM_ASSIGN_OR_RETURN(
       const wire::ReplanResult answer,
@@ -102,7 +103,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   } else if (refusal == nullptr) {
     PrintText(std::get<wire::ReplanDocument>(answer));
   }
-  if (refusal != nullptr) absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+  if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,21 +14,22 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "cli/commands/plan.h"
+#include "cli/commands/remote_start.h"
+#include "cli/commands/run_input.h"
 #include "cli/run/go_on.h"
 #include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
-#include "lib/checkpoint/reader.h"
 #include "lib/daemon/program.h"
+#include "lib/job/field_places.h"
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
 #include "lib/job/training_defaults.h"
 #include "lib/job/warnings.h"
 #include "lib/kernels/devices.h"
-#include "lib/objectstore/fetch.h"
+#include "lib/planning/pin_check.h"
 #include "lib/workload/found_checkpoint.h"
-#include "lib/workload/stored_parameters.h"
 #include "lib/workload/workload.h"
 #include "services/checkpoint_directory.h"
 
@@ -44,75 +44,21 @@ struct Flags {
   bool fresh = false, fastest = false, dry_run = false, no_checkpoint = false;
 };
 
-// Of what lies in an object store only whether it is there: it is fetched by who reads it.
-absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
-  std::vector<std::pair<std::string, std::string>> uris;  // with their fields
-  const auto add = [&](const char* field, const std::string& path) {
-    if (base::IsUri(path)) uris.emplace_back(field, path);
-  };
-  for (const std::string& path : spec.data.path) add("spec.data.path", path);
-  if (spec.data.validation) {
-    for (const std::string& path : spec.data.validation->path) add("spec.data.validation.path", path);
+// Names in the job's pins, as far as it is known who will run it.
+absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions& options, const job::FieldPlaces& places) {
+  if (options.listen) return places.Located(planning::CheckPinnedOps(workload));
+  std::vector<wire::DeviceProfile> devices;
+  for (const LocalExecutor& executor : LocalExecutorsOf(options.topology, options.devices)) {
+    devices.push_back({.name = executor.name, .site = executor.site, .memory_bytes = MachineMemoryBytes(), .spare = executor.spare});
   }
-  data_in_store = !uris.empty();
-  if (spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
-  if (uris.empty()) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
-  objectstore::ObjectStore store(std::move(settings));
-  for (const auto& [field, text] : uris) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(text));
-    const absl::Status there = objectstore::CheckThere(store, uri);
-    if (absl::IsUnavailable(there)) return there;
-    if (!there.ok()) return base::OfNamedFile(absl::Status(there.code(), absl::StrCat(field, ": ", there.message())));
-  }
-  return absl::OkStatus();
-}
-
-// Which field names data that is not there.
-absl::Status CheckDataIsThere(const job::Data& data) {
-  const auto check = [](const char* field, const std::vector<std::string>& paths) {
-    std::error_code error;
-    for (const std::string& path : paths) {
-      if (base::IsUri(path) || std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found) continue;
-      return absl::InvalidArgumentError(absl::StrCat(field, ": ", path, " does not exist"));
-    }
-    return absl::OkStatus();
-  };
-  FUSIONLLM_RETURN_IF_ERROR(check("spec.data.path", data.path));
-  return data.validation ? check("spec.data.validation.path", data.validation->path) : absl::OkStatus();
-}
-
-// Whether the file that the job starts from is of its model. One of an object store is looked at by the broker, once it has it.
-absl::Status CheckStartFits(const job::FusionJob& job) {
-  const std::optional<std::string>& from = job.spec.model.init.from;
-  if (!from.has_value() || base::IsUri(*from)) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, base::OfNamedFile(checkpoint::CheckpointReader::Open(*from)));
-  const absl::Status fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
-  return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
-}
-
-// What is wrong with the job's model, data or start is told before any process is started. `warnings`: what is odd about the data.
-absl::Status CheckInput(const job::FusionJob& job, std::vector<std::string>& warnings) {
-  bool data_in_store = false;
-  FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
-  if (const std::optional<std::string>& from = job.spec.model.init.from; from.has_value() && !base::IsUri(*from)) {
-    const absl::Status whole = base::OfNamedFile(checkpoint::VerifyCheckpoint(*from));
-    if (!whole.ok()) return absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
-  }
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
-  FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
-  FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data));
-  if (data_in_store) return absl::OkStatus();
-  const auto opened = workload::DatasetSource::Open(*workload);
-  if (opened.ok()) warnings = (*opened)->Warnings();
-  return base::OfNamedFile(opened.status());
+  return CheckPinsOf(workload, options.topology, devices, "this machine", places);
 }
 
 // Of the description that its sizes were taken from.
 void TellOfStart(const job::Model& model) {
-  if (!model.init.from.has_value() || base::IsUri(*model.init.from) || model.family != job::Family::kGpt2) return;
-  const absl::StatusOr<std::optional<job::StartModel>> start = job::ReadStartModel(*model.init.from);
+  if (!model.init.from.has_value() || model.family != job::Family::kGpt2) return;
+  const absl::StatusOr<std::optional<job::StartModel>> start =
+      base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadStartModel(*model.init.from);
   if (!start.ok() || !start->has_value()) return;
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
@@ -197,15 +143,14 @@ void TellUnfinishedRun(const RunJobOptions& options) {
                CommandToGoOn(options.command, options.job, run->folder).c_str());
 }
 
-absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
-  RunJobOptions options;
-  FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides));
+absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, const Flags& flags, const Globals& globals) {
+  const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
   ChooseCheckpoint(flags, options);
   std::vector<std::string> warnings;
-  FUSIONLLM_RETURN_IF_ERROR(CheckInput(options.job, warnings));
-  TellOfStart(options.job.spec.model);
-  for (const std::string& warning : job::Warnings(options.job)) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   options.base = std::filesystem::absolute(flags.job).parent_path().string();
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, CheckInput(options.job, options.base, warnings));
+  TellOfStart(options.job.spec.model);
+  for (const std::string& warning : job::Warnings(options.job)) warn(warning);
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));
     for (std::string& warning : job::Warnings(options.job, *options.topology)) warnings.push_back(std::move(warning));
@@ -219,7 +164,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   }
   if (const std::string ignored = job::KubernetesOnlyWarning(options.job); !ignored.empty()) warnings.push_back(ignored);
   if (flags.dry_run) warnings.clear();  // who plans tells them
-  for (const std::string& warning : warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
+  for (const std::string& warning : warnings) warn(warning);
   options.fastest = flags.fastest;
   options.output = flags.output;
   options.fresh = flags.fresh;
@@ -230,6 +175,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   options.log_level = globals.log_level;
   options.format = globals.format;
   options.log_every = flags.log_every;
+  FUSIONLLM_RETURN_IF_ERROR(CheckNames(*workload, options, places));
   if (flags.dry_run) return DryRun(flags, options, globals);
   options.command = CommandOf(flags, globals);
   TellUnfinishedRun(options);
@@ -239,12 +185,20 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   return result.exit_code;
 }
 
+absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
+  RunJobOptions options;
+  job::FieldPlaces places;
+  FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart));
+  absl::StatusOr<int> code = RunLoaded(std::move(options), places, flags, globals);
+  return code.ok() ? code : places.Located(code.status());
+}
+
 }  // namespace
 
 void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("run", "Train a job: on this machine, on emulated sites, or with machines that join");
-  command->add_option("JOB", flags->job, "job file")->required();
+  command->add_option("JOB", flags->job, "job file")->required()->check(JobFile());
   command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");
   command->add_option("--output", flags->output, "folder for all that the run leaves (default runs/NAME-TIMESTAMP)");
   command->add_flag("--fresh", flags->fresh, "ignore checkpoints that exist, and keep them");

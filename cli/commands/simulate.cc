@@ -192,8 +192,9 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   if (!arguments.schedule.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.schedule, planning::ParseSchedule(arguments.schedule));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve());
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.plan.ReadHardware(*workload));
+  job::FieldPlaces places;
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve(&places));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.plan.ReadHardware(*workload, places));
   const auto source = [&](const std::vector<std::string>& overrides) {
     JobArguments job = arguments.plan.job;
     job.overrides.insert(job.overrides.end(), overrides.begin(), overrides.end());
@@ -202,7 +203,7 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
   if (const auto* refusal = std::get_if<wire::RefusalDocument>(&outcome.answer)) {
-    absl::FPrintF(stderr, "fusionctl: no plan (%s): %s\n", refusal->reason, refusal->message);
+    arguments.plan.TellRefusal(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   const auto& simulation = std::get<wire::SimulationDocument>(outcome.answer);

@@ -11,6 +11,7 @@
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -26,8 +27,9 @@ int64_t CountOnCores(const std::vector<std::string>& devices) {
 
 // How to have `needed` executors in the place of those that were started.
 std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<job::Topology>& topology,
-                          const std::vector<std::string>& devices) {
+                          const std::vector<std::string>& devices, bool starts_executors) {
   if (topology) return absl::StrFormat("give topology %s %d devices that may train, it has %d", topology->metadata.name, needed, usable);
+  if (!starts_executors) return absl::StrFormat("describe them by --topology FILE with %d or more", needed);
   const std::string file = absl::StrFormat("--topology FILE with %d or more (emulated devices)", needed);
   if (devices.empty() && needed <= kMostWrittenOut) {
     const std::vector<std::string> list(static_cast<size_t>(needed), "cpu");
@@ -100,7 +102,15 @@ std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores,
       base::Counted(cores, "core"));
 }
 
-std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices) {
+std::string HowToHaveEnough(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
+                            const std::vector<std::string>& devices, bool starts_executors) {
+  if (reason != scheduler::refusals::kTooFewExecutors) return "";
+  const std::string advice = AdviceOnTooFew(spec, topology, devices, starts_executors);
+  return advice.empty() ? "" : absl::StrCat(". To have enough executors, ", advice);
+}
+
+std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices,
+                           bool starts_executors) {
   const job::Strategy& strategy = spec.strategy;
   int64_t usable = 0, spares = 0;
   for (const LocalExecutor& executor : LocalExecutorsOf(topology, devices)) {
@@ -116,7 +126,7 @@ std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topol
 
   std::vector<std::string> ways;
   if (usable < needed_here) {
-    ways.push_back(HowToHaveMore(needed_here, usable, topology, devices));
+    ways.push_back(HowToHaveMore(needed_here, usable, topology, devices, starts_executors));
     if (needed_here > needed)
       absl::StrAppendFormat(&ways.back(), ", %d of them to be held back as %s", held_back, held_back == 1 ? "a spare" : "spares");
   }

@@ -32,7 +32,12 @@ std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores,
 double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, int64_t executors = 1);
 
 // What to do about a plan that was refused for want of executors, as a sentence: more of them here, fewer held back, higher limits of the
-// job, or less asked for. Empty where none of these is why.
-std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices);
+// job, or less asked for. `starts_executors`: the command has --device; else a topology alone describes more. Empty where none of these is
+// why.
+std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices,
+                           bool starts_executors = true);
+// The same behind a refusal of any reason: ". To have enough executors, ..", or nothing.
+std::string HowToHaveEnough(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
+                            const std::vector<std::string>& devices, bool starts_executors = true);
 
 }  // namespace fusionllm::cli

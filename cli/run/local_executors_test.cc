@@ -114,6 +114,20 @@ TEST(AdviceTest, SaysHowToHaveEnoughExecutorsAndHowToNeedFewer) {
   EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), HasSubstr("by --set spec.executors.min=3"));
 }
 
+TEST(AdviceTest, ACommandThatStartsNothingIsSentToATopology) {
+  job::Spec spec;
+  spec.strategy.stages = 2;
+  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, {}, /*starts_executors=*/false),
+            "describe them by --topology FILE with 2 or more; or ask for less by --set spec.strategy.stages=0");
+}
+
+TEST(AdviceTest, OnlyTooFewExecutorsAreAdvisedOn) {
+  job::Spec spec;
+  spec.strategy.stages = 2;
+  EXPECT_THAT(HowToHaveEnough("TooFewExecutors", spec, std::nullopt, {}), HasSubstr(". To have enough executors, start them"));
+  EXPECT_EQ(HowToHaveEnough("NoOps", spec, std::nullopt, {}), "");
+}
+
 TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {
   job::Spec spec;
   spec.strategy.replicas = 2;

@@ -41,7 +41,6 @@
 #include "lib/job/parse.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
-#include "lib/scheduler/refusal_reasons.h"
 #include "services/checkpoint_directory.h"
 
 namespace fusionllm::cli {
@@ -372,10 +371,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
-  if (ended.reason == scheduler::refusals::kTooFewExecutors && !options.listen) {
-    const std::string advice = AdviceOnTooFew(options.job.spec, options.topology, options.devices);
-    if (!advice.empty()) absl::StrAppend(&ended.error, ". To have enough executors, ", advice);
-  }
+  if (!options.listen) absl::StrAppend(&ended.error, HowToHaveEnough(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;

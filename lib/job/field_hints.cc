@@ -34,6 +34,18 @@ constexpr char kDevice[] =
     "in a cluster spec.placement.device and spec.executors.template say it";
 constexpr char kLogEvery[] =
     "lines of progress are an option of the program: `fusionctl run --log-every N`; events.jsonl in the run's folder has every step";
+constexpr char kTokenizer[] =
+    "there is no tokenizer yet: make token ids with yours (docs/data.md has four lines of Python), name the file by spec.data.kind: tokens "
+    "and spec.data.path, and give spec.model.config.vocabSize";
+constexpr char kCompile[] = "ops run as kernels that are built in, so there is nothing to compile: leave it out";
+constexpr char kBetas[] =
+    "they are two fields: spec.training.optimizer.beta1 and spec.training.optimizer.beta2, as in beta1: 0.9, beta2: 0.95";
+constexpr char kModelName[] =
+    "did you mean spec.model.family (gpt2, resnet, mlp), with spec.model.preset for its size? A checkpoint to start from is "
+    "spec.model.init.from";
+constexpr char kHubDataset[] =
+    "did you mean spec.data.path? It names files or folders: nothing is fetched from the Hugging Face hub, and docs/data.md shows how to "
+    "make a file of tokens";
 constexpr char kDropout[] =
     "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 
@@ -156,7 +168,29 @@ constexpr Word kWords[] = {
     {"residpdrop", "", kDropout},
     {"attentiondropout", "", kDropout},
     {"hiddendropout", "", kDropout},
+    {"tokenizer", "", kTokenizer},
+    {"tokenizername", "", kTokenizer},
+    {"tokenizerpath", "", kTokenizer},
+    {"compile", "", kCompile},
+    {"torchcompile", "", kCompile},
+    {"torchdynamo", "", kCompile},
+    {"betas", "", kBetas},
+    {"adambetas", "", kBetas},
+    {"datasetname", "", kHubDataset},
     {"reportto", "", "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step"},
+};
+
+// Words that mean something else in one mapping than elsewhere.
+struct PlacedWord {
+  const char* parent;  // path of the mapping
+  const char* folded;
+  const char* note;
+};
+
+constexpr PlacedWord kPlacedWords[] = {
+    {"spec.model", "name", kModelName},      {"spec.model", "type", kModelName},    {"spec.model", "architecture", kModelName},
+    {"spec.model", "modeltype", kModelName}, {"spec.data", "dataset", kHubDataset}, {"spec.data", "name", kHubDataset},
+    {"spec.data", "repo", kHubDataset},
 };
 
 std::string DidYouMean(absl::string_view what) { return absl::StrCat("did you mean ", what, "?"); }
@@ -181,6 +215,9 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
   for (const std::string& name : known) {
     if (base::FoldName(name) == folded) return DidYouMean(name);
   }
+  for (const PlacedWord& word : kPlacedWords) {
+    if (words_ && path == word.parent && folded == word.folded) return word.note;
+  }
   for (const Word& word : kWords) {
     if (!words_ || folded != word.folded) continue;
     return *word.note != '\0' ? word.note : DidYouMean(word.path);
@@ -197,7 +234,9 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 }
 
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
-  if (!words_ || path != "spec.model.family" || absl::StrContains(wrong, "did you mean")) return "";
+  if (!words_ || absl::StrContains(wrong, "did you mean")) return "";
+  if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
+  if (path != "spec.model.family") return "";
   return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md has the parts "
          "of a Llama)";
 }

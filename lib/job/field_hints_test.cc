@@ -87,6 +87,33 @@ TEST(FieldHintsTest, DropoutIsAnOpOfGraphsAlone) {
   EXPECT_THAT(SaidOf("spec.model.config.resid_pdrop", "0.1"), HasSubstr("spec.model.graph"));
 }
 
+TEST(FieldHintsTest, ATokenizerIsSentToTheTokensItMakes) {
+  for (const char* path : {"spec.data.tokenizer", "spec.model.tokenizer", "spec.model.tokenizer_name"}) {
+    EXPECT_THAT(SaidOf(path, "gpt2"), AllOf(HasSubstr("docs/data.md"), HasSubstr("spec.data.kind: tokens"))) << path;
+  }
+}
+
+TEST(FieldHintsTest, BetasAreTwoFields) {
+  EXPECT_THAT(SaidOf("spec.training.optimizer.betas", "[0.9, 0.95]"), HasSubstr("as in beta1: 0.9, beta2: 0.95"));
+}
+
+TEST(FieldHintsTest, CompilersAreLeftOut) {
+  for (const char* word : {"compile", "torch_compile"})
+    EXPECT_THAT(SaidOf(absl::StrCat("spec.training.", word)), HasSubstr("leave it out"));
+}
+
+TEST(FieldHintsTest, AWordMayMeanSomethingElseInItsMapping) {
+  EXPECT_THAT(SaidOf("spec.model.name", "gpt2"), HasSubstr("did you mean spec.model.family (gpt2, resnet, mlp)"));
+  EXPECT_THAT(SaidOf("spec.data.dataset", "wikitext"), AllOf(HasSubstr("did you mean spec.data.path?"), HasSubstr("hub")));
+  EXPECT_THAT(SaidOf("spec.training.dataset"), HasSubstr("did you mean spec.data?"));
+}
+
+TEST(FieldHintsTest, ABackendThatIsADeviceIsSentToTheProgram) {
+  EXPECT_THAT(SaidOf("spec.strategy.backend", "cuda"),
+              AllOf(HasSubstr("must be one of cpu, ref, got \"cuda\"; "), HasSubstr("`fusionctl run --device cuda:0`")));
+  EXPECT_THAT(SaidOf("spec.strategy.backend", "cpy"), AllOf(HasSubstr("did you mean cpu?"), Not(HasSubstr("--device"))));
+}
+
 TEST(FieldHintsTest, AFieldOfAnotherMappingIsNamedByItsPath) {
   EXPECT_EQ(SaidOf("spec.training.learningRate"),
             Unknown("spec.training.learningRate", "did you mean spec.training.optimizer.learningRate?"));

@@ -59,11 +59,13 @@ TEST(JobWarningsTest, FieldsThatOnlyKubernetesReadsAreNamedOnce) {
 
 TEST(JobWarningsTest, AnExcludedDeviceThatTheTopologyDoesNotHaveIsTold) {
   FusionJob job;
-  job.spec.strategy.exclude = {"a", "lab-3"};
+  job.spec.strategy.exclude = {"a", "zig", "lab3"};
   Topology topology;
   topology.metadata.name = "pair";
-  topology.spec.sites = {{.name = "here", .devices = {{.name = "a"}}}};
-  EXPECT_THAT(Warnings(job, topology), ElementsAre("spec.strategy.exclude: topology pair has no device 'lab-3'"));
+  topology.spec.sites = {{.name = "here", .devices = {{.name = "a"}, {.name = "lab-3"}}}};
+  EXPECT_THAT(Warnings(job, topology),
+              ElementsAre("spec.strategy.exclude: topology pair has no device 'zig', so none is left out for it",
+                          "spec.strategy.exclude: topology pair has no device 'lab3', so none is left out for it; did you mean lab-3?"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lib/job/model_config.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -28,7 +29,10 @@ constexpr GptPreset kGptPresets[] = {{"tiny", 4, 4, 128, 256},
                                      {"large", 36, 20, 1280, 50257},
                                      {"xl", 48, 25, 1600, 50257}};
 
-void ReportPreset(const std::string& preset, const std::vector<std::string>& choices, Family family, const Report& report) {
+constexpr const char* kResNetDepths[] = {"18", "34", "50", "101", "152"};
+
+void ReportPreset(const std::string& preset, Family family, const Report& report) {
+  const std::vector<std::string> choices = PresetsOf(family);
   const std::string near = base::NearestNameOrPart(preset, choices);
   report({"spec.model.preset"}, absl::StrCat("must be one of ", absl::StrJoin(choices, ", "), " for ", ToString(family), ", got \"", preset,
                                              "\"", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
@@ -44,9 +48,7 @@ GptConfig ResolveGpt(const Spec& spec, const Report& report) {
   const auto* preset =
       std::find_if(std::begin(kGptPresets), std::end(kGptPresets), [&](const GptPreset& p) { return preset_name == p.name; });
   if (preset == std::end(kGptPresets)) {
-    std::vector<std::string> names;
-    for (const GptPreset& p : kGptPresets) names.push_back(p.name);
-    ReportPreset(preset_name, names, Family::kGpt2, report);
+    ReportPreset(preset_name, Family::kGpt2, report);
     preset = kGptPresets;
   }
   const GptConfig config = {.n_layer = settings.n_layer.value_or(preset->n_layer),
@@ -82,11 +84,10 @@ int64_t ImageSizeOf(const Data& data) {
 }
 
 ResNetConfig ResolveResNet(const Spec& spec, const Report& report) {
-  static const std::vector<std::string> kDepths = {"18", "34", "50", "101", "152"};
   const std::string preset = spec.model.preset.value_or("18");
   int64_t depth = 18;
-  if (std::find(kDepths.begin(), kDepths.end(), preset) == kDepths.end()) {
-    ReportPreset(preset, kDepths, Family::kResnet, report);
+  if (std::find(std::begin(kResNetDepths), std::end(kResNetDepths), preset) == std::end(kResNetDepths)) {
+    ReportPreset(preset, Family::kResnet, report);
   } else if (!absl::SimpleAtoi(preset, &depth)) {
     depth = 18;
   }
@@ -196,6 +197,15 @@ std::optional<ResolvedModel> Resolve(const Spec& spec, const Report& report) {
 }
 
 }  // namespace
+
+std::vector<std::string> PresetsOf(Family family) {
+  std::vector<std::string> names;
+  if (family == Family::kResnet) names.assign(std::begin(kResNetDepths), std::end(kResNetDepths));
+  if (family == Family::kGpt2) {
+    for (const GptPreset& preset : kGptPresets) names.emplace_back(preset.name);
+  }
+  return names;
+}
 
 void CheckModel(const Spec& spec, const Report& report) { Resolve(spec, report); }
 

@@ -43,4 +43,7 @@ using ResolvedModel = std::variant<GptConfig, ResNetConfig, MlpConfig, GraphSour
 // Limit: 10^12 parameters.
 absl::StatusOr<ResolvedModel> ResolveModel(const Spec& spec);
 
+// The values of spec.model.preset; none for family mlp.
+std::vector<std::string> PresetsOf(Family family);
+
 }  // namespace fusionllm::job

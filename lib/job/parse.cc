@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "lib/job/checks.h"
 #include "lib/job/document.h"
 #include "lib/job/field_hints.h"
+#include "lib/job/field_places.h"
 #include "lib/job/fusion_job_fields.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
@@ -75,10 +77,9 @@ absl::StatusOr<T> Interpret(const Node& root, absl::string_view kind, Problems& 
 
 template <class T>
 absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, absl::string_view kind, std::span<const std::string> overrides,
-                        const DocumentLimits& limits, const FurtherCheck<T>& check_further = nullptr,
+                        const DocumentLimits& limits, Node& root, const FurtherCheck<T>& check_further = nullptr,
                         const Completion<T>& complete = nullptr) {
   Problems problems(file_name);
-  Node root;
   if (!LoadDocument(yaml, root, problems, limits)) return problems.ToStatus();
   problems.SetRoot(&root);
   ApplyOverrides(overrides, root, problems);
@@ -110,7 +111,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes)
 }  // namespace
 
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides) {
-  return Parse<FusionJob>(yaml, file_name, "FusionJob", overrides, {});
+  Node root;
+  return Parse<FusionJob>(yaml, file_name, "FusionJob", overrides, {}, root);
 }
 
 absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root) {
@@ -119,10 +121,12 @@ absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root) {
 }
 
 absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view file_name) {
-  return Parse<Topology>(yaml, file_name, "Topology", {}, kTopologyLimits);
+  Node root;
+  return Parse<Topology>(yaml, file_name, "Topology", {}, kTopologyLimits, root);
 }
 
-absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides) {
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides, FieldPlaces* places,
+                                        const RemoteStart& remote_start) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
@@ -134,9 +138,13 @@ absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const
     const std::string why = WhyUnreadable(file);
     if (!why.empty()) report({"spec.model.graph.file"}, absl::StrCat("cannot read ", file, ": ", why));
   };
-  const Completion<FusionJob> take_start = [&](FusionJob& job, const Report& report) { TakeStartModel(folder.string(), job.spec, report); };
-  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, check_graph, take_start));
+  const Completion<FusionJob> take_start = [&](FusionJob& job, const Report& report) {
+    TakeStartModel(folder.string(), job.spec, report, remote_start);
+  };
+  Node root;
+  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, root, check_graph, take_start));
   ResolvePaths(folder.string(), job);
+  if (places != nullptr) *places = FieldPlaces(path, std::move(root), overrides);
   return job;
 }
 

@@ -7,6 +7,8 @@
 // keys are errors. Limits on the text: document.h. Thread-safe; no exception leaves this library.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,7 +19,12 @@
 
 namespace fusionllm::job {
 
-struct Node;  // document.h
+struct Node;        // document.h
+class FieldPlaces;  // field_places.h
+struct StartModel;  // start_model.h
+
+// What an object store says of the model at a URI; nullopt: nothing.
+using RemoteStart = std::function<absl::StatusOr<std::optional<StartModel>>(const std::string& uri)>;
 
 // file_name is used in messages only; paths in the job stay as they are written.
 // overrides: "spec.training.steps=50"; the value is YAML, "spec.strategy.pins[0].device=lab-1" reaches into a list.
@@ -26,7 +33,10 @@ absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_vi
 // Reads a file, and makes data, graph and init.from paths, which are relative to the job file, absolute: the job can then be handed to a
 // process with another working directory. Sizes that a GPT-2 leaves out are those of the model it starts from (start_model.h). A graph file
 // that cannot be read is a finding. Blocks on the disk.
-absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {});
+// `places` (may be null) is told where the fields of the job stand, for what is found wrong with them later. `remote_start` describes a
+// start that lies in an object store; without it nothing is looked at there.
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {}, FieldPlaces* places = nullptr,
+                                        const RemoteStart& remote_start = nullptr);
 
 // From a tree that is no file's, such as a Kubernetes object's spec: messages name the field alone.
 absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root);

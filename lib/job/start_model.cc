@@ -29,27 +29,13 @@ absl::Status Named(const std::string& file, const absl::Status& status) {
 absl::StatusOr<std::optional<StartModel>> FromConfigJson(const std::string& file) {
   const absl::StatusOr<std::string> text = base::ReadSmallFile(file, kMaxConfigBytes);
   if (!text.ok()) return absl::InvalidArgumentError(text.status().message());
-  const absl::StatusOr<std::optional<Gpt2ConfigJson>> parsed = ParseGpt2ConfigJson(*text);
-  if (!parsed.ok()) return Named(file, parsed.status());
-  if (!parsed->has_value()) return std::nullopt;
-  const Gpt2ConfigJson* const config = &**parsed;
-  if (!config->problems.empty()) return Named(file, absl::InvalidArgumentError(absl::StrJoin(config->problems, "; ")));
-  StartModel model{.file = file, .is_config_json = true, .sizes = config->sizes};
-  for (const std::string& warning : config->warnings) model.warnings.push_back(absl::StrCat(file, ": ", warning));
-  return model;
+  return StartModelOfConfig(*text, file);
 }
 
 // A manifest that is damaged is told by who opens the checkpoint.
 std::optional<StartModel> FromManifest(const std::string& file) {
   const absl::StatusOr<std::string> text = base::ReadSmallFile(file, kMaxManifestBytes);
-  if (!text.ok()) return std::nullopt;
-  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object() || !document.contains("resolved_job") || !document.at("resolved_job").is_string()) return std::nullopt;
-  const absl::StatusOr<FusionJob> job = ParseFusionJob(document.at("resolved_job").get<std::string>(), file);
-  if (!job.ok()) return std::nullopt;
-  const absl::StatusOr<ResolvedModel> model = ResolveModel(job->spec);
-  if (!model.ok() || !std::holds_alternative<GptConfig>(*model)) return std::nullopt;
-  return StartModel{.file = file, .sizes = std::get<GptConfig>(*model)};
+  return text.ok() ? StartModelOfManifest(*text, file) : std::nullopt;
 }
 
 // One size of both, by the name that each has for it.
@@ -91,6 +77,27 @@ void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const 
 
 }  // namespace
 
+absl::StatusOr<std::optional<StartModel>> StartModelOfConfig(const std::string& text, const std::string& file) {
+  const absl::StatusOr<std::optional<Gpt2ConfigJson>> parsed = ParseGpt2ConfigJson(text);
+  if (!parsed.ok()) return Named(file, parsed.status());
+  if (!parsed->has_value()) return std::nullopt;
+  const Gpt2ConfigJson* const config = &**parsed;
+  if (!config->problems.empty()) return Named(file, absl::InvalidArgumentError(absl::StrJoin(config->problems, "; ")));
+  StartModel model{.file = file, .is_config_json = true, .sizes = config->sizes};
+  for (const std::string& warning : config->warnings) model.warnings.push_back(absl::StrCat(file, ": ", warning));
+  return model;
+}
+
+std::optional<StartModel> StartModelOfManifest(const std::string& text, const std::string& file) {
+  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("resolved_job") || !document.at("resolved_job").is_string()) return std::nullopt;
+  const absl::StatusOr<FusionJob> job = ParseFusionJob(document.at("resolved_job").get<std::string>(), file);
+  if (!job.ok()) return std::nullopt;
+  const absl::StatusOr<ResolvedModel> model = ResolveModel(job->spec);
+  if (!model.ok() || !std::holds_alternative<GptConfig>(*model)) return std::nullopt;
+  return StartModel{.file = file, .sizes = std::get<GptConfig>(*model)};
+}
+
 absl::StatusOr<std::optional<StartModel>> ReadStartModel(const std::string& path) {
   std::error_code error;
   const fs::path start = path;
@@ -104,10 +111,13 @@ absl::StatusOr<std::optional<StartModel>> ReadStartModel(const std::string& path
   return FromConfigJson(config.string());
 }
 
-void TakeStartModel(const std::string& folder, Spec& spec, const Report& report) {
+void TakeStartModel(const std::string& folder, Spec& spec, const Report& report, const RemoteStart& remote) {
   Model& model = spec.model;
-  if (model.family != Family::kGpt2 || !model.init.from || base::IsUri(*model.init.from)) return;
-  const absl::StatusOr<std::optional<StartModel>> start = ReadStartModel((fs::path(folder) / *model.init.from).lexically_normal().string());
+  if (model.family != Family::kGpt2 || !model.init.from) return;
+  const bool uri = base::IsUri(*model.init.from);
+  if (uri && (remote == nullptr || !base::ParseObjectUri(*model.init.from).ok())) return;
+  const absl::StatusOr<std::optional<StartModel>> start =
+      uri ? remote(*model.init.from) : ReadStartModel((fs::path(folder) / *model.init.from).lexically_normal().string());
   if (!start.ok()) report({"spec.model.init.from"}, start.status().message());
   if (!start.ok() || !start->has_value()) return;
   std::optional<GptConfig> preset;

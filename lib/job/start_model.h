@@ -1,7 +1,8 @@
 // What spec.model.init.from says of the model beside its parameters: the config.json of a Hugging Face GPT-2, or the job in the manifest of
 // a checkpoint. Shapes tell most sizes, but not the number of heads, and nobody wants to write down what lies there already.
 //
-// Blocks on the disk. Only family gpt2 has such a description; what lies in an object store is not looked at.
+// Blocks on the disk. Only family gpt2 has such a description; what lies in an object store is read by others, and described here from its
+// text.
 #pragma once
 
 #include <optional>
@@ -13,6 +14,7 @@
 #include "lib/job/checks.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/model_config.h"
+#include "lib/job/parse.h"
 
 namespace fusionllm::job {
 
@@ -27,10 +29,13 @@ struct StartModel {
 // nullopt: nothing there describes it as a GPT-2. Errors: InvalidArgument naming the file, for one that cannot be read or has settings that
 // family gpt2 does not have, or is of another model.
 absl::StatusOr<std::optional<StartModel>> ReadStartModel(const std::string& path);
+// The same of the text of a config.json and of a manifest; `file` names it.
+absl::StatusOr<std::optional<StartModel>> StartModelOfConfig(const std::string& text, const std::string& file);
+std::optional<StartModel> StartModelOfManifest(const std::string& text, const std::string& file);
 
-// Sizes that the job leaves out become those of its start, init.from below `folder`; a preset counts where it is written. Reports those
-// that contradict it, each with both values and the file.
-void TakeStartModel(const std::string& folder, Spec& spec, const Report& report);
+// Sizes that the job leaves out become those of its start, init.from below `folder` or by `remote`; a preset counts where it is written.
+// Reports those that contradict it, each with both values and the file.
+void TakeStartModel(const std::string& folder, Spec& spec, const Report& report, const RemoteStart& remote = nullptr);
 
 // Whether the job's model, defaults included, is the one that the description at `path` says. Errors: InvalidArgument as above, naming the
 // fields.

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/nearest_name.h"
 #include "lib/job/differences.h"
 #include "lib/job/reference.h"
 
@@ -48,9 +49,10 @@ std::vector<std::string> Warnings(const FusionJob& job, const Topology& topology
   }
   std::vector<std::string> warnings;
   for (const std::string& name : job.spec.strategy.exclude) {
-    if (!known.contains(name)) {
-      warnings.push_back(absl::StrCat("spec.strategy.exclude: topology ", topology.metadata.name, " has no device '", name, "'"));
-    }
+    if (known.contains(name)) continue;
+    const std::string near = base::NearestNameOrPart(name, std::vector<std::string>(known.begin(), known.end()));
+    warnings.push_back(absl::StrCat("spec.strategy.exclude: topology ", topology.metadata.name, " has no device '", name,
+                                    "', so none is left out for it", near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
   }
   return warnings;
 }

@@ -9,6 +9,7 @@
 #include "lib/base/nearest_name.h"
 #include "lib/base/status_macros.h"
 #include "lib/opdag/graph_builder.h"
+#include "lib/opdag/op_hints.h"
 #include "lib/opdag/op_schema.h"
 #include "lib/opdag/text.h"
 #include "lib/opdag/text_syntax.h"
@@ -35,6 +36,7 @@ std::vector<std::string> KnownOpTypes() {
 }
 
 std::string NoSuchOpType(const std::string& type) {
+  if (const std::string hint = HintForOp(type); !hint.empty()) return absl::StrCat("no op type is named '", type, "'; ", hint);
   const std::vector<std::string> known = KnownOpTypes();
   const std::string near = base::NearestName(type, known);
   return absl::StrCat("no op type is named '", type, "'; ", near.empty() ? "" : absl::StrCat("did you mean '", near, "'? "),

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::opdag::text {
@@ -103,10 +105,31 @@ class Parser {
         if (op.parameters.size() > kMaxList) return ErrorAt(file_, Peek().position, absl::StrCat("more than ", kMaxList, " parameters"));
       } while (TakeIf(","));
     }
+    if (At("=") && !op.inputs.empty()) return AttributeAmongInputs(op);
     FUSIONLLM_RETURN_IF_ERROR(Expect(")"));
     if (TakeIf("{")) FUSIONLLM_RETURN_IF_ERROR(AttributeList(op.attributes));
     graph.ops.push_back(std::move(op));
     return absl::OkStatus();
+  }
+
+  // "linear(x, bias=false)", as Python has it. At the '='.
+  absl::Status AttributeAmongInputs(const OpStatement& op) const {
+    const Name& attribute = op.inputs.back().name;
+    const Token& value = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
+    const std::string written = value.kind == TokenKind::kWord     ? SmallIfPython(value.text)
+                                : value.kind == TokenKind::kString ? absl::StrCat("\"", value.text, "\"")
+                                                                   : "..";
+    const std::string inputs = absl::StrJoin(op.inputs.begin(), op.inputs.end() - 1, ", ",
+                                             [](std::string* out, const Reference& input) { absl::StrAppend(out, input.name.text); });
+    return ErrorAt(file_, attribute.position,
+                   absl::StrCat("attributes stand in braces behind the inputs: write ", op.type.text, "(", inputs, ") {", attribute.text,
+                                "=", written, "}"));
+  }
+
+  // True and False of Python are true and false here.
+  static std::string SmallIfPython(const std::string& word) {
+    const std::string small = absl::AsciiStrToLower(word);
+    return small == "true" || small == "false" ? small : word;
   }
 
   absl::Status AttributeList(Attributes& attributes) {
@@ -129,6 +152,9 @@ class Parser {
       return AttributeValue(std::move(list));
     }
     if (AtWord("true") || AtWord("false")) return AttributeValue(Take().text == "true");
+    if (const std::string meant = SmallIfPython(Peek().text); Peek().kind == TokenKind::kWord && meant != Peek().text) {
+      return ErrorAt(file_, Peek().position, absl::StrCat("found '", Peek().text, "'; write ", meant));
+    }
     if (Peek().kind == TokenKind::kWord && Peek().text.find_first_of(".eE") == std::string::npos) {
       FUSIONLLM_ASSIGN_OR_RETURN(const int64_t integer, Integer());
       return AttributeValue(integer);

@@ -45,12 +45,7 @@ absl::StatusOr<NamedStraggler> ParseStraggler(const std::string& text, const Har
       (!absl::SimpleAtod(rest.substr(at + 1), &straggler.probability) || !(straggler.probability > 0) || straggler.probability > 1)) {
     return error("the probability must be a number above 0 and at most 1");
   }
-  const std::vector<std::string> names = DeviceNames(hardware);
-  if (std::find(names.begin(), names.end(), straggler.device) == names.end()) {
-    std::string message = absl::StrCat("no device '", straggler.device, "'; there are");
-    for (size_t i = 0; i < names.size() && i < 20; ++i) absl::StrAppend(&message, i == 0 ? " " : ", ", names[i]);
-    return error(message);
-  }
+  if (const absl::Status known = CheckDeviceName(hardware, straggler.device); !known.ok()) return error(known.message());
   return straggler;
 }
 

@@ -300,6 +300,8 @@ TEST(SimulateWorkload, MistakesNameTheKeyAndWhatThereIs) {
   EXPECT_THAT(what_if("link:paris->tokyo.speed=1Mbit"), AllOf(HasSubstr("'speed'"), HasSubstr("bandwidth, latency, duplex")));
   EXPECT_THAT(what_if("link:paris->tokyo.bandwidth=fast"), AllOf(HasSubstr("link:paris->tokyo.bandwidth=fast"), HasSubstr("Mbit")));
   EXPECT_THAT(what_if("link:paris->tokyo.bandwidth=0Mbit"), Not(""));
+  EXPECT_THAT(what_if("device:pariss-1=absent"), HasSubstr("no device 'pariss-1'; did you mean paris-1? there are paris-0"));
+  EXPECT_THAT(what_if("site:pari.latency=1ms"), HasSubstr("no site 'pari'; did you mean paris? there are "));
   EXPECT_THAT(what_if("device:rome-0=absent"), AllOf(HasSubstr("no device 'rome-0'"), HasSubstr("paris-0, paris-1, tokyo-0, tokyo-1")));
   EXPECT_THAT(what_if("device:paris-0=lost"), HasSubstr("absent"));
   EXPECT_THAT(what_if("device:paris-0.computeScale=2"), HasSubstr("at most 1"));

@@ -1,6 +1,7 @@
 #include "lib/planning/what_if.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "lib/base/nearest_name.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/units.h"
 #include "lib/scheduler/schedule_variants.h"
@@ -17,18 +19,22 @@ namespace fusionllm::planning {
 namespace {
 
 constexpr size_t kMaxListed = 20;
+constexpr size_t kMaxGuesses = 4096;  // names that a guess is made among
 
 constexpr std::pair<absl::string_view, ScheduleChoice> kSchedules[] = {{"gpipe", ScheduleChoice::kGPipe},
                                                                        {"1f1b", ScheduleChoice::k1F1B},
                                                                        {"1f1b-split", ScheduleChoice::kSplit},
                                                                        {"interleaved", ScheduleChoice::kInterleaved}};
 
-std::string List(std::vector<std::string> names) {
+// Those there are, behind a name that is none of them.
+std::string List(absl::string_view wanted, std::vector<std::string> names) {
   if (names.empty()) return "there are none";
+  const std::string near = base::NearestNameOrPart(wanted, std::span(names).first(std::min(names.size(), kMaxGuesses)));
   const bool more = names.size() > kMaxListed;
   const size_t all = names.size();
   if (more) names.resize(kMaxListed);
-  return absl::StrCat("there are ", absl::StrJoin(names, ", "), more ? absl::StrFormat(" and %d more", all - kMaxListed) : std::string());
+  return absl::StrCat(near.empty() ? "" : absl::StrCat("did you mean ", near, "? "), "there are ", absl::StrJoin(names, ", "),
+                      more ? absl::StrFormat(" and %d more", all - kMaxListed) : std::string());
 }
 
 // One KEY=VALUE, where KEY is KIND:NAME[.FIELD].
@@ -99,7 +105,7 @@ std::vector<std::string> LinkNames(const Hardware& hardware) {
 }
 
 absl::Status NoLink(const Edit& edit, const Hardware& hardware, const std::string& from, const std::string& to) {
-  return edit.Error(absl::StrCat("no link ", from, "->", to, "; ", List(LinkNames(hardware))));
+  return edit.Error(absl::StrCat("no link ", from, "->", to, "; ", List(absl::StrCat(from, "->", to), LinkNames(hardware))));
 }
 
 absl::Status EditTopologyLink(const Edit& edit, const std::string& from, const std::string& to, Hardware& hardware) {
@@ -167,10 +173,7 @@ absl::Status EditLink(const Edit& edit, Hardware& hardware) {
 }
 
 absl::Status EditDevice(const Edit& edit, Hardware& hardware) {
-  const std::vector<std::string> names = DeviceNames(hardware);
-  if (std::find(names.begin(), names.end(), edit.name) == names.end()) {
-    return edit.Error(absl::StrCat("no device '", edit.name, "'; ", List(names)));
-  }
+  if (const absl::Status known = CheckDeviceName(hardware, edit.name); !known.ok()) return edit.Error(known.message());
   if (edit.field.empty()) {
     if (edit.value != "absent") return edit.Error("a device is absent, or has computeScale, memory or straggler");
     hardware.absent.push_back(edit.name);
@@ -211,7 +214,7 @@ absl::Status EditSite(const Edit& edit, bool uplink, Hardware& hardware) {
   std::vector<std::string> names;
   for (const job::Site& site : spec.sites) names.push_back(site.name);
   const auto site = std::find_if(spec.sites.begin(), spec.sites.end(), [&](const job::Site& s) { return s.name == edit.name; });
-  if (site == spec.sites.end()) return edit.Error(absl::StrCat("no site '", edit.name, "'; ", List(names)));
+  if (site == spec.sites.end()) return edit.Error(absl::StrCat("no site '", edit.name, "'; ", List(edit.name, names)));
   if (uplink) {
     if (edit.field != "egress" && edit.field != "ingress") return edit.NoField("egress, ingress");
     auto found = std::find_if(spec.shared_uplinks.begin(), spec.shared_uplinks.end(),
@@ -304,6 +307,12 @@ absl::Status TakeTurns(const std::string& from, const std::string& to, Network& 
 }
 
 }  // namespace
+
+absl::Status CheckDeviceName(const Hardware& hardware, const std::string& name) {
+  const std::vector<std::string> names = DeviceNames(hardware);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("no device '", name, "'; ", List(name, names)));
+}
 
 std::vector<std::string> DeviceNames(const Hardware& hardware) {
   std::vector<std::string> names;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/estimator/gpu_specs.h"
@@ -65,5 +66,7 @@ absl::StatusOr<Changed> ApplyWhatIf(absl::string_view text, const Hardware& hard
 
 // Names of the devices of `hardware`, in order.
 std::vector<std::string> DeviceNames(const Hardware& hardware);
+// Errors: InvalidArgument with the nearest name and those there are.
+absl::Status CheckDeviceName(const Hardware& hardware, const std::string& name);
 
 }  // namespace fusionllm::planning

@@ -20,8 +20,26 @@ tensor::TensorType BatchOf(const tensor::TensorType& sample, int64_t batch) {
 
 tensor::TensorType FlatBatchOf(const tensor::TensorType& sample, int64_t batch) { return {sample.dtype, {batch, sample.elements()}}; }
 
-std::string AdviceFor(const Workload& workload, const tensor::TensorType& given) {
+// "[b, 32, 32, 3]": as the text form of graphs writes the shape of a placeholder.
+std::string ShapeText(const tensor::Shape& sample) {
+  std::vector<std::string> extents = {"b"};
+  for (const int64_t extent : sample.dims()) extents.push_back(absl::StrCat(extent));
+  return absl::StrCat("[", absl::StrJoin(extents, ", "), "]");
+}
+
+// What would make samples of `given` fit the op.
+std::string AdviceFor(const Workload& workload, const opdag::Op& op, const tensor::TensorType& given) {
   const job::Spec& spec = workload.job.spec;
+  if (spec.model.graph.has_value()) {
+    const std::string flat = given.shape.rank() > 1 ? absl::StrCat(" or [b, ", given.elements(), "]") : "";
+    const std::string dtype =
+        op.attributes.Text("dtype") == tensor::Name(given.dtype) ? "" : absl::StrCat("dtype=\"", tensor::Name(given.dtype), "\", ");
+    const char* const field = job::IsOfTokens(spec.data.kind) ? ", or set spec.training.sequenceLength" : ", or choose other data";
+    return absl::StrCat("; write ", dtype, "shape=", ShapeText(given.shape), flat, " there", field);
+  }
+  if (spec.model.family == job::Family::kMlp && !IsTarget(op)) {
+    return absl::StrCat("; let spec.model.config.layers begin with ", given.elements());
+  }
   if (spec.model.family != job::Family::kResnet || spec.data.kind != job::DataKind::kIdx || given.shape.rank() != 3) return "";
   const int64_t height = given.shape.dim(0), width = given.shape.dim(1);
   if (height != width) return "; family resnet takes square images";
@@ -74,8 +92,9 @@ absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& s
     const tensor::TensorType whole = BatchOf(given, batch), flat = FlatBatchOf(given, batch);
     if (wanted == whole || wanted == flat) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "op '%s' wants %s for %d samples, but one sample of spec.data is %s, so they are %s%s%s", op.name, wanted.ToString(), batch,
-        given.ToString(), whole.ToString(), flat == whole ? "" : absl::StrCat(" or, flat, ", flat.ToString()), AdviceFor(workload, given)));
+        "spec.data: %sop '%s' wants %s for %d samples, but one sample of spec.data is %s, so they are %s%s%s",
+        PlaceOfOp(workload.job, workload.base_directory, op.name), op.name, wanted.ToString(), batch, given.ToString(), whole.ToString(),
+        flat == whole ? "" : absl::StrCat(" or, flat, ", flat.ToString()), AdviceFor(workload, op, given)));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "lib/workload/forward_graph.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -11,6 +12,7 @@
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/mlp.h"
 #include "lib/opdag/models/resnet.h"
+#include "lib/opdag/op_position.h"
 #include "lib/opdag/text.h"
 
 namespace fusionllm::workload {
@@ -54,6 +56,20 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
   if (source->inline_text.has_value()) return opdag::ParseGraph(*source->inline_text, "spec.model.graph.inline");
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadGraphFile(base_directory, *source->file));
   return opdag::ParseGraph(text, *source->file);
+}
+
+std::string PlaceOfOp(const job::FusionJob& job, const std::string& base_directory, absl::string_view op) {
+  const std::optional<job::GraphSource>& source = job.spec.model.graph;
+  if (!source.has_value()) return "";
+  std::string name = "spec.model.graph.inline", text;
+  if (source->inline_text.has_value()) {
+    text = *source->inline_text;
+  } else {
+    name = source->file.value_or("");
+    text = ReadGraphFile(base_directory, name).value_or("");
+  }
+  const std::string position = opdag::PositionOfOp(text, op);
+  return position.empty() ? "" : absl::StrCat(name, ":", position, ": ");
 }
 
 }  // namespace fusionllm::workload

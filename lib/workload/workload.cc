@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "lib/autodiff/lower_precision.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
@@ -83,18 +84,20 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
 }
 
 // Images where the data has tokens, or the other way round: what is told of ids or shapes then leads nowhere.
-absl::Status CheckKind(const opdag::Graph& graph, job::DataKind kind) {
+absl::Status CheckKind(const job::FusionJob& job, const std::string& base_directory, const opdag::Graph& graph) {
+  const job::DataKind kind = job.spec.data.kind;
   const bool tokens = job::IsOfTokens(kind);
   for (const opdag::Op& op : graph.ops()) {
     if (op.type != "placeholder" || op.attributes.Text("role") != (tokens ? "images" : "tokens")) continue;
     const tensor::TensorType& type = graph.value(op.outputs[0]).type;
     const std::vector<int64_t>& dims = type.shape.dims();
     return absl::InvalidArgumentError(absl::StrFormat(
-        "spec.data.kind: %s gives %s, and the graph reads %s (placeholder '%s' of %s[%s] a sample): take data of kind %s, or a graph that "
+        "spec.data.kind: %s gives %s, and the graph reads %s (%splaceholder '%s' of %s[%s] a sample): take data of kind %s, or a graph "
+        "that "
         "reads %s",
-        job::ToString(kind), tokens ? "tokens" : "images", tokens ? "images" : "tokens", op.name, tensor::Name(type.dtype),
-        absl::StrJoin(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), ", "), tokens ? "cifar10, idx or shapes" : "text or tokens",
-        tokens ? "tokens" : "images"));
+        job::ToString(kind), tokens ? "tokens" : "images", tokens ? "images" : "tokens", PlaceOfOp(job, base_directory, op.name), op.name,
+        tensor::Name(type.dtype), absl::StrJoin(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), ", "),
+        tokens ? "cifar10, idx or shapes" : "text or tokens", tokens ? "tokens" : "images"));
   }
   return absl::OkStatus();
 }
@@ -118,6 +121,26 @@ absl::Status CheckKnownSamples(const Workload& workload) {
       return absl::OkStatus();
   }
   return absl::OkStatus();
+}
+
+// The op that a finding begins with: "op 'fc' (linear): ..", or the one that owns "parameter 'fc.weight' ..".
+std::string OpOf(const opdag::Graph& graph, absl::string_view finding) {
+  const bool of_op = absl::ConsumePrefix(&finding, "op '");
+  if (!of_op && !absl::ConsumePrefix(&finding, "parameter '")) return "";
+  const std::string name(finding.substr(0, finding.find('\'')));
+  if (of_op) return name;
+  const opdag::ParameterId parameter = graph.FindParameter(name);
+  for (const opdag::Op& op : graph.ops()) {
+    if (std::find(op.parameters.begin(), op.parameters.end(), parameter) != op.parameters.end()) return op.name;
+  }
+  return "";
+}
+
+// With the place of that op in the graph that the job brings along.
+absl::Status InGraph(const job::FusionJob& job, const std::string& base_directory, const opdag::Graph& graph, const absl::Status& status) {
+  if (status.ok()) return status;
+  const std::string op = OpOf(graph, status.message());
+  return op.empty() ? status : absl::Status(status.code(), absl::StrCat(PlaceOfOp(job, base_directory, op), status.message()));
 }
 
 // Of a graph that the job brings along; those of families are right.
@@ -144,10 +167,11 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   workload->micro_batches = static_cast<int>(training.global_batch_size / workload->micro_batch_size);
 
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, BuildForwardGraph(job, base_directory));
-  FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, workload->micro_batch_size));
+  const auto in_graph = [&](const absl::Status& status) { return InGraph(job, base_directory, graph, status); };
+  FUSIONLLM_RETURN_IF_ERROR(in_graph(opdag::InferTypes(graph, workload->micro_batch_size)));
   FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
-  FUSIONLLM_RETURN_IF_ERROR(CheckRoles(graph));
-  FUSIONLLM_RETURN_IF_ERROR(CheckKind(graph, job.spec.data.kind));
+  FUSIONLLM_RETURN_IF_ERROR(in_graph(CheckRoles(graph)));
+  FUSIONLLM_RETURN_IF_ERROR(CheckKind(job, base_directory, graph));
   if (graph.loss() == opdag::kNone) {
     const std::optional<job::GraphSource>& source = job.spec.model.graph;
     const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
@@ -156,7 +180,9 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   const bool bf16 = training.precision == job::Precision::kBf16;
   workload->graph_hash =
       base::StableHash(absl::StrCat(opdag::PrintGraph(graph), "\nbatch ", workload->micro_batch_size, bf16 ? "\nprecision bf16" : ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(workload->training, autodiff::Differentiate(graph));
+  absl::StatusOr<autodiff::TrainingGraph> training_graph = autodiff::Differentiate(graph);
+  FUSIONLLM_RETURN_IF_ERROR(in_graph(training_graph.status()));
+  workload->training = *std::move(training_graph);
   if (bf16) FUSIONLLM_RETURN_IF_ERROR(autodiff::LowerPrecision(workload->training));
 
   workload->data = DataOf(job.spec, graph, base_directory);

@@ -1,0 +1,17 @@
+// What an object store says of the model that a job starts from, so that its sizes need not be written down: as of a folder here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/job/start_model.h"
+
+namespace fusionllm::cli {
+
+// Of the manifest of a checkpoint or the config.json of a Hugging Face GPT-2 at `uri`, or beside it where it is a .safetensors file; a
+// few small requests. A store that cannot be asked is told on stderr, once for each URI, and says nothing: whoever reads the parameters
+// fails there. Errors: InvalidArgument, as job::ReadStartModel.
+absl::StatusOr<std::optional<job::StartModel>> ReadRemoteStart(const std::string& uri);
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,125 @@
+#include "cli/commands/run_input.h"
+
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
+#include "lib/base/object_uri.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/objectstore/fetch.h"
+#include "lib/workload/forward_graph.h"
+#include "lib/workload/stored_parameters.h"
+
+namespace fusionllm::cli {
+namespace {
+
+// Of what lies in an object store only whether it is there: it is fetched by who reads it.
+absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
+  std::vector<std::pair<std::string, std::string>> uris;  // with their fields
+  const auto add = [&](const char* field, const std::string& path) {
+    if (base::IsUri(path)) uris.emplace_back(field, path);
+  };
+  for (const std::string& path : spec.data.path) add("spec.data.path", path);
+  if (spec.data.validation) {
+    for (const std::string& path : spec.data.validation->path) add("spec.data.validation.path", path);
+  }
+  data_in_store = !uris.empty();
+  if (spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
+  if (uris.empty()) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
+  objectstore::ObjectStore store(std::move(settings));
+  for (const auto& [field, text] : uris) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(text));
+    const absl::Status there = objectstore::CheckThere(store, uri);
+    if (absl::IsUnavailable(there)) return there;
+    if (!there.ok()) return base::OfNamedFile(absl::Status(there.code(), absl::StrCat(field, ": ", there.message())));
+  }
+  return absl::OkStatus();
+}
+
+// Where `path`, which does not exist, was perhaps meant to be: it was read as relative to the job's folder, not to the present one.
+std::string PerhapsHere(const std::string& path, const std::string& base) {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::absolute(std::filesystem::path(path).lexically_relative(base), error);
+  if (error || here == path || !std::filesystem::exists(here, error)) return "";
+  return absl::StrCat("; paths in a job are relative to the folder of its file: write ", here.lexically_normal().string());
+}
+
+// Which field names data that is not there.
+absl::Status CheckDataIsThere(const job::Data& data, const std::string& base) {
+  const auto check = [&](const char* field, const std::vector<std::string>& paths) {
+    std::error_code error;
+    for (const std::string& path : paths) {
+      if (base::IsUri(path) || std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found) continue;
+      return absl::InvalidArgumentError(absl::StrCat(field, ": ", path, " does not exist", PerhapsHere(path, base)));
+    }
+    return absl::OkStatus();
+  };
+  FUSIONLLM_RETURN_IF_ERROR(check("spec.data.path", data.path));
+  return data.validation ? check("spec.data.validation.path", data.validation->path) : absl::OkStatus();
+}
+
+// "openai-community/gpt2" is no folder to whoever comes from transformers.
+std::string HubAdvice(const std::string& path, const std::string& base) {
+  const std::filesystem::path name = std::filesystem::path(path).lexically_relative(base);
+  const bool like_a_name = std::distance(name.begin(), name.end()) <= 2 && *name.begin() != ".." && name.extension() != ".safetensors";
+  if (!like_a_name) return "";
+  return absl::StrCat(
+      "; nothing is fetched from the Hugging Face hub: if that is what it names, fetch its files first, as by `hf download ", name.string(),
+      " --local-dir ", name.filename().string(), "`, and name that folder");
+}
+
+// The files that the job starts from are there, and whole.
+absl::Status CheckStart(const job::Spec& spec, const std::string& base) {
+  const std::optional<std::string>& from = spec.model.init.from;
+  if (!from.has_value() || base::IsUri(*from)) return absl::OkStatus();
+  std::error_code error;
+  if (std::filesystem::status(*from, error).type() == std::filesystem::file_type::not_found) {
+    const std::string here = PerhapsHere(*from, base);
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.model.init.from: ", *from, " does not exist", here.empty() ? HubAdvice(*from, base) : here));
+  }
+  const absl::Status whole = base::OfNamedFile(checkpoint::VerifyCheckpoint(*from));
+  return whole.ok() ? whole : absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
+}
+
+// Whether the file that the job starts from is of its model. One of an object store is looked at by the broker, once it has it.
+absl::Status CheckStartFits(const job::FusionJob& job) {
+  const std::optional<std::string>& from = job.spec.model.init.from;
+  if (!from.has_value() || base::IsUri(*from)) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, base::OfNamedFile(checkpoint::CheckpointReader::Open(*from)));
+  const absl::Status fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
+  return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
+                                                               std::vector<std::string>& warnings) {
+  bool data_in_store = false;
+  FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
+  FUSIONLLM_RETURN_IF_ERROR(CheckStart(job.spec, base));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
+  FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
+  if (data_in_store) return workload;
+  const auto opened = workload::DatasetSource::Open(*workload);
+  if (opened.ok()) {
+    for (const std::string& warning : (*opened)->Warnings()) warnings.push_back(warning);
+    return workload;
+  }
+  const absl::Status data = base::OfNamedFile(opened.status());
+  const bool has_field = absl::StartsWith(data.message(), "spec.");
+  const char* const field = job.spec.data.path.empty() ? "spec.data: " : "spec.data.path: ";
+  return absl::Status(data.code(), absl::StrCat(has_field ? "" : field, data.message()));
+}
+
+}  // namespace fusionllm::cli

@@ -1,0 +1,19 @@
+// What a run reads: its model, data and start, looked at before any process is started. Blocks on the disk and on object stores.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/job/fusion_job.h"
+#include "lib/workload/workload.h"
+
+namespace fusionllm::cli {
+
+// The job as it will be run; `base` is the folder of its file. `warnings` gets what is odd about the data. Errors: what is wrong, beginning
+// with the field; Unavailable for an object store that does not answer.
+absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
+                                                               std::vector<std::string>& warnings);
+
+}  // namespace fusionllm::cli
