@@ -68,6 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OptionNobodyKnows", "run job.yaml --zigzag=3", "fusionctl run: no option '--zigzag'", "fusionctl run --help lists them"},
         Case{"OptionBeforeItsCommand", "--topology t.yaml run job.yaml", "fusionctl run: --topology stands before", "write it behind"},
         Case{"NoOptionAndNoCommand", "-v", "fusionctl: no option '-v'", "fusionctl --help lists them"},
+        Case{"DashesAlone", "run job.yaml ---", "fusionctl run: no option '---'", "--help"},
         Case{"OneWordTooMany", "run job.yaml again", "fusionctl run: 'again' was not expected", "--help"},
         Case{"OneSetForTwoFields", "run job.yaml --set spec.training.steps=5 spec.training.seed=10000",
              "fusionctl run: 'spec.training.seed=10000' was not expected",

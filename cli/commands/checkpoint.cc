@@ -185,7 +185,7 @@ absl::StatusOr<bool> IsFolder(const std::string& out) {
   if (ending == kModelEnding) return false;
   if (std::find(std::begin(kOtherModelEndings), std::end(kOtherModelEndings), ending) != std::end(kOtherModelEndings)) {
     return absl::InvalidArgumentError(absl::StrCat("OUT ", out, ": parameters are written as ", kModelEnding, " alone: name a file ",
-                                                   path.stem().string(), kModelEnding, ", or a folder"));
+                                                   std::filesystem::path(out).replace_extension(kModelEnding).string(), ", or a folder"));
   }
   if (std::filesystem::exists(out, ignored)) {
     return absl::InvalidArgumentError(absl::StrCat("OUT ", out, " is no folder: name one, or a file that ends in ", kModelEnding));

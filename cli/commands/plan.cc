@@ -72,7 +72,7 @@ report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
                               .bottleneck = plan.bottleneck};
   for (const wire::PlanLink& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
   for (const wire::PlanStage& stage : plan.stages) {
-    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
+    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes, stage.in_flight});
   }
   for (const wire::PlanWarning& warning : plan.warnings) figures.warnings.push_back({warning.reason, warning.message});
   return figures;

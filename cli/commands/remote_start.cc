@@ -38,6 +38,7 @@ Found Read(const std::string& uri) {
   };
   if (!file) {
     const absl::StatusOr<std::string> latest = read(absl::StrCat(folder, "/latest"), kMaxNameBytes);  // of a folder of checkpoints
+    if (!latest.ok() && !absl::IsNotFound(latest.status())) return Unanswered(latest.status());
     const std::string step = latest.ok() ? absl::StrCat("/", absl::StripAsciiWhitespace(*latest)) : "";
     const std::string name = absl::StrCat(folder, step, "/manifest.json");
     const absl::StatusOr<std::string> manifest = read(name, kMaxManifestBytes);

@@ -147,7 +147,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
   ChooseCheckpoint(flags, options);
   std::vector<std::string> warnings;
-  options.base = std::filesystem::absolute(flags.job).parent_path().string();
+  options.base = std::filesystem::absolute(flags.job).lexically_normal().parent_path().string();
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, CheckInput(options.job, options.base, warnings));
   TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) warn(warning);

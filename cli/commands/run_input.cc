@@ -69,6 +69,7 @@ absl::Status CheckDataIsThere(const job::Data& data, const std::string& base) {
 // "openai-community/gpt2" is no folder to whoever comes from transformers.
 std::string HubAdvice(const std::string& path, const std::string& base) {
   const std::filesystem::path name = std::filesystem::path(path).lexically_relative(base);
+  if (name.empty()) return "";
   const bool like_a_name = std::distance(name.begin(), name.end()) <= 2 && *name.begin() != ".." && name.extension() != ".safetensors";
   if (!like_a_name) return "";
   return absl::StrCat(

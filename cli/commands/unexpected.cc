@@ -127,8 +127,9 @@ int UnexpectedArguments(const CLI::App& app) {
     std::fprintf(stderr, "%s: no option '%s': %s\n", words.c_str(), first.c_str(), instead.c_str());
   } else if (first.starts_with('-')) {
     const std::string near = base::NearestName(first, options);
-    if (near.empty() && std::find(options.begin(), options.end(), "--set") != options.end()) {
-      const std::string field = job::FusionJobHints().For("", first.substr(first.find_first_not_of('-')), {});
+    const size_t word = first.find_first_not_of('-');
+    if (near.empty() && word != std::string::npos && std::find(options.begin(), options.end(), "--set") != options.end()) {
+      const std::string field = job::FusionJobHints().For("", first.substr(word), {});
       if (!field.empty()) {
         std::fprintf(stderr, "%s: no option '%s'; fields of a job are set as in --set spec.training.steps=50: %s\n", words.c_str(),
                      first.c_str(), field.c_str());

@@ -96,8 +96,8 @@ report::PlanFigures ReadFigures(const json& line) {
     figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
   }
   for (const json& stage : Get(line, "stages")) {
-    figures.memory.push_back(
-        {absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"), Integer(stage, "device_memory_bytes")});
+    figures.memory.push_back({absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"),
+                              Integer(stage, "device_memory_bytes"), static_cast<int>(Integer(stage, "in_flight"))});
   }
   figures.warnings = List<report::PlanFigures::Warning>(line, "warnings", [](const json& item) {
     return report::PlanFigures::Warning{Text(item, "reason"), Text(item, "message")};

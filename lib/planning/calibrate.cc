@@ -104,12 +104,12 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> OtherSize(const workload::Wo
 }  // namespace
 
 CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
-  constexpr int kMostPasses = 1000;
+  constexpr int kMaxPasses = 1000;
   constexpr double kSeconds = 0.8;
   constexpr int kInFlight = 4;
   options.quantile = runtime::kUncontendedQuantile;
   options.in_flight = kInFlight;
-  options.most_passes = kMostPasses;
+  options.most_passes = kMaxPasses;
   options.seconds = std::min(options.seconds, kSeconds);
   return options;
 }

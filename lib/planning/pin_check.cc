@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <set>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/nearest_name.h"
-#include "lib/base/status_macros.h"
-#include "lib/estimator/gpu_specs.h"
-#include "lib/planning/gpu_profile.h"
-#include "lib/planning/request.h"
 #include "lib/scheduler/problem.h"
-#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -145,33 +139,6 @@ void CheckOverlaps(const std::vector<job::Pin>& pins, const OpNames& names, Find
   }
 }
 
-// What planners find in a request whatever it costs: times of a GPU stand for those that nobody has measured. Empty: nothing.
-std::string StructuralConflict(const workload::Workload& workload, Hardware hardware) {
-  const wire::DeviceProfile stand_in = ProfileOf(estimator::GpuSpecs().front(), estimator::Arithmetic::kFp32);
-  if (hardware.topology) {
-    hardware.measured.devices = {stand_in};
-  } else {
-    for (wire::DeviceProfile& device : hardware.measured.devices) {
-      wire::DeviceProfile filled = stand_in;
-      filled.name = device.name;
-      filled.site = device.site;
-      filled.spare = device.spare;
-      filled.memory_bytes = device.memory_bytes;
-      device = std::move(filled);
-    }
-  }
-  const absl::StatusOr<Profiles> profiles = ProfilesOf(hardware, workload.job.spec.training.precision);
-  if (!profiles.ok()) return "";  // told by who plans
-  const absl::StatusOr<Request> request = MakeRequest(workload, *profiles, {}, runtime::Recompute::kNone);
-  if (!request.ok()) return "";
-  const auto problem = scheduler::Problem::Create(request->request);
-  if (!problem.ok()) return "";
-  const auto* const refusal = std::get_if<scheduler::Refusal>(&*problem);
-  const bool of_pins = refusal != nullptr &&
-                       (refusal->reason == scheduler::refusals::kPinConflict || refusal->reason == scheduler::refusals::kUnknownDevice);
-  return of_pins ? refusal->message : "";
-}
-
 }  // namespace
 
 absl::Status CheckPinnedOps(const workload::Workload& workload) {
@@ -192,15 +159,7 @@ absl::Status CheckPins(const workload::Workload& workload, const Hardware& hardw
   CheckDevices(strategy.pins, DevicesOf(hardware), place, findings);
   CheckOps(strategy.pins, names, findings);
   CheckOverlaps(strategy.pins, names, findings);
-  FUSIONLLM_RETURN_IF_ERROR(findings.Status());
-  if (strategy.replicas > 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "spec.strategy.pins: belong to one pipeline, and spec.strategy.replicas is %d, so that every op runs on several devices: "
-        "remove them, or set spec.strategy.replicas to 1",
-        strategy.replicas));
-  }
-  const std::string conflict = StructuralConflict(workload, hardware);
-  return conflict.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("spec.strategy.pins: ", conflict));
+  return findings.Status();
 }
 
 }  // namespace fusionllm::planning

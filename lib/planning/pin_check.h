@@ -14,11 +14,11 @@ namespace fusionllm::planning {
 
 // `hardware`: its devices need not be measured. `place` is what has them, for messages: "topology two-sites".
 // Errors: InvalidArgument, a line for each finding that begins with its field ("spec.strategy.pins[1].device: .."), with the nearest name
-// and those there are: a device or op that is not there, a device that is a spare, an op pinned to two devices, pins that no cut into
-// stages can meet, pins in a job of several pipelines.
+// and those there are: a device or op that is not there, a device that is a spare, an op pinned to two devices. What no plan can
+// meet is the planner's to refuse.
 absl::Status CheckPins(const workload::Workload& workload, const Hardware& hardware, absl::string_view place);
 
-// The part that needs no devices: patterns that match no op.
+// The part that needs no devices: patterns that match no op, and ops pinned to two devices.
 absl::Status CheckPinnedOps(const workload::Workload& workload);
 
 }  // namespace fusionllm::planning

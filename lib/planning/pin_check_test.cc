@@ -68,14 +68,9 @@ TEST(PinCheckTest, AnOpOfTwoPinsNamesBoth) {
   EXPECT_EQ(SaidOf("[{ops: block.*, device: paris-0}, {ops: block.0.*, device: paris-0}]"), "") << "the same device";
 }
 
-TEST(PinCheckTest, OpsThatNoCutBringsTogetherAreRefusedUnmeasured) {
-  EXPECT_THAT(SaidOf("[{ops: block.0.*, device: paris-0}, {ops: block.1.*, device: paris-1}, {ops: block.2.*, device: paris-0}]"),
-              AllOf(StartsWith("spec.strategy.pins: ops pinned to paris-0 stand before and after op 'block.1."),
-                    HasSubstr("a device runs one stage of consecutive ops")));
-}
-
-TEST(PinCheckTest, SeveralPipelinesHaveNoPins) {
-  EXPECT_THAT(SaidOf("[{ops: block.0.*, device: paris-0}]", {"spec.strategy.replicas=2"}), HasSubstr("set spec.strategy.replicas to 1"));
+TEST(PinCheckTest, WhatNoPlanCanMeetIsLeftToThePlannerWhichRefusesItAsInfeasible) {
+  EXPECT_EQ(SaidOf("[{ops: block.0.*, device: paris-0}, {ops: block.1.*, device: paris-1}, {ops: block.2.*, device: paris-0}]"), "");
+  EXPECT_EQ(SaidOf("[{ops: block.0.*, device: paris-0}]", {"spec.strategy.replicas=2"}), "");
 }
 
 TEST(PinCheckTest, WithoutATopologyDevicesAreThoseThatWereMeasured) {

@@ -28,6 +28,21 @@ std::string MemoryText(const PlanFigures::Memory& memory) {
                              : absl::StrCat(memory.device, " ", used);
 }
 
+// Where much memory is used by choice: deeper than one micro-batch for each stage from there on, which hides links and costs memory.
+std::string ChosenMemoryText(const std::vector<PlanFigures::Memory>& stages) {
+  constexpr double kMuch = 0.5;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const PlanFigures::Memory& stage = stages[s];
+    const bool much = stage.of_bytes > 0 && static_cast<double>(stage.bytes) > kMuch * static_cast<double>(stage.of_bytes);
+    const int needed = static_cast<int>(stages.size() - s);
+    if (!much || stage.in_flight <= needed) continue;
+    return absl::StrFormat(
+        "; %s keeps %d micro-batches in flight, which hides the links; fewer (spec.strategy.inFlight, %d at least) take less", stage.device,
+        stage.in_flight, needed);
+  }
+  return "";
+}
+
 std::string MemorySentence(std::vector<PlanFigures::Memory> memory) {
   std::erase_if(memory, [](const PlanFigures::Memory& device) { return device.bytes == 0; });  // unknown
   if (memory.empty()) return "";
@@ -37,7 +52,7 @@ std::string MemorySentence(std::vector<PlanFigures::Memory> memory) {
     return absl::StrFormat("memory of %d devices: from %s to %s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()));
   }
   for (const PlanFigures::Memory& device : memory) texts.push_back(MemoryText(device));
-  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "));
+  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), ChosenMemoryText(memory));
 }
 
 std::string LossSentence(const PlanFigures& figures) {

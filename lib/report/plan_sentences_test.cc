@@ -34,6 +34,20 @@ TEST(PlanSentences, SayWhatIsAskedFirst) {
   EXPECT_THAT(PlanWarnings(TwoSites()), ElementsAre("warning: DeviceNearlyIdle: b0 computes 0.2% of the step"));
 }
 
+TEST(PlanSentences, MemoryThatDepthTakesByChoiceIsSaidToBeSo) {
+  PlanFigures figures = TwoSites();
+  figures.memory[0].in_flight = 24;
+  figures.memory[1].in_flight = 1;
+  EXPECT_EQ(PlanSentences(figures).back(),
+            "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB; g0 keeps 24 micro-batches in flight, which hides the links; fewer "
+            "(spec.strategy.inFlight, 2 at least) take less");
+  figures.memory[0].in_flight = 2;
+  EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB") << "no depth beyond what two stages need";
+  figures.memory[0].in_flight = 24;
+  figures.memory[0].bytes = 8LL << 30;
+  EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 8.00 GiB of 24.0 GiB, b0 3.00 MiB") << "a third of the device";
+}
+
 TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
   const std::vector<std::string> sentences = PlanSentences({.unit = "images", .step_s = 0.5, .tokens_per_s = 64, .steps = 1});
   EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 0.50s", "between sites: nothing is sent",

@@ -159,8 +159,11 @@ template <typename ReverseOf>
 void AddBothDirections(Limit::Kind kind, const std::vector<double>& ratios, const ReverseOf& reverse_of, int most,
                        std::vector<Limit>& limits) {
   std::set<int> added;
+  int count = 0;
   for (const int i : Largest(ratios, 2 * most)) {
-    if (static_cast<int>(added.size()) >= 2 * most || !added.insert(i).second) continue;
+    if (count == most) break;
+    if (!added.insert(i).second) continue;
+    ++count;
     Limit limit{.kind = kind, .index = i, .busy_ratio = ratios[i]};
     if (const int reverse = reverse_of(i); reverse >= 0 && ratios[reverse] > 0) {
       added.insert(reverse);
@@ -190,12 +193,12 @@ void KeepTheDirectionThatCounts(Limit& limit, const GainOf& gain_of) {
 
 // Tied gradients that are most of what a wire costs are what limits the step; the wire is where.
 void PutCausesFirst(std::vector<Limit>& limits) {
-  constexpr double kMostOf = 0.75;
+  constexpr double kMinTiedShare = 0.75;
   if (limits.empty()) return;
   const Limit::Kind first = limits[0].kind;
   if (first != Limit::Kind::kLink && first != Limit::Kind::kShared) return;
   const auto tied = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kTied; });
-  if (tied != limits.end() && tied->gain >= kMostOf * limits[0].gain) std::rotate(limits.begin(), tied, tied + 1);
+  if (tied != limits.end() && tied->gain >= kMinTiedShare * limits[0].gain) std::rotate(limits.begin(), tied, tied + 1);
 }
 
 }  // namespace
@@ -272,7 +275,7 @@ std::string NameOf(const Limit& limit, const Simulation& simulation, const std::
       return absl::StrFormat("stage %d on %s", limit.index, devices[limit.index]);
     case Limit::Kind::kShared: {
       if (limit.reverse < 0) return simulation.shared[limit.index].name;
-      return BothDirections(simulation.shared[std::min(limit.index, limit.reverse)].name);  // whichever is busier
+      return BothDirections(simulation.shared[std::min(limit.index, limit.reverse)].name);  // the same name, whichever direction is busier
     }
     case Limit::Kind::kTied:
       return absl::StrCat("the tied gradients of ", tied[limit.index]);
@@ -298,6 +301,7 @@ std::string NameOf(const Limit& limit, const Simulation& simulation, const std::
 }
 
 bool SamePlace(const Limit& a, const Limit& b, const PipelineInput& input, const Simulation& simulation) {
+  if (a.kind == b.kind) return false;
   const auto crosses_same = [&](const Channel& channel, int from, int to) {
     return Crosses(a, simulation, channel, from, to) && Crosses(b, simulation, channel, from, to);
   };

@@ -161,7 +161,27 @@ TEST(StepLimitsTest, BothDirectionsOfASharedLineAreOneLimit) {
     }
   }
   const auto [simulation, limits] = limits_of("line", "other");
+  EXPECT_EQ(std::count_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kShared; }), 2);
   for (const Limit& limit : limits) EXPECT_TRUE(limit.kind != Limit::Kind::kShared || limit.reverse < 0) << "not known to be one line";
+}
+
+TEST(StepLimitsTest, TwoLinesThatOneMessageCrossesAreTwoPlaces) {
+  PipelineInput input = TwoStagesApart(2, 2, 0);
+  const Simulation simulation = Simulate(input, {"", "", "uplink:a:out", "link:b->a"});
+  ASSERT_EQ(simulation.shared.size(), 2);
+  const Limit uplink{.kind = Limit::Kind::kShared, .index = 0}, line{.kind = Limit::Kind::kShared, .index = 1};
+  input.links[0].forward.wires.push_back({3, 2});
+  EXPECT_FALSE(SamePlace(uplink, line, input, simulation));
+}
+
+TEST(StepLimitsTest, NoMoreThanAskedForAreProbedOfAKind) {
+  PipelineInput input;
+  input.micro_batches = 2;
+  input.stages.assign(5, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 2});
+  input.wires = 4;
+  for (int s = 0; s < 4; ++s) input.links.push_back({s, s + 1, {true, 0, {{s, 1}}}, {}});
+  const std::vector<Limit> limits = FindLimits(input, Simulate(input, std::vector<std::string>(4)), 2);
+  EXPECT_EQ(std::count_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kLink; }), 2);
 }
 
 TEST(StepLimitsTest, ALinkSaysWhatPartOfItTiedGradientsAre) {

@@ -10,25 +10,25 @@
 namespace fusionllm::services {
 
 std::string SharedCalibration::PathOf(const std::string& backend, int threads) const {
-  return absl::StrCat(directory_, "/measured-", backend, "-", threads, ".json");
+  return absl::StrCat(directory_, "/calibration-", backend, "-", threads);
 }
 
 std::optional<wire::DeviceProfile> SharedCalibration::Find(const std::string& backend, int threads) const {
   constexpr int64_t kMaxBytes = int64_t{64} << 20;
-  if (directory_.empty() || life_.empty()) return std::nullopt;
+  if (directory_.empty() || incarnation_.empty()) return std::nullopt;
   const absl::StatusOr<std::string> text = base::ReadSmallFile(PathOf(backend, threads), kMaxBytes);
   if (!text.ok()) return std::nullopt;
   absl::string_view document = *text;
-  if (!absl::ConsumePrefix(&document, absl::StrCat(life_, "\n"))) return std::nullopt;
+  if (!absl::ConsumePrefix(&document, absl::StrCat(incarnation_, "\n"))) return std::nullopt;
   absl::StatusOr<wire::DeviceProfile> profile = wire::ParseProfile(document);
   if (!profile.ok()) return std::nullopt;
   return *std::move(profile);
 }
 
 absl::Status SharedCalibration::Keep(const wire::DeviceProfile& profile) const {
-  if (directory_.empty() || life_.empty()) return absl::OkStatus();
-  // The first line is the life; ParseProfile wants a name and a site, which the reader replaces.
-  return base::ReplaceFile(PathOf(profile.backend, profile.threads), absl::StrCat(life_, "\n", wire::PrintProfile(profile)));
+  if (directory_.empty() || incarnation_.empty()) return absl::OkStatus();
+  // The first line tells whose it is.
+  return base::ReplaceFile(PathOf(profile.backend, profile.threads), absl::StrCat(incarnation_, "\n", wire::PrintProfile(profile)));
 }
 
 }  // namespace fusionllm::services

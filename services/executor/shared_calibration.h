@@ -20,7 +20,8 @@ class SharedCalibration {
   // shared.
   SharedCalibration(std::string directory, std::string life) : directory_(std::move(directory)), life_(std::move(life)) {}
 
-  // Without name, site, memory and scale, which are the device's own. None: nobody measured that yet, or what lies there cannot be read.
+  // What is a device's own (name, site, memory, scale, spare) is that of who measured. None: nobody measured that yet, or what lies there
+  // cannot be read.
   std::optional<wire::DeviceProfile> Find(const std::string& backend, int threads) const;
   // Errors: those of writing.
   absl::Status Keep(const wire::DeviceProfile& profile) const;
@@ -28,7 +29,7 @@ class SharedCalibration {
  private:
   std::string PathOf(const std::string& backend, int threads) const;
 
-  std::string directory_, life_;
+  std::string directory_, incarnation_;
 };
 
 }  // namespace fusionllm::services

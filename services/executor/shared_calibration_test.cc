@@ -40,7 +40,7 @@ TEST(SharedCalibrationTest, ADamagedFileIsMeasuredAgain) {
   const base::TempFolder directory;
   const SharedCalibration shared(directory.path(), "life-1");
   ASSERT_TRUE(shared.Keep(Profile(1)).ok());
-  directory.Write("measured-cpu-1.json", "life-1\n{\"ops\": ");
+  directory.Write("calibration-cpu-1", "life-1\n{\"ops\": ");
   EXPECT_FALSE(shared.Find("cpu", 1).has_value());
 }
 

@@ -19,7 +19,7 @@ namespace fusionllm::services {
 namespace {
 
 // Micro-batches by which an emulated device learns how long its ops take, and when they are enough.
-constexpr int kMeasuredLeast = 5, kMeasuredMost = 250;
+constexpr int kMinMeasured = 5, kMaxMeasured = 250;
 constexpr double kMeasuredSeconds = 0.2;
 
 bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
@@ -164,8 +164,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
-    const runtime::MeasureOptions measure{.least = kMeasuredLeast,
-                                          .most = kMeasuredMost,
+    const runtime::MeasureOptions measure{.least = kMinMeasured,
+                                          .most = kMaxMeasured,
                                           .seconds = kMeasuredSeconds,
                                           .quantile = runtime::kUncontendedQuantile,
                                           .thread_cpu = setting.threads == 1};

@@ -292,7 +292,10 @@ void StageHost::Calibrate() {
       profile->spare = options_.spare;
       message.mutable_calibration()->set_profile_document(wire::PrintProfile(*profile));
       // If it cannot be left there, the others measure for themselves.
-      if (emulate_ && measured) (void)shared_calibration_.Keep(*profile);
+      if (emulate_ && measured) {
+        const absl::Status kept = shared_calibration_.Keep(*profile);
+        if (!kept.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("the calibration is not shared: ", std::string(kept.message())));
+      }
     }
   }
   if (!status.ok()) message.mutable_calibration()->set_error(std::string(status.message()));
