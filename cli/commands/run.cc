@@ -189,6 +189,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   job::FieldPlaces places;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart));
+  options.places = places;
   absl::StatusOr<int> code = RunLoaded(std::move(options), places, flags, globals);
   return code.ok() ? code : places.Located(code.status());
 }

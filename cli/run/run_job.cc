@@ -371,6 +371,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
+  ended.error = options.places.Located(ended.error);  // the processes know the job without its file
   if (!options.listen) absl::StrAppend(&ended.error, HowToHaveEnough(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
