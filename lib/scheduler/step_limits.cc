@@ -274,8 +274,9 @@ std::string NameOf(const Limit& limit, const Simulation& simulation, const std::
     case Limit::Kind::kStage:
       return absl::StrFormat("stage %d on %s", limit.index, devices[limit.index]);
     case Limit::Kind::kShared: {
-      if (limit.reverse < 0) return simulation.shared[limit.index].name;
-      return BothDirections(simulation.shared[std::min(limit.index, limit.reverse)].name);  // the same name, whichever direction is busier
+      const std::string& name = simulation.shared[limit.index].name;
+      if (limit.reverse < 0) return name;
+      return BothDirections(std::min(name, simulation.shared[limit.reverse].name));  // the same whichever is busier
     }
     case Limit::Kind::kTied:
       return absl::StrCat("the tied gradients of ", tied[limit.index]);

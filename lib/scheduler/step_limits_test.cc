@@ -148,7 +148,7 @@ TEST(StepLimitsTest, BothDirectionsOfASharedLineAreOneLimit) {
     const Simulation simulation = Simulate(input, {"", "", "", "", "", "", there, back});
     return std::pair(simulation, FindLimits(input, simulation, 8));
   };
-  for (const auto& [there, back, both] : {std::tuple("link:paris->tokyo", "link:tokyo->paris", "link:paris<->tokyo"),
+  for (const auto& [there, back, both] : {std::tuple("link:tokyo->paris", "link:paris->tokyo", "link:paris<->tokyo"),
                                           std::tuple("uplink:paris:out", "uplink:paris:in", "uplink:paris")}) {
     const auto [simulation, limits] = limits_of(there, back);
     ASSERT_EQ(limits[0].kind, Limit::Kind::kShared);

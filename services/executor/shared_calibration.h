@@ -16,9 +16,10 @@ namespace fusionllm::services {
 
 class SharedCalibration {
  public:
-  // `life`: of the broker; what was measured in another one counts no more, since the machine may be another. Both empty: nothing is
+  // `incarnation`: of the broker; what was measured in another one counts no more, since the machine may be another. Both empty: nothing is
   // shared.
-  SharedCalibration(std::string directory, std::string life) : directory_(std::move(directory)), life_(std::move(life)) {}
+  SharedCalibration(std::string directory, std::string incarnation)
+      : directory_(std::move(directory)), incarnation_(std::move(incarnation)) {}
 
   // What is a device's own (name, site, memory, scale, spare) is that of who measured. None: nobody measured that yet, or what lies there
   // cannot be read.
