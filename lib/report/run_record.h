@@ -84,7 +84,6 @@ struct Plan {
   double lower_bound_s = 0;
   double gap = 0;
   int64_t micro_batches = 0;
-  int64_t micro_batch_size = 0;  // 0: unknown
   int64_t in_flight = 0;
   std::vector<PlanStage> stages;
   std::vector<PlanLink> links;
@@ -96,6 +95,7 @@ struct Plan {
   std::optional<double> loss_cost;                // of all codecs together; none: the sum over links is all that is known
   std::string loss_cost_source;                   // where that figure comes from; may be empty
   PlanFigures figures;
+  int64_t micro_batch_size = 0;  // 0: unknown
 };
 
 // A link and a stage as measured over the whole run.
