@@ -264,7 +264,7 @@ TEST_F(FusionctlTest, ARunTellsWhatIsOddAboutItsJob) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome = Run("run job.yaml --output out --no-checkpoint --set spec.training.steps=0");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("warning: spec.training.steps: 0"));
+  EXPECT_THAT(outcome.err, HasSubstr("warning: --set spec.training.steps: 0"));
 }
 
 TEST_F(FusionctlTest, ARunThatCannotBeginStartsNothing) {
@@ -272,9 +272,9 @@ TEST_F(FusionctlTest, ARunThatCannotBeginStartsNothing) {
   Write("short.txt", "short");
   for (const auto& [set, word] : std::vector<std::pair<std::string, std::string>>{
            {"spec.training.precision=fp8", "spec.training.precision: must be"},
-           {"spec.data.path=[nowhere.txt]", "fusionctl: spec.data.path: "},
+           {"spec.data.path=[nowhere.txt]", "fusionctl: --set spec.data.path: "},
            {"spec.data.path=[nowhere.txt]", "nowhere.txt does not exist"},
-           {"spec.data.validation.path=[nowhere.txt]", "fusionctl: spec.data.validation.path: "},
+           {"spec.data.validation.path=[nowhere.txt]", "fusionctl: --set spec.data.validation.path: "},
            {"spec.training.sequenceLength=32 --set spec.data.path=[short.txt]", "5 tokens"},
            {"spec.model='{graph: {inline: \"graph g\"}}'", "spec.model.graph.inline:1:7"}}) {
     const Outcome outcome = Run("run job.yaml --output out --set " + set);

@@ -203,7 +203,8 @@ TEST_F(StartTest, ValidationDataThatAreTrainedOnAreWarnedOf) {
   for (const char* name : {"d/a.txt", "d/b.txt", "d/c.txt", "d/d.txt", "held.txt"}) Write(name, std::string(200, 'x'));
   fs::create_symlink(Path("d/b.txt"), Path("link.txt"));
   const std::string data = " --set 'spec.data.path=[d]' --set 'spec.data.validation={path: [link.txt, held.txt]}'";
-  constexpr char kWarning[] = "warning: spec.data.validation.path: link.txt is also trained on (spec.data.path)";
+  constexpr char kWarning[] =
+      "warning: --set spec.data.validation: spec.data.validation.path: link.txt is also trained on (spec.data.path)";
   EXPECT_THAT(Run(std::string(kRun) + " --dry-run" + data).err, HasSubstr(kWarning));
   EXPECT_THAT(Run("plan job.yaml" + data).err, HasSubstr(kWarning));
   const Outcome run = Run(std::string(kRun) + data);
@@ -213,8 +214,9 @@ TEST_F(StartTest, ValidationDataThatAreTrainedOnAreWarnedOf) {
                              HasSubstr("link.txt is trained on, too")));
   EXPECT_THAT(
       Run(std::string(kRun) + " --fresh --set 'spec.data={kind: text, path: [held.txt, d, held.txt], validation: {fraction: 0.2}}'").err,
-      HasSubstr("warning: spec.data.path: held.txt is listed more than once, so it counts as often, and what is held out for "
-                "validation is trained on, too"));
+      HasSubstr(
+          "warning: --set spec.data: spec.data.path: held.txt is listed more than once, so it counts as often, and what is held out for "
+          "validation is trained on, too"));
   EXPECT_THAT(Run(std::string(kRun) + " --fresh").err, Not(HasSubstr("warning: spec.data")));
 }
 
