@@ -165,7 +165,7 @@ TEST_F(EarlyRefusalsTest, DataThatDoesNotFitAGraphNamesBothPlacesAndTheShape) {
                                      ":2:3: placeholder 'images'")));
 }
 
-TEST_F(EarlyRefusalsTest, AParameterThatNobodyTrainsHasTheLineOfItsOp) {
+TEST_F(EarlyRefusalsTest, AnUnusedParameterIsRefusedWithTheLineOfItsOp) {
   Write("model.dag",
         absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"}, {"  return loss", "  idle = linear(flat) {out=3}\n  return loss"}}));
   Write("graph.yaml", kGraphJob);

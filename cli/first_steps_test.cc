@@ -67,6 +67,13 @@ TEST_F(FirstStepsTest, ExplainAnswersProgramsInJson) {
   EXPECT_EQ(json::parse(Run("explain spec.strategy.pins --format json").out)["fields"][0]["path"], "spec.strategy.pins[].ops");
 }
 
+TEST_F(FirstStepsTest, AJobHasNoFieldsOfTopologies) {
+  Write("text.txt", std::string(400, 'x'));
+  const Outcome outcome = Run("explain topology.spec.sites --job job.yaml");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--job: a job has no field topology.spec.sites"));
+}
+
 TEST_F(FirstStepsTest, CompletionKnowsFieldsAndHelpDoesNotListThem) {
   EXPECT_THAT(Run("completion bash").out, HasSubstr(" spec.training.optimizer.learningRate "));
   EXPECT_EQ(Run("explain --help").out.find("weightDecay"), std::string::npos);

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"EmptyToken", "join 127.0.0.1:0 --token ''", "--token", "`fusionctl run --listen` printed one"},
         Case{"NoToken", "join 127.0.0.1:0", "no token: `fusionctl run --listen` printed one", "FUSIONLLM_JOIN_TOKEN, which is not set"},
         Case{"PresetOfAnotherFamily", "init --family resnet --preset small", "--preset small: family resnet has 18, 34, 50, 101, 152", ""},
-        Case{"PresetNobodyKnows", "init text.txt --preset smal", "--preset smal: family gpt2 has tiny, small", "did you mean small?"},
+        Case{"UnknownPreset", "init text.txt --preset smal", "--preset smal: family gpt2 has tiny, small", "did you mean small?"},
         Case{"PresetOfAFamilyWithoutAny", "init --family mlp --preset small", "--preset small: family mlp has no presets", "layers"},
         Case{"EffortOfAnotherKind", "plan job.yaml --effort some", "--effort", "some not in {quick,full}"},
         Case{"DemoSecondsNan", "demo --seconds nan", "--seconds", "not a finite number"},

@@ -176,7 +176,7 @@ absl::Status CheckConfigThere(const std::string& file, const std::string& config
   return absl::InvalidArgumentError(absl::StrCat(file, " is of another model: name another folder for what is exported, or remove it"));
 }
 
-// Whether OUT is a folder: all that does not end as the one kind of file that is written.
+// Whether OUT is a folder: everything is except NAME.safetensors.
 absl::StatusOr<bool> IsFolder(const std::string& out) {
   std::error_code ignored;
   if (absl::EndsWith(out, "/") || std::filesystem::is_directory(out, ignored)) return true;

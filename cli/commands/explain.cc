@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cli/commands/command.h"
@@ -71,6 +72,10 @@ int Explain(const Flags& flags, OutputFormat format) {
     return kExitBadInput;
   }
   std::optional<std::string> value;
+  if (!flags.job.empty() && absl::StartsWith(flags.path, "topology.")) {
+    absl::FPrintF(stderr, "fusionctl: --job: a job has no field %s, which is one of topologies\n", flags.path);
+    return kExitBadInput;
+  }
   if (!flags.job.empty()) {
     absl::StatusOr<std::optional<std::string>> read = ValueIn(flags, found->path);
     if (!read.ok()) return Complain(read.status());

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kTokenVariable[] = "FUSIONLLM_JOIN_TOKEN";
 
-// A variable that was meant to hold it and does not looks like nothing at all.
+// CLI11 ignores an empty variable, so its user would be told only that --token is missing.
 absl::Status CheckToken(const std::string& token) {
   if (!absl::StripAsciiWhitespace(token).empty()) return absl::OkStatus();
   const char* const variable = std::getenv(kTokenVariable);

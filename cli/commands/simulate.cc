@@ -57,7 +57,7 @@ void PrintLinks(const wire::SimulatedStep& step) {
     }
     absl::PrintF("\n%s", links.ToString());
     if (small_norms > 0) {
-      absl::PrintF("and the global norm on %d links, %s together, each busy less than %s of the step\n", small_norms,
+      absl::PrintF("and the global norm on %s, %s together, each busy less than %s of the step\n", base::Counted(small_norms, "link"),
                    report::TrafficBytes(static_cast<double>(norm_bytes)), report::Percent(kShownNorm));
     }
   }

@@ -323,7 +323,7 @@ TEST_F(RunSessionTest, ChildrenHaveTheirOwnGroupNoStrangeFilesAndDefaultSignals)
   EXPECT_THAT(log, HasSubstr("0\n1\n2\n3\nSigBlk:\t0000000000000000")) << "3 is the folder that ls reads";
 }
 
-TEST_F(RunSessionTest, ABusyMachineIsToldOfBeforeTheFirstPlanAndNotedForTheEnd) {
+TEST_F(RunSessionTest, ABusyMachineIsReportedBeforeTheFirstPlanAndInTheSummary) {
   Script({R"(print {"type":"plan"})", R"(print {"type":"plan"})", kStep1, kStep2, kSummary, "exit 0"});
   options_.wanted_cores = 2;
   base::ProcessorUse use{.others = 1.6, .cores = 2, .load = 7.2};
@@ -332,8 +332,8 @@ TEST_F(RunSessionTest, ABusyMachineIsToldOfBeforeTheFirstPlanAndNotedForTheEnd) 
   Collector collector;
   SignalWatch signals;
   ASSERT_TRUE(RunSession(options_, signals, collector, run).ok());
-  EXPECT_THAT(collector.notices, ::testing::ElementsAre("this machine is busy: other programs use 1.6 of its 2 cores (load 7.2); measured "
-                                                        "times will be longer than planned"));
+  EXPECT_THAT(collector.notices, ::testing::ElementsAre("this machine is busy: other programs use 1.6 of its 2 cores (load 7.2); times "
+                                                        "measured now are longer than on an idle machine"));
   EXPECT_TRUE(run.machine_was_busy);
   ASSERT_TRUE(run.processors.has_value());
   EXPECT_EQ(run.processors->others, 1.6);

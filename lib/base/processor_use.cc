@@ -63,9 +63,9 @@ bool IsBusy(const ProcessorUse& use, double wanted) {
 }
 
 std::string BusySentence(const ProcessorUse& use) {
-  return absl::StrFormat("this machine is busy: other programs use %.1f of its %d %s%s; measured times will be longer than planned",
-                         use.others, use.cores, use.cores == 1 ? "core" : "cores",
-                         use.load > 0 ? absl::StrFormat(" (load %.1f)", use.load) : "");
+  return absl::StrFormat(
+      "this machine is busy: other programs use %.1f of its %d %s%s; times measured now are longer than on an idle machine", use.others,
+      use.cores, use.cores == 1 ? "core" : "cores", use.load > 0 ? absl::StrFormat(" (load %.1f)", use.load) : "");
 }
 
 std::string OthersUsed(const ProcessorUse& use) {

@@ -47,8 +47,9 @@ TEST_F(ProcessorUseTest, OthersAreWhatTheMachineDidLessWhatWeDid) {
   ASSERT_TRUE(use);
   EXPECT_NEAR(use->others, 1.6, 1e-9);
   EXPECT_EQ(use->cores, 2);
-  EXPECT_EQ(BusySentence(*use),
-            "this machine is busy: other programs use 1.6 of its 2 cores (load 7.2); measured times will be longer than planned");
+  EXPECT_EQ(
+      BusySentence(*use),
+      "this machine is busy: other programs use 1.6 of its 2 cores (load 7.2); times measured now are longer than on an idle machine");
   EXPECT_EQ(OthersUsed(*use), "other programs used 1.6 of this machine's 2 cores");
 }
 

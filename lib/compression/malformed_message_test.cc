@@ -173,8 +173,8 @@ TEST_P(MalformedMessageTest, ValuesOfAnotherKindAreRefused) {
 TEST_P(MalformedMessageTest, AnotherBlockSizeOrAnExponentOutOfRangeIsRefused) {
   const Sample sample = Make(kElements, kKept);
   const int32_t block = BlockSize(layout());
-  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
-  for (const int32_t parameter : {kLeast, -127, 107, kMost}) {
+  constexpr int32_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
+  for (const int32_t parameter : {kMin, -127, 107, kMax}) {
     const std::string why = block == 0 ? absl::StrCat("byte 12: exponent ", parameter, " is out of range")
                                        : absl::StrCat("byte 12: blocks of ", block, " are known, not of ", parameter);
     ExpectRefused(With(sample.message, 12, parameter), sample.mask, why);

@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 
 // Well below the usual limit of 1024 descriptors, which sockets and logs share.
 constexpr size_t kMaxKeptOpen = 128;
+// In place of the device of a file that has gone since it was read: such a file is like no other.
+constexpr uint64_t kGone = ~uint64_t{0};
 
 // Appends the files below `folder`, unsorted.
 absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, std::vector<fs::path>& found) {
@@ -80,9 +82,8 @@ void FilesRead::Add(const base::SourceFile& file) {
   Cover(file.path());
   if (first.size() < kMaxListed) first.push_back({file.path(), file.size()});
   struct stat info {};
-  // One that has gone since is like no other.
   const bool there = stat(file.path().c_str(), &info) == 0;
-  identities.push_back(there ? Identity{info.st_dev, info.st_ino} : Identity{~uint64_t{0}, static_cast<uint64_t>(count)});
+  identities.push_back(there ? Identity{info.st_dev, info.st_ino} : Identity{kGone, static_cast<uint64_t>(count)});
 }
 
 void FilesRead::Skip(std::string path, std::string why) {
@@ -113,7 +114,8 @@ SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others) {
   std::sort(sorted.begin(), sorted.end());
   SomeFiles shared;
   for (size_t i = 0; i < files.identities.size(); ++i) {
-    if (!std::binary_search(sorted.begin(), sorted.end(), files.identities[i])) continue;
+    const FilesRead::Identity& file = files.identities[i];
+    if (file.device == kGone || !std::binary_search(sorted.begin(), sorted.end(), file)) continue;
     ++shared.count;
     if (i < files.first.size()) shared.names.push_back(files.NameOf(files.first[i].path));
   }

@@ -94,5 +94,18 @@ TEST(FilesReadTest, AFileIsTheSameUnderAnyName) {
   EXPECT_EQ(RepeatedFiles(ReadOf({a, b})).count, 0);
 }
 
+TEST(FilesReadTest, FilesThatHaveGoneAreLikeNoOther) {
+  const base::TempFolder folder;
+  const auto read_and_remove = [&](const char* name) {
+    FilesRead files;
+    const auto file = base::SourceFile::Open(folder.Write(name, "1"), /*keep_open=*/false);
+    EXPECT_TRUE(file.ok()) << file.status();
+    std::filesystem::remove(folder / name);
+    files.Add(*file);
+    return files;
+  };
+  EXPECT_EQ(SharedFiles(read_and_remove("a"), read_and_remove("b")).count, 0) << "each the first of its list";
+}
+
 }  // namespace
 }  // namespace fusionllm::data

@@ -48,10 +48,12 @@ double Tidy(double value) {
 // "6e-4", "0.05": a rate as people write it.
 std::string RateText(double value) {
   if (value == 0 || value >= 0.01) return NumberText(value);
-  std::string text = absl::StrFormat("%.3g", value);
-  if (text.find('e') != std::string::npos) return absl::StrReplaceAll(text, {{"e-0", "e-"}});
-  const int exponent = static_cast<int>(std::floor(std::log10(value) + 1e-9));
-  return absl::StrFormat("%.3ge%d", value / std::pow(10, exponent), exponent);
+  std::string mantissa = absl::StrFormat("%.2e", value);  // rounded: "1.00e-03" of 0.0009999
+  const size_t at = mantissa.find('e');
+  const std::string exponent = absl::StrReplaceAll(mantissa.substr(at), {{"e-0", "e-"}});
+  mantissa.resize(mantissa.find_last_not_of('0', at - 1) + 1);
+  if (mantissa.back() == '.') mantissa.pop_back();
+  return absl::StrCat(mantissa, exponent);
 }
 
 // "gpt2 small", "gpt2 of 4 layers, width 128", "resnet", "a graph of its own".
@@ -70,7 +72,8 @@ std::string ModelText(const Spec& spec) {
 }
 
 // The same job without a word on how it is trained but the optimizer's name: what it would be then.
-absl::StatusOr<FusionJob> WithoutTraining(const FusionJob& job) {
+// `keep_rate`: and its learning rate, which others follow.
+absl::StatusOr<FusionJob> WithoutTraining(const FusionJob& job, bool keep_rate) {
   Node root;
   Problems problems("job.yaml");
   if (!LoadDocument(ToYaml(job), root, problems)) return problems.ToStatus();
@@ -87,7 +90,7 @@ absl::StatusOr<FusionJob> WithoutTraining(const FusionJob& job) {
   if (training == nullptr) return absl::InternalError("a job without spec.training");
   keep(*training, [](const std::string& key) { return key != "schedule" && key != "gradientClipNorm"; });
   if (Node* const optimizer = child(*training, "optimizer"); optimizer != nullptr) {
-    keep(*optimizer, [](const std::string& key) { return key == "name"; });
+    keep(*optimizer, [keep_rate](const std::string& key) { return key == "name" || (keep_rate && key == "learningRate"); });
   }
   return FusionJobFromTree(root);
 }
@@ -149,20 +152,20 @@ std::string TrainingSentence(const FusionJob& job) {
   if (schedule.name != ScheduleName::kConstant) absl::StrAppend(&text, " to ", RateText(schedule.min_learning_rate));
   absl::StrAppend(&text, ", weight decay ", NumberText(optimizer.weight_decay), ", ",
                   training.gradient_clip_norm > 0 ? absl::StrCat("clip ", NumberText(training.gradient_clip_norm)) : "no clipping");
-  const absl::StatusOr<FusionJob> plain = WithoutTraining(job);
-  if (!plain.ok()) return text;
+  const absl::StatusOr<FusionJob> plain = WithoutTraining(job, /*keep_rate=*/false), at_rate = WithoutTraining(job, /*keep_rate=*/true);
+  if (!plain.ok() || !at_rate.ok()) return text;
   const Training& other = plain->spec.training;
   std::vector<std::string> set;
   const auto compare = [&set](bool same, const char* field) {
     if (!same) set.emplace_back(field);
   };
   compare(optimizer.learning_rate == other.optimizer.learning_rate, "learningRate");
-  compare(schedule == other.schedule, "schedule");
+  compare(schedule == at_rate->spec.training.schedule, "schedule");
   compare(optimizer.weight_decay == other.optimizer.weight_decay, "weightDecay");
   compare(training.gradient_clip_norm == other.gradient_clip_norm, "gradientClipNorm");
   constexpr size_t kCompared = 4;
   if (set.size() == kCompared) return text;
-  return absl::StrCat(text, " (", set.empty() ? "the" : "else the", " defaults for ", ModelText(job.spec),
+  return absl::StrCat(text, " (", set.empty() ? "the" : "other values are the", " defaults for ", ModelText(job.spec),
                       set.empty() ? "" : absl::StrCat("; the job sets ", absl::StrJoin(set, ", ")), ")");
 }
 

@@ -115,14 +115,21 @@ TEST(TrainingDefaultsTest, APrintedJobKeepsWhatWasFilledIn) {
 TEST(TrainingDefaultsTest, TheSentenceSaysValuesAndWhetherTheyAreDefaults) {
   EXPECT_EQ(TrainingSentence(Parsed("family: gpt2, preset: small", {"spec.training.steps=400"})),
             "adamw, learning rate 6e-4, warm-up 100 steps, cosine to 6e-5, weight decay 0.1, clip 1 (the defaults for gpt2 small)");
+  EXPECT_EQ(TrainingSentence(Parsed("family: gpt2, preset: tiny, config: {nLayer: 2}",
+                                    {"spec.training.optimizer.learningRate=2.5e-3", "spec.training.schedule={name: constant}"})),
+            "adamw, learning rate 2.5e-3, constant, weight decay 0.1, clip 1 (other values are the defaults for gpt2 of 2 layers, width "
+            "128; the job sets "
+            "learningRate, schedule)");
   EXPECT_EQ(
-      TrainingSentence(Parsed("family: gpt2, preset: tiny, config: {nLayer: 2}",
-                              {"spec.training.optimizer.learningRate=2.5e-3", "spec.training.schedule={name: constant}"})),
-      "adamw, learning rate 2.5e-3, constant, weight decay 0.1, clip 1 (else the defaults for gpt2 of 2 layers, width 128; the job sets "
-      "learningRate, schedule)");
-  EXPECT_EQ(TrainingSentence(Parsed("family: mlp, config: {layers: [192, 10]}", {"spec.training.optimizer={name: sgd, learningRate: 0.05}"},
-                                    "kind: shapes, shapes: {imageSize: 8}")),
-            "sgd, learning rate 0.05, constant, weight decay 0, no clipping (else the defaults for mlp; the job sets learningRate)");
+      TrainingSentence(Parsed("family: mlp, config: {layers: [192, 10]}", {"spec.training.optimizer={name: sgd, learningRate: 0.05}"},
+                              "kind: shapes, shapes: {imageSize: 8}")),
+      "sgd, learning rate 0.05, constant, weight decay 0, no clipping (other values are the defaults for mlp; the job sets learningRate)");
+  EXPECT_EQ(TrainingSentence(
+                Parsed("family: gpt2, preset: small", {"spec.training.steps=400", "spec.training.optimizer.learningRate=0.0009999"})),
+            "adamw, learning rate 1e-3, warm-up 100 steps, cosine to 1e-4, weight decay 0.1, clip 1 (other values are the defaults for "
+            "gpt2 small; "
+            "the job sets learningRate)")
+      << "the schedule ends at a tenth of whatever the rate is";
 }
 
 }  // namespace

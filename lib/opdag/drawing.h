@@ -1,9 +1,8 @@
 // Pictures of a graph: SVG with a layout of its own, and text for Graphviz.
 //
 // Rows are depths (an op stands below everything it reads, sources just above their first reader), so data flows downwards; edges that
-// skip rows bow out to the right. Boxes show name, type and the first output's type, with the
-// micro-batch as b; hovering shows everything else. Meant for up to a
-// few hundred ops; larger graphs draw in linear time and get long.
+// skip rows bow out to the right. Boxes show name, type and the first output's type, with the micro-batch
+// as b; hovering shows everything else. Meant for up to a few hundred ops; larger graphs draw in linear time and get long.
 #pragma once
 
 #include <string>

@@ -73,7 +73,7 @@ TEST(DrawingTest, SvgIsXmlWithABoxForEachOpAndALegendForEachStage) {
 }
 
 // Whatever micro-batch it was typed for: 1 among them, which nobody could tell from an extent of the model.
-TEST(DrawingTest, TheMicroBatchIsALetter) {
+TEST(DrawingTest, TheMicroBatchDimensionIsDrawnAsB) {
   GraphBuilder builder("g");
   const ValueId x = builder.Placeholder("x", "images", "f32", {kBatch, 1, 6});
   builder.Add("flat", "reshape", {x}, {{"shape", std::vector<int64_t>{-1}}});

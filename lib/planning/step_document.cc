@@ -53,11 +53,11 @@ bool IsOfTheEnd(const Limit& limit) {
 
 std::string Percent(double ratio) { return absl::StrFormat("%.0f%%", 100 * ratio); }
 
-// "busy 62% of the step", "busy 62% of the step one way and 45% the other, 43% with tied gradients"
+// "busy 62% of the step", "busy 62% of the step one way and 45% the other, tied gradients 43% of the step"
 std::string BusyText(const Limit& limit) {
   std::string text = absl::StrCat("busy ", Percent(limit.busy_ratio), " of the step");
   if (limit.reverse >= 0) absl::StrAppend(&text, " one way and ", Percent(limit.reverse_busy_ratio), " the other");
-  if (limit.tied_ratio > kMinTiedPart) absl::StrAppend(&text, ", ", Percent(limit.tied_ratio), " with tied gradients");
+  if (limit.tied_ratio > kMinTiedPart) absl::StrAppend(&text, ", tied gradients ", Percent(limit.tied_ratio), " of the step");
   return text;
 }
 

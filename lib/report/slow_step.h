@@ -10,7 +10,7 @@ namespace fusionllm::report {
 // From here on a step counts as slower, or faster, than planned.
 inline constexpr double kAsPlanned = 1.25;
 
-// "a step took 3.1x the predicted 0.42s: stage 0 on a computed 3.0x as long as calibrated; other programs used 1.6 of this machine's 2
+// "a step took 3.1x the predicted 0.42s: stage 0 on a worked 2.9x as long as planned; other programs used 1.6 of this machine's 2
 // cores". Empty: steps took as long as planned, a quarter more at most, or none is known.
 std::string SlowStepSentence(const Run& run);
 

@@ -192,7 +192,7 @@ TEST_F(EdgeGuardTest, KeptInt4ValuesComeDownToARatioOfTwoAndThenAreLeft) {
   EXPECT_EQ(goes_by(16, 0.02), "int8") << "as int4 costs more than the link may";
 }
 
-TEST_F(EdgeGuardTest, KeptInt4ValuesAreToldOfAndStayWhereTheGuardOnlyWarns) {
+TEST_F(EdgeGuardTest, KeptInt4ValuesAreReportedAndStayWhereTheGuardOnlyWarns) {
   Connect(compression::TopK(4, compression::ValueKind::kInt4), ActivationKind::kResidual, GuardMode::kWarn);
   for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))), "topk@4:int4");
   ASSERT_THAT(Backoffs(), SizeIs(1));

@@ -93,8 +93,7 @@ absl::Status CheckKind(const job::FusionJob& job, const std::string& base_direct
     const std::vector<int64_t>& dims = type.shape.dims();
     return absl::InvalidArgumentError(absl::StrFormat(
         "spec.data.kind: %s gives %s, and the graph reads %s (%splaceholder '%s' of %s[%s] a sample): take data of kind %s, or a graph "
-        "that "
-        "reads %s",
+        "that reads %s",
         job::ToString(kind), tokens ? "tokens" : "images", tokens ? "images" : "tokens", PlaceOfOp(job, base_directory, op.name), op.name,
         tensor::Name(type.dtype), absl::StrJoin(dims.begin() + (dims.empty() ? 0 : 1), dims.end(), ", "),
         tokens ? "cifar10, idx or shapes" : "text or tokens", tokens ? "tokens" : "images"));
