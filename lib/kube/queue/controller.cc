@@ -69,7 +69,7 @@ void Controller::Work() {
 void Controller::WorkOn(const WorkKey& key) {
   const base::LogContext context(FieldsOf(key));
   const absl::Duration started = clock_.Monotonic();
-  if (metrics_ != nullptr) metrics_->active_workers_.Set(++active_, {queue_.name()});
+  if (metrics_ != nullptr) metrics_->active_workers_.Add(1, {queue_.name()});
   const ReconcileResult result = Call(key);
   const char* outcome = "success";
   if (!result.status.ok()) {
@@ -96,7 +96,7 @@ void Controller::WorkOn(const WorkKey& key) {
   if (absl::IsDeadlineExceeded(result.status)) metrics_->timeouts_.Add(1, {queue_.name()});
   if (!result.status.ok() && result.terminal) metrics_->terminal_errors_.Add(1, {queue_.name()});
   metrics_->seconds_.Observe(absl::ToDoubleSeconds(clock_.Monotonic() - started), {queue_.name()});
-  metrics_->active_workers_.Set(--active_, {queue_.name()});
+  metrics_->active_workers_.Add(-1, {queue_.name()});
 }
 
 base::LogFields Controller::FieldsOf(const WorkKey& key) {

@@ -86,7 +86,6 @@ class Controller {
   const Options options_;
   const uint64_t run_;  // with the count of keys worked on it makes a reconcileID
   std::atomic<uint64_t> begun_ = 0;
-  std::atomic<int> active_ = 0;
   std::stop_source stop_;
   std::vector<std::thread> workers_;
 };
