@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
+
+#include "lib/base/timer_slack.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -28,23 +31,28 @@ int64_t ThreadCpuNanoseconds() { return Now(CLOCK_THREAD_CPUTIME_ID); }
 void DevicePacer::SetSeconds(std::vector<double> seconds, bool follow) {
   follow_ = follow;
   ops_.assign(seconds.size(), {});
-  for (size_t i = 0; i < seconds.size(); ++i) ops_[i].before = seconds[i];
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    ops_[i].before = seconds[i];
+    ops_[i].least_ns.fill(std::numeric_limits<int64_t>::max());
+  }
 }
 
 double DevicePacer::Learn(OpSeconds& op, int64_t cpu_ns) const {
   if (!follow_) return op.before;
-  op.running_ns.push_back(cpu_ns);
-  if (op.running_ns.size() == kLately) {
-    const auto undisturbed = op.running_ns.begin() + kLately / 8;
-    std::nth_element(op.running_ns.begin(), undisturbed, op.running_ns.end());
-    op.lately = static_cast<double>(*undisturbed) * 1e-9;
-    op.running_ns.clear();
+  if (cpu_ns < op.least_ns.back()) {
+    op.least_ns.back() = cpu_ns;
+    std::sort(op.least_ns.begin(), op.least_ns.end());
   }
-  return op.lately < 0 ? op.before : std::min(op.before, op.lately);
+  return std::min(op.before, 1e-9 * static_cast<double>(op.least_ns.back()));
 }
 
-void DevicePacer::BeginPass() {
+void DevicePacer::BeginPass(bool at_once) {
+  if (emulate_ && !wakes_on_time_) {
+    base::WakeOnTime();  // else each wait of a pass adds to it
+    wakes_on_time_ = true;
+  }
   pass_begin_ns_ = MonotonicNanoseconds();
+  if (emulate_ && at_once) pass_begin_ns_ = std::clamp(last_end_ns_, pass_begin_ns_ - kBetweenPassesNs, pass_begin_ns_);
   device_ns_ = 0;
 }
 
@@ -61,7 +69,7 @@ void DevicePacer::CatchUp() {
   const int64_t now_ns = MonotonicNanoseconds();
   if (now_ns < due_ns) {
     SleepUntil(due_ns);
-  } else {
+  } else if (now_ns > due_ns + kBetweenPassesNs) {
     // The machine was too busy: the device is late, and stays late by as much.
     overrun_ns_ += static_cast<double>(now_ns - due_ns);
     device_ns_ = static_cast<double>(now_ns - pass_begin_ns_);
@@ -70,6 +78,7 @@ void DevicePacer::CatchUp() {
 
 double DevicePacer::EndPass() {
   CatchUp();
+  last_end_ns_ = pass_begin_ns_ + static_cast<int64_t>(device_ns_);
   return emulate_ ? device_ns_ * 1e-9 : static_cast<double>(MonotonicNanoseconds() - pass_begin_ns_) * 1e-9;
 }
 

@@ -296,7 +296,7 @@ absl::StatusOr<size_t> PassRunner::RunFrom(const Pass& pass, size_t i, size_t en
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
   FUSIONLLM_RETURN_IF_ERROR(inbox_.status());  // a stage that waits for no message would never hear of it
-  pacer_.BeginPass();
+  pacer_.BeginPass(context.at_once);
   MarkedPass marked{.pass = &pass, .micro_batch = context.micro_batch};
   if (first_mark_ != nullptr) {
     FUSIONLLM_ASSIGN_OR_RETURN(marked.begin, backend_.Mark());

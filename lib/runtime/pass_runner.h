@@ -31,6 +31,7 @@ struct PassContext {
   bool accumulate = false;  // parameter gradients: add to what earlier micro-batches left
   kernels::Mode mode = kernels::Mode::kTrain;
   kernels::RandomContext random;
+  bool at_once = false;  // DevicePacer::BeginPass: it did not have to wait for its messages
 };
 
 class PassRunner {

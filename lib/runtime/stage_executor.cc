@@ -178,12 +178,13 @@ class StageExecutor::Impl {
     return first + micro_batch;
   }
 
-  PassContext ContextOf(int64_t step, int micro_batch) const {
+  PassContext ContextOf(int64_t step, int micro_batch, bool at_once = false) const {
     return {.step = step,
             .micro_batch = micro_batch,
             .slot = micro_batch % config_.in_flight,
             .accumulate = micro_batch > 0,
-            .random = {.seed = config_.seed, .step = step, .first_sample = GlobalIndex(micro_batch) * config_.micro_batch_size}};
+            .random = {.seed = config_.seed, .step = step, .first_sample = GlobalIndex(micro_batch) * config_.micro_batch_size},
+            .at_once = at_once};
   }
 
   // Passes of a step.
@@ -195,6 +196,7 @@ class StageExecutor::Impl {
   // Runs the next pass that may run; blocks until one may.
   absl::Status RunNextPass(int64_t step, Progress& done) {
     const bool all_forward_first = config_.schedule == PipelineSchedule::kGPipe;
+    bool at_once = done.forward_done > 0;  // before the first pass of a step another had to decide on the last step
     while (true) {
       const uint64_t seen = inbox_.deliveries();
       const bool backward_allowed =
@@ -205,13 +207,14 @@ class StageExecutor::Impl {
       const bool forward_may_run = forward_allowed && inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, done.forward_done)));
       if (backward_may_run && !(forward_may_run && done.last_went_back)) {
         done.last_went_back = true;
-        return RunBackward(step, done.backward_done++);
+        return RunBackward(step, done.backward_done++, at_once);
       }
       if (forward_may_run) {
         done.last_went_back = false;
-        return RunForward(step, done.forward_done++);
+        return RunForward(step, done.forward_done++, at_once);
       }
       const int64_t begin = MonotonicNanoseconds();
+      at_once = false;
       FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(seen));
       Trace(TraceSpan::Kind::kWait, -1, step, begin);
       times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - begin) * 1e-9;
@@ -236,11 +239,11 @@ class StageExecutor::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status RunForward(int64_t step, int micro_batch) {
+  absl::Status RunForward(int64_t step, int micro_batch, bool at_once) {
     const int64_t begin = MonotonicNanoseconds();
     // Of a loss that is no number the slot still shows where it began, until another micro-batch takes it.
     FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch - config_.in_flight));
-    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch, at_once)));
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
       FUSIONLLM_ASSIGN_OR_RETURN(auto copy,
@@ -252,9 +255,9 @@ class StageExecutor::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status RunBackward(int64_t step, int micro_batch) {
+  absl::Status RunBackward(int64_t step, int micro_batch, bool at_once) {
     const int64_t begin = MonotonicNanoseconds();
-    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.backward, ContextOf(step, micro_batch)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.backward, ContextOf(step, micro_batch, at_once)));
     times_.backward_seconds += seconds;
     if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kBackward, GlobalIndex(micro_batch), step, begin);
     return absl::OkStatus();

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/timer_slack.h"
 #include "lib/transport/frame.h"
 
 namespace fusionllm::transport {
@@ -197,6 +198,7 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void RunLink(Link& link) {
+    base::WakeOnTime();
     std::unique_lock lock(mu_);
     while (true) {
       link.wake.wait(lock, [&] { return stopping_ || !link.empty(); });
@@ -260,6 +262,7 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void RunDelivery() {
+    base::WakeOnTime();
     std::unique_lock lock(mu_);
     while (!stopping_) {
       if (peer_failure_ && !failures_.empty()) {
