@@ -15,6 +15,7 @@
 #include "lib/planning/op_measurement.h"
 #include "lib/planning/stand_in_data.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/runtime/edge_codec.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -30,15 +31,20 @@ class Timer {
  public:
   Timer(bool thread_cpu, double seconds) : thread_cpu_(thread_cpu), seconds_(seconds) {}
 
+  template <typename Run>
+  absl::StatusOr<double> Seconds(Run run) const {
+    const int64_t begin = Now();
+    FUSIONLLM_RETURN_IF_ERROR(run());
+    return static_cast<double>(Now() - begin) * 1e-9;
+  }
+
   // The least seconds of `run` over enough repetitions.
   template <typename Run>
   absl::StatusOr<double> LeastSeconds(Run run) const {
     double least = std::numeric_limits<double>::infinity();
     double spent = 0;
     for (int i = 0; i < kMostRuns && (i < kLeastRuns || spent < seconds_); ++i) {
-      const int64_t begin = Now();
-      FUSIONLLM_RETURN_IF_ERROR(run());
-      const double seconds = static_cast<double>(Now() - begin) * 1e-9;
+      FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, Seconds(run));
       least = std::min(least, seconds);
       spent += seconds;
     }
@@ -51,7 +57,13 @@ class Timer {
   const double seconds_;
 };
 
-absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& spec, const Timer& timer) {
+// Seconds to encode and to decode.
+struct CodingSeconds {
+  double encode = 0, decode = 0;
+};
+
+// Of a large tensor, for each value.
+absl::StatusOr<CodingSeconds> ValueSeconds(const compression::CodecSpec& spec, const Timer& timer) {
   using compression::Direction;
   std::vector<float> values(kSampleElements), decoded(kSampleElements);
   const base::CounterRng rng(1, "calibration");
@@ -59,15 +71,70 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(const compression::CodecSpec& sp
   compression::EncoderState state;
   compression::Mask mask;
   std::vector<std::byte> message;
-  wire::CodecProfile profile;
-  FUSIONLLM_ASSIGN_OR_RETURN(profile.encode_seconds, timer.LeastSeconds([&] {
+  CodingSeconds seconds;
+  FUSIONLLM_ASSIGN_OR_RETURN(seconds.encode, timer.LeastSeconds([&] {
     return compression::Encode(spec, Direction::kForward, values, nullptr, &state, &message, &mask);
   }));
-  FUSIONLLM_ASSIGN_OR_RETURN(profile.decode_seconds, timer.LeastSeconds([&] {
+  FUSIONLLM_ASSIGN_OR_RETURN(seconds.decode, timer.LeastSeconds([&] {
     return compression::Decode(Direction::kForward, message, nullptr, std::span<float>(decoded), &mask);
   }));
-  profile.encode_seconds /= kSampleElements;
-  profile.decode_seconds /= kSampleElements;
+  seconds.encode /= kSampleElements;
+  seconds.decode /= kSampleElements;
+  return seconds;
+}
+
+// Of a message with next to nothing in it, as a stage makes and reads it between ops that have used the caches: the median.
+absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec, const Timer& timer) {
+  constexpr int kRuns = 50;
+  constexpr int64_t kElements = 64;
+  constexpr size_t kCacheBytes = size_t{1} << 20;
+  const runtime::LinkCodecs link = {{{0, 1}, spec}};
+  const runtime::EdgeCodecs sender = runtime::CompressedEdgeCodec(0, link), receiver = runtime::CompressedEdgeCodec(1, link);
+  const runtime::CutEdge to = {.value = 0, .peer = 1, .of = 0}, from = {.value = 0, .peer = 0, .of = 0};
+  tensor::Buffer value(kElements * sizeof(float)), decoded(kElements * sizeof(float));
+  const tensor::TensorType type = {tensor::DType::kF32, {kElements}};
+  const base::CounterRng rng(1, "calibration");
+  for (int64_t i = 0; i < kElements; ++i) reinterpret_cast<float*>(value.data())[i] = rng.Normal(i);
+  std::vector<char> cache(kCacheBytes);
+  const auto use_caches = [&] {
+    for (char& byte : cache) ++byte;
+  };
+  std::vector<double> encode, decode;
+  for (int i = 0; i < kRuns; ++i) {
+    use_caches();
+    runtime::Payload payload;
+    FUSIONLLM_ASSIGN_OR_RETURN(encode.emplace_back(), timer.Seconds([&]() -> absl::Status {
+      FUSIONLLM_ASSIGN_OR_RETURN(payload, sender->Encode(to, 0, {type, value.data()}, /*training=*/false));
+      return absl::OkStatus();
+    }));
+    use_caches();
+    FUSIONLLM_ASSIGN_OR_RETURN(decode.emplace_back(), timer.Seconds([&] {
+      return receiver->Decode(from, 0, payload, {type, decoded.data()});
+    }));
+  }
+  for (std::vector<double>* seconds : {&encode, &decode}) std::nth_element(seconds->begin(), seconds->begin() + kRuns / 2, seconds->end());
+  return CodingSeconds{.encode = encode[kRuns / 2], .decode = decode[kRuns / 2]};
+}
+
+absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, const Timer& timer) {
+  const bool selects = kind == compression::CodecKind::kTopK;
+  constexpr double kMildRatio = 2, kHarshRatio = 20;
+  const compression::CodecSpec spec = selects ? compression::TopK(kHarshRatio) : compression::CodecSpec{.kind = kind};
+  FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds message, MessageSeconds(spec, timer));
+  FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds value, ValueSeconds(spec, timer));
+  wire::CodecProfile profile{.encode_seconds = value.encode,
+                             .decode_seconds = value.decode,
+                             .encode_message_seconds = message.encode,
+                             .decode_message_seconds = message.decode};
+  if (!selects) return profile;
+  // value + kept / ratio is what a value takes at either ratio.
+  FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds mild, ValueSeconds(compression::TopK(kMildRatio), timer));
+  const auto split = [](double harsh_s, double mild_s, double& value_s, double& kept_s) {
+    kept_s = std::clamp((mild_s - harsh_s) / (1 / kMildRatio - 1 / kHarshRatio), 0.0, harsh_s * kHarshRatio);
+    value_s = harsh_s - kept_s / kHarshRatio;
+  };
+  split(value.encode, mild.encode, profile.encode_seconds, profile.encode_kept_seconds);
+  split(value.decode, mild.decode, profile.decode_seconds, profile.decode_kept_seconds);
   return profile;
 }
 
@@ -105,7 +172,7 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> OtherSize(const workload::Wo
 
 CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
   constexpr int kMaxPasses = 1000;
-  constexpr double kSeconds = 0.8;
+  constexpr double kSeconds = 1.6;  // of a shared machine that is slow for a second now and then
   constexpr int kInFlight = 4;
   options.quantile = runtime::kUncontendedQuantile;
   options.in_flight = kInFlight;
@@ -167,8 +234,7 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   for (const CodecKind kind :
        {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
     if (options.cancelled && options.cancelled()) return absl::CancelledError("calibration was cancelled");
-    const compression::CodecSpec spec = kind == CodecKind::kTopK ? compression::TopK(20) : compression::CodecSpec{.kind = kind};
-    FUSIONLLM_ASSIGN_OR_RETURN(profile.codecs[std::string(compression::Name(kind))], MeasureCodec(spec, timer));
+    FUSIONLLM_ASSIGN_OR_RETURN(profile.codecs[std::string(compression::Name(kind))], MeasureCodec(kind, timer));
   }
   return profile;
 }

@@ -90,6 +90,13 @@ TEST(Calibrate, EveryOpOfTheGraphThatIsRunIsInTheProfile) {
   for (const auto& [signature, op] : profile->ops) EXPECT_FALSE(signature.starts_with("reshape")) << signature << " takes no time";
   EXPECT_GT(profile->update_seconds_per_element, 0);
   EXPECT_EQ(profile->codecs.size(), 6);
+  for (const auto& [name, codec] : profile->codecs) {
+    EXPECT_GT(codec.encode_message_seconds, 0) << name;
+    EXPECT_GT(codec.decode_message_seconds, 0) << name;
+    EXPECT_GT(codec.encode_seconds + codec.encode_kept_seconds, 0) << name;
+    EXPECT_GT(codec.decode_seconds + codec.decode_kept_seconds, 0) << name;
+    EXPECT_EQ(codec.encode_kept_seconds > 0 || codec.decode_kept_seconds > 0, name == "topk") << name;
+  }
   EXPECT_EQ(profile->backend, "ref");
 }
 

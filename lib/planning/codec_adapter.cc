@@ -78,9 +78,14 @@ compression::Policy PolicyOf(const job::Spec& spec) {
   return policy;
 }
 
-wire::CodecProfile CompressionPolicy::CostOf(CodecKind kind) const {
-  const auto found = codecs_.find(std::string(compression::Name(kind)));
-  return found == codecs_.end() ? wire::CodecProfile{} : found->second;
+CompressionPolicy::MessageSeconds CompressionPolicy::SecondsOf(const compression::CodecSpec& spec, int64_t elements) const {
+  const auto found = codecs_.find(std::string(compression::Name(spec.kind)));
+  if (found == codecs_.end()) return {};
+  const wire::CodecProfile& profile = found->second;
+  const auto values = static_cast<double>(elements);
+  const double kept = spec.kind == CodecKind::kTopK ? static_cast<double>(compression::KeptElements(spec.ratio, elements)) : 0;
+  return {.encode = profile.encode_message_seconds + values * profile.encode_seconds + kept * profile.encode_kept_seconds,
+          .decode = profile.decode_message_seconds + values * profile.decode_seconds + kept * profile.decode_kept_seconds};
 }
 
 scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& traffic, const compression::LinkChoice& choice) const {
@@ -92,14 +97,21 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
   const auto lossy_wire = static_cast<double>(choice.forward_bytes - traffic.forward_lossless_bytes + choice.backward_bytes);
   if (lossy_wire > 0) codec.ratio = std::max(1.0, static_cast<double>(traffic.forward_bytes + traffic.backward_bytes) / lossy_wire);
   for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
-    const CodecKind kind = compression::AllowedCodec(choice.spec, tensor.kind).kind;
-    const wire::CodecProfile there = CostOf(kind), back = CostOf(compression::GradientKind(kind));
-    const auto elements = static_cast<double>(ElementsOf(tensor));  // each way
-    codec.producer_forward_s += elements * there.encode_seconds;
-    codec.consumer_forward_s += elements * there.decode_seconds;
+    const compression::CodecSpec spec = compression::AllowedCodec(choice.spec, tensor.kind);
+    compression::CodecSpec gradient = spec;
+    gradient.kind = compression::GradientKind(spec.kind);
+    const int64_t elements = ElementsOf(tensor);  // each way
+    const MessageSeconds there = SecondsOf(spec, elements), back = SecondsOf(gradient, elements);
+    codec.producer_forward_s += there.encode;
+    codec.consumer_forward_s += there.decode;
     // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
-    codec.consumer_backward_s += elements * (kind == CodecKind::kTopK ? back.decode_seconds : back.encode_seconds);
-    codec.producer_backward_s += elements * back.decode_seconds;
+    codec.consumer_backward_s += spec.kind == CodecKind::kTopK ? back.decode : back.encode;
+    codec.producer_backward_s += back.decode;
+  }
+  if (traffic.forward_lossless_bytes > 0) {
+    const MessageSeconds ids = SecondsOf(compression::Exact(), 0);
+    codec.producer_forward_s += ids.encode;
+    codec.consumer_forward_s += ids.decode;
   }
   return codec;
 }

@@ -31,7 +31,11 @@ class CompressionPolicy final : public scheduler::LinkCodecPolicy {
   using Key = std::vector<double>;  // every number of the question
   std::vector<scheduler::LinkCodec> Price(std::span<const scheduler::LinkTraffic> links, double target_s) const;
   scheduler::LinkCodec Describe(const scheduler::LinkTraffic& traffic, const compression::LinkChoice& choice) const;
-  wire::CodecProfile CostOf(compression::CodecKind kind) const;
+  struct MessageSeconds {
+    double encode = 0, decode = 0;
+  };
+  // Of a message that brings so many values by this codec.
+  MessageSeconds SecondsOf(const compression::CodecSpec& spec, int64_t elements) const;
 
   const compression::Policy policy_;
   const std::map<std::string, wire::CodecProfile> codecs_;

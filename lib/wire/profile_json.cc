@@ -47,7 +47,12 @@ json ToJson(const DeviceProfile& profile) {
   for (const auto& [kind, seconds] : profile.data_seconds_per_byte) data[kind] = {{"seconds_per_byte", seconds}};
   json codecs = json::object();
   for (const auto& [name, codec] : profile.codecs) {
-    codecs[name] = {{"encode_seconds", codec.encode_seconds}, {"decode_seconds", codec.decode_seconds}};
+    codecs[name] = {{"encode_seconds", codec.encode_seconds},
+                    {"decode_seconds", codec.decode_seconds},
+                    {"encode_message_seconds", codec.encode_message_seconds},
+                    {"decode_message_seconds", codec.decode_message_seconds},
+                    {"encode_kept_seconds", codec.encode_kept_seconds},
+                    {"decode_kept_seconds", codec.decode_kept_seconds}};
   }
   json document = {{"name", profile.name},
                    {"site", profile.site},
@@ -111,6 +116,10 @@ DeviceProfile ReadProfile(ObjectReader& in) {
     CodecProfile& codec = profile.codecs[name];
     entry.Number("encode_seconds", codec.encode_seconds, 0, kMaxSeconds);
     entry.Number("decode_seconds", codec.decode_seconds, 0, kMaxSeconds);
+    entry.Number("encode_message_seconds", codec.encode_message_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+    entry.Number("decode_message_seconds", codec.decode_message_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+    entry.Number("encode_kept_seconds", codec.encode_kept_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+    entry.Number("decode_kept_seconds", codec.decode_kept_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
   });
   if (in.ok() && profile.name.empty()) in.Fail("name", "is empty");
   return profile;

@@ -30,7 +30,13 @@ DeviceProfile Device(const std::string& name, const std::string& site) {
                   .seconds_per_byte_ci95 = 3e-12}}},
       .update_seconds_per_element = 1e-9,
       .data_seconds_per_byte = {{"text", 2e-10}},
-      .codecs = {{"int8", {.encode_seconds = 2e-10, .decode_seconds = 1e-10}}}};
+      .codecs = {{"int8",
+                  {.encode_seconds = 2e-10,
+                   .decode_seconds = 1e-10,
+                   .encode_message_seconds = 9e-6,
+                   .decode_message_seconds = 6e-6,
+                   .encode_kept_seconds = 3e-9,
+                   .decode_kept_seconds = 5e-9}}}};
 }
 
 ProfilesDocument Document() {
