@@ -118,7 +118,9 @@ TEST_F(FirstStepsTest, InitTakesAPresetAndHelpListsThem) {
   for (const char* preset : {"tiny", "small", "medium", "large", "xl"}) {
     const Outcome made = Run(absl::StrCat("init --data tokens ids.bin --preset ", preset));
     ASSERT_EQ(made.code, 0) << made.err;
-    EXPECT_EQ(job::ParseFusionJob(made.out, "stdout")->spec.model.preset, preset);
+    const job::FusionJob job = *job::ParseFusionJob(made.out, "stdout");
+    EXPECT_EQ(job.spec.model.preset, preset);
+    EXPECT_EQ(job.spec.training.sequence_length, std::string(preset) == "tiny" ? 128 : 1024);
   }
   EXPECT_EQ(job::ParseFusionJob(Run("init --family resnet --preset 50").out, "stdout")->spec.model.preset, "50");
 }

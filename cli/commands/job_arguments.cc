@@ -102,7 +102,7 @@ std::string ArithmeticPhrase(const wire::PlanDocument& plan) {
 
 std::string SpecificationNote(const wire::PlanDocument& plan) {
   if (plan.specified_share <= 0) return "";
-  return absl::StrFormat("predicted from public specifications, not measured (%s): compute times may be off by %s\n",
+  return absl::StrFormat("predicted from public specifications, not measured (%s): compute times may be off by %s either way\n",
                          absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 
@@ -149,7 +149,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
     profile.memory_bytes = MachineMemoryBytes();
     profiles.push_back(std::move(profile));
   }
-  if (const auto use = meter.Read(); use && !by_threads.empty() && base::IsBusy(*use, WantedCores(topology, job_threads)))
+  if (const auto use = meter.Read(); use && !by_threads.empty() && base::IsBusy(*use, WantedCores(topology, job_threads, {"cpu"})))
     std::fprintf(stderr, "fusionctl: warning: %s\n", base::BusySentence(*use).c_str());
   return profiles;
 }

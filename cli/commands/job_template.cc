@@ -77,16 +77,23 @@ std::string Data(const TemplateOptions& options) {
 
 std::string Training(const TemplateOptions& options) {
   if (options.family == Family::kGpt2) {
-    return "    steps: 200                   # there are no epochs: one is (tokens / (globalBatchSize x sequenceLength)) steps\n"
-           "    globalBatchSize: 16          # samples in a step, over all devices\n"
-           "    microBatchSize: auto         # samples in one pass\n"
-           "    sequenceLength: 128          # tokens in a sample\n"
-           "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/job-reference.md). To "
-           "choose:\n"
-           "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
-           "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n"
-           "    # precision: bf16            # fp32 where it is left out\n"
-           "    evaluation: {everySteps: 50, batches: 4}\n";
+    // Larger presets are GPT-2's own: its length of samples, and batches nearer to its 512 of them (Radford et al. 2019).
+    const bool tiny = options.preset.empty() || options.preset == "tiny";
+    return absl::StrCat(
+        tiny ? "    steps: 200                   # there are no epochs: one is (tokens / (globalBatchSize x sequenceLength)) steps\n"
+               "    globalBatchSize: 16          # samples in a step, over all devices\n"
+             : "    steps: 1000                  # there are no epochs: one is (tokens / (globalBatchSize x sequenceLength)) steps\n"
+               "    globalBatchSize: 64          # samples in a step, over all devices; GPT-2 had 512\n",
+        "    microBatchSize: auto         # samples in one pass\n",
+        tiny ? "    sequenceLength: 128          # tokens in a sample\n"
+             : "    sequenceLength: 1024         # tokens in a sample, as GPT-2's\n",
+        "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/job-reference.md). To "
+        "choose:\n"
+        "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
+        "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n",
+        tiny ? "    # precision: bf16            # fp32 where it is left out\n"
+             : "    # precision: bf16            # fp32 where it is left out; half the bytes for values, and matrix units on GPUs\n",
+        "    evaluation: {everySteps: 50, batches: 4}\n");
   }
   return absl::StrCat(
       "    steps: 200                   # there are no epochs: one is (images / globalBatchSize) steps\n"

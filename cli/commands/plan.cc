@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -65,6 +67,8 @@ report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
   report::PlanFigures figures{.unit = plan.unit,
                               .step_s = plan.predicted_step_seconds,
                               .tokens_per_s = plan.tokens_per_second,
+                              .parameters = plan.parameters,
+                              .tokens_per_step = plan.tokens_per_step,
                               .steps = plan.steps,
                               .site_bytes = plan.site_bytes,
                               .loss_cost = plan.loss_cost,
@@ -89,6 +93,21 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
   }
   if (link.tied_bytes > 0) kinds.push_back("tied gradients");
   return absl::StrJoin(kinds, " + ");
+}
+
+bool HasTopK(const wire::PlanDocument& plan) {
+  return std::any_of(plan.links.begin(), plan.links.end(), [](const wire::PlanLink& link) { return link.codec.starts_with("topk@"); });
+}
+
+// Stages of very different lengths look like a mistake of the planner's; what a shift would cost is among its reasons.
+std::string UnevenStages(const wire::PlanDocument& plan) {
+  constexpr double kUneven = 3;
+  if (plan.stages.size() < 2 || !plan.explain.empty()) return "";
+  const auto by_busy = [](const wire::PlanStage& a, const wire::PlanStage& b) { return a.busy_ratio < b.busy_ratio; };
+  const auto [least, most] = std::minmax_element(plan.stages.begin(), plan.stages.end(), by_busy);
+  if (most->busy_ratio < kUneven * least->busy_ratio) return "";
+  return absl::StrFormat("stage %d works %s of the step and stage %d %s: --explain says what it would cost to move the cuts", most->index,
+                         report::Percent(most->busy_ratio), least->index, report::Percent(least->busy_ratio));
 }
 
 void PrintText(const wire::PlanDocument& plan) {
@@ -120,17 +139,27 @@ void PrintText(const wire::PlanDocument& plan) {
                  report::Ratio(link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
+    if (HasTopK(plan)) {
+      absl::PrintF("%s\n",
+                   "topk@R:VALUES sends one value in R, as VALUES, and where it stood; gradients take the same places. ratio: bytes "
+                   "uncompressed over "
+                   "bytes sent");
+    }
   }
+  std::vector<std::string> notes;
   for (const wire::PlanTied& tied : plan.tied) {
-    absl::PrintF(
-        "\n%s is used by stages %s; each sends its gradients (%s as %s) to the others when its last backward is done, which takes %s",
+    notes.push_back(absl::StrFormat(
+        "%s is used by stages %s; each sends its gradients (%s as %s) to the others when its last backward is done, which takes %s",
         tied.parameter, absl::StrJoin(tied.stages, ", "),
         report::TrafficBytes(static_cast<double>(tied.wire_bytes > 0 ? tied.wire_bytes : tied.bytes)), tied.codec,
-        report::StepSeconds(tied.seconds));
+        report::StepSeconds(tied.seconds)));
   }
-  if (!plan.left_out.empty()) absl::PrintF("\nwithout a stage, in reserve: %s", absl::StrJoin(plan.left_out, ", "));
-  for (const std::string& sentence : plan.explain) absl::PrintF("\n%s", sentence);
-  if (!plan.tied.empty() || !plan.left_out.empty() || !plan.explain.empty()) std::fputs("\n", stdout);
+  const char* const where = plan.explain.empty() ? " (--explain says why)" : "";
+  if (!plan.left_out.empty()) notes.push_back(absl::StrCat("without a stage, in reserve: ", absl::StrJoin(plan.left_out, ", "), where));
+  if (std::string uneven = UnevenStages(plan); !uneven.empty()) notes.push_back(std::move(uneven));
+  notes.insert(notes.end(), plan.explain.begin(), plan.explain.end());
+  for (const std::string& note : notes) absl::PrintF("\n%s", note);
+  if (!notes.empty()) std::fputs("\n", stdout);
 }
 
 // An option that the objective does not read is a mistake, and must not be passed over.

@@ -78,16 +78,20 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
   executors.threads = std::max<int64_t>(1, cores / on_cores);
 }
 
-double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, int64_t executors) {
+double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, const std::vector<std::string>& devices) {
   const double allowed = base::AllowedCores();
-  double wanted = threads > 0 ? static_cast<double>(threads * executors) : allowed;
+  double wanted = 0;
   if (topology) {
-    wanted = 0;
     for (const job::Site& site : topology->spec.sites) {
       for (const job::Device& device : site.devices) {
         if (device.role != job::Role::kSpare && !device.profile) wanted += device.compute_scale * static_cast<double>(device.threads);
       }
     }
+  } else {
+    const int64_t on_cores = CountOnCores(devices), on_gpus = static_cast<int64_t>(devices.size()) - on_cores;
+    // Whoever computes on a GPU needs a core to keep it supplied.
+    wanted = static_cast<double>(on_gpus + threads * on_cores);
+    if (threads == 0 && on_cores > 0) wanted = allowed;
   }
   return std::min(wanted, allowed);
 }

@@ -27,9 +27,9 @@ void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Exe
 // A sentence where they have more threads than there are cores, after ShareCores. Empty: each has cores of its own.
 std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
 
-// Cores that executors on this machine need for their speed: of emulated devices their share of them; `threads`: spec.executors.threads of
-// one without a topology. No more than the process may use.
-double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, int64_t executors = 1);
+// Cores that executors on this machine need for their speed: of emulated devices their share of them; without a topology those of
+// `devices`: `threads` each (spec.executors.threads; 0: all there are) on the CPU, one each on GPUs. No more than the process may use.
+double WantedCores(const std::optional<job::Topology>& topology, int64_t threads, const std::vector<std::string>& devices = {"auto"});
 
 // What to do about a plan that was refused for want of executors, as a sentence: more of them here, fewer held back, higher limits of the
 // job, or less asked for. `starts_executors`: the command has --device; else a topology alone describes more. Empty where none of these is

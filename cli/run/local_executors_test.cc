@@ -78,9 +78,15 @@ TEST(WantedCoresTest, EmulatedDevicesNeedTheirShareAndOthersTheirThreads) {
   EXPECT_DOUBLE_EQ(WantedCores(topology, 0), std::min(0.5, allowed));
   topology.spec.sites[0].devices[1].role = job::Role::kSpare;
   EXPECT_DOUBLE_EQ(WantedCores(topology, 0), std::min(0.25, allowed));
-  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 0), allowed) << "a thread on each";
-  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1, 1000), allowed);
-  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1), std::min(1.0, allowed));
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 0, {"cpu"}), allowed) << "a thread on each";
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1, std::vector<std::string>(1000, "cpu")), allowed);
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 1, {"cpu"}), std::min(1.0, allowed));
+}
+
+TEST(WantedCoresTest, ExecutorsOnGpusNeedOneEachWhateverTheJobsThreads) {
+  const double allowed = base::AllowedCores();
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 0, {"cuda:0"}), std::min(1.0, allowed));
+  EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 8, {"cuda:0"}), std::min(1.0, allowed));
 }
 
 TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {

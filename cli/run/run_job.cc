@@ -327,7 +327,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   session.stop_after_s = options.stop_after_s;
   session.log_level = options.log_level;
   session.metrics_address = options.metrics_address;
-  session.wanted_cores = WantedCores(options.topology, options.job.spec.executors.threads, static_cast<int64_t>(executors.size()));
+  session.wanted_cores = WantedCores(options.topology, options.job.spec.executors.threads,
+                                     options.devices.empty() ? std::vector<std::string>{"auto"} : options.devices);
 
   RunJobResult result;
   result.folder = folder.path();

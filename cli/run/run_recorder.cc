@@ -86,6 +86,8 @@ report::PlanFigures ReadFigures(const json& line) {
   if (std::string unit = Text(line, "unit"); !unit.empty()) figures.unit = std::move(unit);
   figures.step_s = Number(line, "predicted_step_seconds");
   figures.tokens_per_s = Number(line, "tokens_per_second");
+  figures.parameters = Integer(line, "parameters");
+  figures.tokens_per_step = Integer(line, "tokens_per_step");
   figures.steps = Integer(line, "steps");
   figures.site_bytes = Integer(line, "site_bytes");
   figures.loss_cost = Number(line, "loss_cost");
@@ -145,7 +147,9 @@ report::Plan ReadPlan(const json& line) {
                             .codec = Text(item, "codec"),
                             .ratio = Number(item, "ratio", 1),
                             .seconds = Number(item, "seconds"),
-                            .loss_cost = Number(item, "loss_cost")};
+                            .loss_cost = Number(item, "loss_cost"),
+                            .backward = Get(item, "backward") == true,
+                            .tied_bytes = Integer(item, "tied_bytes")};
   });
   plan.bottleneck = Text(line, "bottleneck");
   for (const char* key : {"loss_cost", "expected_loss_increase"}) {

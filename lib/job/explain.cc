@@ -90,6 +90,9 @@ void CollectPaths(const FieldSchema& mapping, const std::string& path, std::vect
   }
 }
 
+// Whether a topology, the other kind of file, has a field of that path.
+bool IsOfTopology(absl::string_view path) { return FindField(absl::StrCat("topology.", path)).ok(); }
+
 }  // namespace
 
 std::vector<std::string> FieldPaths() {
@@ -147,7 +150,8 @@ absl::StatusOr<FoundField> FindField(absl::string_view path) {
     if (!next) {
       std::vector<std::string> known;
       for (const FieldSchema& child : mapping == nullptr ? std::vector<FieldSchema>() : mapping->children) known.push_back(child.name);
-      const std::string hint = (topology ? TopologyHints() : FusionJobHints()).For(found.path, key, known);
+      std::string hint = (topology ? TopologyHints() : FusionJobHints()).For(found.path, key, known);
+      if (!topology && IsOfTopology(path)) hint = absl::StrCat("did you mean topology.", path, "?");
       const std::string place = found.path.empty() ? (topology ? "a topology" : "a job") : found.path;
       return absl::NotFoundError(absl::StrCat(place, mapping == nullptr ? " has no fields, so no '" : " has no field '", key, "'",
                                               hint.empty() ? "" : "; ", hint,

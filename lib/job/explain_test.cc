@@ -55,6 +55,7 @@ TEST(ExplainTest, WhatIsNotThereIsAnsweredWithWhatIsNear) {
   EXPECT_EQ(Text("spec.training.optimiser"), "spec.training has no field 'optimiser'; did you mean optimizer?");
   EXPECT_EQ(Text("training"), "a job has no field 'training'; did you mean spec.training?");
   EXPECT_EQ(Text("spec.training.lr"), "spec.training has no field 'lr'; did you mean spec.training.optimizer.learningRate?");
+  EXPECT_EQ(Text("spec.sites[0].devices"), "spec has no field 'sites'; did you mean topology.spec.sites[0].devices?");
   EXPECT_EQ(Text("spec.training.steps.x"), "spec.training.steps has no fields, so no 'x'");
   EXPECT_EQ(Text("spec.training.evaluation.zzzzz"), "spec.training.evaluation has no field 'zzzzz'; it has everySteps, batches");
   EXPECT_EQ(FindField("spec..x").status().code(), absl::StatusCode::kNotFound);

@@ -66,8 +66,8 @@ Certainty CertaintyOf(const scheduler::Plan& plan, const Request& request) {
     parts.push_back(absl::StrFormat("%.0f%% come from the regression of op classes, not from a measurement of the very op (%s)",
                                     100 * (fitted_s - inferred_s) / all_s, absl::StrJoin(texts, ", ")));
   }
-  certainty.sentence =
-      absl::StrFormat("compute times: %s; that may be off by %.0f%%", absl::StrJoin(parts, "; "), 100 * certainty.relative_error);
+  certainty.sentence = absl::StrFormat("compute times: %s; that may be off by %.0f%% either way", absl::StrJoin(parts, "; "),
+                                       100 * certainty.relative_error);
   return certainty;
 }
 

@@ -5,15 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "lib/planning/expected_loss.h"
+#include "lib/planning/plan_warnings.h"
 #include "lib/planning/replica_step.h"
 #include "lib/planning/step_document.h"
-#include "lib/scheduler/directed_links.h"
 #include "lib/scheduler/simulation.h"
-#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -22,12 +18,6 @@ using scheduler::Plan;
 
 // Of the simulator, that may be spent on what limits a step: 0.2 s.
 constexpr int64_t kEventsForLimits = 4'000'000;
-constexpr double kNearlyIdle = 0.05;  // of the step that a stage computes
-constexpr double kFarBelow = 0.2;     // of the busiest stage
-constexpr double kMostlyWaiting = 0.1;
-constexpr double kDegraded = 4;  // times slower than the other way
-constexpr size_t kMostStagesWarned = 256;
-constexpr size_t kMostNamed = 3;
 
 wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
@@ -42,9 +32,14 @@ void AddRates(const PlanContext& context, wire::PlanDocument& document) {
   const bool words = workload.data.kind == data::DatasetKind::kText || workload.data.kind == data::DatasetKind::kTokens;
   document.unit = words ? "tokens" : "images";
   document.steps = workload.job.spec.training.steps;
+  document.parameters = 0;
+  for (const opdag::Parameter& parameter : workload.training.graph.parameters()) {
+    if (parameter.trainable) document.parameters += parameter.type.elements();
+  }
+  const int64_t samples = workload.micro_batch_size * workload.micro_batches;
+  document.tokens_per_step = samples * workload.targets_per_sample;
   if (!(document.predicted_step_seconds > 0)) return;
-  const double samples = static_cast<double>(workload.micro_batch_size) * workload.micro_batches;
-  document.samples_per_second = samples / document.predicted_step_seconds;
+  document.samples_per_second = static_cast<double>(samples) / document.predicted_step_seconds;
   document.tokens_per_second = document.samples_per_second * static_cast<double>(workload.targets_per_sample);
 }
 
@@ -89,58 +84,6 @@ void AddTiedSeconds(const Plan& plan, wire::PlanDocument& document) {
   }
 }
 
-std::string FirstNames(const std::vector<std::string>& names) {
-  std::vector<std::string> first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostNamed)));
-  if (names.size() > kMostNamed) first.push_back(absl::StrFormat("%d more", names.size() - kMostNamed));
-  return absl::StrJoin(first, ", ");
-}
-
-void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
-  const scheduler::PlanRequest& request = context.request.request;
-  const std::string asked = request.stages > 0 ? absl::StrFormat("; spec.strategy.stages: %d asks for so many stages", request.stages) : "";
-  double busiest = 0;
-  for (const scheduler::PlanStage& stage : plan.stages) busiest = std::max(busiest, stage.busy_ratio);
-  for (const scheduler::PlanStage& stage : plan.stages) {
-    const bool trains = std::any_of(stage.ops.begin(), stage.ops.end(), [&](int op) { return request.ops[op].parameter_bytes > 0; });
-    if (!trains) {
-      warnings.push_back(
-          {"StageWithoutParameters",
-           absl::StrFormat("stage %d on %s has no parameters (%s): what is sent to it only to be turned into a loss could stay "
-                           "where it is made, with fewer stages or spec.strategy.pins%s",
-                           stage.index, stage.device_names[0], FirstNames(stage.op_names), asked)});
-    }
-    if (stage.busy_ratio < kNearlyIdle && stage.busy_ratio < kFarBelow * busiest) {
-      warnings.push_back({"DeviceNearlyIdle", absl::StrFormat("%s computes %.1f%% of the step, the busiest stage %.1f%%%s",
-                                                              stage.device_names[0], 100 * stage.busy_ratio, 100 * busiest, asked)});
-    }
-  }
-  if (busiest < kMostlyWaiting && !step.limits.empty()) {
-    const wire::SimulatedLimit& limit = step.limits[0];
-    warnings.push_back(
-        {"DevicesWait", absl::StrFormat("no device computes more than %.1f%% of the step, they wait for the rest of it: first of "
-                                        "all for %s",
-                                        100 * busiest, limit.name)});
-  }
-}
-
-// Of the links that a plan uses, those that are far slower than the way back.
-void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
-  const scheduler::DirectedLinks links(context.request.request);
-  const auto check = [&](int from_stage, int to_stage) {
-    const scheduler::PlanStage &from = plan.stages[from_stage], &to = plan.stages[to_stage];
-    const double there = links.Between(from.devices[0], to.devices[0]).bytes_per_s,
-                 back = links.Between(to.devices[0], from.devices[0]).bytes_per_s;
-    if (there <= 0 || back < kDegraded * there) return;
-    warnings.push_back(
-        {"LinkDegraded", absl::StrFormat("%s -> %s carries %s/s, %.3g times less than the %s/s of the way back", from.device_names[0],
-                                         to.device_names[0], scheduler::TrafficText(there), back / there, scheduler::TrafficText(back))});
-  };
-  for (const scheduler::PlanLink& link : plan.links) {
-    check(link.src_stage, link.dst_stage);
-    if (link.backward_bytes > 0) check(link.dst_stage, link.src_stage);
-  }
-}
-
 }  // namespace
 
 void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument& document) {
@@ -155,9 +98,7 @@ void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument
   SetExpectedLoss(context.workload.job.spec, document);
   const wire::SimulatedStep step = StepOf(plan, context);
   document.bottleneck = step.bottleneck;
-  if (plan.stages.size() < 2 || plan.stages.size() > kMostStagesWarned) return;
-  WarnOfStages(plan, context, step, document.warnings);
-  WarnOfLinks(plan, context, document.warnings);
+  AddWarnings(plan, context, step, document.warnings);
 }
 
 void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context,

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason) {
   std::string messages;
@@ -21,6 +22,12 @@ std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason
     if (warning.reason == reason) absl::StrAppend(&messages, warning.message, "\n");
   }
   return messages;
+}
+
+int64_t TrainedParameters(const workload::Workload& workload) {
+  int64_t total = 0;
+  for (const opdag::Parameter& parameter : workload.training.graph.parameters()) total += parameter.type.elements();
+  return total;
 }
 
 const char* SiteOf(const std::string& device) { return device.starts_with("paris") ? "paris" : "tokyo"; }
@@ -31,6 +38,8 @@ TEST(PlanFigures, FollowFromTheStepAndTheLinks) {
   ASSERT_EQ(plan.stages.size(), 3);
   EXPECT_EQ(plan.unit, "tokens");
   EXPECT_EQ(plan.steps, 5);
+  EXPECT_EQ(plan.tokens_per_step, 16 * 16);
+  EXPECT_EQ(plan.parameters, TrainedParameters(*workload));
   EXPECT_NEAR(plan.tokens_per_second * plan.predicted_step_seconds, 16 * 16, 1e-6);
   EXPECT_NEAR(plan.samples_per_second * plan.predicted_step_seconds, 16, 1e-6);
   int64_t between = 0;
@@ -83,6 +92,20 @@ TEST(PlanWarnings, ALossAloneIsAStageWithoutParameters) {
   EXPECT_EQ(MessagesOf(other, "DeviceNearlyIdle"), "");
 }
 
+TEST(PlanWarnings, ACodecThatALossInputDoesNotTakeIsToldWithWhatGoesInstead) {
+  const auto cut = [](const std::string& last, const std::string& next, const std::string& codec) {
+    const auto workload =
+        Resolve({"spec.strategy={stages: 2, pins: [{ops: " + last + ", device: paris-0}, {ops: " + next + ", device: tokyo-0}]}",
+                 "spec.compression={policy: uniform, codec: " + codec + ", ratio: 100}"});
+    return MessagesOf(PlanOf(*workload, OnTopology(*workload)), "CodecNotApplied");
+  };
+  EXPECT_THAT(cut("lm_head", "loss", "topk"),
+              AllOf(HasSubstr("which stage 0 sends to stage 1, goes as fp16, not as the topk of spec.compression.codec"),
+                    HasSubstr("a loss reads it")));
+  EXPECT_EQ(cut("lm_head", "loss", "fp16"), "");
+  EXPECT_EQ(cut("block.1.ln_1", "block.2.ln_1", "topk"), "");
+}
+
 TEST(PlanWarnings, OfOneDeviceThereAreNone) {
   const auto workload = Resolve({"spec.strategy={stages: 1}"});
   EXPECT_THAT(PlanOf(*workload, OnTopology(*workload)).warnings, IsEmpty());
@@ -105,6 +128,18 @@ TEST(PlanWarnings, DevicesThatWaitForALineAreToldWhatFor) {
   const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}});
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"});
   EXPECT_THAT(MessagesOf(plan, "DevicesWait"), HasSubstr("the tied gradients of transformer.wte.weight"));
+}
+
+TEST(PlanFigures, WhereALinkLimitsAStepWithoutCompressionTheRemedyIsToldAndElseNot) {
+  const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}});
+  const auto bottleneck = [&](const std::string& policy) {
+    const auto workload = Resolve({"spec.model.config.tieWeights=false", "spec.compression.policy=" + policy});
+    return PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"}).bottleneck;
+  };
+  EXPECT_THAT(bottleneck("none"),
+              AllOf(HasSubstr("The step is limited by the link"),
+                    HasSubstr("What would help: spec.compression.policy: adatopk (codecs where they pay), or a faster link.")));
+  EXPECT_THAT(bottleneck("adatopk"), Not(HasSubstr("spec.compression.policy")));
 }
 
 TEST(PlanFigures, OfReplicasAreThoseOfAllPipelinesTogether) {

@@ -62,7 +62,11 @@ std::string BusyText(const Limit& limit) {
 }
 
 void Describe(const Limit& limit, double step_s, const StepText& text, wire::SimulatedLimit& out) {
-  if (limit.kind == Limit::Kind::kLink || limit.kind == Limit::Kind::kShared) out.detail = BusyText(limit);
+  if (limit.kind == Limit::Kind::kLink || limit.kind == Limit::Kind::kShared) {
+    out.detail = BusyText(limit);
+    out.remedy = text.link_remedy;
+  }
+  if (limit.kind == Limit::Kind::kLatency) out.remedy = text.latency_remedy;
   if (!IsOfTheEnd(limit)) return;
   out.detail = OfTheStep(limit.busy_ratio * step_s, step_s);
   if (limit.kind == Limit::Kind::kTied) {
@@ -150,6 +154,9 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
 StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload) {
   StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
   for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
+  if (workload.job.spec.compression.policy == job::CompressionPolicy::kNone)
+    text.link_remedy = "spec.compression.policy: adatopk (codecs where they pay), or a faster link";
+  text.latency_remedy = "a larger spec.training.globalBatchSize, whose micro-batches share it, or fewer stages (spec.strategy.stages)";
   const bool may_be_untied = workload.job.spec.model.family == job::Family::kGpt2;
   for (const scheduler::TiedExchange& exchange : plan.tied) {
     std::vector<std::string> remedies;

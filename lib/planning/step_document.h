@@ -23,6 +23,9 @@ struct StepText {
     std::string remedy;
   };
   std::vector<Tied> tied;  // by exchange
+  // What would help where a link, or its latency, limits the step; empty: nothing that a job can say.
+  std::string link_remedy;
+  std::string latency_remedy;
 };
 
 StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload);

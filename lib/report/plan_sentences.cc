@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::report {
@@ -66,6 +67,11 @@ std::string LossSentence(const PlanFigures& figures) {
 
 std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   std::vector<std::string> sentences;
+  std::vector<std::string> sizes;
+  if (figures.parameters > 0) sizes.push_back(absl::StrCat(Count(static_cast<double>(figures.parameters)), " parameters are trained"));
+  if (figures.tokens_per_step > 0)
+    sizes.push_back(absl::StrCat("a step sees ", Count(static_cast<double>(figures.tokens_per_step)), " ", figures.unit));
+  if (!sizes.empty()) sentences.push_back(absl::StrCat("size: ", absl::StrJoin(sizes, ", ")));
   if (figures.tokens_per_s > 0) {
     std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);
     if (figures.steps > 0) {
@@ -82,7 +88,7 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   } else if (figures.tokens_per_s > 0) {
     sentences.emplace_back("between sites: nothing is sent");
   }
-  if (!figures.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", figures.bottleneck));
+  if (!figures.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", LimitPhrase(figures.bottleneck)));
   if (figures.tokens_per_s > 0) sentences.push_back(LossSentence(figures));
   if (std::string memory = MemorySentence(figures.memory); !memory.empty()) sentences.push_back(std::move(memory));
   return sentences;
@@ -98,6 +104,12 @@ std::string BoundSentence(const StepBounds& bounds) {
   if (bounds.stages < 2) return text;
   return absl::StrCat(text, "; no plan goes below it and few come near: the ", StepSeconds(bounds.step_s),
                       " of this one also have the pipeline's fill and drain, and waits");
+}
+
+std::string LimitPhrase(absl::string_view bottleneck) {
+  if (absl::ConsumePrefix(&bottleneck, "Nothing alone limits the step")) return absl::StrCat("nothing alone", bottleneck);
+  (void)absl::ConsumePrefix(&bottleneck, "The step is limited by ");
+  return std::string(bottleneck);
 }
 
 std::vector<std::string> PlanWarnings(const PlanFigures& figures) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+
 namespace fusionllm::report {
 
 // As the plan document has them; 0 and empty: unknown.
@@ -12,6 +14,8 @@ struct PlanFigures {
   std::string unit = "tokens";  // or "images"
   double step_s = 0;
   double tokens_per_s = 0;
+  int64_t parameters = 0;       // that are trained
+  int64_t tokens_per_step = 0;  // of `unit`
   int64_t steps = 0;
   int64_t site_bytes = 0;  // between sites in a step
   bool compressed = false;
@@ -32,7 +36,8 @@ struct PlanFigures {
   std::vector<Warning> warnings;
 };
 
-// Rate and time of all steps, bytes between sites, what limits the step, what compression may cost, memory. Nothing about what is unknown.
+// Size of model and step, rate and time of all steps, bytes between sites, what limits the step, what compression may cost, memory. Nothing
+// about what is unknown.
 std::vector<std::string> PlanSentences(const PlanFigures& figures);
 
 // Lower bounds of a step; 0: none of that kind holds.
@@ -46,6 +51,9 @@ struct StepBounds {
 // What no plan can go below, and why a plan is above it, so that a distance to the bound is not taken for a bad plan. Empty: no bound
 // holds.
 std::string BoundSentence(const StepBounds& bounds);
+
+// What a plan says of its limit, to follow a title like "limit": "The step is limited by X: .." is "X: ..".
+std::string LimitPhrase(absl::string_view bottleneck);
 
 // "warning: REASON: MESSAGE" each.
 std::vector<std::string> PlanWarnings(const PlanFigures& figures);

@@ -26,12 +26,26 @@ PlanFigures TwoSites() {
 }
 
 TEST(PlanSentences, SayWhatIsAskedFirst) {
-  EXPECT_THAT(
-      PlanSentences(TwoSites()),
-      ElementsAre("speed: 2,206 tokens/s, 5,000 steps take 1d17h", "between sites: 735 MB a step, 3.67 TB in all",
-                  "limit: The step is limited by the tied gradients of wte.",
-                  "compression: expected to raise the loss by 0.14 nats (a probe)", "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB"));
+  EXPECT_THAT(PlanSentences(TwoSites()),
+              ElementsAre("speed: 2,206 tokens/s, 5,000 steps take 1d17h", "between sites: 735 MB a step, 3.67 TB in all",
+                          "limit: the tied gradients of wte.", "compression: expected to raise the loss by 0.14 nats (a probe)",
+                          "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB"));
   EXPECT_THAT(PlanWarnings(TwoSites()), ElementsAre("warning: DeviceNearlyIdle: b0 computes 0.2% of the step"));
+}
+
+TEST(PlanSentences, ModelAndStepHaveSizesWhereTheyAreKnown) {
+  PlanFigures figures = TwoSites();
+  figures.parameters = 124'439'808;
+  figures.tokens_per_step = 65'536;
+  EXPECT_EQ(PlanSentences(figures).front(), "size: 124,439,808 parameters are trained, a step sees 65,536 tokens");
+}
+
+TEST(LimitPhrase, FollowsATitleWithoutRepeatingIt) {
+  EXPECT_EQ(LimitPhrase("The step is limited by x, busy 9% of the step: if it took 10% less."),
+            "x, busy 9% of the step: if it took 10% less.");
+  EXPECT_EQ(LimitPhrase("Nothing alone limits the step: 10% less."), "nothing alone: 10% less.");
+  EXPECT_EQ(LimitPhrase("Another build's words."), "Another build's words.");
+  EXPECT_EQ(LimitPhrase(""), "");
 }
 
 TEST(PlanSentences, MemoryThatDepthTakesByChoiceIsSaidToBeSo) {

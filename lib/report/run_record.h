@@ -74,7 +74,9 @@ struct PlanLink {
   std::string codec;
   double ratio = 1;
   double seconds = 0;
-  double loss_cost = 0;  // expected increase of the loss, nats per target
+  double loss_cost = 0;    // expected increase of the loss, nats per target
+  bool backward = false;   // gradients of what another link carries
+  int64_t tied_bytes = 0;  // of bytes: gradients of tied parameters
 };
 
 struct Plan {

@@ -13,8 +13,6 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kMinShareLate = 0.1;  // of a device's time, that it waited for a processor
-
 const PlanStage* FindStage(const Plan& plan, int index) {
   for (const PlanStage& stage : plan.stages) {
     if (stage.index == index) return &stage;
@@ -37,10 +35,8 @@ std::string SlowestStage(const Run& run) {
   }
   if (worst == nullptr) return "";
   std::string text = absl::StrFormat("stage %d on %s worked %.1fx as long as planned", worst->index, worst->device, times);
-  // Of an emulated device: what it was behind its own pace.
-  const double share = worst->overrun_s / (worst->busy_ratio * TrainingSeconds(run));
-  if (share > kMinShareLate)
-    absl::StrAppendFormat(&text, ", %.0f%% of it waiting for a processor of this machine", 100 * std::min(share, 1.0));
+  if (const double share = ShareLate(run, *worst); share > 0)
+    absl::StrAppendFormat(&text, ", %.0f%% of it waiting for a processor of this machine", 100 * share);
   return text;
 }
 
@@ -60,6 +56,14 @@ std::string SlowestLink(const Run& run) {
 }
 
 }  // namespace
+
+double ShareLate(const Run& run, const StageTotal& stage) {
+  constexpr double kLittle = 0.1;
+  const double worked_s = stage.busy_ratio * TrainingSeconds(run);
+  if (!(worked_s > 0)) return 0;
+  const double share = stage.overrun_s / worked_s;
+  return share > kLittle ? std::min(share, 1.0) : 0;
+}
 
 std::string SlowStepSentence(const Run& run) {
   if (!run.summary || !run.plan) return "";

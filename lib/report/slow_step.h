@@ -14,4 +14,8 @@ inline constexpr double kAsPlanned = 1.25;
 // cores". Empty: steps took as long as planned, a quarter more at most, or none is known.
 std::string SlowStepSentence(const Run& run);
 
+// Of the time that a stage was at work, 0 to 1: what its emulated device was behind its own pace, since it waited for a processor of this
+// machine. 0 where that is little or unknown.
+double ShareLate(const Run& run, const StageTotal& stage);
+
 }  // namespace fusionllm::report

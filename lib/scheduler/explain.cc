@@ -16,8 +16,8 @@
 namespace fusionllm::scheduler {
 namespace {
 
-// "+3.1%", "82 times as long (3.9 s)", or why that cannot be.
-std::string Effect(const Evaluation& other, double cost_s) {
+// "+3.1%", "82 times as long (3.9 s)", "2.1 times as long to an equal loss (a step of 0.7 s)", or why that cannot be.
+std::string Effect(const Evaluation& other, const Evaluation& base) {
   constexpr double kFarLonger = 2;
   switch (other.verdict) {
     case Evaluation::Verdict::kTooMuchMemory:
@@ -29,20 +29,19 @@ std::string Effect(const Evaluation& other, double cost_s) {
     case Evaluation::Verdict::kTooMuchEgress:
       return "more leaves a site than allowed";
     default:
-      if (other.cost_s() >= kFarLonger * cost_s) {
-        return absl::StrFormat("%.3g times as long (%s)", other.cost_s() / cost_s, DurationText(other.step_s));
-      }
-      return absl::StrFormat("%+.1f%%", 100 * (other.cost_s() / cost_s - 1));
+      const double ratio = other.cost_s() / base.cost_s();
+      if (ratio < kFarLonger) return absl::StrFormat("%+.1f%%", 100 * (ratio - 1));
+      // Where compression costs loss the two steps compare otherwise than the times to an equal loss.
+      const bool same_loss = other.cost_s() == other.step_s && base.cost_s() == base.step_s;
+      return absl::StrFormat("%.3g times as long%s%s)", ratio, same_loss ? " (" : " to an equal loss (a step of ",
+                             DurationText(other.step_s));
   }
 }
 
 class Alternatives {
  public:
   Alternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment)
-      : problem_(problem),
-        evaluator_(evaluator),
-        assignment_(assignment),
-        cost_s_(evaluator.Evaluate(assignment, Effort::kFull).cost_s()) {}
+      : problem_(problem), evaluator_(evaluator), assignment_(assignment), base_(evaluator.Evaluate(assignment, Effort::kFull)) {}
 
   // "begins at 'x'; ...": of a cut.
   std::string OfCut(size_t stage) {
@@ -87,7 +86,7 @@ class Alternatives {
     }
     if (place.empty()) return "";
     return absl::StrFormat("%s would do best %s: %s, then limited by %s", problem_.request().devices[device].name, place,
-                           Effect(best_evaluation, cost_s_), LimitOf(best));
+                           Effect(best_evaluation, base_), LimitOf(best));
   }
 
   // The best of `devices` in the stage's place; empty without any.
@@ -104,7 +103,7 @@ class Alternatives {
     }
     if (best_device < 0) return "";
     return absl::StrFormat("on %s instead of %s: %s", problem_.request().devices[best_device].name,
-                           problem_.request().devices[assignment_.devices[stage]].name, Effect(best, cost_s_));
+                           problem_.request().devices[assignment_.devices[stage]].name, Effect(best, base_));
   }
 
  private:
@@ -121,13 +120,13 @@ class Alternatives {
   std::string WithCut(size_t stage, int begin) {
     Assignment other = assignment_;
     other.begins[stage] = begin;
-    return Effect(evaluator_.Evaluate(other, Effort::kFull), cost_s_);
+    return Effect(evaluator_.Evaluate(other, Effort::kFull), base_);
   }
 
   const Problem& problem_;
   Evaluator& evaluator_;
   const Assignment& assignment_;
-  const double cost_s_;
+  const Evaluation base_;
 };
 
 // What a link carries in one direction, so that it can be checked by hand.
@@ -282,7 +281,8 @@ std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& 
   for (const int device : free) {
     if (std::string why = alternatives.OfLeftOut(device); !why.empty()) lines.push_back(absl::StrCat("why not ", why));
   }
-  if (!lines.empty()) lines.emplace_back("(how much longer: the time of a step to an equal loss, against this plan)");
+  if (!lines.empty())
+    lines.emplace_back("(how much longer: the time to an equal loss, against this plan; a step's own where nothing costs loss)");
   return lines;
 }
 

@@ -103,6 +103,8 @@ json ToJson(const PlanDocument& plan) {
                    {"samples_per_second", plan.samples_per_second},
                    {"steps", plan.steps},
                    {"total_seconds", plan.TotalSeconds()},
+                   {"parameters", plan.parameters},
+                   {"tokens_per_step", plan.tokens_per_step},
                    {"site_bytes", plan.site_bytes},
                    {"total_site_bytes", static_cast<double>(plan.site_bytes) * static_cast<double>(plan.steps)},
                    {"loss_cost", plan.loss_cost},
@@ -291,6 +293,8 @@ void ReadFigures(ObjectReader& in, PlanDocument& plan) {
   in.Number("tokens_per_second", plan.tokens_per_second, 0, 1e300, ObjectReader::kOptional);
   in.Number("samples_per_second", plan.samples_per_second, 0, 1e300, ObjectReader::kOptional);
   in.Integer("steps", plan.steps, 0, kMaxSteps, ObjectReader::kOptional);
+  in.Integer("parameters", plan.parameters, 0, kMaxBytes, ObjectReader::kOptional);
+  in.Integer("tokens_per_step", plan.tokens_per_step, 0, kMaxBytes, ObjectReader::kOptional);
   in.Integer("site_bytes", plan.site_bytes, 0, kMaxBytes, ObjectReader::kOptional);
   in.Number("loss_cost", plan.loss_cost, 0, 1e12, ObjectReader::kOptional);
   in.Text("loss_cost_source", plan.loss_cost_source, kMaxReasonBytes, ObjectReader::kOptional);

@@ -146,6 +146,8 @@ struct PlanDocument {
   std::string unit;               // what tokens_per_second counts: "tokens" or "images"
   double tokens_per_second = 0;   // as predicted
   double samples_per_second = 0;  // likewise
+  int64_t parameters = 0;         // of the model that are trained; a tied one counts once
+  int64_t tokens_per_step = 0;    // of `unit`
   int64_t steps = 0;              // that the job asks for
   int64_t site_bytes = 0;         // from one site to another in a step
   double loss_cost = 0;           // expected increase of the loss by all codecs together, nats per target

@@ -58,6 +58,8 @@ PlanDocument TwoStages() {
   plan.unit = "tokens";
   plan.tokens_per_second = 5210.5;
   plan.samples_per_second = 81;
+  plan.parameters = 124'439'808;
+  plan.tokens_per_step = 16'384;
   plan.steps = 600;
   plan.site_bytes = 2000;
   plan.loss_cost = 0.071;

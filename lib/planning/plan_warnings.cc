@@ -1,0 +1,108 @@
+#include "lib/planning/plan_warnings.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/compression/loss_prior.h"
+#include "lib/planning/codec_adapter.h"
+#include "lib/scheduler/directed_links.h"
+#include "lib/scheduler/words.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using scheduler::Plan;
+
+constexpr double kNearlyIdle = 0.05;  // of the step that a stage computes
+constexpr double kFarBelow = 0.2;     // of the busiest stage
+constexpr double kMostlyWaiting = 0.1;
+constexpr double kDegraded = 4;  // times slower than the other way
+constexpr size_t kMaxStagesWarned = 256;
+constexpr size_t kMaxNamed = 3;
+
+std::string FirstNames(const std::vector<std::string>& names) {
+  std::vector<std::string> first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMaxNamed)));
+  if (names.size() > kMaxNamed) first.push_back(absl::StrFormat("%d more", names.size() - kMaxNamed));
+  return absl::StrJoin(first, ", ");
+}
+
+void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+  const scheduler::PlanRequest& request = context.request.request;
+  const std::string asked = request.stages > 0 ? absl::StrFormat("; spec.strategy.stages: %d asks for so many stages", request.stages) : "";
+  double busiest = 0;
+  for (const scheduler::PlanStage& stage : plan.stages) busiest = std::max(busiest, stage.busy_ratio);
+  for (const scheduler::PlanStage& stage : plan.stages) {
+    const bool trains = std::any_of(stage.ops.begin(), stage.ops.end(), [&](int op) { return request.ops[op].parameter_bytes > 0; });
+    if (!trains) {
+      warnings.push_back(
+          {"StageWithoutParameters",
+           absl::StrFormat("stage %d on %s has no parameters (%s): what is sent to it only to be turned into a loss could stay "
+                           "where it is made, with fewer stages or spec.strategy.pins%s",
+                           stage.index, stage.device_names[0], FirstNames(stage.op_names), asked)});
+    }
+    if (stage.busy_ratio < kNearlyIdle && stage.busy_ratio < kFarBelow * busiest) {
+      warnings.push_back({"DeviceNearlyIdle", absl::StrFormat("%s computes %.1f%% of the step, the busiest stage %.1f%%%s",
+                                                              stage.device_names[0], 100 * stage.busy_ratio, 100 * busiest, asked)});
+    }
+  }
+  if (busiest < kMostlyWaiting && !step.limits.empty()) {
+    const wire::SimulatedLimit& limit = step.limits[0];
+    warnings.push_back(
+        {"DevicesWait", absl::StrFormat("no device computes more than %.1f%% of the step, they wait for the rest of it: first of "
+                                        "all for %s",
+                                        100 * busiest, limit.name)});
+  }
+}
+
+// Of the links that a plan uses, those that are far slower than the way back.
+void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+  const scheduler::DirectedLinks links(context.request.request);
+  const auto check = [&](int from_stage, int to_stage) {
+    const scheduler::PlanStage &from = plan.stages[from_stage], &to = plan.stages[to_stage];
+    const double there = links.Between(from.devices[0], to.devices[0]).bytes_per_s,
+                 back = links.Between(to.devices[0], from.devices[0]).bytes_per_s;
+    if (there <= 0 || back < kDegraded * there) return;
+    warnings.push_back(
+        {"LinkDegraded", absl::StrFormat("%s -> %s carries %s/s, %.3g times less than the %s/s of the way back", from.device_names[0],
+                                         to.device_names[0], scheduler::TrafficText(there), back / there, scheduler::TrafficText(back))});
+  };
+  for (const scheduler::PlanLink& link : plan.links) {
+    check(link.src_stage, link.dst_stage);
+    if (link.backward_bytes > 0) check(link.dst_stage, link.src_stage);
+  }
+}
+
+// Where the job names a codec that what a loss reads does not take (compression::AllowedCodec).
+void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::PlanWarning>& warnings) {
+  const std::optional<compression::CodecKind> named = PolicyOf(spec).codec;
+  if (!named.has_value()) return;
+  const compression::CodecKind taken = compression::AllowedCodec({.kind = *named}, opdag::ActivationKind::kLossInput).kind;
+  if (taken == *named) return;
+  for (const scheduler::PlanLink& link : plan.links) {
+    std::vector<std::string> values;
+    for (size_t v = 0; v < link.value_kinds.size(); ++v) {
+      if (link.value_kinds[v] == opdag::ActivationKind::kLossInput) values.push_back(link.value_names[v]);
+    }
+    if (values.empty()) continue;
+    warnings.push_back(
+        {"CodecNotApplied",
+         absl::StrFormat("%s, which stage %d sends to stage %d, goes as %s, not as the %s of spec.compression.codec: a loss reads it, and "
+                         "coarser codecs there ruin training; a cut at another op (spec.strategy.pins) is compressed as asked",
+                         FirstNames(values), link.src_stage, link.dst_stage, compression::Name(taken), compression::Name(*named))});
+  }
+}
+
+}  // namespace
+
+void AddWarnings(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+  if (plan.stages.size() < 2 || plan.stages.size() > kMaxStagesWarned) return;
+  WarnOfStages(plan, context, step, warnings);
+  WarnOfLinks(plan, context, warnings);
+  WarnOfCodecs(plan, context.workload.job.spec, warnings);
+}
+
+}  // namespace fusionllm::planning

@@ -1,0 +1,17 @@
+// What a user should know of a plan before training by it: stages that do nothing, devices that wait, degraded links, codecs that are not
+// those the job names. Pure; thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "lib/planning/plan_document.h"
+#include "lib/wire/plan_json.h"
+#include "lib/wire/simulation_json.h"
+
+namespace fusionllm::planning {
+
+// `step`: of that plan. None for a plan of one stage, or of too many to read about.
+void AddWarnings(const scheduler::Plan& plan, const PlanContext& context, const wire::SimulatedStep& step,
+                 std::vector<wire::PlanWarning>& warnings);
+
+}  // namespace fusionllm::planning
