@@ -4,6 +4,6 @@
 
 namespace fusionllm::base {
 
-void WakeOnTime() { (void)prctl(PR_SET_TIMERSLACK, 1); }  // ns; 0 would be the default
+void SetMinimalTimerSlack() { (void)prctl(PR_SET_TIMERSLACK, 1UL); }  // ns; 0 would be the default
 
 }  // namespace fusionllm::base

@@ -32,33 +32,44 @@ void DevicePacer::SetSeconds(std::vector<double> seconds, bool follow) {
   follow_ = follow;
   ops_.assign(seconds.size(), {});
   for (size_t i = 0; i < seconds.size(); ++i) {
-    ops_[i].before = seconds[i];
-    ops_[i].least_ns.fill(std::numeric_limits<int64_t>::max());
+    ops_[i].measured_s = seconds[i];
+    ops_[i].shortest_ns.fill(std::numeric_limits<int64_t>::max());
   }
 }
 
-double DevicePacer::Learn(OpSeconds& op, int64_t cpu_ns) const {
-  if (!follow_) return op.before;
-  if (cpu_ns < op.least_ns.back()) {
-    op.least_ns.back() = cpu_ns;
-    std::sort(op.least_ns.begin(), op.least_ns.end());
-  }
-  return std::min(op.before, 1e-9 * static_cast<double>(op.least_ns.back()));
+double DevicePacer::SecondsOf(const OpSeconds& op) const {
+  return follow_ ? std::min(op.measured_s, 1e-9 * static_cast<double>(op.shortest_ns.back())) : op.measured_s;
 }
 
 void DevicePacer::BeginPass(bool at_once) {
-  if (emulate_ && !wakes_on_time_) {
-    base::WakeOnTime();  // else each wait of a pass adds to it
-    wakes_on_time_ = true;
+  if (emulate_ && !slack_is_minimal_) {
+    base::SetMinimalTimerSlack();  // else each wait of a pass adds to it
+    slack_is_minimal_ = true;
   }
   pass_begin_ns_ = MonotonicNanoseconds();
-  if (emulate_ && at_once) pass_begin_ns_ = std::clamp(last_end_ns_, pass_begin_ns_ - kBetweenPassesNs, pass_begin_ns_);
   device_ns_ = 0;
+  if (!emulate_) return;
+  if (at_once && last_end_ns_ > 0) {
+    const int64_t now_ns = pass_begin_ns_;
+    pass_begin_ns_ = std::clamp(last_end_ns_, now_ns - kBetweenPassesNs, now_ns);
+    late_ns_ = pass_begin_ns_ - last_end_ns_;  // what is not made up for
+  }
+  overrun_ns_ += static_cast<double>(late_ns_);
+  late_ns_ = 0;
 }
 
-void DevicePacer::ChargeOp(int key, int64_t cpu_ns) {
-  const bool known = key >= 0 && key < static_cast<int>(ops_.size()) && ops_[key].before >= 0;
-  device_ns_ += (known ? Learn(ops_[key], cpu_ns) * 1e9 : static_cast<double>(cpu_ns)) / scale_;
+void DevicePacer::ChargeOp(int key, int64_t cpu_ns, bool learn) {
+  const bool known = key >= 0 && key < static_cast<int>(ops_.size()) && ops_[key].measured_s >= 0;
+  if (!known) {
+    ChargeCpu(cpu_ns);
+    return;
+  }
+  OpSeconds& op = ops_[key];
+  if (learn && cpu_ns < op.shortest_ns.back()) {
+    op.shortest_ns.back() = cpu_ns;
+    std::sort(op.shortest_ns.begin(), op.shortest_ns.end());
+  }
+  device_ns_ += SecondsOf(op) * 1e9 / scale_;
 }
 
 void DevicePacer::ChargeCpu(int64_t cpu_ns) { device_ns_ += static_cast<double>(cpu_ns) / scale_; }
@@ -78,8 +89,11 @@ void DevicePacer::CatchUp() {
 
 double DevicePacer::EndPass() {
   CatchUp();
+  const int64_t now_ns = MonotonicNanoseconds();
+  if (!emulate_) return static_cast<double>(now_ns - pass_begin_ns_) * 1e-9;
   last_end_ns_ = pass_begin_ns_ + static_cast<int64_t>(device_ns_);
-  return emulate_ ? device_ns_ * 1e-9 : static_cast<double>(MonotonicNanoseconds() - pass_begin_ns_) * 1e-9;
+  late_ns_ = std::max<int64_t>(0, now_ns - last_end_ns_);
+  return device_ns_ * 1e-9;
 }
 
 }  // namespace fusionllm::runtime

@@ -264,11 +264,11 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
     const tensor::TensorView room = HostRoom(view);
     FUSIONLLM_RETURN_IF_ERROR(fill_(context, op, room));
     if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
-    pacer_.ChargeOp(program_op.op, CpuNow() - begin);
+    pacer_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
     return absl::OkStatus();
   }
   FUSIONLLM_RETURN_IF_ERROR(RunKernel(*kernels_[program_op.op], bound, program_op, context));
-  pacer_.ChargeOp(program_op.op, CpuNow() - begin);
+  pacer_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
   return absl::OkStatus();
 }
 

@@ -31,7 +31,8 @@ struct PassContext {
   bool accumulate = false;  // parameter gradients: add to what earlier micro-batches left
   kernels::Mode mode = kernels::Mode::kTrain;
   kernels::RandomContext random;
-  bool at_once = false;  // DevicePacer::BeginPass: it did not have to wait for its messages
+  bool at_once = false;      // its messages were there without waiting; see DevicePacer::BeginPass
+  bool learn_times = false;  // it runs as MeasureOps ran it; see DevicePacer::ChargeOp
 };
 
 class PassRunner {

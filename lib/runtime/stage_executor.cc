@@ -184,7 +184,9 @@ class StageExecutor::Impl {
             .slot = micro_batch % config_.in_flight,
             .accumulate = micro_batch > 0,
             .random = {.seed = config_.seed, .step = step, .first_sample = GlobalIndex(micro_batch) * config_.micro_batch_size},
-            .at_once = at_once};
+            .at_once = at_once,
+            // The first of several writes gradients that the others add to, which takes less.
+            .learn_times = micro_batch > 0 || config_.micro_batches == 1};
   }
 
   // Passes of a step.
@@ -196,7 +198,7 @@ class StageExecutor::Impl {
   // Runs the next pass that may run; blocks until one may.
   absl::Status RunNextPass(int64_t step, Progress& done) {
     const bool all_forward_first = config_.schedule == PipelineSchedule::kGPipe;
-    bool at_once = done.forward_done > 0;  // before the first pass of a step another had to decide on the last step
+    bool at_once = done.forward_done > 0;  // the first pass of a step waits for the decision on the last one
     while (true) {
       const uint64_t seen = inbox_.deliveries();
       const bool backward_allowed =

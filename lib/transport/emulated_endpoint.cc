@@ -198,7 +198,7 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void RunLink(Link& link) {
-    base::WakeOnTime();
+    base::SetMinimalTimerSlack();
     std::unique_lock lock(mu_);
     while (true) {
       link.wake.wait(lock, [&] { return stopping_ || !link.empty(); });
@@ -262,7 +262,7 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void RunDelivery() {
-    base::WakeOnTime();
+    base::SetMinimalTimerSlack();
     std::unique_lock lock(mu_);
     while (!stopping_) {
       if (peer_failure_ && !failures_.empty()) {
