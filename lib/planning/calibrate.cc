@@ -83,7 +83,7 @@ absl::StatusOr<CodingSeconds> ValueSeconds(const compression::CodecSpec& spec, c
   return seconds;
 }
 
-// Of a message with next to nothing in it, as a stage makes and reads it between ops that have used the caches: the median.
+// Median seconds of a message of 64 values. The caches are overwritten before each, as ops do between messages.
 absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec, const Timer& timer) {
   constexpr int kRuns = 50;
   constexpr int64_t kElements = 64;
@@ -118,8 +118,8 @@ absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec,
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, const Timer& timer) {
   const bool selects = kind == compression::CodecKind::kTopK;
-  constexpr double kMildRatio = 2, kHarshRatio = 20;
-  const compression::CodecSpec spec = selects ? compression::TopK(kHarshRatio) : compression::CodecSpec{.kind = kind};
+  constexpr double kLowRatio = 2, kHighRatio = 20;
+  const compression::CodecSpec spec = selects ? compression::TopK(kHighRatio) : compression::CodecSpec{.kind = kind};
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds message, MessageSeconds(spec, timer));
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds value, ValueSeconds(spec, timer));
   wire::CodecProfile profile{.encode_seconds = value.encode,
@@ -127,14 +127,14 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, con
                              .encode_message_seconds = message.encode,
                              .decode_message_seconds = message.decode};
   if (!selects) return profile;
-  // value + kept / ratio is what a value takes at either ratio.
-  FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds mild, ValueSeconds(compression::TopK(kMildRatio), timer));
-  const auto split = [](double harsh_s, double mild_s, double& value_s, double& kept_s) {
-    kept_s = std::clamp((mild_s - harsh_s) / (1 / kMildRatio - 1 / kHarshRatio), 0.0, harsh_s * kHarshRatio);
-    value_s = harsh_s - kept_s / kHarshRatio;
+  // Seconds a value = value_s + kept_s / ratio: two ratios give both.
+  FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds low, ValueSeconds(compression::TopK(kLowRatio), timer));
+  const auto split = [](double high_s, double low_s, double& value_s, double& kept_s) {
+    kept_s = std::clamp((low_s - high_s) / (1 / kLowRatio - 1 / kHighRatio), 0.0, high_s * kHighRatio);
+    value_s = high_s - kept_s / kHighRatio;
   };
-  split(value.encode, mild.encode, profile.encode_seconds, profile.encode_kept_seconds);
-  split(value.decode, mild.decode, profile.decode_seconds, profile.decode_kept_seconds);
+  split(value.encode, low.encode, profile.encode_seconds, profile.encode_kept_seconds);
+  split(value.decode, low.decode, profile.decode_seconds, profile.decode_kept_seconds);
   return profile;
 }
 

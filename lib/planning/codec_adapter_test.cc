@@ -45,7 +45,7 @@ TEST(CompressionPolicyTest, AMessageTakesTimeOfItsOwnBesideThatOfItsValues) {
   EXPECT_DOUBLE_EQ(codec.producer_backward_s, 6e-6 + kElements * 2e-10);
 }
 
-TEST(CompressionPolicyTest, IdsBesideATensorAreAMessageMore) {
+TEST(CompressionPolicyTest, IdsCostOneMoreMessage) {
   const scheduler::LinkCodec alone = CodecOf("fp32", 1), with_ids = CodecOf("fp32", 1, /*lossless_bytes=*/64);
   EXPECT_DOUBLE_EQ(with_ids.producer_forward_s - alone.producer_forward_s, 9e-6);
   EXPECT_DOUBLE_EQ(with_ids.consumer_forward_s - alone.consumer_forward_s, 6e-6);

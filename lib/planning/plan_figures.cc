@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lib/opdag/accounting.h"
 #include "lib/planning/expected_loss.h"
 #include "lib/planning/plan_warnings.h"
 #include "lib/planning/replica_step.h"
@@ -32,10 +33,7 @@ void AddRates(const PlanContext& context, wire::PlanDocument& document) {
   const bool words = workload.data.kind == data::DatasetKind::kText || workload.data.kind == data::DatasetKind::kTokens;
   document.unit = words ? "tokens" : "images";
   document.steps = workload.job.spec.training.steps;
-  document.parameters = 0;
-  for (const opdag::Parameter& parameter : workload.training.graph.parameters()) {
-    if (parameter.trainable) document.parameters += parameter.type.elements();
-  }
+  document.parameters = opdag::WeightOf(workload.training.graph).parameters;
   const int64_t samples = workload.micro_batch_size * workload.micro_batches;
   document.tokens_per_step = samples * workload.targets_per_sample;
   if (!(document.predicted_step_seconds > 0)) return;

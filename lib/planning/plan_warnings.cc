@@ -76,10 +76,10 @@ void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire:
   }
 }
 
-// Where the job names a codec that what a loss reads does not take (compression::AllowedCodec).
+// Where the job names a codec for all links that what a loss reads does not take (compression::AllowedCodec).
 void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::PlanWarning>& warnings) {
   const std::optional<compression::CodecKind> named = PolicyOf(spec).codec;
-  if (!named.has_value()) return;
+  if (spec.compression.policy != job::CompressionPolicy::kUniform || !named.has_value()) return;
   const compression::CodecKind taken = compression::AllowedCodec({.kind = *named}, opdag::ActivationKind::kLossInput).kind;
   if (taken == *named) return;
   for (const scheduler::PlanLink& link : plan.links) {
@@ -90,9 +90,9 @@ void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::Pla
     if (values.empty()) continue;
     warnings.push_back(
         {"CodecNotApplied",
-         absl::StrFormat("%s, which stage %d sends to stage %d, goes as %s, not as the %s of spec.compression.codec: a loss reads it, and "
-                         "coarser codecs there ruin training; a cut at another op (spec.strategy.pins) is compressed as asked",
-                         FirstNames(values), link.src_stage, link.dst_stage, compression::Name(taken), compression::Name(*named))});
+         absl::StrFormat("stage %d sends %s to stage %d as %s instead of %s (spec.compression.codec): a loss reads it, and coarser codecs "
+                         "there ruin training; a cut at another op (spec.strategy.pins) is compressed as asked",
+                         link.src_stage, FirstNames(values), link.dst_stage, compression::Name(taken), compression::Name(*named))});
   }
 }
 

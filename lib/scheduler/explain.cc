@@ -33,8 +33,8 @@ std::string Effect(const Evaluation& other, const Evaluation& base) {
       if (ratio < kFarLonger) return absl::StrFormat("%+.1f%%", 100 * (ratio - 1));
       // Where compression costs loss the two steps compare otherwise than the times to an equal loss.
       const bool same_loss = other.cost_s() == other.step_s && base.cost_s() == base.step_s;
-      return absl::StrFormat("%.3g times as long%s%s)", ratio, same_loss ? " (" : " to an equal loss (a step of ",
-                             DurationText(other.step_s));
+      if (same_loss) return absl::StrFormat("%.3g times as long (%s)", ratio, DurationText(other.step_s));
+      return absl::StrFormat("%.3g times as long to an equal loss (a step of %s)", ratio, DurationText(other.step_s));
   }
 }
 
@@ -282,7 +282,8 @@ std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& 
     if (std::string why = alternatives.OfLeftOut(device); !why.empty()) lines.push_back(absl::StrCat("why not ", why));
   }
   if (!lines.empty())
-    lines.emplace_back("(how much longer: the time to an equal loss, against this plan; a step's own where nothing costs loss)");
+    lines.emplace_back(
+        "(how much longer: the time to an equal loss, against this plan; where no codec costs loss, that is the time of a step)");
   return lines;
 }
 

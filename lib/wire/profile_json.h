@@ -36,9 +36,9 @@ struct OpProfile {
   bool operator==(const OpProfile&) const = default;
 };
 
-// Seconds for each fp32 element of a tensor.
-// What a codec takes for a message: of each value of the tensor, of the message itself, and with top-k of each value that is kept. The last
-// two are 0 in profiles of before 28 November 2026, whose top-k was measured at a ratio of 20.
+// Seconds that a codec takes: for each fp32 value of a tensor, for a message whatever its size (_message_), and of top-k for each value
+// kept
+// (_kept_). The last four are 0 in profiles from before 28 November 2026; their top-k was measured at a ratio of 20.
 struct CodecProfile {
   double encode_seconds = 0;
   double decode_seconds = 0;

@@ -75,6 +75,14 @@ TEST(ProfileJson, AnOlderDocumentHasNoVersionAndANewerOneIsRefused) {
   EXPECT_EQ(std::string(newer.status().message()), "profiles.version: 2 is newer than what this program reads, which is 1");
 }
 
+TEST(ProfileJson, CodecsOfAnOlderDocumentTakeNothingForAMessage) {
+  const std::string text =
+      absl::StrReplaceAll(PrintProfile(Device("a-0", "a")), {{"_message_seconds", "_message_"}, {"_kept_seconds", "_kept_"}});
+  const auto old = ParseProfile(text);
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->codecs.at("int8"), (CodecProfile{.encode_seconds = 2e-10, .decode_seconds = 1e-10}));
+}
+
 TEST(ProfileJson, RatesAndDataMayBeMissing) {
   DeviceProfile bare = Device("a-0", "a");
   std::string text = PrintProfile(bare);
