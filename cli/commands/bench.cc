@@ -100,8 +100,9 @@ void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& p
     constexpr double kRatio = 20;  // of top-k
     const double encode_s = codec.encode_seconds + codec.encode_kept_seconds / kRatio;
     const double decode_s = codec.decode_seconds + codec.decode_kept_seconds / kRatio;
-    absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values, and %.1f + %.1f us a message\n", name == "topk" ? "topk@20" : name,
-                 4e-9 / encode_s, 4e-9 / decode_s, 1e6 * codec.encode_message_seconds, 1e6 * codec.decode_message_seconds);
+    absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values, %.1f us to encode, %.1f us to decode a message\n",
+                 name == "topk" ? "topk@20" : name, 4e-9 / encode_s, 4e-9 / decode_s, 1e6 * codec.encode_message_seconds,
+                 1e6 * codec.decode_message_seconds);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/report/plan_sentences.h"
 #include "lib/report/words.h"
+#include "lib/scheduler/explain.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -99,15 +100,17 @@ bool HasTopK(const wire::PlanDocument& plan) {
   return std::any_of(plan.links.begin(), plan.links.end(), [](const wire::PlanLink& link) { return link.codec.starts_with("topk@"); });
 }
 
-// Stages of very different lengths look like a mistake of the planner's; what a shift would cost is among its reasons.
+// Stages of very different lengths look like a mistake of the planner's; what a shift would cost is among its reasons, for plans that are
+// not too long for that (scheduler::ExplainAlternatives).
 std::string UnevenStages(const wire::PlanDocument& plan) {
   constexpr double kUneven = 3;
-  if (plan.stages.size() < 2 || !plan.explain.empty()) return "";
+  if (plan.stages.size() < 2 || plan.stages.size() > scheduler::kMostStagesWeighed || !plan.explain.empty()) return "";
   const auto by_busy = [](const wire::PlanStage& a, const wire::PlanStage& b) { return a.busy_ratio < b.busy_ratio; };
   const auto [least, most] = std::minmax_element(plan.stages.begin(), plan.stages.end(), by_busy);
-  if (most->busy_ratio < kUneven * least->busy_ratio) return "";
-  return absl::StrFormat("stage %d works %s of the step and stage %d %s: --explain says what it would cost to move the cuts", most->index,
-                         report::Percent(most->busy_ratio), least->index, report::Percent(least->busy_ratio));
+  if (!(most->busy_ratio > 0) || most->busy_ratio < kUneven * least->busy_ratio) return "";
+  return absl::StrFormat(
+      "stage %d works %s of the step and stage %d %s: `fusionctl plan --explain` says what it would cost to move the cuts", most->index,
+      report::Percent(most->busy_ratio), least->index, report::Percent(least->busy_ratio));
 }
 
 void PrintText(const wire::PlanDocument& plan) {
@@ -140,10 +143,10 @@ void PrintText(const wire::PlanDocument& plan) {
     }
     absl::PrintF("\n%s", links.ToString());
     if (HasTopK(plan)) {
-      absl::PrintF("%s\n",
-                   "topk@R:VALUES sends one value in R, as VALUES, and where it stood; gradients take the same places. ratio: bytes "
-                   "uncompressed over "
-                   "bytes sent");
+      std::fputs(
+          "topk@R:VALUES: of R values the largest one, as VALUES with its position; gradients at the same positions\n"
+          "ratio: bytes uncompressed over bytes sent\n",
+          stdout);
     }
   }
   std::vector<std::string> notes;
@@ -154,7 +157,7 @@ void PrintText(const wire::PlanDocument& plan) {
         report::TrafficBytes(static_cast<double>(tied.wire_bytes > 0 ? tied.wire_bytes : tied.bytes)), tied.codec,
         report::StepSeconds(tied.seconds)));
   }
-  const char* const where = plan.explain.empty() ? " (--explain says why)" : "";
+  const char* const where = plan.explain.empty() ? " (`fusionctl plan --explain` says why)" : "";
   if (!plan.left_out.empty()) notes.push_back(absl::StrCat("without a stage, in reserve: ", absl::StrJoin(plan.left_out, ", "), where));
   if (std::string uneven = UnevenStages(plan); !uneven.empty()) notes.push_back(std::move(uneven));
   notes.insert(notes.end(), plan.explain.begin(), plan.explain.end());

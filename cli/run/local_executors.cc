@@ -89,7 +89,7 @@ double WantedCores(const std::optional<job::Topology>& topology, int64_t threads
     }
   } else {
     const int64_t on_cores = CountOnCores(devices), on_gpus = static_cast<int64_t>(devices.size()) - on_cores;
-    // Whoever computes on a GPU needs a core to keep it supplied.
+    // An executor on a GPU needs a core to keep it supplied.
     wanted = static_cast<double>(on_gpus + threads * on_cores);
     if (threads == 0 && on_cores > 0) wanted = allowed;
   }

@@ -148,7 +148,7 @@ report::Plan ReadPlan(const json& line) {
                             .ratio = Number(item, "ratio", 1),
                             .seconds = Number(item, "seconds"),
                             .loss_cost = Number(item, "loss_cost"),
-                            .backward = Get(item, "backward") == true,
+                            .backward = Text(item, "direction") == "backward",
                             .tied_bytes = Integer(item, "tied_bytes")};
   });
   plan.bottleneck = Text(line, "bottleneck");

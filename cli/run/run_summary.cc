@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "cli/run/run_recorder.h"
 #include "lib/job/parse.h"
+#include "lib/opdag/accounting.h"
 #include "lib/opdag/graph.h"
 #include "lib/report/key_figures.h"
 #include "lib/report/loss_figures.h"
@@ -21,10 +22,7 @@ using nlohmann::json;
 
 int64_t TrainedParameters(const job::FusionJob& job) {
   const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, "/");  // a resolved job has absolute paths
-  if (!graph.ok()) return 0;
-  int64_t total = 0;
-  for (const opdag::Parameter& parameter : graph->parameters()) total += parameter.trainable ? parameter.type.elements() : 0;
-  return total;
+  return graph.ok() ? opdag::WeightOf(*graph).parameters : 0;
 }
 
 json Parse(absl::string_view line) { return json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false); }

@@ -222,6 +222,16 @@ TEST(RunRecorderTest, FilesOfTheDataAreRead) {
   EXPECT_TRUE(run.validation_files.empty());
 }
 
+TEST(RunRecorderTest, DirectionAndTiedBytesOfPlannedLinksAreRead) {
+  const report::Run run = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","direction":"forward"},)"
+                                 R"({"src":"b","dst":"a","direction":"backward","tied_bytes":12},{"src":"b","dst":"c"}]})"});
+  ASSERT_EQ(run.plan->links.size(), 3u);
+  EXPECT_FALSE(run.plan->links[0].backward);
+  EXPECT_TRUE(run.plan->links[1].backward);
+  EXPECT_EQ(run.plan->links[1].tied_bytes, 12);
+  EXPECT_FALSE(run.plan->links[2].backward) << "of a plan that does not say it";
+}
+
 TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
   const report::Run plain = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","loss_cost":0.14}]})"});
   EXPECT_EQ(plain.plan->links[0].loss_cost, 0.14);

@@ -46,8 +46,8 @@ class MemberLinkTest : public ::testing::Test {
     for (int i = 0; i < 60'000 && !holds(); ++i) real_.WaitFor(absl::Milliseconds(1), {});
     return holds();
   }
-  // Whether the worker of that round has said when the next one is due: the clock may move on.
-  bool IsOver(int round) {
+  // That round has ended and its next run is queued (AddAfter comes before the gauge falls): the clock may move on.
+  bool RoundDone(int round) {
     const std::string idle = absl::StrCat("controller_runtime_active_workers{controller=\"", kMemberQueue, "paris\"} 0\n");
     return rounds_ == round && absl::StrContains(registry_.Text(), idle);
   }
@@ -73,10 +73,10 @@ class MemberLinkTest : public ::testing::Test {
 TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
   MemberLink link("paris", Client(), context_, [] {});
   link.Admit();
-  ASSERT_TRUE(Eventually([&] { return IsOver(1) && link.reachable(); }));
+  ASSERT_TRUE(Eventually([&] { return RoundDone(1) && link.reachable(); }));
   for (int minute = 1; minute <= 20; ++minute) {
     clock_.Advance(absl::Minutes(1));
-    ASSERT_TRUE(Eventually([&] { return IsOver(minute + 1) && link.reachable(); }));
+    ASSERT_TRUE(Eventually([&] { return RoundDone(minute + 1) && link.reachable(); }));
     if (minute % 10 != 0) {
       EXPECT_THAT(Compared(), IsEmpty()) << "after " << minute << " minutes";
       continue;
