@@ -31,8 +31,8 @@ class QuietServer : public testing::RefusingClient {
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override {
     EXPECT_EQ(path, "/version");
     EXPECT_EQ(call.timeout, absl::Seconds(10));
-    ++questions;
     const std::lock_guard lock(mutex_);
+    ++questions;  // with the lock: what is told to fail after one was counted is about the next
     if (!failure_.ok()) return failure_;
     return std::string("{}");
   }
