@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <latch>
 #include <map>
@@ -198,7 +199,18 @@ TEST_F(LeaderElectorTest, WhoHoldsTheLeaseIsAskedOfTheServer) {
 // Whose threads do not wake up, whatever the time is.
 class DeafClock : public testing::FakeClock {
  public:
-  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration) override { changed.wait(lock); }
+  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration) override {
+    ++waits_;
+    waits_.notify_all();
+    changed.wait(lock);
+  }
+  // Blocks until so many waits have begun.
+  void Await(int waits) const {
+    for (int begun = waits_; begun < waits; begun = waits_) waits_.wait(begun);
+  }
+
+ private:
+  std::atomic<int> waits_ = 0;
 };
 
 // Nothing else would end such a process, and it would keep its metrics and watches for ever.
@@ -208,6 +220,7 @@ TEST(StuckLeaderTest, OneThatNeitherRenewsNorGivesUpIsNotAlive) {
   LeaderElector elector(server, clock, nullptr, {.lease = {"ns", "operator"}, .identity = "a", .on_lost = [](const std::string&) {}});
   EXPECT_TRUE(elector.Check().ok()) << "a standby renews nothing";
   ASSERT_TRUE(elector.Acquire({}).ok());
+  clock.Await(2);  // a watchdog that begins later would find the time over, and give up
   clock.Advance(absl::Seconds(15 + 20));
   EXPECT_TRUE(elector.Check().ok());
   clock.Advance(absl::Seconds(1));
