@@ -37,7 +37,9 @@ TEST_F(LeaderFenceTest, ItMayWriteWhileItLeadsByItsOwnClock) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   EXPECT_TRUE(fence_.MayWrite().ok());
   EXPECT_EQ(fence_.epoch(), 1);
-  clock_.Advance(absl::Seconds(10));  // it was stopped, and has not renewed
+  // It was stopped, and has not renewed: nor does a thread of it before the question.
+  server_.AddFault({.target = "/leases/", .times = 1'000'000, .code = 403, .body = R"({"kind":"Status","code":403,"reason":"Forbidden"})"});
+  clock_.Advance(absl::Seconds(10));
   EXPECT_TRUE(absl::IsFailedPrecondition(fence_.MayWrite()));
 }
 
