@@ -3,18 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <latch>
-#include <map>
 #include <memory>
 
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/paced_clock.h"
 #include "lib/kube/testing/refusing_client.h"
 
 namespace fusionllm::kube {
@@ -101,38 +96,6 @@ class LeaseServer : public testing::RefusingClient {
   bool lose_answers_ = false;
 };
 
-// Time that does not run ahead of the threads under test, however busy the machine is: it goes on when all who wait for it have looked at
-// it.
-class PacedClock : public testing::FakeClock {
- public:
-  void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
-    {
-      const std::lock_guard own(mutex_);
-      if (++looks_[static_cast<int>(syscall(SYS_gettid))] == 2) looked_.notify_all();
-    }
-    FakeClock::WaitUntil(lock, changed, deadline);
-  }
-  // Goes on by `time` as soon as at least `waiters` threads wait and have taken in the last step; or not yet, after a moment.
-  void Step(absl::Duration time, size_t waiters) {
-    std::unique_lock own(mutex_);
-    looked_.wait_for(own, std::chrono::milliseconds(5), [&] {
-      return looks_.size() >= waiters && std::all_of(looks_.begin(), looks_.end(), [](const auto& of) { return of.second >= 2; });
-    });
-    std::erase_if(looks_, [](const auto& of) { return !std::filesystem::exists(absl::StrCat("/proc/self/task/", of.first)); });
-    if (looks_.size() < waiters) return;
-    for (const auto& [thread, looks] : looks_) {
-      if (looks < 2) return;  // the first may have begun before the step
-    }
-    for (auto& [thread, looks] : looks_) looks = 0;
-    Advance(time);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable looked_;
-  std::map<int, int> looks_;  // of each thread since the last step
-};
-
 class LeaderElectorTest : public ::testing::Test {
  protected:
   struct Candidate {
@@ -162,7 +125,7 @@ class LeaderElectorTest : public ::testing::Test {
     return std::jthread([&elector](std::stop_token stop) { elector.Acquire(std::move(stop)).IgnoreError(); });
   }
 
-  PacedClock clock_;
+  testing::PacedClock clock_;
   LeaseServer server_;
 };
 
