@@ -12,6 +12,7 @@ namespace fusionllm::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -90,7 +91,8 @@ TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
   EXPECT_LT(followed["predicted_step_seconds"], plan(one + bf16 + "--arithmetic fp32 ")["predicted_step_seconds"]);
   EXPECT_EQ(plan(one), plan(one + "--arithmetic fp32 ")) << "fp32 products are not rounded to TF32";
   EXPECT_THAT(program_.Run("plan " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units)\n"));
-  EXPECT_THAT(program_.Run("plan " + large + one).out, HasSubstr("s with arithmetic fp32 (no matrix units)\n"));
+  EXPECT_THAT(program_.Run("plan " + large + one).out,
+              AllOf(HasSubstr("s with arithmetic fp32 (no matrix units)\n"), HasSubstr("warning: MatrixUnitsIdle: ")));
   EXPECT_THAT(program_.Run("simulate " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units)\n"));
   const std::string both = "--strategy equal-ops " + bf16;
   EXPECT_EQ(plan(both)["arithmetic"], json({"bf16", "fp32"}));

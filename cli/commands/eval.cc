@@ -103,7 +103,9 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
                  json{{"accuracy", accuracy}, {"loss", report.loss}, {"tokens", report.tokens}, {"windows", report.windows}}.dump());
   } else {
     const std::string accuracy = report.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*report.accuracy)) : "";
-    absl::PrintF("loss %.4f%s over %d windows (%d targets)\n", report.loss, accuracy, report.windows, report.tokens);
+    const int64_t tokens = report.windows > 0 ? report.tokens / report.windows : 1;
+    absl::PrintF("loss %.4f%s over %d windows%s (%d targets)\n", report.loss, accuracy, report.windows,
+                 tokens > 1 ? absl::StrFormat(" of %d tokens", tokens) : "", report.tokens);
   }
   return kExitDone;
 }
@@ -115,7 +117,9 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const command = app.add_subcommand("eval", "Mean loss of a checkpoint over a file");
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, a folder as Hugging Face has it, or a .safetensors file")->required();
   command->add_option("--data", flags->data, "file whose windows are read in order; required unless the job generates its data");
-  command->add_option("--sequence-length", flags->sequence_length, "tokens of a window (default: the job's)")
+  command
+      ->add_option("--sequence-length", flags->sequence_length,
+                   "tokens of a window (default: the job's; of a folder of transformers its n_positions)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_option("--job", flags->job, "job file with the model, for checkpoints that do not say it");
   command->add_option("--set", flags->overrides, kSetHelp)->allow_extra_args(false);

@@ -22,13 +22,14 @@ std::string Padded(std::string line) {
 std::string Model(const TemplateOptions& options) {
   switch (options.family) {
     case Family::kGpt2:
-      return absl::StrCat(
-          "    family: gpt2                 # fusionctl explain spec.model.family lists the others\n",
-          Padded(absl::StrCat("    preset: ", options.preset.empty() ? "tiny" : options.preset)),
-          "# tiny: 0.8 million parameters in the blocks, seconds on a CPU; small (GPT-2's 124M), medium, large, xl\n",
-          options.data == DataKind::kText ? "    config: {vocabSize: 256}     # as many as there are bytes\n"
-                                          : "    config: {vocabSize: 50257}   # as many as the tokenizer has: 50257 is GPT-2's\n",
-          "    # init: {from: hf}           # start from a checkpoint, or a folder of transformers with model.safetensors\n");
+      return absl::StrCat("    family: gpt2                 # fusionctl explain spec.model.family lists the others\n",
+                          Padded(absl::StrCat("    preset: ", options.preset.empty() ? "tiny" : options.preset)),
+                          "# tiny: 0.8 million parameters in the blocks, seconds on a CPU; small (GPT-2's 124M), medium, large, xl\n",
+                          options.data == DataKind::kText
+                              ? "    config: {vocabSize: 256}     # as many as there are bytes\n"
+                              : "    config: {vocabSize: 50257}   # as many as the tokenizer has: 50257 is GPT-2's\n",
+                          "    # init: {from: hf}           # in place of preset and config: a checkpoint, or a folder of transformers "
+                          "with model.safetensors\n");
     case Family::kResnet:
       return absl::StrCat("    family: resnet\n", Padded(absl::StrCat("    preset: ", options.preset.empty() ? "18" : options.preset)),
                           "# 18, 34, 50, 101 or 152\n    config: {stem: ",

@@ -98,8 +98,9 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
     std::fprintf(stderr, "dry run: it would go on from %s, after step %lld%s%s\n", start.path.c_str(), static_cast<long long>(start.step),
                  start.changed.empty() ? "" : ", with a job that has changed: ", start.changed.c_str());
   }
+  if (code != kExitDone) return code;  // the refusal was told
   std::fprintf(stderr, "dry run: training: %s\n", job::TrainingSentence(options.job).c_str());
-  if (code == kExitDone) std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
+  std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
   return code;
 }
 

@@ -242,7 +242,7 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     choice->reason = absl::StrCat("the job asks for no compression; busy ", Times(*choice, target_s));
   } else if (!IsLossy(link)) {
     choice->reason_code = "NothingToCompress";
-    choice->reason = absl::StrCat("carries nothing that a codec may change; busy ", Times(*choice, target_s));
+    choice->reason = "carries nothing that a codec may change";
   } else if (policy.kind == PolicyKind::kUniform) {
     choice->reason_code = "Uniform";
     choice->reason =

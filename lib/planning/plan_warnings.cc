@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/estimator/gpu_specs.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/scheduler/directed_links.h"
 #include "lib/scheduler/words.h"
@@ -96,9 +98,27 @@ void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::Pla
   }
 }
 
+// GPUs that are known by their figures, whose matrix units fp32 does not use.
+void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+  constexpr double kMuchFaster = 2;
+  if (context.workload.job.spec.training.precision != job::Precision::kFp32) return;
+  std::set<std::string> warned;
+  for (const scheduler::PlanStage& stage : plan.stages) {
+    const int cost_class = context.request.request.devices[stage.devices[0]].cost_class;
+    if (context.request.arithmetic[cost_class] != estimator::Name(estimator::Arithmetic::kFp32)) continue;
+    const std::string& name = context.request.specifications[cost_class];
+    const estimator::GpuSpec* const gpu = name.empty() ? nullptr : estimator::FindGpu(name);
+    if (gpu == nullptr || gpu->bf16_flops < kMuchFaster * gpu->fp32_flops || !warned.insert(name).second) continue;
+    warnings.push_back({"MatrixUnitsIdle", absl::StrFormat("precision fp32 does not use the matrix units of %s, whose peak in bf16 is %.0f "
+                                                           "times as high: spec.training.precision: bf16 uses them",
+                                                           name, gpu->bf16_flops / gpu->fp32_flops)});
+  }
+}
+
 }  // namespace
 
 void AddWarnings(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+  WarnOfPrecision(plan, context, warnings);
   if (plan.stages.size() < 2 || plan.stages.size() > kMaxStagesWarned) return;
   WarnOfStages(plan, context, step, warnings);
   WarnOfLinks(plan, context, warnings);

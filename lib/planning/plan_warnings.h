@@ -10,7 +10,7 @@
 
 namespace fusionllm::planning {
 
-// `step`: of that plan. None for a plan of one stage, or of too many to read about.
+// `step`: of that plan. Of stages and links none for a plan of one stage, or of too many to read about.
 void AddWarnings(const scheduler::Plan& plan, const PlanContext& context, const wire::SimulatedStep& step,
                  std::vector<wire::PlanWarning>& warnings);
 

@@ -85,7 +85,7 @@ class Alternatives {
       consider(other, absl::StrFormat("with the second half of the stage of %s", name));
     }
     if (place.empty()) return "";
-    return absl::StrFormat("%s would do best %s: %s, then limited by %s", problem_.request().devices[device].name, place,
+    return absl::StrFormat("%s: it would do best %s: %s, then limited by %s", problem_.request().devices[device].name, place,
                            Effect(best_evaluation, base_), LimitOf(best));
   }
 
@@ -145,7 +145,7 @@ class LinkSentence {
                           busiest_s_ <= slowest_s_ ? "the link is hidden behind it" : "the link is not hidden, stages wait for it");
     if (link_.loss_cost > 0)
       absl::StrAppendFormat(&text, ". Shrunk %.3gx, expected to raise the loss by %.2g", link_.ratio, link_.loss_cost);
-    if (!link_.codec_reason.empty()) absl::StrAppend(&text, ". Codec: ", link_.codec_reason, Share());
+    if (!link_.codec_reason.empty()) absl::StrAppend(&text, ". Codec: ", link_.codec_reason, SentAs() == "ids" ? "" : Share());
     return text;
   }
 

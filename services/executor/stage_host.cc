@@ -24,6 +24,9 @@
 namespace fusionllm::services {
 namespace {
 
+// Also what a machine does that joins a run which goes on without it.
+constexpr char kWaiting[] = "waiting for the plan, in the backup pool until it has a stage for this machine";
+
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
 
 }  // namespace
@@ -299,7 +302,7 @@ void StageHost::Calibrate() {
     }
   }
   if (!status.ok()) message.mutable_calibration()->set_error(std::string(status.message()));
-  if (status.ok()) Phase("waiting for the plan");
+  if (status.ok()) Phase(kWaiting);
   report_(std::move(message));
 }
 
@@ -319,7 +322,7 @@ void StageHost::Probe(const v1::Probe& probe) {
     }
     report_(std::move(message));
   }
-  if (epoch_ == nullptr) Phase("waiting for the plan");
+  if (epoch_ == nullptr) Phase(kWaiting);
 }
 
 // ---- A plan epoch -----------------------------------------------------------------------------------------------------------------------
