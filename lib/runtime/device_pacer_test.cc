@@ -13,8 +13,8 @@ constexpr int64_t kMillisecond = 1'000'000;
 
 // What the device takes for one op that the machine needed cpu_ns for, less what this test itself was late by.
 double SecondsOf(DevicePacer& pacer, int key, int64_t cpu_ns) {
-  const double late = pacer.overrun_seconds();
   pacer.BeginPass();
+  const double late = pacer.overrun_seconds();  // with what the last pass was late by
   pacer.ChargeOp(key, cpu_ns);
   return pacer.EndPass() - (pacer.overrun_seconds() - late);
 }
