@@ -104,6 +104,17 @@ TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
   EXPECT_EQ(what_if["replanned"]["plan"]["arithmetic"], json({"bf16"})) << what_if;
 }
 
+TEST_F(PlanGpus, ReplicasOnTheSameGpuAreWarnedOfOnce) {
+  program_.Write("same.yaml", absl::StrReplaceAll(kTopology, {{"nvidia-t4", "nvidia-l4"}}));
+  const Outcome outcome = program_.Run("plan job.yaml --topology same.yaml --set spec.strategy.replicas=2 --format json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json plan = json::parse(outcome.out);
+  ASSERT_EQ(plan["replicas"], 2);
+  int warned = 0;
+  for (const json& warning : plan["warnings"]) warned += warning["reason"] == "MatrixUnitsIdle" ? 1 : 0;
+  EXPECT_EQ(warned, 1) << plan["warnings"];
+}
+
 TEST_F(PlanGpus, ARunIsRefusedBeforeItLeavesAnything) {
   const Outcome outcome = program_.Run("run job.yaml --topology t.yaml --output run");
   EXPECT_EQ(outcome.code, 2);

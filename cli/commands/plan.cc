@@ -104,7 +104,7 @@ bool HasTopK(const wire::PlanDocument& plan) {
 // not too long for that (scheduler::ExplainAlternatives).
 std::string UnevenStages(const wire::PlanDocument& plan) {
   constexpr double kUneven = 3;
-  if (plan.stages.size() < 2 || plan.stages.size() > scheduler::kMostStagesWeighed || !plan.explain.empty()) return "";
+  if (plan.stages.size() < 2 || plan.stages.size() > scheduler::kMaxExplainedStages || !plan.explain.empty()) return "";
   const auto by_busy = [](const wire::PlanStage& a, const wire::PlanStage& b) { return a.busy_ratio < b.busy_ratio; };
   const auto [least, most] = std::minmax_element(plan.stages.begin(), plan.stages.end(), by_busy);
   if (!(most->busy_ratio > 0) || most->busy_ratio < kUneven * least->busy_ratio) return "";

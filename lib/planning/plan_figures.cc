@@ -110,7 +110,10 @@ void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanC
     const wire::PlanDocument& pipeline = pipelines[d];
     document.site_bytes += pipeline.site_bytes;
     for (const wire::PlanWarning& warning : pipeline.warnings) {
-      if (warning.reason != kLossAboveLimit) document.warnings.push_back(warning);  // said of all of them together
+      if (warning.reason == kLossAboveLimit) continue;  // said of all of them together
+      // Pipelines have the same cuts, and often the same GPUs.
+      const bool known = std::find(document.warnings.begin(), document.warnings.end(), warning) != document.warnings.end();
+      if (!known) document.warnings.push_back(warning);
     }
     if (pipelines.size() > 1) steps.push_back(StepOf(plan.pipelines[d], context));
   }

@@ -93,7 +93,7 @@ TEST(PlanWarnings, ALossAloneIsAStageWithoutParameters) {
   EXPECT_EQ(MessagesOf(other, "DeviceNearlyIdle"), "");
 }
 
-TEST(PlanWarnings, ACodecThatALossInputDoesNotTakeIsToldWithWhatGoesInstead) {
+TEST(PlanWarnings, CodecTooCoarseForALossInputIsReportedWithTheOneUsed) {
   const auto cut = [](const std::string& last, const std::string& next, const std::string& compression) {
     const std::string pins = "[{ops: " + last + ", device: paris-0}, {ops: " + next + ", device: tokyo-0}]";
     const auto workload = Resolve({"spec.strategy={stages: 2, pins: " + pins + "}", "spec.compression=" + compression});

@@ -19,10 +19,10 @@ namespace {
 
 using scheduler::Plan;
 
-constexpr double kNearlyIdle = 0.05;  // of the step that a stage computes
-constexpr double kFarBelow = 0.2;     // of the busiest stage
-constexpr double kMostlyWaiting = 0.1;
-constexpr double kDegraded = 4;  // times slower than the other way
+constexpr double kNearlyIdle = 0.05;   // of the step that a stage computes
+constexpr double kFarBelow = 0.2;      // of the busiest stage
+constexpr double kLowBusyRatio = 0.1;  // of the busiest stage: all wait
+constexpr double kDegraded = 4;        // times slower than the other way
 constexpr size_t kMaxStagesWarned = 256;
 constexpr size_t kMaxNamed = 3;
 
@@ -51,7 +51,7 @@ void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::Simu
                                                               stage.device_names[0], 100 * stage.busy_ratio, 100 * busiest, asked)});
     }
   }
-  if (busiest < kMostlyWaiting && !step.limits.empty()) {
+  if (busiest < kLowBusyRatio && !step.limits.empty()) {
     const wire::SimulatedLimit& limit = step.limits[0];
     warnings.push_back(
         {"DevicesWait", absl::StrFormat("no device computes more than %.1f%% of the step, they wait for the rest of it: first of "

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxNamedDevices = 4;  // more are read in the table of stages
 constexpr double kClearlyFewer = 0.01;  // of the planned bytes
 // Nats per target.
-constexpr double kMinCostTold = 5e-4;
+constexpr double kNegligibleCost = 5e-4;
 constexpr double kMinCostSeenInOneRun = 0.05;  // seeds of the models of docs/perf/loss-cost.md differ by 0.02
 
 std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : ""; }
@@ -184,7 +184,7 @@ bool CameOtherwise(const Run& run) {
 
 std::string LimitName(const Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }
 
-std::string Nats(double loss) { return std::abs(loss) < kMinCostTold ? "+0 nats" : absl::StrFormat("%+.2g nats", loss); }
+std::string Nats(double loss) { return std::abs(loss) < kNegligibleCost ? "+0 nats" : absl::StrFormat("%+.2g nats", loss); }
 
 std::string ExpectedCost(const Plan& plan) {
   return absl::StrCat(Nats(LossCost(plan)), plan.loss_cost_source.empty() ? "" : absl::StrCat(" (", plan.loss_cost_source, ")"));
@@ -259,7 +259,7 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
     // The plan's codecs are not those that the run went on with.
     const char* const what = total.backoffs > 0 ? "the planned codecs were expected to cost " : "expected to cost ";
     figure.predicted = absl::StrCat(what, ExpectedCost(*run.plan));
-    if (const double cost = LossCost(*run.plan); cost >= kMinCostTold && cost < kMinCostSeenInOneRun)
+    if (const double cost = LossCost(*run.plan); cost >= kNegligibleCost && cost < kMinCostSeenInOneRun)
       absl::StrAppend(&figure.predicted, "; other seeds alone differ by some 0.02, so one run may not show it");
   }
   std::vector<std::string> measured;

@@ -264,11 +264,11 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
 }
 
 std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, const Plan& plan) {
-  if (assignment.devices.size() > static_cast<size_t>(kMostStagesWeighed)) return {};
+  if (assignment.devices.size() > static_cast<size_t>(kMaxExplainedStages)) return {};
   const std::set<absl::string_view> left_out(plan.left_out.begin(), plan.left_out.end());
   std::vector<int> free;
   for (const int device : problem.usable()) {
-    if (free.size() < kMostDevicesWeighed && left_out.contains(problem.request().devices[device].name)) free.push_back(device);
+    if (free.size() < kMaxExplainedDevices && left_out.contains(problem.request().devices[device].name)) free.push_back(device);
   }
   Alternatives alternatives(problem, evaluator, assignment);
   std::vector<std::string> lines;
