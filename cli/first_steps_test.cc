@@ -52,6 +52,11 @@ TEST_F(FirstStepsTest, ExplainSaysWhatHoldsForAJob) {
   EXPECT_THAT(Run(field + " --job small.yaml --set spec.model.preset=xl").out, HasSubstr("In small.yaml it is 2.0e-04.\n"));
   EXPECT_EQ(json::parse(Run(field + " --job small.yaml --format json").out)["value"], 6e-4);
   EXPECT_THAT(Run("explain spec.checkpoint.path --job small.yaml").out, HasSubstr("In small.yaml it is not set.\n"));
+  EXPECT_THAT(Run("explain spec.training.optimizer --job small.yaml").out,
+              HasSubstr("\nIn small.yaml it is:\nname: adamw\nlearningRate: 6.0e-04\n"));
+  const std::string pins =
+      "explain spec.strategy.pins --job small.yaml --set 'spec.strategy.pins=[{ops: \"h.0.*\", device: a}, {ops: \"h.1.*\", device: b}]'";
+  EXPECT_THAT(Run(pins).out, HasSubstr("\nIn small.yaml it is:\n- ops: \"h.0.*\"\n  device: a\n- ops: \"h.1.*\"\n"));
   EXPECT_EQ(Run(field + " --job none.yaml").code, 2);
 }
 

@@ -1,4 +1,5 @@
 // fusionctl explain [FIELD]
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cli/commands/command.h"
@@ -50,19 +52,45 @@ json ToJson(const job::FieldSchema& field, const std::string& path, bool recursi
   return document;
 }
 
-// As a job file would have it, defaults filled in: "0.0006", "{name: adamw, ..}". Absent: the job has no such value, or the field is in a
-// list.
-absl::StatusOr<std::optional<std::string>> ValueIn(const Flags& flags, const std::string& path) {
+struct Value {
+  std::string json;
+  std::string yaml;  // "0.0006", or the lines below the field's name, each with its end
+};
+
+// The lines of `yaml` that belong to the field on line `line` (from 1), without the indentation that they share. The dashes of a list
+// stand below the first letter of its name.
+std::string LinesBelow(absl::string_view yaml, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
+  const auto indentation = [&](size_t i) { return std::min(lines[i].find_first_not_of(' '), lines[i].size()); };
+  const size_t first = line;
+  std::string below;
+  const size_t outer = indentation(first - 1);
+  const auto belongs = [&](size_t i) {
+    return indentation(i) > outer || (indentation(i) == outer && absl::StartsWith(lines[i].substr(outer), "- "));
+  };
+  for (size_t i = first; i < lines.size() && belongs(i); ++i) {
+    absl::StrAppend(&below, lines[i].substr(indentation(first)), "\n");
+  }
+  return below;
+}
+
+// As a job file would have it, defaults filled in. Absent: the job has no such value, or the field is in a list.
+absl::StatusOr<std::optional<Value>> ValueIn(const Flags& flags, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::LoadFusionJob(flags.job, flags.overrides));
+  const std::string yaml = job::ToYaml(job);
   job::Node root;
   job::Problems problems(flags.job);
-  if (!job::LoadDocument(job::ToYaml(job), root, problems)) return problems.ToStatus();
+  if (!job::LoadDocument(yaml, root, problems)) return problems.ToStatus();
+  if (path.empty()) return Value{job::ToJson(root), yaml};
   const job::Node* node = &root;
   for (const absl::string_view key : absl::StrSplit(path, '.', absl::SkipEmpty())) {
     node = node->Find(key);
     if (node == nullptr) return std::nullopt;
   }
-  return job::ToJson(*node);
+  const std::string json = job::ToJson(*node);
+  if (node->kind == job::Node::Kind::kScalar) return Value{json, json};
+  const std::string below = LinesBelow(yaml, node->line);
+  return Value{json, below.empty() ? json : below};  // a list of scalars stands beside its name
 }
 
 int Explain(const Flags& flags, OutputFormat format) {
@@ -71,25 +99,27 @@ int Explain(const Flags& flags, OutputFormat format) {
     absl::FPrintF(stderr, "fusionctl: %s\n", found.status().message());
     return kExitBadInput;
   }
-  std::optional<std::string> value;
+  std::optional<Value> value;
   if (!flags.job.empty() && absl::StartsWith(flags.path, "topology.")) {
     absl::FPrintF(stderr, "fusionctl: --job: a job has no field %s, which is one of topologies\n", flags.path);
     return kExitBadInput;
   }
   if (!flags.job.empty()) {
-    absl::StatusOr<std::optional<std::string>> read = ValueIn(flags, found->path);
+    absl::StatusOr<std::optional<Value>> read = ValueIn(flags, found->path);
     if (!read.ok()) return Complain(read.status());
     value = *std::move(read);
   }
   if (format == OutputFormat::kJson) {
     json document = ToJson(found->field, found->path, flags.recursive, 0);
-    if (value) document["value"] = json::parse(*value, nullptr, /*allow_exceptions=*/false);
+    if (value) document["value"] = json::parse(value->json, nullptr, /*allow_exceptions=*/false);
     absl::PrintF("%s\n", document.dump());
     return kExitDone;
   }
   absl::PrintF("%s", job::ExplainText(*found, flags.recursive));
   if (!flags.job.empty()) {
-    absl::PrintF("\nIn %s it is %s.\n", flags.job, value.value_or("not set"));
+    const std::string text = value ? value->yaml : "not set";
+    const bool lines = absl::EndsWith(text, "\n");
+    absl::PrintF("\nIn %s it is%s%s%s", flags.job, lines ? ":\n" : " ", text, lines ? "" : ".\n");
   } else if (found->field.rule.default_depends) {
     absl::PrintF("\nWhat holds for a job: fusionctl explain %s --job JOB.yaml\n", found->path);
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cli/run/progress.h"
 #include "cli/run/run_recorder.h"
@@ -17,6 +18,7 @@ namespace fusionllm::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -278,6 +280,17 @@ TEST(SummaryTextTest, WhereMessagesWereComparedLinksHaveTheirError) {
              R"("relative_error":0.496,"cosine":0.87},{"src":"b","dst":"a","bytes":3000,"codec":"fp32"}]})"}));
   EXPECT_THAT(text, AllOf(HasSubstr("error  cosine\n"), HasSubstr("49.6%    0.87\n"), HasSubstr("-       -\n")));
   EXPECT_THAT(text, HasSubstr("messages arrive with 50% error (cosine 0.87)"));
+}
+
+TEST(SummaryTextTest, WhereCodecsWereReplacedTheTableSaysThatItHasThePlanned) {
+  const auto text = [](int backoffs) {
+    return SummaryText(RunOf({R"({"type":"step","step":1,"loss":5})",
+                              absl::StrFormat(R"({"type":"summary","steps":1,"links":[{"src":"a","dst":"b","bytes":3000,"codec":"topk",)"
+                                              R"("ratio":9}],"compression":{"backoffs":%d}})",
+                                              backoffs)}));
+  };
+  EXPECT_THAT(text(1), ContainsRegex("link +bytes +planned codec +planned ratio +bandwidth\n"));
+  EXPECT_THAT(text(0), ContainsRegex("link +bytes +codec +ratio +bandwidth\n"));
 }
 
 TEST(SummaryTextTest, LeavesOutWhatTooFewStepsCannotTell) {

@@ -37,7 +37,10 @@ void AddReplicas(const report::Run& run, TextTable& figures) {
 std::string LinksText(const report::Summary& summary) {
   const bool compared =
       std::any_of(summary.links.begin(), summary.links.end(), [](const auto& link) { return link.compared_messages > 0; });
-  std::vector<std::string> titles = {"link", ">bytes", "codec", ">ratio", ">bandwidth"};
+  // Codecs and ratios are the plan's; where the run left them, that is said.
+  const bool replaced = summary.compression && summary.compression->backoffs > 0;
+  std::vector<std::string> titles = {"link", ">bytes", replaced ? "planned codec" : "codec", replaced ? ">planned ratio" : ">ratio",
+                                     ">bandwidth"};
   if (compared) titles.insert(titles.end(), {">error", ">cosine"});
   TextTable links(std::move(titles));
   for (const report::LinkTotal& link : summary.links) {

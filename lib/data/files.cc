@@ -36,7 +36,7 @@ absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, s
     std::error_code ignored;  // a link to nothing is skipped as not a regular file
     if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) {
       FUSIONLLM_RETURN_IF_ERROR(Walk(entry->path(), depth + 1, filter, found));
-    } else if (entry->is_regular_file(ignored) && (filter == nullptr || filter(name))) {
+    } else if (entry->is_regular_file(ignored) && (filter.accepts == nullptr || filter.accepts(name))) {
       if (found.size() >= kMaxFiles) {
         return absl::InvalidArgumentError(absl::StrCat("folder ", folder.string(), " brings the data to more than ", kMaxFiles, " files"));
       }
@@ -65,7 +65,10 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
     } else if (fs::is_directory(status)) {
       std::vector<fs::path> found;
       FUSIONLLM_RETURN_IF_ERROR(Walk(path, 1, filter, found));
-      if (found.empty()) return absl::InvalidArgumentError(absl::StrCat("data folder ", path.string(), " holds no fitting file"));
+      if (found.empty()) {
+        const std::string lacks = filter.accepted.empty() ? "file" : absl::StrCat(filter.accepted, ": is spec.data.kind what lies there?");
+        return absl::InvalidArgumentError(absl::StrCat("data folder ", path.string(), " holds no ", lacks));
+      }
       std::sort(found.begin(), found.end());
       for (const fs::path& file : found) files.push_back(file.string());
     } else {

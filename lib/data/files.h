@@ -22,8 +22,11 @@ namespace fusionllm::data {
 inline constexpr size_t kMaxFiles = 1'000'000;
 inline constexpr int kMaxFolderDepth = 64;
 
-// Decides by its name whether a file found inside a folder belongs to the dataset. Files that are listed by name always belong.
-using FileFilter = std::function<bool(absl::string_view file_name)>;
+// Which files found inside a folder belong to the dataset, by their names. Files that are listed by name always belong.
+struct FileFilter {
+  std::function<bool(absl::string_view file_name)> accepts;  // null: every file
+  absl::string_view accepted;                                // the same for a reader: "files *.bin"; outlives the filter
+};
 
 // The files that `paths` mean: a file is itself; a folder is its files at any depth, sorted by path components. Inside a folder hidden
 // names (a leading dot) and everything that is not a regular file are skipped; a link counts as the file it points to (Kubernetes mounts
@@ -32,7 +35,7 @@ using FileFilter = std::function<bool(absl::string_view file_name)>;
 // Errors: NotFound for a missing path; InvalidArgument for an empty list, a folder without a fitting file, a path that is neither file nor
 // folder, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
-                                                     const FileFilter& filter = nullptr);
+                                                     const FileFilter& filter = {});
 
 // What a dataset was made of, to be told once: counts and the first ones.
 struct FilesRead {

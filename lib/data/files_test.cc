@@ -10,6 +10,7 @@
 namespace fusionllm::data {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -40,7 +41,7 @@ TEST(ExpandPathsTest, KeepsTheOrderOfTheListAndTakesNamedFilesWhateverTheirName)
   const base::TempFolder folder;
   folder.Write("z", "z");
   folder.Write(".a", "a");
-  const FileFilter none = [](absl::string_view) { return false; };
+  const FileFilter none = {[](absl::string_view) { return false; }, ""};
   const auto files = ExpandPaths(std::vector<std::string>{"z", ".a"}, folder.path(), none);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, ElementsAre(folder / "z", folder / ".a"));
@@ -52,7 +53,11 @@ TEST(ExpandPathsTest, NamesThePathThatIsMissingEmptyOrNoFile) {
   const auto error = [&](std::vector<std::string> paths) { return ExpandPaths(paths, folder.path()).status(); };
   EXPECT_EQ(error({"missing.txt"}).code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(error({"missing.txt"}).message(), HasSubstr(folder / "missing.txt"));
-  EXPECT_THAT(error({"empty"}).message(), HasSubstr("holds no fitting file"));
+  EXPECT_THAT(std::string(error({"empty"}).message()), ContainsRegex("empty holds no file$"));
+  folder.Write("texts/a.txt", "a");
+  const FileFilter bin = {[](absl::string_view name) { return name == "x.bin"; }, "file of token ids (*.bin)"};
+  EXPECT_THAT(ExpandPaths(std::vector<std::string>{"texts"}, folder.path(), bin).status().message(),
+              HasSubstr("texts holds no file of token ids (*.bin): is spec.data.kind what lies there?"));
   EXPECT_THAT(error({"/dev/null"}).message(), HasSubstr("/dev/null is neither a file nor a folder"));
   EXPECT_THAT(error({}).message(), HasSubstr("no path"));
 }

@@ -183,7 +183,8 @@ PixelScale::PixelScale(double mean, double std) {
 SampleType Cifar10SampleType() { return {{tensor::DType::kF32, {kCifarSide, kCifarSide, 3}}, {tensor::DType::kI32, {}}}; }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
-  const FileFilter filter = [](absl::string_view name) { return absl::EndsWith(name, ".bin"); };
+  const FileFilter filter = {[](absl::string_view name) { return absl::EndsWith(name, ".bin"); },
+                             "file of CIFAR-10's binary version (*.bin)"};
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "data_batch", filter));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
@@ -206,7 +207,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
-  const FileFilter filter = [](absl::string_view name) { return absl::StrContains(name, "idx"); };
+  const FileFilter filter = {[](absl::string_view name) { return absl::StrContains(name, "idx"); }, "file in MNIST's idx format (*idx*)"};
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandTrainingFiles(config, "train", filter));
   std::vector<IdxFile> images, labels;
   FilesRead read;

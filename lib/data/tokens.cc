@@ -186,8 +186,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
     return absl::InvalidArgumentError(absl::StrCat("the sequence length is ", length, " but must be in 1 .. ", kMaxSequenceLength));
   }
   const bool tokens = config.kind == DatasetKind::kTokens;
-  const FileFilter filter = [](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); };
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandPaths(config.paths, config.base_folder, tokens ? filter : nullptr));
+  const FileFilter filter = {[](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); },
+                             "file of token ids (*.bin, *.u16, *.uint16, *.u32, *.uint32)"};
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandPaths(config.paths, config.base_folder, tokens ? filter : FileFilter()));
   FilesRead read;
   if (!tokens && config.encoding == TextEncoding::kUtf8) {
     FUSIONLLM_ASSIGN_OR_RETURN(paths, KeepText(config, std::move(paths), read));

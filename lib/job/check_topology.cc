@@ -13,6 +13,7 @@ namespace fusionllm::job {
 namespace {
 
 constexpr size_t kMaxGaps = 20;
+constexpr size_t kMaxListedNames = 20;
 constexpr int kMaxGuesses = 20;  // no more findings than that are printed, and a guess among thousands of names takes time
 
 struct End {
@@ -83,7 +84,11 @@ const End* Lookup(Names& names, const std::string& path, const std::string& name
     std::sort(known.begin(), known.end());
   }
   const std::string near = base::NearestName(name, known);
-  report({path}, absl::StrCat("no site or device is named ", name, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+  std::string help = near.empty() ? "" : absl::StrCat("; did you mean ", near, "?");
+  if (near.empty() && !known.empty() && known.size() <= kMaxListedNames) {
+    help = absl::StrCat("; there are ", absl::StrJoin(known, ", "));
+  }
+  report({path}, absl::StrCat("no site or device is named ", name, help));
   return nullptr;
 }
 

@@ -180,6 +180,22 @@ constexpr Word kWords[] = {
     {"reportto", "", "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step"},
 };
 
+constexpr char kGpuProfile[] =
+    "a GPU whose published figures are to be used is named by `profile` of its device, as in profile: nvidia-a100-80gb-sxm";
+constexpr char kLinkSpeed[] = "how fast a link is is its `bandwidth`, as in bandwidth: 100Mbit";
+
+constexpr Word kTopologyWords[] = {
+    {"gpu", "", kGpuProfile},
+    {"gpus", "", kGpuProfile},
+    {"gputype", "", kGpuProfile},
+    {"accelerator", "", kGpuProfile},
+    {"speed", "", kLinkSpeed},
+    {"throughput", "", kLinkSpeed},
+    {"mbps", "", kLinkSpeed},
+    {"delay", "", "did you mean latency?"},
+    {"rtt", "", "a link has its one-way delay, half the round trip: `latency`, as in latency: 30ms"},
+};
+
 // Words that mean something else in one mapping than elsewhere.
 struct PlacedWord {
   const char* parent;  // path of the mapping
@@ -208,18 +224,19 @@ void Collect(const FieldSchema& object, const std::string& path, std::map<std::s
 
 }  // namespace
 
-FieldHints::FieldHints(const FieldSchema& root, bool words) : words_(words) { Collect(root, "", paths_, names_); }
+FieldHints::FieldHints(const FieldSchema& root, Document document) : document_(document) { Collect(root, "", paths_, names_); }
 
 std::string FieldHints::For(absl::string_view path, absl::string_view key, std::span<const std::string> known) const {
   const std::string folded = base::FoldName(key);
   for (const std::string& name : known) {
     if (base::FoldName(name) == folded) return DidYouMean(name);
   }
+  const bool job = document_ == Document::kFusionJob;
   for (const PlacedWord& word : kPlacedWords) {
-    if (words_ && path == word.parent && folded == word.folded) return word.note;
+    if (job && path == word.parent && folded == word.folded) return word.note;
   }
-  for (const Word& word : kWords) {
-    if (!words_ || folded != word.folded) continue;
+  for (const Word& word : job ? std::span<const Word>(kWords) : kTopologyWords) {
+    if (folded != word.folded) continue;
     return *word.note != '\0' ? word.note : DidYouMean(word.path);
   }
   const auto elsewhere = [&](const std::string& name) -> std::string {
@@ -234,7 +251,7 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 }
 
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
-  if (!words_ || absl::StrContains(wrong, "did you mean")) return "";
+  if (document_ != Document::kFusionJob || absl::StrContains(wrong, "did you mean")) return "";
   if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
   if (path != "spec.model.family") return "";
   return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md has the parts "
@@ -242,12 +259,12 @@ std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong
 }
 
 const FieldHints& FusionJobHints() {
-  static const FieldHints hints(FusionJobSchema(), /*words=*/true);
+  static const FieldHints hints(FusionJobSchema(), FieldHints::Document::kFusionJob);
   return hints;
 }
 
 const FieldHints& TopologyHints() {
-  static const FieldHints hints(TopologySchema());
+  static const FieldHints hints(TopologySchema(), FieldHints::Document::kTopology);
   return hints;
 }
 

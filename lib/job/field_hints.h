@@ -14,8 +14,9 @@ namespace fusionllm::job {
 
 class FieldHints {
  public:
-  // `words`: whether the words of other trainers are known; they are those of a FusionJob.
-  explicit FieldHints(const FieldSchema& root, bool words = false);
+  enum class Document { kFusionJob, kTopology };
+  // Both know words that others have for their fields.
+  FieldHints(const FieldSchema& root, Document document);
 
   // For `key` in the mapping at `path` ("spec.training"; empty: the document), whose fields are `known`. "did you mean steps?",
   // "did you mean spec.training.optimizer.learningRate?", or a sentence on what takes its place; empty: nothing is near.
@@ -26,7 +27,7 @@ class FieldHints {
  private:
   std::map<std::string, std::vector<std::string>> paths_;  // by folded name; without fields inside lists
   std::vector<std::string> names_;                         // as the fields are written
-  bool words_;
+  Document document_;
 };
 
 // Of a FusionJob and of a Topology; made once.

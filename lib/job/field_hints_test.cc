@@ -194,5 +194,11 @@ TEST(FieldHintsTest, AFamilyThatIsNotThereYetIsSentToGraphs) {
 
 TEST(FieldHintsTest, TopologiesHaveNoWordsOfTrainers) { EXPECT_EQ(TopologyHints().For("spec", "lr", {}), ""); }
 
+TEST(FieldHintsTest, TopologiesPointFromAGpuToItsProfileAndFromASpeedToTheBandwidth) {
+  EXPECT_THAT(TopologyHints().For("spec.sites[0].devices[0]", "gpu", {}), HasSubstr("profile: nvidia-a100-80gb-sxm"));
+  EXPECT_THAT(TopologyHints().For("spec.links[0]", "rtt", {}), HasSubstr("half the round trip: `latency`"));
+  EXPECT_THAT(TopologyHints().For("spec.links[0]", "speed", {}), HasSubstr("bandwidth: 100Mbit"));
+}
+
 }  // namespace
 }  // namespace fusionllm::job

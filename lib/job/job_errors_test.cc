@@ -177,7 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"FloorAbovePeak", 7, "  training: {optimizer: {learningRate: 0.1}, schedule: {minLearningRate: 0.2}}",
                "7: spec.training.schedule.minLearningRate: must be at most spec.training.optimizer.learningRate"},
         BadJob{"EvaluationOnNothing", 7, "  training: {evaluation: {everySteps: 5}}",
-               "7: spec.training.evaluation.everySteps: needs spec.data.validation: there is nothing to evaluate on"},
+               "7: spec.training.evaluation.everySteps: needs spec.data.validation: there is nothing to evaluate on; `validation: "
+               "{fraction: 0.05}` holds out a 20th"},
         BadJob{"UnknownPrecision", 7, "  training: {precision: fp16}",
                "7: spec.training.precision: must be one of fp32, bf16, got \"fp16\""}),
     Name);

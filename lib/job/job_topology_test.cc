@@ -156,6 +156,8 @@ TEST(TopologyErrorsTest, Links) {
             "t.yaml:8: spec.links[0].loss: must be below 1, got 1");
   EXPECT_EQ(ErrorOfLinks("  links: [{from: a, to: bb, bandwidth: 1Mbit, symmetric: true}]"),
             "t.yaml:8: spec.links[0].to: no site or device is named bb; did you mean b0?");
+  EXPECT_EQ(ErrorOfLinks("  links: [{from: a, to: frankfurt, bandwidth: 1Mbit, symmetric: true}]"),
+            "t.yaml:8: spec.links[0].to: no site or device is named frankfurt; there are a, a0, a1, b, b0, b1");
   EXPECT_EQ(ErrorOfLinks("  links: [{from: a, to: a, bandwidth: 1Mbit}, {from: a, to: b, bandwidth: 1Mbit, symmetric: true}]"),
             "t.yaml:8: spec.links[0]: leads from a to itself: the network inside a site is its `internal`");
   EXPECT_EQ(ErrorOfLinks("  links: [{from: a0, to: a, bandwidth: 1Mbit}, {from: a, to: b, bandwidth: 1Mbit, symmetric: true}]"),

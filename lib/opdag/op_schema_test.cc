@@ -52,7 +52,7 @@ TEST(ShapeRuleTest, Movement) {
 
 TEST(ShapeRuleTest, Elementwise) {
   EXPECT_EQ(InferF32("add", {{2, 1, 4}, {3, 1}}), "f32[2, 3, 4]");
-  EXPECT_THAT(InferF32("mul", {{2, 3}, {2}}), HasSubstr("[2, 3] and [2] do not broadcast"));
+  EXPECT_THAT(InferF32("mul", {{2, 3}, {2}}), HasSubstr("[2, 3] and [2] do not broadcast: a is p, b is q"));
   EXPECT_THAT(InferF32("gelu", {{2}}, {{"approximate", std::string("exact")}}), HasSubstr("\"exact\""));
   EXPECT_THAT(InferF32("dropout", {{2}}, {{"rate", 1.0}}), HasSubstr("below 1"));
   EXPECT_THAT(Infer("relu", {{"i32", {2}}}), HasSubstr("must be f32"));

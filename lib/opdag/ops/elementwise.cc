@@ -37,8 +37,11 @@ absl::StatusOr<Types> InferBroadcast(const Graph& graph, const Op& op) {
   const TensorType& b = InputType(graph, op, 1);
   FUSIONLLM_RETURN_IF_ERROR(WantF32("a", a));
   FUSIONLLM_RETURN_IF_ERROR(WantF32("b", b));
-  FUSIONLLM_ASSIGN_OR_RETURN(tensor::Shape shape, Broadcast(a.shape, b.shape));
-  return Types{{tensor::DType::kF32, std::move(shape)}};
+  absl::StatusOr<tensor::Shape> shape = Broadcast(a.shape, b.shape);
+  if (!shape.ok()) {
+    return Refuse(shape.status().message(), ": a is ", graph.value(op.inputs[0]).name, ", b is ", graph.value(op.inputs[1]).name);
+  }
+  return Types{{tensor::DType::kF32, *std::move(shape)}};
 }
 
 std::function<double(const Graph&, const Op&)> PerElement(double operations) {
