@@ -150,6 +150,8 @@ TEST_F(FusionctlTest, GraphIsDrawnAndItsTextFormIsAJobAgain) {
   EXPECT_EQ(Run("graph job.yaml --plan --topology topology.yaml -o g.dot --profiles " + Calibrated()).code, 0);
   EXPECT_THAT(base::ReadWholeFile(Path("g.dot")), HasSubstr("digraph"));
   ASSERT_EQ(Run("graph job.yaml -o g.dag").code, 0);
+  EXPECT_EQ(Run("graph job.yaml").out, base::ReadWholeFile(Path("g.dag"))) << "without -o the text form is printed";
+  EXPECT_THAT(Run("graph job.yaml --plan").err, HasSubstr("--output")) << "a plan colours drawings alone";
   std::string own = kJob;
   const size_t begin = own.find("model:"), end = own.find('\n', begin);
   own.replace(begin, end - begin, "model: {graph: {file: g.dag}}");

@@ -1,4 +1,4 @@
-// fusionctl graph JOB -o FILE
+// fusionctl graph JOB [-o FILE]
 #include <memory>
 #include <string>
 #include <variant>
@@ -63,8 +63,14 @@ absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
     }
     FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<wire::PlanDocument>(answer), graph));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, Draw(flags.output, graph, options));
-  FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
+  if (flags.output.empty() && format == OutputFormat::kText) {
+    absl::PrintF("%s", opdag::PrintGraph(graph));
+    return kExitDone;
+  }
+  if (!flags.output.empty()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, Draw(flags.output, graph, options));
+    FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
+  }
   const opdag::Weight weight = opdag::WeightOf(graph);
   const bool chosen = !flags.with_plan && workload->job.spec.training.micro_batch_size == 0;
   if (format == OutputFormat::kJson) {
@@ -84,8 +90,9 @@ void AddGraph(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("graph", "Draw the graph of a job's model, or write its text form");
   flags->plan.AddTo(*command);
-  command->add_option("-o,--output", flags->output, "file to write: .svg and .dot are drawings, .dag is the text form")->required();
-  command->add_flag("--plan", flags->with_plan, "colour the ops by the stage that a plan gives them");
+  CLI::Option* const output = command->add_option(
+      "-o,--output", flags->output, "file to write: .svg and .dot are drawings, .dag is the text form; omitted: the text form on stdout");
+  command->add_flag("--plan", flags->with_plan, "colour the ops by the stage that a plan gives them")->needs(output);
   command->footer("Example:\n  fusionctl graph examples/jobs/gpt2-tiny.yaml -o gpt2.svg");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {

@@ -3,15 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "lib/job/parse.h"
 #include "lib/planning/plan_workload.h"
 
 namespace fusionllm::planning {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kHead[] = "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n";
 
@@ -93,6 +98,31 @@ TEST(GpuProfile, AStepOfGpt2TakesWhatItsArithmeticAndItsMemoryTrafficTake) {
   EXPECT_LT(tf32, fp32 / 2);
   EXPECT_LT(bf16, tf32);
   EXPECT_GT(bf16, 4.9e13 / 312e12) << "below what the peak allows";
+}
+
+TEST(GpuProfile, ExplainSaysTheArithmeticOfAStepAndItsShareOfThePeaks) {
+  const auto workload = SmallGpt();
+  const auto profiles = ProfilesFromTopology(Sites("{name: a, profile: nvidia-a100-80gb-sxm}, {name: b, profile: nvidia-a100-40gb}"), {}, 1,
+                                             estimator::Arithmetic::kBf16);
+  ASSERT_TRUE(profiles.ok()) << profiles.status();
+  const wire::PlanDocument plan = PlanOf(*workload, *profiles);
+  ASSERT_EQ(plan.stages.size(), 2);
+  // As above: 4.9e13 and, of attention under its mask, half of 7e12.
+  const double flops = 5.3e13, peak = 2 * 312e12;
+  const auto sentence =
+      std::find_if(plan.explain.begin(), plan.explain.end(), [](const std::string& line) { return line.starts_with("arithmetic: "); });
+  ASSERT_NE(sentence, plan.explain.end());
+  double told_flops = 0, told_share = 0;
+  ASSERT_EQ(std::sscanf(sentence->c_str(), "arithmetic: a step is %lf TFLOP", &told_flops), 1) << *sentence;
+  EXPECT_NEAR(told_flops * 1e12, flops, 0.05 * flops);
+  const size_t share = sentence->find("FLOP/s, ");
+  ASSERT_NE(share, std::string::npos) << *sentence;
+  ASSERT_EQ(std::sscanf(sentence->c_str() + share, "FLOP/s, %lf%%", &told_share), 1) << *sentence;
+  EXPECT_NEAR(told_share, 100 * flops / plan.predicted_step_seconds / peak, 2);
+  EXPECT_THAT(*sentence, HasSubstr("of the peak of the 2 devices with a stage (624.0 TFLOP/s together)"));
+  const auto measured = ProfilesFromTopology(Sites("{name: b, memory: 64Gi}"), {Measured()}, int64_t{64} << 30);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_THAT(PlanOf(*workload, *measured).explain, Contains(AllOf(HasSubstr("arithmetic: a step is"), Not(HasSubstr("peak")))));
 }
 
 TEST(GpuProfile, BesideMeasuredDevicesEachHasItsOwnShare) {

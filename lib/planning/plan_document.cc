@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
+#include "lib/estimator/gpu_specs.h"
+#include "lib/estimator/graph_cost.h"
+#include "lib/opdag/accounting.h"
 #include "lib/planning/certainty.h"
 #include "lib/planning/plan_figures.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -102,6 +108,29 @@ std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& re
       blocks, compute_s > 0 ? 100 * again_s / compute_s : 0);
 }
 
+// What compute times can be checked by: arithmetic of a step beside the peaks that GPUs with known figures have. For --explain.
+std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
+  const estimator::GraphCosts costs = estimator::CostsOf(context.workload.training, /*state_tensors=*/0);
+  double flops = 0, peak_flops = 0;
+  bool has_peaks = true;
+  for (const scheduler::PlanStage& stage : plan.stages) {
+    for (const int op : stage.ops) flops += costs.ops[op].forward_flops + costs.ops[op].backward_flops;
+    const int machine = context.request.request.devices[stage.devices[0]].cost_class;
+    const estimator::GpuSpec* const gpu = estimator::FindGpu(context.request.specifications[machine]);
+    const std::optional<estimator::Arithmetic> arithmetic = estimator::ArithmeticNamed(context.request.arithmetic[machine]);
+    has_peaks = has_peaks && gpu != nullptr && arithmetic.has_value();
+    if (has_peaks) peak_flops += estimator::PeakFlops(*gpu, *arithmetic);
+  }
+  flops *= plan.micro_batches;
+  const double rate = plan.predicted_step_s > 0 ? flops / plan.predicted_step_s : 0;
+  std::string text = absl::StrFormat("arithmetic: a step is %sFLOP, forward and backward without recomputation; over %s that is %sFLOP/s",
+                                     opdag::HumanCount(flops), scheduler::DurationText(plan.predicted_step_s), opdag::HumanCount(rate));
+  if (!has_peaks || peak_flops <= 0) return text;
+  absl::StrAppendFormat(&text, ", %.0f%% of the peak of the %s with a stage (%sFLOP/s together)", 100 * rate / peak_flops,
+                        base::Counted(static_cast<int64_t>(plan.stages.size()), "device"), opdag::HumanCount(peak_flops));
+  return text;
+}
+
 }  // namespace
 
 std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
@@ -152,6 +181,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   if (context.explain) {
     document.explain = plan.explain;
     if (context.recompute == runtime::Recompute::kFull) document.explain.push_back(RecomputeSentence(plan, context.request.request));
+    document.explain.push_back(ArithmeticSentence(plan, context));
     document.explain.push_back(certainty.sentence);
   }
   AddFigures(plan, context, document);
