@@ -74,14 +74,14 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
   const auto own = static_cast<int64_t>(OwnSteps(run));
   if (own == 0) return;
   std::vector<std::string> remarks;
-  if (run.elapsed_s > 0) remarks.push_back(absl::StrCat(TimeSpan(run.elapsed_s), " with start, evaluations and checkpoints"));
+  if (run.elapsed_s > 0) remarks.push_back(absl::StrCat(ElapsedTime(run.elapsed_s), " with start, evaluations and checkpoints"));
   if (const int64_t left = run.total_steps - run.steps.back().step; left > 0 && measured > 0) {
     remarks.push_back(absl::StrFormat("the %s would take about %s at the measured step",
                                       left == 1 ? "last step" : absl::StrCat("other ", left, " steps"),
                                       TimeSpan(measured * static_cast<double>(left))));
   }
-  figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), TimeSpan(TrainingSeconds(run)),
-                     predicted > 0 ? TimeSpan(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
+  figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), ElapsedTime(TrainingSeconds(run)),
+                     predicted > 0 ? ElapsedTime(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
 }
 
 int64_t PlannedTiedBytes(const Run& run) {

@@ -18,11 +18,6 @@ std::string StepsText(int64_t steps) {
   return steps == 1 ? "1 step takes" : absl::StrCat(steps < 1000 ? absl::StrCat(steps) : Count(static_cast<double>(steps)), " steps take");
 }
 
-std::string WholeTime(double seconds) {
-  constexpr double kShort = 10;  // where whole seconds would say little
-  return seconds < kShort ? StepSeconds(seconds) : TimeSpan(seconds);
-}
-
 std::string MemoryText(const PlanFigures::Memory& memory) {
   const std::string used = MemoryBytes(static_cast<double>(memory.bytes));
   return memory.of_bytes > 0 ? absl::StrFormat("%s %s of %s", memory.device, used, MemoryBytes(static_cast<double>(memory.of_bytes)))
@@ -75,7 +70,7 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   if (figures.tokens_per_s > 0) {
     std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);
     if (figures.steps > 0) {
-      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", WholeTime(figures.step_s * static_cast<double>(figures.steps)));
+      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", ElapsedTime(figures.step_s * static_cast<double>(figures.steps)));
     }
     sentences.push_back(std::move(line));
   }

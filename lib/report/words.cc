@@ -50,6 +50,11 @@ std::string StepSeconds(double seconds) {
   return seconds < 0.0995 ? absl::StrFormat("%.3gms", seconds * 1e3) : absl::StrFormat("%.2fs", seconds);
 }
 
+std::string ElapsedTime(double seconds) {
+  constexpr double kShort = 10;  // where whole seconds would say little
+  return seconds >= 0 && seconds < kShort ? StepSeconds(seconds) : TimeSpan(seconds);
+}
+
 std::string TrafficBytes(double bytes) { return Scaled(bytes, 1000, {"B", "kB", "MB", "GB", "TB"}); }
 
 std::string MemoryBytes(double bytes) { return Scaled(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB"}); }

@@ -18,6 +18,10 @@ TEST(WordsTest, NumbersReadWell) {
   EXPECT_EQ(TimeSpan(59.6), "1m00s");
   EXPECT_EQ(TimeSpan(12), "12s");
   EXPECT_EQ(TimeSpan(-1), "-");
+  EXPECT_EQ(ElapsedTime(0.52), "0.52s");
+  EXPECT_EQ(ElapsedTime(9.5), "9.50s");
+  EXPECT_EQ(ElapsedTime(70), "1m10s");
+  EXPECT_EQ(ElapsedTime(-1), "-");
   EXPECT_EQ(StepSeconds(1.924), "1.92s");
   EXPECT_EQ(StepSeconds(0.0851), "85.1ms");
   EXPECT_EQ(TrafficBytes(12'345'678), "12.3 MB");
