@@ -7,8 +7,9 @@ namespace fusionllm::services {
 
 inline constexpr char kBuildVersion[] = "0.1.0";
 
-// Of broker.proto: grows when an old peer could misunderstand a new one.
-inline constexpr uint32_t kProtocolVersion = 2;  // 2: checkpoint.proto, Welcome.shared_token
+// Of broker.proto and of messages between stages: grows when an old peer could misunderstand a new one.
+// 2: checkpoint.proto, Welcome.shared_token; 3: stage 0 waits for the end of an evaluation (runtime::MessageKind::kEvaluated).
+inline constexpr uint32_t kProtocolVersion = 3;
 
 // Why a broker refuses an executor of an attempt before its own. The executor ends then: nobody waits for it any more.
 inline constexpr char kSupersededAttempt[] = "SupersededAttempt";

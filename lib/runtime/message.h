@@ -28,8 +28,9 @@ enum class MessageKind : uint8_t {
   kReport,       // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
   kDecision,     // from stage 0: the norm and what follows the step; id = 0
   kReplica,      // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
+  kEvaluated,    // to stage 0 from the stage that owns the loss: it has taken all of an evaluation; id = 0
 };
-inline constexpr int kMessageKinds = 6;
+inline constexpr int kMessageKinds = 7;
 
 // Names a message within one plan epoch. Unique per (sender, receiver).
 struct MessageKey {

@@ -58,6 +58,7 @@ class StageExecutor::Impl {
       if (config_.replica == 0 && config_.evaluate_every > 0 && step % config_.evaluate_every == 0) {
         FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
         if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
+        FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluation(step));
       }
       if (decision.checkpoint && callbacks_.on_checkpoint) FUSIONLLM_RETURN_IF_ERROR(callbacks_.on_checkpoint(step));
       if (decision.stop) return step;

@@ -117,7 +117,7 @@ struct StageCallbacks {
     bool checkpoint = false;
   };
   std::function<Decision(const StepResult&)> on_step;
-  // On every stage, when a step begins.
+  // On every stage, when a step begins; on stage 0 the evaluation before it has ended by then.
   std::function<void(int64_t step)> on_step_begin;
   // On every stage, after its update.
   std::function<void(const StageStepTimes&)> on_stage_step;

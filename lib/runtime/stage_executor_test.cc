@@ -1,8 +1,11 @@
 #include "lib/runtime/stage_executor.h"
 
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -141,6 +144,38 @@ TEST(StageExecutorTest, AnErrorOfAKernelNamesItsOpOnce) {
     const size_t first = words.find("op '");
     ASSERT_NE(first, std::string::npos) << words;
     EXPECT_EQ(words.find("op '", first + 1), std::string::npos) << words;
+  }
+}
+
+TEST(StageExecutorTest, AStepBeginsWhenTheEvaluationBeforeItHasEndedOnAllStages) {
+  for (const int stages : {1, 2, 3}) {
+    const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+    PipelineOptions options = SmallOptions(training, stages, "ref");
+    options.config.evaluate_every = 1;
+    options.config.evaluation_batches = 1;
+    options.steps = 2;
+    std::mutex mutex;
+    std::condition_variable changed;
+    int64_t evaluated = 0, begun = 0;
+    bool early = false;
+    options.on_evaluation = [&](int64_t step, const EvaluationResult&) {
+      std::unique_lock lock(mutex);
+      // As long as a slow link would take: a first stage that does not wait goes on meanwhile.
+      if (step < options.steps) changed.wait_for(lock, std::chrono::milliseconds(200), [&] { return begun > step; });
+      evaluated = step;
+    };
+    options.on_step_begin = [&](int stage, int64_t step) {
+      if (stage > 0) return;
+      const std::lock_guard lock(mutex);
+      begun = step;
+      early = early || evaluated < step - 1;
+      changed.notify_all();
+    };
+    const auto source = SyntheticSource(1, 3);
+    const auto result = RunPipeline(training, options, *source);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(early) << stages << " stages";
+    EXPECT_EQ(evaluated, options.steps);
   }
 }
 

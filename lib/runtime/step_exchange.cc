@@ -197,4 +197,10 @@ absl::StatusOr<StepDecision> StepExchange::AwaitDecision(int64_t step) {
       .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};
 }
 
+absl::Status StepExchange::EndEvaluation(int64_t step) {
+  const MessageKey key{.step = step, .kind = MessageKind::kEvaluated};
+  if (program_.owns_loss) return program_.stage == 0 ? absl::OkStatus() : port_.Send(0, key, {});
+  return program_.stage == 0 ? inbox_.Take(key).status() : absl::OkStatus();
+}
+
 }  // namespace fusionllm::runtime

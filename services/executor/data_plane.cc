@@ -51,7 +51,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 // must not wait behind what they are about.
 Priority PriorityOf(const runtime::MessageKey& key) {
   const MessageKind kind = key.kind;
-  const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision ||
+  const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision || kind == MessageKind::kEvaluated ||
                                 (kind == MessageKind::kReplica && (key.step < 0 || key.micro_batch < 0));
   if (small_and_urgent) return Priority::kControl;
   return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;

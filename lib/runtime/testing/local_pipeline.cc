@@ -156,6 +156,8 @@ class Pipelines {
     };
     callbacks.on_span = options_.on_span;
     callbacks.on_stage_step = options_.on_stage_step;
+    if (options_.on_step_begin) callbacks.on_step_begin = [this, stage](int64_t step) { options_.on_step_begin(stage, step); };
+    callbacks.on_evaluation = options_.on_evaluation;
     callbacks.on_checkpoint = [this, replica, stage](int64_t step) {
       const std::lock_guard lock(mutex_);
       if (options_.checkpoint) options_.checkpoint(static_cast<int>(replica), stage, step);

@@ -38,6 +38,8 @@ struct PipelineOptions {
   // StageCallbacks' of each stage; at once from its thread.
   std::function<void(const TraceSpan&)> on_span;
   std::function<void(const StageStepTimes&)> on_stage_step;
+  std::function<void(int stage, int64_t step)> on_step_begin;
+  std::function<void(int64_t step, const EvaluationResult&)> on_evaluation;
   // What stage 0 of the first replica decides after a step; empty: to go on.
   std::function<StageCallbacks::Decision(int64_t step)> decide;
   // Called on each stage of each replica for the checkpoint of a step, one at a time.
