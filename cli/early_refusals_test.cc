@@ -172,6 +172,32 @@ TEST_F(EarlyRefusalsTest, AnUnusedParameterIsRefusedWithTheLineOfItsOp) {
   EXPECT_THAT(Run("plan graph.yaml").err, HasSubstr(absl::StrCat(Path("model.dag"), ":7:3: parameter 'idle.weight' is trainable")));
 }
 
+TEST_F(EarlyRefusalsTest, FrozenTablesOfZerosThatNothingFillsAreWarnedOf) {
+  const std::string graph = absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"},
+                                                         {"linear(flat)", "linear(flat; @head.weight, @table)"},
+                                                         {"  return", "  param @table f32[10] zeros frozen\n  return"}});
+  Write("model.dag", graph);
+  Write("graph.yaml", kGraphJob);
+  const Outcome outcome = Run("run graph.yaml --dry-run");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("spec.model.graph: @table stays zero all along: frozen"));
+  EXPECT_THAT(Run("run graph.yaml --dry-run --set spec.training.steps=0").err, Not(HasSubstr("@table"))) << "to be filled after that";
+  EXPECT_THAT(Run("run job.yaml --dry-run").err, Not(HasSubstr("zero all along")));
+}
+
+TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
+  std::filesystem::create_directories(Path("corpus"));
+  for (const char* name : {"corpus/GPL", "corpus/GPL-3"}) Write(name, std::string(4'000, 'g'));
+  Write("val.txt", std::string(4'000, 'g'));
+  const std::string set = "run job.yaml --dry-run --set spec.data.path=corpus";
+  EXPECT_THAT(
+      Run(set + " --set spec.data.validation.fraction=0.1").err,
+      HasSubstr("spec.data.path: 1 file is a copy, GPL-3 of GPL, so copied data counts as often, and what is held out for validation is "
+                "trained on, too"));
+  EXPECT_THAT(Run("run job.yaml --dry-run --set spec.data.path=corpus/GPL --set spec.data.validation.path=val.txt").err,
+              HasSubstr("spec.data.validation.path: 1 file is a copy, val.txt of GPL, so the validation loss says little"));
+}
+
 TEST_F(EarlyRefusalsTest, APlanNeedsNoData) {
   const std::string rest = absl::StrCat(kOnTopology, " --set 'spec.data={kind: tokens, path: [corpus.bin]}' --profiles ", Calibrated());
   for (const char* command : {"plan job.yaml", "simulate job.yaml"}) {

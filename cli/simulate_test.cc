@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
@@ -133,6 +134,13 @@ TEST_F(Simulate, WhatIfsStandBesideTheStepAsItIs) {
   const Outcome model = program_.Run("simulate job.yaml --topology t.yaml --schedule 1f1b-split");
   EXPECT_THAT(model.out, HasSubstr("a model only: the runtime runs gpipe and 1f1b"));
   EXPECT_THAT(program_.Run("simulate job.yaml --topology t.yaml").out, Not(HasSubstr("a model only")));
+}
+
+TEST_F(Simulate, AWhatIfOfAnotherBatchSaysTheRate) {
+  const std::string command = "simulate job.yaml --topology t.yaml --what-if spec.training.";
+  EXPECT_THAT(program_.Run(command + "globalBatchSize=32").out,
+              ContainsRegex("globalBatchSize=32: a step then sees [0-9,]+ tokens instead of [0-9,]+: [0-9,.]+ tokens/s instead of"));
+  EXPECT_THAT(program_.Run(command + "steps=7").out, Not(HasSubstr("a step then sees")));
 }
 
 TEST_F(Simulate, NoiseFollowsTheSeed) {

@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -173,7 +174,8 @@ TEST_F(StartTest, ARunThatGoesOnKeepsWhatWasHeldOut) {
   const std::string run = std::string(kRun) + " --set 'spec.data.validation={fraction: 0.25}'";
   const Outcome begun = Run(run);
   ASSERT_EQ(begun.code, 0) << begun.err;
-  EXPECT_THAT(begun.out, AllOf(HasSubstr("DataOpened"), HasSubstr("1 file, 400 B: "), HasSubstr("18 windows of 16 tokens to train on"),
+  EXPECT_THAT(begun.out, AllOf(HasSubstr("DataOpened"), HasSubstr("1 file, 400 B: "),
+                               ContainsRegex("18 windows of 16 tokens to train on .[0-9]+ steps of [0-9]+ are [0-9.]+ passes over them."),
                                HasSubstr("6 held out for validation, drawn evenly over all of the data")));
   EXPECT_THAT(Run(run + " --set spec.training.steps=3").out, AllOf(HasSubstr("drawn evenly"), Not(HasSubstr("DataRulesKept"))));
   const std::string end = run + " --fresh --set 'spec.data.validation={fraction: 0.25, split: end}'";

@@ -85,7 +85,7 @@ std::string Training(const TemplateOptions& options) {
                "    globalBatchSize: 16          # samples in a step, over all devices\n"
              : "    steps: 1000                  # there are no epochs: one is (tokens / (globalBatchSize x sequenceLength)) steps\n"
                "    globalBatchSize: 64          # samples in a step, over all devices; GPT-2 had 512\n",
-        "    microBatchSize: auto         # samples in one pass\n",
+        "    microBatchSize: auto         # samples in one pass; a number: the same bits in every run\n",
         tiny ? "    sequenceLength: 128          # tokens in a sample\n"
              : "    sequenceLength: 1024         # tokens in a sample, as GPT-2's\n",
         "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/job-reference.md). To "

@@ -79,6 +79,8 @@ report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
   for (const wire::PlanStage& stage : plan.stages) {
     figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes, stage.in_flight});
   }
+  if (const auto& fewer = plan.fewer_in_flight)
+    figures.fewer_in_flight = {fewer->in_flight, fewer->predicted_step_seconds, fewer->memory_bytes};
   for (const wire::PlanWarning& warning : plan.warnings) figures.warnings.push_back({warning.reason, warning.message});
   return figures;
 }

@@ -1,5 +1,6 @@
 #include "cli/commands/run_input.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -101,6 +103,30 @@ absl::Status CheckStartFits(const job::FusionJob& job) {
   return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
 }
 
+// Tables that somebody meant to fill, such as those of rotary positions, look like constants of nought.
+std::string FrozenZerosWarning(const workload::Workload& workload) {
+  if (workload.job.spec.model.init.from.has_value() || workload.job.spec.training.steps == 0) return "";
+  constexpr size_t kMaxNamed = 6;
+  std::vector<std::string> names;
+  const opdag::Graph& graph = workload.training.graph;
+  for (opdag::OpId op = 0; op < workload.training.forward_ops; ++op) {
+    if (graph.op(op).type == "batch_norm") continue;  // its kernels fill them
+    for (const opdag::ParameterId id : graph.op(op).parameters) {
+      const opdag::Parameter& parameter = graph.parameter(id);
+      const bool known = std::find(names.begin(), names.end(), "@" + parameter.name) != names.end();
+      if (!parameter.trainable && parameter.initializer.kind == opdag::Initializer::Kind::kZeros && !known)
+        names.push_back("@" + parameter.name);
+    }
+  }
+  if (names.empty()) return "";
+  const size_t more = names.size() - std::min(names.size(), kMaxNamed);
+  names.resize(names.size() - more);
+  return absl::StrCat(
+      "spec.model.graph: ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+      names.size() + more == 1 ? " stays" : " stay",
+      " zero all along: frozen, and no spec.model.init.from fills such tables (docs/graphs.md has those of rotary positions)");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
@@ -111,6 +137,7 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::Fusion
   FUSIONLLM_ASSIGN_OR_RETURN(auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
   FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
+  if (std::string zeros = FrozenZerosWarning(*workload); !zeros.empty()) warnings.push_back(std::move(zeros));
   if (data_in_store) return workload;
   const auto opened = workload::DatasetSource::Open(*workload);
   if (opened.ok()) {

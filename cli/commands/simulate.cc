@@ -92,7 +92,7 @@ std::string Against(double seconds, double before) {
   return absl::StrFormat("%s (%+.1f%%)", report::StepSeconds(seconds), before > 0 ? 100 * (seconds / before - 1) : 0);
 }
 
-void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
+void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::WhatIfDocument>& what_ifs) {
   if (what_ifs.empty()) return;
   TextTable table({"what if", ">before", ">same plan", ">planned anew", "limited then by"});
   for (const wire::WhatIfDocument& what_if : what_ifs) {
@@ -111,7 +111,13 @@ void PrintWhatIfs(const std::vector<wire::WhatIfDocument>& what_ifs) {
       continue;
     }
     // Planners seek the time to an equal loss, so the new plan may be the slower one.
-    const wire::SimulatedStep& anew = std::get<wire::PlannedStep>(what_if.replanned).step;
+    const auto& [plan, anew] = std::get<wire::PlannedStep>(what_if.replanned);
+    if (plan.tokens_per_step != planned.tokens_per_step && planned.tokens_per_second > 0) {
+      absl::PrintF("%s: a step then sees %s %s instead of %s: %s %s/s instead of %s\n", what_if.change,
+                   report::Count(static_cast<double>(plan.tokens_per_step)), plan.unit,
+                   report::Count(static_cast<double>(planned.tokens_per_step)), report::Count(plan.tokens_per_second), plan.unit,
+                   report::Count(planned.tokens_per_second));
+    }
     if (what_if.same_plan && anew.loss_cost != what_if.same_plan->loss_cost) {
       absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change, anew.loss_cost,
                    what_if.same_plan->loss_cost);
@@ -140,7 +146,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
                  report::StepSeconds(spread->most_seconds));
   }
   PrintStep(step);
-  PrintWhatIfs(simulation.what_if);
+  PrintWhatIfs(simulation.plan, simulation.what_if);
 }
 
 constexpr absl::string_view kDrawing = ".svg", kTrace = ".json";

@@ -147,7 +147,7 @@ std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topol
   }
   std::vector<std::string> wishes;
   if (strategy.replicas > 1) wishes.push_back("--set spec.strategy.replicas=1");
-  if (strategy.stages > may_use) wishes.push_back("--set spec.strategy.stages=0");
+  if (strategy.stages > may_use) wishes.push_back("--set spec.strategy.stages=0 (the planner then chooses)");
   if (spec.executors.min > usable) wishes.push_back(absl::StrCat("--set spec.executors.min=", usable));
   if (!wishes.empty()) ways.push_back(absl::StrCat("ask for less by ", absl::StrJoin(wishes, " ")));
   return absl::StrJoin(ways, "; or ");

@@ -124,7 +124,7 @@ TEST(AdviceTest, ACommandThatStartsNothingIsSentToATopology) {
   job::Spec spec;
   spec.strategy.stages = 2;
   EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, {}, /*starts_executors=*/false),
-            "describe them by --topology FILE with 2 or more; or ask for less by --set spec.strategy.stages=0");
+            "describe them by --topology FILE with 2 or more; or ask for less by --set spec.strategy.stages=0 (the planner then chooses)");
 }
 
 TEST(AdviceTest, OnlyTooFewExecutorsAreAdvisedOn) {

@@ -101,6 +101,10 @@ report::PlanFigures ReadFigures(const json& line) {
     figures.memory.push_back({absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"),
                               Integer(stage, "device_memory_bytes"), static_cast<int>(Integer(stage, "in_flight"))});
   }
+  if (const json& fewer = Get(line, "fewer_in_flight"); fewer.is_object()) {
+    figures.fewer_in_flight = {static_cast<int>(Integer(fewer, "in_flight")), Number(fewer, "predicted_step_seconds"),
+                               Integer(fewer, "memory_bytes")};
+  }
   figures.warnings = List<report::PlanFigures::Warning>(line, "warnings", [](const json& item) {
     return report::PlanFigures::Warning{Text(item, "reason"), Text(item, "message")};
   });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 namespace fusionllm::base {
@@ -49,6 +50,16 @@ size_t DistanceToARun(const std::string& whole, const std::vector<std::string>& 
   return nearest;
 }
 
+std::string ShortestThatBeginsWith(const std::string& wanted, std::span<const std::string> choices) {
+  constexpr size_t kShortest = 3;
+  std::string best;
+  if (wanted.size() < kShortest) return best;
+  for (const std::string& choice : choices) {
+    if (absl::StartsWith(FoldName(choice), wanted) && (best.empty() || choice.size() < best.size())) best = choice;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string FoldName(absl::string_view text) {
@@ -74,6 +85,7 @@ std::string NearestName(absl::string_view text, std::span<const std::string> cho
 }
 
 std::string NearestNameOrPart(absl::string_view text, std::span<const std::string> choices) {
+  if (std::string longer = ShortestThatBeginsWith(FoldName(text), choices); !longer.empty()) return longer;
   if (std::string near = NearestName(text, choices); !near.empty()) return near;
   const std::string wanted = FoldName(text);
   if (wanted.size() < 2) return "";

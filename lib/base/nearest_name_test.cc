@@ -22,6 +22,7 @@ TEST(NearestNameTest, APartOfAChoiceOrAChoiceThatIsAPartIsMeant) {
     const char* text;
     const char* meant;
   } cases[] = {{"h100", "nvidia-h100-sxm"},
+               {"nvidia-h100", "nvidia-h100-sxm"},
                {"H100-SXM5", "nvidia-h100-sxm"},
                {"h100_pcie", "nvidia-h100-pcie"},
                {"A100", "nvidia-a100-40gb"},

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
+#include <span>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -135,6 +139,62 @@ SomeFiles RepeatedFiles(const FilesRead& files) {
   }
   return repeated;
 }
+
+namespace {
+
+constexpr int64_t kComparedEnd = int64_t{1} << 16;
+
+// Of the beginning and the end.
+std::optional<size_t> HashOfEnds(const FilesRead::File& listed) {
+  const absl::StatusOr<base::SourceFile> file = base::SourceFile::Open(listed.path, /*keep_open=*/true);
+  if (!file.ok() || file->size() != listed.bytes) return std::nullopt;
+  const int64_t first = std::min(kComparedEnd, listed.bytes), last = std::min(kComparedEnd, listed.bytes - first);
+  std::string ends(static_cast<size_t>(first + last), '\0');
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(ends));
+  const bool read = file->ReadAt(0, bytes.first(static_cast<size_t>(first))).ok() &&
+                    (last == 0 || file->ReadAt(listed.bytes - last, bytes.last(static_cast<size_t>(last))).ok());
+  return read ? std::optional(std::hash<std::string>()(ends)) : std::nullopt;
+}
+
+// Each file is read once.
+class Hashes {
+ public:
+  explicit Hashes(const FilesRead& files) : files_(files), known_(files.first.size()) {}
+  std::optional<size_t> Of(size_t i) {
+    if (!known_[i]) known_[i] = HashOfEnds(files_.first[i]);
+    return *known_[i];
+  }
+
+ private:
+  const FilesRead& files_;
+  std::vector<std::optional<std::optional<size_t>>> known_;
+};
+
+}  // namespace
+
+std::vector<Copy> CopiesOf(const FilesRead& others, const FilesRead& files) {
+  std::multimap<int64_t, size_t> by_size;
+  for (size_t i = 0; i < others.first.size(); ++i) by_size.emplace(others.first[i].bytes, i);
+  std::vector<Copy> copies;
+  Hashes hashes(files), hashes_of_others(others);
+  for (size_t i = 0; i < files.first.size(); ++i) {
+    const FilesRead::File& file = files.first[i];
+    if (file.bytes == 0) continue;
+    const auto [begin, end] = by_size.equal_range(file.bytes);
+    for (auto other = begin; other != end; ++other) {
+      const size_t o = other->second;
+      if (&others == &files && o >= i) continue;
+      if (others.identities[o] == files.identities[i]) continue;
+      const std::optional<size_t> hash = hashes.Of(i);
+      if (!hash || hash != hashes_of_others.Of(o)) continue;
+      copies.push_back({files.NameOf(file.path), others.NameOf(others.first[o].path), file.bytes});
+      break;
+    }
+  }
+  return copies;
+}
+
+std::vector<Copy> CopiedFiles(const FilesRead& files) { return CopiesOf(files, files); }
 
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths) {
   std::vector<base::SourceFile> files;

@@ -77,6 +77,16 @@ struct SomeFiles {
 SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others);
 SomeFiles RepeatedFiles(const FilesRead& files);
 
+struct Copy {
+  std::string name, of;  // FilesRead::NameOf
+  int64_t bytes = 0;
+};
+// Files whose bytes are those of another: of `files` of an earlier one, or of one of `others`. Of those that are listed, without links to
+// the same file, which the two above tell. Compared are their sizes, and 64 KiB at both ends. Blocks on the file system; what cannot
+// be read is no copy.
+std::vector<Copy> CopiedFiles(const FilesRead& files);
+std::vector<Copy> CopiesOf(const FilesRead& others, const FilesRead& files);
+
 // Opens all of `paths`; keeps descriptors when there are few files.
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths);
 

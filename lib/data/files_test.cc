@@ -76,6 +76,27 @@ FilesRead ReadOf(const std::vector<std::string>& paths) {
   return read;
 }
 
+TEST(FilesReadTest, CopiesAreToldByTheirBytesAndLinksAreNot) {
+  const base::TempFolder folder;
+  const std::string text(200'000, 'a');
+  std::string other = text;
+  other.back() = 'b';
+  const FilesRead training = ReadOf({folder.Write("a.txt", text), folder.Write("b.txt", other), folder.Write("c.txt", text),
+                                     folder.Write("empty", ""), folder.Write("void", "")});
+  const std::vector<Copy> copies = CopiedFiles(training);
+  ASSERT_EQ(copies.size(), 1);
+  EXPECT_EQ(copies[0].name, "c.txt");
+  EXPECT_EQ(copies[0].of, "a.txt");
+  EXPECT_EQ(copies[0].bytes, 200'000);
+  std::filesystem::create_symlink(folder / "a.txt", folder / "link.txt");
+  const FilesRead validation = ReadOf({folder.Write("val/v.txt", other), folder / "link.txt", folder.Write("val/w.txt", "new")});
+  const std::vector<Copy> trained = CopiesOf(training, validation);
+  ASSERT_EQ(trained.size(), 2);
+  EXPECT_EQ(trained[0].name, "val/v.txt");
+  EXPECT_EQ(trained[0].of, "b.txt");
+  EXPECT_EQ(trained[1].of, "c.txt") << "the link to a.txt, of which that is a copy";
+}
+
 TEST(FilesReadTest, NamesAreThoseBelowTheFolderThatHoldsAll) {
   const base::TempFolder folder;
   FilesRead read = ReadOf({folder.Write("docs/a/x.txt", "12"), folder.Write("docs/a-b/y.txt", "3")});

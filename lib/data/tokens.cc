@@ -47,6 +47,29 @@ absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& fi
   return lower ? std::optional<int64_t>(4) : std::nullopt;
 }
 
+constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
+
+// Files of ids that numpy makes by default and that would be read as other ids: .npy, and 64 bits an id.
+absl::Status CheckNotOfNumpy(const base::SourceFile& file) {
+  constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
+  constexpr int64_t kWords = 2048, kFewestWords = 64;  // of 64 bits; fewer zeros may be chance
+  std::vector<std::byte> raw(static_cast<size_t>(std::min(8 * kWords, file.size() / 8 * 8)));
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
+  if (raw.size() >= kNumpyMagic.size() && std::memcmp(raw.data(), kNumpyMagic.data(), kNumpyMagic.size()) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), " is a .npy file, whose header would be read as ids: ", kRemedy));
+  }
+  if (static_cast<int64_t>(raw.size()) < 8 * kFewestWords) return absl::OkStatus();
+  bool lower = false, upper = false;
+  for (size_t i = 0; i < raw.size(); i += 8) {
+    const auto any = [&](size_t from) { return (raw[from] | raw[from + 1] | raw[from + 2] | raw[from + 3]) != std::byte{0}; };
+    lower |= any(i);
+    upper |= any(i + 4);
+  }
+  if (upper || !lower) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), " looks like ids of 64 bits, numpy's default: the upper half of each is zero; ", kRemedy));
+}
+
 // Bytes of one token of `file`; nullopt: as its neighbours have.
 absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, const base::SourceFile& file) {
   if (config.kind == DatasetKind::kText) return 1;
@@ -63,19 +86,21 @@ absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, c
     return WidthByContent(file);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot tell the token width of ", path, " from its name: end it in .bin, .u16 or .u32, or give the dtype"));
+      absl::StrCat("cannot tell the token width of ", path,
+                   " from its name: end it in .bin, .u16 or .u32, or set spec.data.tokenDtype: uint16 or uint32"));
 }
 
 absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vector<base::SourceFile>& files) {
   const base::SourceFile* first = nullptr;
   int64_t common = 2;
   for (const base::SourceFile& file : files) {
+    if (config.kind == DatasetKind::kTokens) FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(file));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
     if (!width.has_value()) continue;
     if (first != nullptr && *width != common) {
       return absl::InvalidArgumentError(absl::StrCat(first->path(), " and ", file.path(), " have tokens of different widths, of ",
                                                      8 * common, " and ", 8 * *width,
-                                                     " bits, as it seems: give the dtype if that is wrong"));
+                                                     " bits, as it seems: set spec.data.tokenDtype if that is wrong"));
     }
     first = &file;
     common = *width;

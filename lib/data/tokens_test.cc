@@ -135,7 +135,8 @@ TEST(TokenWindowsTest, TellsTheWidthOfABinFileFromItsContentOrTheVocabulary) {
   EXPECT_EQ(OpenDataset(Tokens(folder, {"narrow.bin"}, 1)).value()->size(), 199);
   EXPECT_THAT(Read(*OpenDataset(Tokens(folder, {"wide.bin"}, 3)).value(), 0).targets, ElementsAre(101, 102, 103));
   EXPECT_EQ(OpenDataset(Tokens(folder, {"more"}, 1)).value()->size(), 100);
-  EXPECT_THAT(OpenDataset(Tokens(folder, {"two"}, 1)).status().message(), AllOf(HasSubstr("32 and 16 bits"), HasSubstr("give the dtype")));
+  EXPECT_THAT(OpenDataset(Tokens(folder, {"two"}, 1)).status().message(),
+              AllOf(HasSubstr("32 and 16 bits"), HasSubstr("set spec.data.tokenDtype")));
   EXPECT_THAT(OpenDataset(Tokens(folder, {"cut-at-the-end.bin"}, 1)).status().message(), HasSubstr("4-byte tokens: is it cut off?"));
   DatasetConfig config = Tokens(folder, {"big.bin"}, 2);
   config.vocabulary_size = 1 << 20;
@@ -143,6 +144,33 @@ TEST(TokenWindowsTest, TellsTheWidthOfABinFileFromItsContentOrTheVocabulary) {
   config = Tokens(folder, {"wide.bin"}, 1);
   config.token_dtype = "uint16";
   EXPECT_EQ(OpenDataset(config).value()->size(), 199);
+}
+
+// What np.array(ids).tofile() and np.save() write.
+TEST(TokenWindowsTest, FilesThatNumpyWritesByDefaultAreRefusedWithTheRemedy) {
+  const base::TempFolder folder;
+  std::string ids64, ids32, ids16;
+  for (int i = 0; i < 4096; ++i) {
+    const std::string low = {static_cast<char>(i % 251), static_cast<char>(i % 3)};
+    ids16 += low;
+    ids32 += low + std::string(2, '\0');
+    ids64 += low + std::string(6, '\0');
+  }
+  folder.Write("ids64.bin", ids64);
+  folder.Write("ids64.u32", ids64);
+  folder.Write("ids32.bin", ids32);
+  folder.Write("ids16.bin", ids16);
+  folder.Write("saved.bin", "\x93NUMPY\x01" + std::string(121, ' ') + ids16);
+  for (const std::string name : {"ids64.bin", "ids64.u32"}) {
+    EXPECT_THAT(std::string(OpenDataset(Tokens(folder, {name}, 4)).status().message()),
+                AllOf(HasSubstr(name), HasSubstr("ids of 64 bits, numpy's default"), HasSubstr("ids.astype('<u2').tofile(..)")));
+  }
+  EXPECT_THAT(std::string(OpenDataset(Tokens(folder, {"saved.bin"}, 4)).status().message()), HasSubstr("is a .npy file"));
+  for (const std::string name : {"ids32.bin", "ids16.bin"}) {
+    const auto dataset = OpenDataset(Tokens(folder, {name}, 4));
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->size(), 4095 / 4) << name;
+  }
 }
 
 TEST(TokenWindowsTest, NamesFileAndOffsetOfATokenOutsideTheVocabulary) {

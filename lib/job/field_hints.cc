@@ -46,6 +46,9 @@ constexpr char kModelName[] =
 constexpr char kHubDataset[] =
     "did you mean spec.data.path? It names files or folders: nothing is fetched from the Hugging Face hub, and docs/data.md shows how to "
     "make a file of tokens";
+constexpr char kTracking[] =
+    "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step (docs/events.md passes "
+    "it on in six lines of Python)";
 constexpr char kDropout[] =
     "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 
@@ -177,7 +180,17 @@ constexpr Word kWords[] = {
     {"betas", "", kBetas},
     {"adambetas", "", kBetas},
     {"datasetname", "", kHubDataset},
-    {"reportto", "", "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step"},
+    {"reportto", "", kTracking},
+    {"tensorboard", "", kTracking},
+    {"wandb", "", kTracking},
+    {"log", "", kLogEvery},
+    {"amp", "spec.training.precision", ""},
+    {"clip", "spec.training.gradientClipNorm", ""},
+    {"clipnorm", "spec.training.gradientClipNorm", ""},
+    {"shuffle", "", "samples come in an order drawn from spec.training.seed, each once before any comes again: leave it out"},
+    {"numworkers", "", "data are read by the executor that needs them, ahead of time: leave it out"},
+    {"dataloadernumworkers", "", "data are read by the executor that needs them, ahead of time: leave it out"},
+    {"llama", "", "there is no family for it yet: spec.model.graph takes any graph of ops, and docs/graphs.md has the parts of a Llama"},
 };
 
 constexpr char kGpuProfile[] =
@@ -253,6 +266,8 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
   if (document_ != Document::kFusionJob || absl::StrContains(wrong, "did you mean")) return "";
   if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
+  if (path == "spec.data.kind") return "; text that a tokenizer is to read becomes a file of token ids first (docs/data.md)";
+  if (path == "spec.training.precision") return "; fp16 is a codec of links: spec.compression.codec";
   if (path != "spec.model.family") return "";
   return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md has the parts "
          "of a Llama)";

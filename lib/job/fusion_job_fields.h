@@ -142,7 +142,7 @@ void Visit(V& v, Schedule& s) {
 
 template <class V>
 void Visit(V& v, Evaluation& e) {
-  v.Field("everySteps", e.every_steps, {.min = 0, .max = kMaxSteps}, "0: no evaluation.");
+  v.Field("everySteps", e.every_steps, {.min = 0, .max = kMaxSteps}, "Also after the last step. 0: no evaluation.");
   v.Field("batches", e.batches, {.min = 1, .max = 1e6}, "Global batches of validation data in one evaluation.");
 }
 
@@ -162,13 +162,14 @@ void Visit(V& v, Training& t) {
   v.Field("recompute", t.recompute, {},
           "Activation checkpointing. full: of activations only what goes from one block to the next is kept, the others of a block are "
           "made again on the way back; auto: where memory is short.");
-  v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed}, "Seed of data order and dropout.");
+  v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed},
+          "Seed of data order and dropout. The same bits again also take the same microBatchSize.");
   v.Field("evaluation", t.evaluation, {}, "Evaluation on the validation data.");
 }
 
 template <class V>
 void Visit(V& v, Pin& p) {
-  v.Field("ops", p.ops, {.required = true}, "Pattern over op names; '*' stands for any text.");
+  v.Field("ops", p.ops, {.required = true}, "Pattern over op names, such as block.0.*; '*' stands for any text.");
   v.Field("device", p.device, {.required = true, .name = true}, "Device that must run them.");
 }
 

@@ -92,8 +92,10 @@ class Resolver {
       }
       for (int output = 0; output < static_cast<int>(op.results.size()); ++output) {
         const Name& name = op.results[output];
-        if (values_.emplace(name.text, ResolvedValue{i, output}).second) continue;
-        return Error(name.position, absl::StrCat("the name '", name.text, "' is taken"));
+        const auto [first, fresh] = values_.emplace(name.text, ResolvedValue{i, output});
+        if (fresh) continue;
+        const Position taken_at = text_.ops[first->second.statement].results[first->second.output].position;
+        return Error(name.position, absl::StrCat("the name '", name.text, "' is taken, on line ", taken_at.line));
       }
     }
     return absl::OkStatus();

@@ -70,7 +70,7 @@ TEST(TextTest, ErrorsNameLineAndColumn) {
                     Not(HasSubstr("relu_grad"))));
   EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = gellu")), HasSubstr("did you mean 'gelu'?"));
   EXPECT_THAT(ErrorOf(Replaced("act = relu", "act = zigzag")), AllOf(HasSubstr("'zigzag'; There are: "), Not(HasSubstr("did you mean"))));
-  EXPECT_THAT(ErrorOf(Replaced("act = relu(fc)", "fc = relu(x)")), HasSubstr("the name 'fc' is taken"));
+  EXPECT_THAT(ErrorOf(Replaced("act = relu(fc)", "fc = relu(x)")), HasSubstr("the name 'fc' is taken, on line "));
   EXPECT_THAT(ErrorOf(Replaced("relu(fc)", "relu(fc, fc)")), HasSubstr("has 2 inputs and takes 1"));
   EXPECT_THAT(ErrorOf(Replaced("{out=256}", "{oat=256}")), StartsWith("model.dag:8:8: op 'fc' (linear) has no attribute 'oat'"));
   EXPECT_THAT(ErrorOf(Replaced("{out=256}", "{}")), HasSubstr("needs the attribute 'out'"));

@@ -83,6 +83,21 @@ TEST(PlanFigures, ALinkLimitSuggestsCompressionOnlyWithoutIt) {
   EXPECT_THAT(bottleneck("adatopk"), Not(HasSubstr("spec.compression.policy")));
 }
 
+TEST(PlanFigures, ALinkThatTiedGradientsKeepBusySuggestsAnUntiedHead) {
+  const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}, {"40ms", "1ms"}});
+  const auto workload =
+      Resolve({"spec.model.config.vocabSize=400",
+               "spec.strategy={stages: 2, pins: [{ops: block.1.ln_1, device: paris-0}, {ops: block.2.ln_1, device: tokyo-0}]}"});
+  Profiles profiles = OnTopology(*workload, slow);
+  for (wire::DeviceProfile& device : profiles.devices) {
+    for (auto& [signature, op] : device.ops) op.seconds = 1e-6;
+  }
+  const std::string bottleneck = PlanOf(*workload, profiles).bottleneck;
+  EXPECT_THAT(bottleneck, AllOf(HasSubstr("The step is limited by the link"), HasSubstr("tied gradients"),
+                                HasSubstr("What would help: spec.model.config.tieWeights: false (the head then has weights of its own), or "
+                                          "spec.compression.policy: adatopk")));
+}
+
 TEST(PlanFigures, OfReplicasAreThoseOfAllPipelinesTogether) {
   const auto workload = Resolve({"spec.strategy.replicas=2"});
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));

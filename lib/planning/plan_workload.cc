@@ -12,6 +12,7 @@
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/micro_batch_choice.h"
 #include "lib/planning/micro_batch_sizes.h"
+#include "lib/planning/plan_alternatives.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
@@ -148,6 +149,10 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   const Profiles& profiles = inferred.has_value() ? *inferred : given;
   const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
+  const workload::Workload& sized = planned.workload != nullptr ? *planned.workload : workload;
+  if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer)) {
+    FUSIONLLM_RETURN_IF_ERROR(AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document));
+  }
   auto* const refusal = std::get_if<wire::RefusalDocument>(&planned.answer);
   if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryAdvice(workload, profiles, options));

@@ -146,9 +146,9 @@ void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::Pla
       request.schedule = scheduler::Schedule::k1F1B;
       break;
   }
-  request.max_in_flight = static_cast<int>(spec.strategy.in_flight);
+  request.max_in_flight = options.max_in_flight.value_or(static_cast<int>(spec.strategy.in_flight));
   request.max_egress_bytes = spec.placement.max_egress_bytes_per_step;
-  request.stages = static_cast<int>(spec.strategy.stages);
+  request.stages = options.stages.value_or(static_cast<int>(spec.strategy.stages));
   for (const job::Pin& pin : spec.strategy.pins) request.pins.push_back({.ops = pin.ops, .device = pin.device});
   request.first_device = options.data_device;
   request.exclude = spec.strategy.exclude;

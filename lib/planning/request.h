@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace fusionllm::planning {
 struct PlanOptions {
   std::string strategy;  // empty: the job's
   uint64_t seed = 0;
+  // Instead of spec.strategy.stages and .inFlight; 0: the planner's choice.
+  std::optional<int> stages, max_in_flight;
   std::vector<std::string> exclude;                      // devices to leave out, in addition to the job's
   std::string data_device;                               // has the training data and runs the first stage; empty: any may
   int64_t search_budget = scheduler::kFullSearchBudget;  // PlanRequest's

@@ -196,6 +196,7 @@ class Simulation {
     if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
     wire::SimulatedStep step = StepDocument(first, simulation, prepared.text, options_.plan.stop);
     for (const scheduler::PlanLink& link : plan.links) step.loss_cost += link.loss_cost;
+    for (const scheduler::TiedExchange& tied : plan.tied) step.loss_cost += tied.loss_cost;
     return step;
   }
 

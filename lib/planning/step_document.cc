@@ -22,6 +22,7 @@ constexpr double kMinGainOfARunnerUp = 0.005;
 constexpr double kMinBusy = 0.5;
 constexpr double kBusyMargin = 0.15;
 constexpr double kMinTiedPart = 0.005;
+constexpr double kMuchTied = 0.2;
 
 const char* KindName(Limit::Kind kind) {
   switch (kind) {
@@ -64,7 +65,7 @@ std::string BusyText(const Limit& limit) {
 void Describe(const Limit& limit, double step_s, const StepText& text, wire::SimulatedLimit& out) {
   if (limit.kind == Limit::Kind::kLink || limit.kind == Limit::Kind::kShared) {
     out.detail = BusyText(limit);
-    out.remedy = text.link_remedy;
+    out.remedy = limit.tied_ratio > kMuchTied && !text.tied_link_remedy.empty() ? text.tied_link_remedy : text.link_remedy;
   }
   if (limit.kind == Limit::Kind::kLatency) out.remedy = text.latency_remedy;
   if (!IsOfTheEnd(limit)) return;
@@ -155,9 +156,12 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
   StepText text{.schedule = std::string(scheduler::Name(plan.schedule))};
   for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
   if (workload.job.spec.compression.policy == job::CompressionPolicy::kNone)
-    text.link_remedy = "spec.compression.policy: adatopk (codecs where they pay), or a faster link";
+    text.link_remedy = "spec.compression.policy: adatopk (codecs where they pay), or ";
+  text.link_remedy += "a faster link";
   text.latency_remedy = "a larger spec.training.globalBatchSize, whose micro-batches share it, or fewer stages (spec.strategy.stages)";
   const bool may_be_untied = workload.job.spec.model.family == job::Family::kGpt2;
+  const std::string untie = "spec.model.config.tieWeights: false (the head then has weights of its own)";
+  if (may_be_untied) text.tied_link_remedy = absl::StrCat(untie, ", or ", text.link_remedy);
   for (const scheduler::TiedExchange& exchange : plan.tied) {
     std::vector<std::string> remedies;
     const bool exact = exchange.codec == "fp32";
@@ -167,7 +171,7 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
       remedies.emplace_back("spec.compression.tiedGradients: int8");
     }
     const int64_t largest = *std::max_element(exchange.sent_bytes.begin(), exchange.sent_bytes.end());
-    if (may_be_untied) remedies.emplace_back("spec.model.config.tieWeights: false (the head then has weights of its own)");
+    if (may_be_untied) remedies.push_back(untie);
     remedies.emplace_back("spec.strategy.pins that put all its uses on one device");
     remedies.emplace_back("a faster link");
     text.tied.push_back({.parameter = exchange.parameter,

@@ -25,6 +25,7 @@ struct StepText {
   std::vector<Tied> tied;  // by exchange
   // What would help where a link, or its latency, limits the step; empty: nothing that a job can say.
   std::string link_remedy;
+  std::string tied_link_remedy;  // of a link that is busy with tied gradients for much of the step
   std::string latency_remedy;
 };
 

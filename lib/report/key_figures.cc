@@ -84,6 +84,11 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
                      predicted > 0 ? ElapsedTime(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
 }
 
+// What is measured over all plans of a run stands beside what the newest predicts.
+void AddLastOfPlans(const Run& run, std::vector<std::string>& remarks) {
+  if (run.plans > 1) remarks.push_back(absl::StrCat("measured under ", run.plans, " plans, predicted by the last"));
+}
+
 int64_t PlannedTiedBytes(const Run& run) {
   int64_t bytes = 0;
   if (!run.plan) return bytes;
@@ -97,6 +102,7 @@ void AddTraffic(const Run& run, std::vector<KeyFigure>& figures) {
   if (bytes.all == 0 && planned == 0) return;
   const double a_step = std::round(static_cast<double>(bytes.training()) / StepsSent(run));
   std::vector<std::string> remarks;
+  AddLastOfPlans(run, remarks);
   if (!bytes.told_apart || bytes.evaluation > 0) remarks.emplace_back(bytes.told_apart ? "without evaluations" : "with evaluations");
   const bool steps = OwnSteps(run) > 0;
   // A plan counts a row for each token of a step.
@@ -112,7 +118,7 @@ void AddTraffic(const Run& run, std::vector<KeyFigure>& figures) {
     parts.push_back(absl::StrCat(TrafficBytes(static_cast<double>(run.summary->wire_bytes)), " on all links"));
   const auto own = static_cast<double>(OwnSteps(run));
   figures.push_back({absl::StrCat("in all, ", Where(run)), TrafficBytes(static_cast<double>(bytes.all)),
-                     steps ? TrafficBytes(static_cast<double>(planned) * own) : "", absl::StrJoin(parts, "; ")});
+                     steps && run.plans <= 1 ? TrafficBytes(static_cast<double>(planned) * own) : "", absl::StrJoin(parts, "; ")});
 }
 
 // "a computes 60% of the time", "a is at work 60% of the time, for 30% of that waiting for a processor".
@@ -295,10 +301,14 @@ void AddMemory(const Run& run, std::vector<KeyFigure>& figures) {
     if (stage->peak_memory_bytes > 0) measured.push_back(MemoryBytes(static_cast<double>(stage->peak_memory_bytes)) + on);
     predicted.push_back(MemoryBytes(static_cast<double>(stage->predicted_memory_bytes)) + on);
   }
-  figures.push_back({"memory", absl::StrJoin(measured, ", "), absl::StrJoin(predicted, ", "),
-                     all > kMaxNamedDevices ? absl::StrCat("the most of ", all, " devices")
-                     : all > 1              ? ""
-                                            : "peak"});
+  std::vector<std::string> remarks;
+  AddLastOfPlans(run, remarks);
+  if (all > kMaxNamedDevices) {
+    remarks.push_back(absl::StrCat("the most of ", all, " devices"));
+  } else if (all == 1) {
+    remarks.emplace_back("peak");
+  }
+  figures.push_back({"memory", absl::StrJoin(measured, ", "), absl::StrJoin(predicted, ", "), absl::StrJoin(remarks, "; ")});
 }
 
 }  // namespace

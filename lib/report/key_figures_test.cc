@@ -58,6 +58,13 @@ TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
   EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted") << "there was none";
 }
 
+TEST(KeyFiguresTest, OfSeveralPlansItIsSaidWhoseFiguresStandSideBySide) {
+  report::Run run = TwoSites();
+  run.plans = 3;
+  EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("predicted (measured under 3 plans, predicted by the last"));
+  EXPECT_THAT(Sentence(run, "in all, between sites"), Not(HasSubstr("predicted")));
+}
+
 TEST(KeyFiguresTest, StepsThatWereMadeAgainShareTheBytes) {
   report::Run run = TwoSites();
   run.steps_made = 20;
@@ -77,31 +84,32 @@ TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
   EXPECT_EQ(Sentence(run, "steps"), "10 of 40");
   EXPECT_EQ(Sentence(run, "step time"), "0.50s measured, 0.40s predicted (median; measured is +25.0%)");
   EXPECT_EQ(Sentence(run, "tokens/s"), "1,000 measured, 1,250 predicted");
-  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (the other 30 steps would take about 15s at the measured step)");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"),
+            "5.00s measured, 4.00s predicted (the other 30 steps would take about 15s at the measured step)");
   run.elapsed_s = 9;
   run.earlier_steps = 6;
   EXPECT_EQ(Sentence(run, "steps"), "10 of 40 (4 of them by this start)");
-  EXPECT_EQ(
-      Sentence(run, "time of 4 steps"),
-      "2s measured, 2s predicted (9s with start, evaluations and checkpoints; the other 30 steps would take about 15s at the measured "
-      "step)");
+  EXPECT_EQ(Sentence(run, "time of 4 steps"),
+            "2.00s measured, 1.60s predicted (9.00s with start, evaluations and checkpoints; the other 30 steps would take about 15s at "
+            "the measured "
+            "step)");
 }
 
 TEST(KeyFiguresTest, StepsThatAreLeftAreTimedByTheMeasuredStepAlone) {
   report::Run run = TwoSites();
   run.total_steps = 11;
-  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (the last step would take about 1s at the measured step)");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5.00s measured, 4.00s predicted (the last step would take about 1s at the measured step)");
   run.summary->median_step_s = 0;  // fewer than three steps
-  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5.00s measured, 4.00s predicted");
 }
 
 TEST(KeyFiguresTest, ARunThatIsDoneForetellsNothingOfItsSteps) {
   report::Run run = TwoSites();
   run.total_steps = 10;
   run.elapsed_s = 9;
-  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5s measured, 4s predicted (9s with start, evaluations and checkpoints)");
+  EXPECT_EQ(Sentence(run, "time of 10 steps"), "5.00s measured, 4.00s predicted (9.00s with start, evaluations and checkpoints)");
   run.earlier_steps = 6;  // gone on with: 4 of the 10 are of this start
-  EXPECT_EQ(Sentence(run, "time of 4 steps"), "2s measured, 2s predicted (9s with start, evaluations and checkpoints)");
+  EXPECT_EQ(Sentence(run, "time of 4 steps"), "2.00s measured, 1.60s predicted (9.00s with start, evaluations and checkpoints)");
 }
 
 TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {

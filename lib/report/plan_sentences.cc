@@ -24,8 +24,14 @@ std::string MemoryText(const PlanFigures::Memory& memory) {
                              : absl::StrCat(memory.device, " ", used);
 }
 
-// Where much memory is used by choice: deeper than one micro-batch for each stage from there on, which hides links and costs memory.
-std::string ChosenMemoryText(const std::vector<PlanFigures::Memory>& stages) {
+// Where much memory is used by choice: deeper than one micro-batch for each stage from there on, which keeps stages at work and costs
+// memory.
+std::string ChosenMemoryText(const PlanFigures& figures, const std::vector<PlanFigures::Memory>& stages) {
+  if (const PlanFigures::FewerInFlight& fewer = figures.fewer_in_flight; fewer.in_flight > 0 && figures.step_s > 0) {
+    return absl::StrFormat("; with spec.strategy.inFlight: %d the largest would be %s, and a step %s (%+.1f%%)", fewer.in_flight,
+                           MemoryBytes(static_cast<double>(fewer.bytes)), StepSeconds(fewer.step_s),
+                           100 * (fewer.step_s / figures.step_s - 1));
+  }
   constexpr double kMuch = 0.5;
   for (size_t s = 0; s < stages.size(); ++s) {
     const PlanFigures::Memory& stage = stages[s];
@@ -33,13 +39,14 @@ std::string ChosenMemoryText(const std::vector<PlanFigures::Memory>& stages) {
     const int needed = static_cast<int>(stages.size() - s);
     if (!much || stage.in_flight <= needed) continue;
     return absl::StrFormat(
-        "; %s keeps %d micro-batches in flight, which hides the links; fewer (spec.strategy.inFlight, %d at least) take less", stage.device,
-        stage.in_flight, needed);
+        "; %s keeps %d micro-batches in flight, so that stages wait less; fewer (spec.strategy.inFlight, %d at least) take less",
+        stage.device, stage.in_flight, needed);
   }
   return "";
 }
 
-std::string MemorySentence(std::vector<PlanFigures::Memory> memory) {
+std::string MemorySentence(const PlanFigures& figures) {
+  std::vector<PlanFigures::Memory> memory = figures.memory;
   std::erase_if(memory, [](const PlanFigures::Memory& device) { return device.bytes == 0; });  // unknown
   if (memory.empty()) return "";
   std::vector<std::string> texts;
@@ -48,7 +55,7 @@ std::string MemorySentence(std::vector<PlanFigures::Memory> memory) {
     return absl::StrFormat("memory of %d devices: from %s to %s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()));
   }
   for (const PlanFigures::Memory& device : memory) texts.push_back(MemoryText(device));
-  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), ChosenMemoryText(memory));
+  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), ChosenMemoryText(figures, memory));
 }
 
 std::string LossSentence(const PlanFigures& figures) {
@@ -85,7 +92,7 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   }
   if (!figures.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", LimitPhrase(figures.bottleneck)));
   if (figures.tokens_per_s > 0) sentences.push_back(LossSentence(figures));
-  if (std::string memory = MemorySentence(figures.memory); !memory.empty()) sentences.push_back(std::move(memory));
+  if (std::string memory = MemorySentence(figures); !memory.empty()) sentences.push_back(std::move(memory));
   return sentences;
 }
 

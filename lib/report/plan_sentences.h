@@ -29,6 +29,11 @@ struct PlanFigures {
     int in_flight = 0;  // micro-batches whose activations are kept at once; 0: not told
   };
   std::vector<Memory> memory;
+  struct FewerInFlight {  // what a step would take, and the stage that needs most; 0: not weighed
+    int in_flight = 0;
+    double step_s = 0;
+    int64_t bytes = 0;
+  } fewer_in_flight;
   struct Warning {
     std::string reason;
     std::string message;

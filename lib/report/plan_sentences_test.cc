@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "lib/report/words.h"
+
 namespace fusionllm::report {
 namespace {
 
@@ -53,8 +56,14 @@ TEST(PlanSentences, MemoryThatDepthTakesByChoiceIsSaidToBeSo) {
   figures.memory[0].in_flight = 24;
   figures.memory[1].in_flight = 1;
   EXPECT_EQ(PlanSentences(figures).back(),
-            "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB; g0 keeps 24 micro-batches in flight, which hides the links; fewer "
+            "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB; g0 keeps 24 micro-batches in flight, so that stages wait less; fewer "
             "(spec.strategy.inFlight, 2 at least) take less");
+  figures.fewer_in_flight = {.in_flight = 2, .step_s = 1.25 * figures.step_s, .bytes = 5LL << 30};
+  EXPECT_EQ(PlanSentences(figures).back(),
+            absl::StrCat(
+                "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB; with spec.strategy.inFlight: 2 the largest would be 5.00 GiB, and a step ",
+                StepSeconds(1.25 * figures.step_s), " (+25.0%)"));
+  figures.fewer_in_flight = {};
   figures.memory[0].in_flight = 2;
   EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB") << "no depth beyond what two stages need";
   figures.memory[0].in_flight = 24;

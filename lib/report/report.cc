@@ -98,7 +98,8 @@ std::string PlanSentence(const Run& run) {
   if (plan.replicas > 1) absl::StrAppend(&text, " shared out over ", plan.replicas, " replicas");
   if (plan.in_flight > 0) absl::StrAppend(&text, ", ", plan.in_flight, " in flight");
   absl::StrAppend(&text, "; predicted step ", Seconds(plan.predicted_step_s));
-  if (plan.lower_bound_s > 0) absl::StrAppend(&text, ", no plan on these devices goes below ", Seconds(plan.lower_bound_s));
+  if (plan.lower_bound_s > 0)
+    absl::StrAppend(&text, ", no plan that does what the job asks for (spec.strategy) goes below ", Seconds(plan.lower_bound_s));
   if (plan.replicas > 1) {
     absl::StrAppend(&text, ". At the end of a step replicas add up their gradients: ", Seconds(plan.sync_s), " of it, with ",
                     TrafficBytes(static_cast<double>(plan.sync_bytes)), " on links");

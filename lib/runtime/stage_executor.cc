@@ -55,7 +55,8 @@ class StageExecutor::Impl {
     for (int64_t step = first; step <= last; ++step) {
       if (callbacks_.on_step_begin) callbacks_.on_step_begin(step);
       FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, RunStep(step));
-      if (config_.replica == 0 && config_.evaluate_every > 0 && step % config_.evaluate_every == 0) {
+      const bool evaluates = config_.evaluate_every > 0 && (step % config_.evaluate_every == 0 || step == last);
+      if (evaluates && config_.replica == 0) {
         FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
         if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
         FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluation(step));

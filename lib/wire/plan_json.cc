@@ -136,6 +136,10 @@ json ToJson(const PlanDocument& plan) {
     if (!other.refused.empty()) entry["refused"] = other.refused;
     document["micro_batch_sizes"].push_back(std::move(entry));
   }
+  if (const auto& fewer = plan.fewer_in_flight) {
+    document["fewer_in_flight"] = {
+        {"in_flight", fewer->in_flight}, {"predicted_step_seconds", fewer->predicted_step_seconds}, {"memory_bytes", fewer->memory_bytes}};
+  }
   if (!plan.arithmetic.empty()) document["arithmetic"] = plan.arithmetic;
   if (!plan.explain.empty()) document["explain"] = plan.explain;
   return document;
@@ -331,6 +335,13 @@ PlanDocument ReadPlan(ObjectReader& in) {
   };
   in.Objects("micro_batch_sizes", kMaxMicroBatchSizes, read_size, ObjectReader::kOptional);
   in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);
+  const auto read_fewer = [&](ObjectReader& entry) {
+    PlanFewerInFlight& fewer = plan.fewer_in_flight.emplace();
+    entry.Integer("in_flight", fewer.in_flight, 1, kMaxPlanMicroBatches);
+    entry.Number("predicted_step_seconds", fewer.predicted_step_seconds, 0, kMaxSeconds);
+    entry.Integer("memory_bytes", fewer.memory_bytes, 0, kMaxBytes);
+  };
+  in.Object("fewer_in_flight", read_fewer, ObjectReader::kOptional);
   in.Text("schedule", plan.schedule);
   in.Text("recompute", plan.recompute);
   in.Text("graph_hash", plan.graph_hash);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -110,6 +111,14 @@ struct PlanMicroBatchSize {
   bool operator==(const PlanMicroBatchSize&) const = default;
 };
 
+// What the same job would take with no more micro-batches in flight than keep its stages at work (spec.strategy.inFlight).
+struct PlanFewerInFlight {
+  int in_flight = 1;
+  double predicted_step_seconds = 0;
+  int64_t memory_bytes = 0;  // of the stage that needs most
+  bool operator==(const PlanFewerInFlight&) const = default;
+};
+
 struct PlanDocument {
   std::string strategy;
   double predicted_step_seconds = 0;
@@ -120,10 +129,11 @@ struct PlanDocument {
   int64_t micro_batch_size = 1;
   // The sizes that were weighed, ascending, the chosen among them; empty: the job names its size, or there is no other.
   std::vector<PlanMicroBatchSize> micro_batch_sizes;
-  int in_flight = 1;               // the largest of the stages'
-  std::string schedule = "1f1b";   // or "gpipe"
-  std::string recompute = "none";  // or "full"
-  std::string graph_hash;          // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
+  int in_flight = 1;                                 // the largest of the stages'
+  std::optional<PlanFewerInFlight> fewer_in_flight;  // where depth takes much memory by choice
+  std::string schedule = "1f1b";                     // or "gpipe"
+  std::string recompute = "none";                    // or "full"
+  std::string graph_hash;  // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
   // Pipelines with the same cuts: pipeline d runs on device d of every stage, on the d-th run of a step's micro-batches.
   int replicas = 1;
   std::vector<int> micro_batches_by_replica;  // sum: micro_batches; empty with one

@@ -67,6 +67,7 @@ PlanDocument TwoStages() {
   plan.bottleneck = "Nothing.";
   plan.warnings = {{.reason = "NearlyIdle", .message = "tokyo-0 is."}};
   plan.left_out = {"lab-3"};
+  plan.fewer_in_flight = {.in_flight = 2, .predicted_step_seconds = 0.5, .memory_bytes = 1 << 20};
   plan.micro_batch_sizes = {{.size = 4, .predicted_step_seconds = 0.3}, {.size = 8, .refused = "too large"}};
   plan.specifications = {"nvidia-l4", "nvidia-t4"};
   plan.arithmetic = {"bf16", "fp32"};

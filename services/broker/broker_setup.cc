@@ -468,6 +468,7 @@ class Preparation {
                                  Enrollment::Load(flags_.tls_directory, {flags_.expected.begin(), flags_.expected.end()}, job_text_));
       const auto enrollment = std::make_shared<Enrollment>(std::move(loaded));
       check = [enrollment](const std::string& token) { return enrollment->CheckToken(token, absl::Now()); };
+      setup_.on_connected = [enrollment](const std::string& name) { enrollment->OnConnected(name); };
       setup_.enroll = [enrollment](const v1::EnrollRequest& request, const NameInUse& in_use) {
         return enrollment->Enroll(request, in_use, absl::Now());
       };

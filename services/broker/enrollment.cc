@@ -74,6 +74,11 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
   return name;
 }
 
+void Enrollment::OnConnected(const std::string& name) {
+  const std::lock_guard lock(book_->mutex);
+  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second = absl::InfinitePast();
+}
+
 absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now) {
   FUSIONLLM_RETURN_IF_ERROR(CheckToken(request.token(), now));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, TakeName(request.name(), in_use, now));

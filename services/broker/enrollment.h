@@ -43,6 +43,9 @@ class Enrollment {
   // InvalidArgument (the token is not one, or a name that no process may have). Messages are sentences and never repeat the token.
   absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now);
 
+  // An executor of that name has connected: from when it goes on, the name is free. Any name.
+  void OnConnected(const std::string& name);
+
  private:
   // Behind a pointer: it holds a mutex, and an Enrollment moves.
   struct Book {

@@ -95,6 +95,19 @@ TEST_F(EnrollmentTest, WhoComesTooEarlyForANameIsToldWhenItIsFree) {
   EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("free within a minute"));
 }
 
+// Whoever starts the same command again, a supervisor say, has not to wait.
+TEST_F(EnrollmentTest, ANameIsNotKeptForAnExecutorThatCameAndWent) {
+  ASSERT_TRUE(Enroll("lab-3", token_).ok());
+  enrollment_->OnConnected("lab-3");
+  enrollment_->OnConnected("never-enrolled");
+  now_ += absl::Seconds(1);
+  connected_ = "lab-3";
+  EXPECT_EQ(Enroll("lab-3", token_).status().code(), absl::StatusCode::kAlreadyExists);
+  connected_ = "";
+  EXPECT_TRUE(Enroll("lab-3", token_).ok());
+  EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("it is kept another 30 s")) << "for the new one";
+}
+
 TEST_F(EnrollmentTest, WhoeverNamesNoNameGetsOne) {
   EXPECT_EQ(Enroll("", token_)->name(), "joined-0");
   EXPECT_EQ(Enroll("", token_)->name(), "joined-1");

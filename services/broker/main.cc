@@ -196,7 +196,11 @@ int Main(int argc, char** argv) {
   Attendance* joined = nullptr;  // for the handler, which is made first
   Attendance attendance(
       setup->attendance,
-      {.on_joined = [&](const v1::Hello& hello) { loop.OnJoined(hello); },
+      {.on_joined =
+           [&](const v1::Hello& hello) {
+             setup->on_connected(hello.name());
+             loop.OnJoined(hello);
+           },
        .on_message = [&](const std::string& name, uint64_t incarnation,
                          const v1::ExecutorMessage& message) { loop.OnMessage(name, incarnation, message); },
        .on_left = [&](const std::string& name, uint64_t incarnation, const std::string& why) { loop.OnLeft(name, incarnation, why); },

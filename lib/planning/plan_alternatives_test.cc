@@ -1,0 +1,93 @@
+#include "lib/planning/plan_alternatives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "lib/planning/testing/three_devices.h"
+#include "lib/scheduler/words.h"
+
+namespace fusionllm::planning {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string StagesWarning(const wire::PlanDocument& plan) {
+  for (const wire::PlanWarning& warning : plan.warnings) {
+    if (warning.reason == "StagesNotFastest") return warning.message;
+  }
+  return "";
+}
+
+TEST(PlanAlternativesTest, StagesThatTheJobAsksForAreWarnedOfWhereOthersAreMuchFaster) {
+  const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "50kbit"}, {"1Gbit", "50kbit"}});
+  const auto asked = Resolve({"spec.strategy.stages=3"}), free = Resolve();
+  const wire::PlanDocument plan = PlanOf(*asked, OnTopology(*asked, slow)), fastest = PlanOf(*free, OnTopology(*free, slow));
+  ASSERT_EQ(fastest.stages.size(), 1);
+  EXPECT_THAT(
+      StagesWarning(plan),
+      AllOf(HasSubstr("spec.strategy.stages: 3 asks for a step of "),
+            HasSubstr(absl::StrCat("it would take ", scheduler::DurationText(fastest.predicted_step_seconds), ", in 1 stage on "))));
+  EXPECT_EQ(StagesWarning(fastest), "");
+}
+
+TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
+  const auto workload = Resolve({"spec.strategy.stages=3"});
+  EXPECT_EQ(StagesWarning(PlanOf(*workload, OnTopology(*workload))), "");
+}
+
+// GPT-2 XL on four cards that hold a deep pipeline.
+wire::PlanDocument OnFourCards(const std::string& override_text) {
+  const auto job = job::ParseFusionJob(
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+      "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n"
+      "  training: {steps: 5, globalBatchSize: 512, microBatchSize: 8, sequenceLength: 1024, precision: bf16}\n",
+      "job.yaml", std::vector<std::string>{override_text});
+  EXPECT_TRUE(job.ok()) << job.status();
+  const auto workload = workload::Resolve(*job, "/");
+  EXPECT_TRUE(workload.ok()) << workload.status();
+  std::string devices;
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&devices, i > 0 ? ", " : "", "{name: h", i, ", profile: nvidia-h100-sxm}");
+  const auto topology = job::ParseTopology(
+      absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n  - {name: s, "
+                   "internal: {bandwidth: 100Gbit, latency: 0.01ms}, devices: [",
+                   devices, "]}\n"),
+      "t.yaml");
+  EXPECT_TRUE(topology.ok()) << topology.status();
+  const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kBf16);
+  EXPECT_TRUE(profiles.ok()) << profiles.status();
+  const auto answer = PlanWorkload(**workload, *profiles, {.search_budget = scheduler::kQuickSearchBudget});
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  return std::get<wire::PlanDocument>(*answer);
+}
+
+int64_t LargestStage(const wire::PlanDocument& plan) {
+  int64_t largest = 0;
+  for (const wire::PlanStage& stage : plan.stages) largest = std::max(largest, stage.memory_bytes);
+  return largest;
+}
+
+TEST(PlanAlternativesTest, DepthThatTakesMuchMemoryByChoiceHasThePriceOfLess) {
+  const wire::PlanDocument deep = OnFourCards("spec.strategy.stages=4");
+  ASSERT_GT(deep.in_flight, 4);
+  ASSERT_TRUE(deep.fewer_in_flight.has_value());
+  EXPECT_EQ(deep.fewer_in_flight->in_flight, 4);
+  EXPECT_LT(deep.fewer_in_flight->memory_bytes, LargestStage(deep) / 2);
+  EXPECT_GT(deep.fewer_in_flight->predicted_step_seconds, deep.predicted_step_seconds);
+
+  const wire::PlanDocument shallow = OnFourCards("spec.strategy={stages: 4, inFlight: 4}");
+  EXPECT_FALSE(shallow.fewer_in_flight.has_value());
+  EXPECT_NEAR(shallow.predicted_step_seconds, deep.fewer_in_flight->predicted_step_seconds, 0.02 * shallow.predicted_step_seconds);
+  EXPECT_NEAR(static_cast<double>(LargestStage(shallow)), static_cast<double>(deep.fewer_in_flight->memory_bytes),
+              0.1 * static_cast<double>(LargestStage(shallow)));
+}
+
+}  // namespace
+}  // namespace fusionllm::planning
