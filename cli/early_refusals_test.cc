@@ -180,9 +180,9 @@ TEST_F(EarlyRefusalsTest, FrozenTablesOfZerosThatNothingFillsAreWarnedOf) {
   Write("graph.yaml", kGraphJob);
   const Outcome outcome = Run("run graph.yaml --dry-run");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("spec.model.graph: @table stays zero all along: frozen"));
+  EXPECT_THAT(outcome.err, HasSubstr("spec.model.graph: @table: frozen parameters that begin as zeros"));
   EXPECT_THAT(Run("run graph.yaml --dry-run --set spec.training.steps=0").err, Not(HasSubstr("@table"))) << "to be filled after that";
-  EXPECT_THAT(Run("run job.yaml --dry-run").err, Not(HasSubstr("zero all along")));
+  EXPECT_THAT(Run("run job.yaml --dry-run").err, Not(HasSubstr("begin as zeros")));
 }
 
 TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
@@ -190,12 +190,13 @@ TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
   for (const char* name : {"corpus/GPL", "corpus/GPL-3"}) Write(name, std::string(4'000, 'g'));
   Write("val.txt", std::string(4'000, 'g'));
   const std::string set = "run job.yaml --dry-run --set spec.data.path=corpus";
+  EXPECT_THAT(Run(set + " --set spec.data.validation.fraction=0.1").err,
+              HasSubstr("spec.data.path: GPL-3 is a copy of GPL, by size and by both ends; then copied data counts as often, and what is "
+                        "held out for validation is "
+                        "trained on, too"));
   EXPECT_THAT(
-      Run(set + " --set spec.data.validation.fraction=0.1").err,
-      HasSubstr("spec.data.path: 1 file is a copy, GPL-3 of GPL, so copied data counts as often, and what is held out for validation is "
-                "trained on, too"));
-  EXPECT_THAT(Run("run job.yaml --dry-run --set spec.data.path=corpus/GPL --set spec.data.validation.path=val.txt").err,
-              HasSubstr("spec.data.validation.path: 1 file is a copy, val.txt of GPL, so the validation loss says little"));
+      Run("run job.yaml --dry-run --set spec.data.path=corpus/GPL --set spec.data.validation.path=val.txt").err,
+      HasSubstr("spec.data.validation.path: val.txt is a copy of GPL, by size and by both ends; then the validation loss says little"));
 }
 
 TEST_F(EarlyRefusalsTest, APlanNeedsNoData) {

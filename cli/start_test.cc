@@ -175,7 +175,7 @@ TEST_F(StartTest, ARunThatGoesOnKeepsWhatWasHeldOut) {
   const Outcome begun = Run(run);
   ASSERT_EQ(begun.code, 0) << begun.err;
   EXPECT_THAT(begun.out, AllOf(HasSubstr("DataOpened"), HasSubstr("1 file, 400 B: "),
-                               ContainsRegex("18 windows of 16 tokens to train on .[0-9]+ steps of [0-9]+ are [0-9.]+ passes over them."),
+                               ContainsRegex("18 windows of 16 tokens to train on .[0-9]+ steps of [0-9]+ are [0-9.]+ epochs."),
                                HasSubstr("6 held out for validation, drawn evenly over all of the data")));
   EXPECT_THAT(Run(run + " --set spec.training.steps=3").out, AllOf(HasSubstr("drawn evenly"), Not(HasSubstr("DataRulesKept"))));
   const std::string end = run + " --fresh --set 'spec.data.validation={fraction: 0.25, split: end}'";

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/option_checks.h"
 #include "cli/commands/remote_start.h"
+#include "cli/commands/run_input.h"
 #include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
@@ -168,6 +169,7 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
   };
   warn(job::KubernetesOnlyWarning(workload.job));
   warn(MissingStart(workload.job.spec.model));
+  warn(FrozenZerosWarning(workload));
   // What is wrong with the data is the business of a run: a plan may be made where they are not.
   if (const auto data = workload::DatasetSource::Open(workload); data.ok()) {
     for (const std::string& warning : (*data)->Warnings()) warn(warning);
@@ -214,7 +216,9 @@ void PlanArguments::TellRefusal(const job::Spec& spec, const wire::RefusalDocume
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload, const job::FieldPlaces& places) const {
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload, places));
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware, workload.job.spec.training.precision));
-  return planning::PlanWorkload(workload, resolved, Options());
+  planning::PlanOptions options = Options();
+  options.alternatives = true;
+  return planning::PlanWorkload(workload, resolved, options);
 }
 
 }  // namespace fusionllm::cli

@@ -77,7 +77,7 @@ report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
                               .bottleneck = plan.bottleneck};
   for (const wire::PlanLink& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
   for (const wire::PlanStage& stage : plan.stages) {
-    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes, stage.in_flight});
+    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
   }
   if (const auto& fewer = plan.fewer_in_flight)
     figures.fewer_in_flight = {fewer->in_flight, fewer->predicted_step_seconds, fewer->memory_bytes};

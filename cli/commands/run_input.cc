@@ -103,7 +103,10 @@ absl::Status CheckStartFits(const job::FusionJob& job) {
   return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
 }
 
-// Tables that somebody meant to fill, such as those of rotary positions, look like constants of nought.
+}  // namespace
+
+// Tables that somebody meant to fill, such as those of rotary positions, look like constants of zero. A checkpoint that the run goes on
+// from may have filled them: then the warning is wrong.
 std::string FrozenZerosWarning(const workload::Workload& workload) {
   if (workload.job.spec.model.init.from.has_value() || workload.job.spec.training.steps == 0) return "";
   constexpr size_t kMaxNamed = 6;
@@ -123,11 +126,9 @@ std::string FrozenZerosWarning(const workload::Workload& workload) {
   names.resize(names.size() - more);
   return absl::StrCat(
       "spec.model.graph: ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
-      names.size() + more == 1 ? " stays" : " stay",
-      " zero all along: frozen, and no spec.model.init.from fills such tables (docs/graphs.md has those of rotary positions)");
+      ": frozen parameters that begin as zeros, and no spec.model.init.from loads other values into them; right for constants, not for "
+      "tables such as those of rotary positions (docs/graphs.md)");
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
                                                                std::vector<std::string>& warnings) {

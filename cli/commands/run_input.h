@@ -11,9 +11,12 @@
 
 namespace fusionllm::cli {
 
-// The job as it will be run; `base` is the folder of its file. `warnings` gets what is odd about the data. Errors: what is wrong, beginning
-// with the field; Unavailable for an object store that does not answer.
+// The job as it will be run; `base` is the folder of its file. `warnings` gets what is odd about model and data. Errors: what is wrong,
+// beginning with the field; Unavailable for an object store that does not answer.
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
                                                                std::vector<std::string>& warnings);
+
+// Frozen parameters that begin as zeros and that nothing of the job fills, in a sentence that begins with the field; empty: none.
+std::string FrozenZerosWarning(const workload::Workload& workload);
 
 }  // namespace fusionllm::cli

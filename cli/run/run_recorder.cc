@@ -98,8 +98,8 @@ report::PlanFigures ReadFigures(const json& line) {
     figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
   }
   for (const json& stage : Get(line, "stages")) {
-    figures.memory.push_back({absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"),
-                              Integer(stage, "device_memory_bytes"), static_cast<int>(Integer(stage, "in_flight"))});
+    figures.memory.push_back(
+        {absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"), Integer(stage, "device_memory_bytes")});
   }
   if (const json& fewer = Get(line, "fewer_in_flight"); fewer.is_object()) {
     figures.fewer_in_flight = {static_cast<int>(Integer(fewer, "in_flight")), Number(fewer, "predicted_step_seconds"),

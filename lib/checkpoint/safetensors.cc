@@ -68,13 +68,14 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(prefix))));
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{prefix[i]} << (8 * i);
+  if (prefix[0] == 'P' && prefix[1] == 'K' && prefix[2] == 3 && prefix[3] == 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     " is a zip, such as torch.save writes, and no safetensors file: load it in PyTorch and write it by "
+                     "save_pretrained() or safetensors.torch.save_file()"));
+  }
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    const bool zip = prefix[0] == 'P' && prefix[1] == 'K' && prefix[2] == 3 && prefix[3] == 4;
-    return absl::InvalidArgumentError(absl::StrCat(
-        path,
-        zip ? " is a zip, such as torch.save writes, and no safetensors file: load it in PyTorch and write it by save_pretrained() or "
-              "safetensors.torch.save_file()"
-            : absl::StrCat(" claims a header of ", length, " bytes: it is no safetensors file")));
+    return absl::InvalidArgumentError(absl::StrCat(path, " claims a header of ", length, " bytes: it is no safetensors file"));
   }
   if (static_cast<int64_t>(length) > file.size() - 8) {
     return absl::InvalidArgumentError(

@@ -72,6 +72,14 @@ TEST(SafetensorsTest, ReadsAFileOfTheFormatsDescription) {
   EXPECT_THAT(file->Read("b", a.view()).message(), HasSubstr("F64[1]")) << "listed, but not readable";
 }
 
+TEST(SafetensorsTest, AFileThatTorchSaveWroteIsNamedAsSuch) {
+  const base::TempFolder folder;
+  for (const std::string flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {
+    const std::string path = folder.Write("pytorch_model.bin", std::string("PK\x03\x04") + flags + std::string(100, 'x'));
+    EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr("is a zip, such as torch.save writes"));
+  }
+}
+
 TEST(SafetensorsTest, WidensHalfFloatsToF32) {
   const base::TempFolder folder;
   Tensor half({DType::kF16, {4}}), brain({DType::kBF16, {2}});

@@ -70,7 +70,8 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
       std::vector<fs::path> found;
       FUSIONLLM_RETURN_IF_ERROR(Walk(path, 1, filter, found));
       if (found.empty()) {
-        const std::string lacks = filter.accepted.empty() ? "file" : absl::StrCat(filter.accepted, ": is spec.data.kind what lies there?");
+        const std::string lacks =
+            filter.description.empty() ? "file" : absl::StrCat(filter.description, ": is spec.data.kind what lies there?");
         return absl::InvalidArgumentError(absl::StrCat("data folder ", path.string(), " holds no ", lacks));
       }
       std::sort(found.begin(), found.end());
@@ -172,21 +173,22 @@ class Hashes {
 
 }  // namespace
 
-std::vector<Copy> CopiesOf(const FilesRead& others, const FilesRead& files) {
+std::vector<Copy> CopiesOf(const FilesRead& files, const FilesRead& others) {
   std::multimap<int64_t, size_t> by_size;
   for (size_t i = 0; i < others.first.size(); ++i) by_size.emplace(others.first[i].bytes, i);
   std::vector<Copy> copies;
-  Hashes hashes(files), hashes_of_others(others);
+  Hashes own(files), foreign(others);
+  const bool same = &others == &files;
   for (size_t i = 0; i < files.first.size(); ++i) {
     const FilesRead::File& file = files.first[i];
     if (file.bytes == 0) continue;
     const auto [begin, end] = by_size.equal_range(file.bytes);
     for (auto other = begin; other != end; ++other) {
       const size_t o = other->second;
-      if (&others == &files && o >= i) continue;
+      if (same && o >= i) continue;
       if (others.identities[o] == files.identities[i]) continue;
-      const std::optional<size_t> hash = hashes.Of(i);
-      if (!hash || hash != hashes_of_others.Of(o)) continue;
+      const std::optional<size_t> hash = own.Of(i);
+      if (!hash || hash != (same ? own : foreign).Of(o)) continue;
       copies.push_back({files.NameOf(file.path), others.NameOf(others.first[o].path), file.bytes});
       break;
     }

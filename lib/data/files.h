@@ -25,7 +25,7 @@ inline constexpr int kMaxFolderDepth = 64;
 // Which files found inside a folder belong to the dataset, by their names. Files that are listed by name always belong.
 struct FileFilter {
   std::function<bool(absl::string_view file_name)> accepts;  // null: every file
-  absl::string_view accepted;                                // the same for a reader: "files *.bin"; outlives the filter
+  absl::string_view description;                             // of such a file: "file of token ids (*.bin)"; outlives the filter
 };
 
 // The files that `paths` mean: a file is itself; a folder is its files at any depth, sorted by path components. Inside a folder hidden
@@ -85,7 +85,7 @@ struct Copy {
 // the same file, which the two above tell. Compared are their sizes, and 64 KiB at both ends. Blocks on the file system; what cannot
 // be read is no copy.
 std::vector<Copy> CopiedFiles(const FilesRead& files);
-std::vector<Copy> CopiesOf(const FilesRead& others, const FilesRead& files);
+std::vector<Copy> CopiesOf(const FilesRead& files, const FilesRead& others);
 
 // Opens all of `paths`; keeps descriptors when there are few files.
 absl::StatusOr<std::vector<base::SourceFile>> OpenFiles(std::span<const std::string> paths);

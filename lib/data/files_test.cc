@@ -90,7 +90,7 @@ TEST(FilesReadTest, CopiesAreToldByTheirBytesAndLinksAreNot) {
   EXPECT_EQ(copies[0].bytes, 200'000);
   std::filesystem::create_symlink(folder / "a.txt", folder / "link.txt");
   const FilesRead validation = ReadOf({folder.Write("val/v.txt", other), folder / "link.txt", folder.Write("val/w.txt", "new")});
-  const std::vector<Copy> trained = CopiesOf(training, validation);
+  const std::vector<Copy> trained = CopiesOf(validation, training);
   ASSERT_EQ(trained.size(), 2);
   EXPECT_EQ(trained[0].name, "val/v.txt");
   EXPECT_EQ(trained[0].of, "b.txt");

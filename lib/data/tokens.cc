@@ -50,7 +50,7 @@ absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& fi
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
 
 // Files of ids that numpy makes by default and that would be read as other ids: .npy, and 64 bits an id.
-absl::Status CheckNotOfNumpy(const base::SourceFile& file) {
+absl::Status CheckNotOfNumpy(const DatasetConfig& config, const base::SourceFile& file) {
   constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
   constexpr int64_t kWords = 2048, kFewestWords = 64;  // of 64 bits; fewer zeros may be chance
   std::vector<std::byte> raw(static_cast<size_t>(std::min(8 * kWords, file.size() / 8 * 8)));
@@ -58,7 +58,8 @@ absl::Status CheckNotOfNumpy(const base::SourceFile& file) {
   if (raw.size() >= kNumpyMagic.size() && std::memcmp(raw.data(), kNumpyMagic.data(), kNumpyMagic.size()) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(file.path(), " is a .npy file, whose header would be read as ids: ", kRemedy));
   }
-  if (static_cast<int64_t>(raw.size()) < 8 * kFewestWords) return absl::OkStatus();
+  const bool named = !config.token_dtype.empty();  // who names the width is believed
+  if (named || static_cast<int64_t>(raw.size()) < 8 * kFewestWords) return absl::OkStatus();
   bool lower = false, upper = false;
   for (size_t i = 0; i < raw.size(); i += 8) {
     const auto any = [&](size_t from) { return (raw[from] | raw[from + 1] | raw[from + 2] | raw[from + 3]) != std::byte{0}; };
@@ -94,7 +95,7 @@ absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vect
   const base::SourceFile* first = nullptr;
   int64_t common = 2;
   for (const base::SourceFile& file : files) {
-    if (config.kind == DatasetKind::kTokens) FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(file));
+    if (config.kind == DatasetKind::kTokens) FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(config, file));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
     if (!width.has_value()) continue;
     if (first != nullptr && *width != common) {

@@ -166,6 +166,11 @@ TEST(TokenWindowsTest, FilesThatNumpyWritesByDefaultAreRefusedWithTheRemedy) {
                 AllOf(HasSubstr(name), HasSubstr("ids of 64 bits, numpy's default"), HasSubstr("ids.astype('<u2').tofile(..)")));
   }
   EXPECT_THAT(std::string(OpenDataset(Tokens(folder, {"saved.bin"}, 4)).status().message()), HasSubstr("is a .npy file"));
+  DatasetConfig named = Tokens(folder, {"ids64.bin"}, 4);
+  named.token_dtype = "uint32";
+  EXPECT_TRUE(OpenDataset(named).ok()) << "who names the width is believed";
+  named.paths = {"saved.bin"};
+  EXPECT_THAT(std::string(OpenDataset(named).status().message()), HasSubstr("is a .npy file"));
   for (const std::string name : {"ids32.bin", "ids16.bin"}) {
     const auto dataset = OpenDataset(Tokens(folder, {name}, 4));
     ASSERT_TRUE(dataset.ok()) << dataset.status();

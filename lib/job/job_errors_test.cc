@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
                "7: spec.training.evaluation.everySteps: needs spec.data.validation: there is nothing to evaluate on; `validation: "
                "{fraction: 0.05}` holds out a 20th"},
         BadJob{"UnknownPrecision", 7, "  training: {precision: fp16}",
-               "7: spec.training.precision: must be one of fp32, bf16, got \"fp16\""}),
+               "7: spec.training.precision: must be one of fp32, bf16, got \"fp16\"; fp16 is a codec of links: spec.compression.codec"}),
     Name);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,16 +2,16 @@
 // flight.
 #pragma once
 
-#include "absl/status/status.h"
 #include "lib/planning/request.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 
-// Weighs both by quick searches, where there are few devices, and puts them into the document of the plan of one pipeline: the warning
-// `StagesNotFastest`, where the job names its stages and others would make a step much faster, and fewer_in_flight, where depth takes much
-// memory by choice. `workload` and `profiles`: at the micro-batch size of the plan. Errors: those of PlanGivenMicroBatchSize.
-absl::Status AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                             wire::PlanDocument& document);
+// Weighs both by quick searches, where the job asks for one pipeline and there are few devices, and puts into the document of its plan: the
+// warning `StagesNotFastest`, where the job names its stages and others would make a step much faster at no higher expected loss, and
+// fewer_in_flight, where depth takes much memory by choice. `workload` and `profiles`: at the micro-batch size of the plan. What cannot be
+// weighed is left out; the plan stands.
+void AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                     wire::PlanDocument& document);
 
 }  // namespace fusionllm::planning

@@ -19,6 +19,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+const PlanOptions kWeighed = {.alternatives = true};
+
 std::string StagesWarning(const wire::PlanDocument& plan) {
   for (const wire::PlanWarning& warning : plan.warnings) {
     if (warning.reason == "StagesNotFastest") return warning.message;
@@ -29,7 +31,8 @@ std::string StagesWarning(const wire::PlanDocument& plan) {
 TEST(PlanAlternativesTest, StagesThatTheJobAsksForAreWarnedOfWhereOthersAreMuchFaster) {
   const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "50kbit"}, {"1Gbit", "50kbit"}});
   const auto asked = Resolve({"spec.strategy.stages=3"}), free = Resolve();
-  const wire::PlanDocument plan = PlanOf(*asked, OnTopology(*asked, slow)), fastest = PlanOf(*free, OnTopology(*free, slow));
+  const wire::PlanDocument plan = PlanOf(*asked, OnTopology(*asked, slow), kWeighed),
+                           fastest = PlanOf(*free, OnTopology(*free, slow), kWeighed);
   ASSERT_EQ(fastest.stages.size(), 1);
   EXPECT_THAT(
       StagesWarning(plan),
@@ -40,7 +43,7 @@ TEST(PlanAlternativesTest, StagesThatTheJobAsksForAreWarnedOfWhereOthersAreMuchF
 
 TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
   const auto workload = Resolve({"spec.strategy.stages=3"});
-  EXPECT_EQ(StagesWarning(PlanOf(*workload, OnTopology(*workload))), "");
+  EXPECT_EQ(StagesWarning(PlanOf(*workload, OnTopology(*workload), kWeighed)), "");
 }
 
 // GPT-2 XL on four cards that hold a deep pipeline.
@@ -63,7 +66,7 @@ wire::PlanDocument OnFourCards(const std::string& override_text) {
   EXPECT_TRUE(topology.ok()) << topology.status();
   const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kBf16);
   EXPECT_TRUE(profiles.ok()) << profiles.status();
-  const auto answer = PlanWorkload(**workload, *profiles, {.search_budget = scheduler::kQuickSearchBudget});
+  const auto answer = PlanWorkload(**workload, *profiles, {.search_budget = scheduler::kQuickSearchBudget, .alternatives = true});
   EXPECT_TRUE(answer.ok()) << answer.status();
   return std::get<wire::PlanDocument>(*answer);
 }
@@ -82,6 +85,8 @@ TEST(PlanAlternativesTest, DepthThatTakesMuchMemoryByChoiceHasThePriceOfLess) {
   EXPECT_LT(deep.fewer_in_flight->memory_bytes, LargestStage(deep) / 2);
   EXPECT_GT(deep.fewer_in_flight->predicted_step_seconds, deep.predicted_step_seconds);
 
+  // Which has all micro-batches in flight, whatever the job allows.
+  EXPECT_FALSE(OnFourCards("spec.strategy={stages: 4, pipelineSchedule: gpipe}").fewer_in_flight.has_value());
   const wire::PlanDocument shallow = OnFourCards("spec.strategy={stages: 4, inFlight: 4}");
   EXPECT_FALSE(shallow.fewer_in_flight.has_value());
   EXPECT_NEAR(shallow.predicted_step_seconds, deep.fewer_in_flight->predicted_step_seconds, 0.02 * shallow.predicted_step_seconds);

@@ -150,8 +150,8 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
   const workload::Workload& sized = planned.workload != nullptr ? *planned.workload : workload;
-  if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer)) {
-    FUSIONLLM_RETURN_IF_ERROR(AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document));
+  if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer); document != nullptr && options.alternatives) {
+    AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document);
   }
   auto* const refusal = std::get_if<wire::RefusalDocument>(&planned.answer);
   if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;

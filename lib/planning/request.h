@@ -25,6 +25,7 @@ struct PlanOptions {
   std::vector<std::string> exclude;                      // devices to leave out, in addition to the job's
   std::string data_device;                               // has the training data and runs the first stage; empty: any may
   int64_t search_budget = scheduler::kFullSearchBudget;  // PlanRequest's
+  bool alternatives = false;                             // weigh what else the job could ask for (plan_alternatives.h)
   bool explain = false;                                  // keep the planner's sentences in the document
   std::function<bool()> stop;  // true from when the plan is not wanted any more; asked by the planning thread, often
 };

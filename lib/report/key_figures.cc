@@ -81,7 +81,8 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
                                       TimeSpan(measured * static_cast<double>(left))));
   }
   figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), ElapsedTime(TrainingSeconds(run)),
-                     predicted > 0 ? ElapsedTime(predicted * static_cast<double>(own)) : "", absl::StrJoin(remarks, "; ")});
+                     predicted > 0 && run.plans <= 1 ? ElapsedTime(predicted * static_cast<double>(own)) : "",
+                     absl::StrJoin(remarks, "; ")});
 }
 
 // What is measured over all plans of a run stands beside what the newest predicts.

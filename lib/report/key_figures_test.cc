@@ -63,6 +63,7 @@ TEST(KeyFiguresTest, OfSeveralPlansItIsSaidWhoseFiguresStandSideBySide) {
   run.plans = 3;
   EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("predicted (measured under 3 plans, predicted by the last"));
   EXPECT_THAT(Sentence(run, "in all, between sites"), Not(HasSubstr("predicted")));
+  EXPECT_THAT(Sentence(run, "time of 10 steps"), Not(HasSubstr("predicted")));
 }
 
 TEST(KeyFiguresTest, StepsThatWereMadeAgainShareTheBytes) {

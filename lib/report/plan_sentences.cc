@@ -24,25 +24,13 @@ std::string MemoryText(const PlanFigures::Memory& memory) {
                              : absl::StrCat(memory.device, " ", used);
 }
 
-// Where much memory is used by choice: deeper than one micro-batch for each stage from there on, which keeps stages at work and costs
-// memory.
-std::string ChosenMemoryText(const PlanFigures& figures, const std::vector<PlanFigures::Memory>& stages) {
-  if (const PlanFigures::FewerInFlight& fewer = figures.fewer_in_flight; fewer.in_flight > 0 && figures.step_s > 0) {
-    return absl::StrFormat("; with spec.strategy.inFlight: %d the largest would be %s, and a step %s (%+.1f%%)", fewer.in_flight,
-                           MemoryBytes(static_cast<double>(fewer.bytes)), StepSeconds(fewer.step_s),
-                           100 * (fewer.step_s / figures.step_s - 1));
-  }
-  constexpr double kMuch = 0.5;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    const PlanFigures::Memory& stage = stages[s];
-    const bool much = stage.of_bytes > 0 && static_cast<double>(stage.bytes) > kMuch * static_cast<double>(stage.of_bytes);
-    const int needed = static_cast<int>(stages.size() - s);
-    if (!much || stage.in_flight <= needed) continue;
-    return absl::StrFormat(
-        "; %s keeps %d micro-batches in flight, so that stages wait less; fewer (spec.strategy.inFlight, %d at least) take less",
-        stage.device, stage.in_flight, needed);
-  }
-  return "";
+// Where depth takes much memory by choice, the price of less.
+std::string FewerInFlightText(const PlanFigures& figures) {
+  const PlanFigures::FewerInFlight& fewer = figures.fewer_in_flight;
+  if (fewer.in_flight == 0 || figures.step_s <= 0) return "";
+  return absl::StrFormat("; with spec.strategy.inFlight: %d the largest would be %s, and a step %s (%+.1f%%)", fewer.in_flight,
+                         MemoryBytes(static_cast<double>(fewer.bytes)), StepSeconds(fewer.step_s),
+                         100 * (fewer.step_s / figures.step_s - 1));
 }
 
 std::string MemorySentence(const PlanFigures& figures) {
@@ -52,10 +40,11 @@ std::string MemorySentence(const PlanFigures& figures) {
   std::vector<std::string> texts;
   if (memory.size() > kMostDevicesNamed) {
     std::stable_sort(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-    return absl::StrFormat("memory of %d devices: from %s to %s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()));
+    return absl::StrFormat("memory of %d devices: from %s to %s%s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()),
+                           FewerInFlightText(figures));
   }
   for (const PlanFigures::Memory& device : memory) texts.push_back(MemoryText(device));
-  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), ChosenMemoryText(figures, memory));
+  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), FewerInFlightText(figures));
 }
 
 std::string LossSentence(const PlanFigures& figures) {

@@ -26,7 +26,6 @@ struct PlanFigures {
     std::string device;
     int64_t bytes = 0;
     int64_t of_bytes = 0;
-    int in_flight = 0;  // micro-batches whose activations are kept at once; 0: not told
   };
   std::vector<Memory> memory;
   struct FewerInFlight {  // what a step would take, and the stage that needs most; 0: not weighed

@@ -55,13 +55,14 @@ class StageExecutor::Impl {
     for (int64_t step = first; step <= last; ++step) {
       if (callbacks_.on_step_begin) callbacks_.on_step_begin(step);
       FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, RunStep(step));
+      // A failure while evaluating loses no steps.
+      if (decision.checkpoint && callbacks_.on_checkpoint) FUSIONLLM_RETURN_IF_ERROR(callbacks_.on_checkpoint(step));
       const bool evaluates = config_.evaluate_every > 0 && (step % config_.evaluate_every == 0 || step == last);
       if (evaluates && config_.replica == 0) {
         FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
         if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
         FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluation(step));
       }
-      if (decision.checkpoint && callbacks_.on_checkpoint) FUSIONLLM_RETURN_IF_ERROR(callbacks_.on_checkpoint(step));
       if (decision.stop) return step;
     }
     return last;

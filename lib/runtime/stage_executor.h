@@ -117,7 +117,8 @@ struct StageCallbacks {
     bool checkpoint = false;
   };
   std::function<Decision(const StepResult&)> on_step;
-  // On every stage, when a step begins; on stage 0 the evaluation before it has ended by then.
+  // On every stage, when a step begins. On stage 0 the evaluation before it has ended on all stages by then; others begin to wait for the
+  // step while it goes on.
   std::function<void(int64_t step)> on_step_begin;
   // On every stage, after its update.
   std::function<void(const StageStepTimes&)> on_stage_step;
@@ -172,11 +173,12 @@ class StageExecutor {
   // machine meanwhile. Errors: kernels' and the source's; Cancelled.
   absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options);
 
-  // Runs steps first..last (counted from 1), returns the last step done: `last`, or earlier when a decision said stop.
-  // Errors: Cancelled/Unavailable from the inbox or port; NotFiniteError (not_finite.h) "the loss of op 'loss' is nan at step 12 ..." on
-  // the stage of the loss; on the owner of the first gradient that is not finite where the loss is, naming parameter and op; on a sender
-  // whose codec cannot carry a value (the parameters keep the values before the step, the other stages wait to be cancelled; of a gradient
-  // replica 0 tells, the others wait too); the communicator's, kernels' and the source's errors.
+  // Runs steps first..last (counted from 1), and evaluates after every config.evaluate_every-th and after `last`; returns the last step
+  // done: `last`, or earlier when a decision said stop. Errors: Cancelled/Unavailable from the inbox or port; NotFiniteError (not_finite.h)
+  // "the loss of op 'loss' is nan at step 12 ..." on the stage of the loss; on the owner of the first gradient that is not finite where the
+  // loss is, naming parameter and op; on a sender whose codec cannot carry a value (the parameters keep the values before the step, the
+  // other stages wait to be cancelled; of a gradient replica 0 tells, the others wait too); the communicator's, kernels' and the source's
+  // errors.
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
 
   // Forward passes over `batches` global batches by this replica alone; every stage of it must call it at the same point. `step` names the

@@ -179,6 +179,45 @@ TEST(StageExecutorTest, AStepBeginsWhenTheEvaluationBeforeItHasEndedOnAllStages)
   }
 }
 
+TEST(StageExecutorTest, EvaluationFollowsEachMultipleAndTheLastStepButNoStop) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+  for (const int stages : {1, 2}) {
+    PipelineOptions options = SmallOptions(training, stages, "ref");
+    options.config.evaluate_every = 2;
+    options.config.evaluation_batches = 1;
+    options.steps = 5;
+    std::vector<int64_t> evaluated;
+    options.on_evaluation = [&](int64_t step, const EvaluationResult&) { evaluated.push_back(step); };
+    const auto source = SyntheticSource(1, 3);
+    ASSERT_TRUE(RunPipeline(training, options, *source).ok());
+    EXPECT_THAT(evaluated, ::testing::ElementsAre(2, 4, 5)) << stages;
+    evaluated.clear();
+    options.decide = [](int64_t step) { return StageCallbacks::Decision{.stop = step == 3}; };
+    ASSERT_TRUE(RunPipeline(training, options, *source).ok());
+    EXPECT_THAT(evaluated, ::testing::ElementsAre(2)) << stages;
+  }
+}
+
+TEST(StageExecutorTest, ACheckpointIsWrittenBeforeTheEvaluationThatFails) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+  PipelineOptions options = SmallOptions(training, 2, "ref");
+  options.config.evaluate_every = 10;
+  options.config.evaluation_batches = 1;
+  options.steps = 2;
+  options.decide = [](int64_t step) { return StageCallbacks::Decision{.checkpoint = step == 2}; };
+  std::vector<int64_t> written;
+  options.checkpoint = [&](int, int, int64_t step) { written.push_back(step); };
+  class WithoutValidation : public BatchSource {
+   public:
+    absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+      return evaluation ? absl::UnavailableError("the file is gone") : inner_->Fill(false, step, micro_batch, placeholder, out);
+    }
+    std::unique_ptr<BatchSource> inner_ = SyntheticSource(1, 3);
+  } source;
+  EXPECT_THAT(std::string(RunPipeline(training, options, source).status().message()), HasSubstr("the file is gone"));
+  EXPECT_THAT(written, ::testing::Contains(2));
+}
+
 // What a checkpoint holds, by name.
 using Stored = std::map<std::string, std::vector<std::byte>>;
 

@@ -60,8 +60,8 @@ class StepExchange {
   absl::StatusOr<StepDecision> CollectReports(int64_t step, const StageReport& own);
   absl::Status SendDecision(int64_t step, const StepDecision& decision);
   absl::StatusOr<StepDecision> AwaitDecision(int64_t step);
-  // After the evaluation that follows a step, on every stage: stage 0 waits until the stage that owns the loss has come here, too. What an
-  // evaluation sends over a slow link would else delay the next step, and be counted in it.
+  // After the evaluation that follows a step, on every stage: stage 0 waits until the stage that owns the loss has come here, too; the
+  // others do not wait. What an evaluation sends over a slow link would else delay the next step, and be counted in it.
   absl::Status EndEvaluation(int64_t step);
 
   // What error feedback keeps of the stage's uses of shared parameters: part of a checkpoint, on the host, zero before the first message.

@@ -145,7 +145,7 @@ std::string DatasetSource::Summary() const {
   absl::StrAppend(&text,
                   tokens ? absl::StrCat(base::Counted(data_.training->size(), "window"), " of ", base::Counted(length, "token"))
                          : base::Counted(data_.training->size(), "image"),
-                  " to train on", PassesText());
+                  " to train on", EpochsText());
   if (data_.validation == nullptr) return text;
   const std::string held_out = absl::StrCat(data_.validation->size());
   if (workload_.data.validation_fraction > 0) {
@@ -159,15 +159,17 @@ std::string DatasetSource::Summary() const {
                       shared.count > 0 ? absl::StrCat("; ", FilesAre(shared), " trained on, too") : "");
 }
 
-// " (200 steps of 8 are 1.4 passes over them)"
-std::string DatasetSource::PassesText() const {
+// " (200 steps of 8 are 1.40 epochs)"
+std::string DatasetSource::EpochsText() const {
   const job::Training& training = workload_.job.spec.training;
   if (training.steps == 0) return "";
-  const double passes =
+  const double epochs =
       static_cast<double>(training.steps) * static_cast<double>(training.global_batch_size) / static_cast<double>(data_.training->size());
-  return absl::StrFormat(" (%s of %d %s %s passes over them)", base::Counted(training.steps, "step"), training.global_batch_size,
-                         training.steps == 1 ? "is" : "are",
-                         passes < 10 ? absl::StrFormat("%.2g", passes) : absl::StrFormat("%.0f", passes));
+  const std::string count = epochs < 0.01 ? "less than 0.01"
+                            : epochs < 10 ? absl::StrFormat("%.2f", epochs)
+                                          : absl::StrFormat("%.0f", epochs);
+  return absl::StrFormat(" (%s of %d %s %s epochs)", base::Counted(training.steps, "step"), training.global_batch_size,
+                         training.steps == 1 ? "is" : "are", count);
 }
 
 std::vector<std::string> DatasetSource::Warnings() const {
@@ -193,18 +195,17 @@ std::vector<std::string> DatasetSource::Warnings() const {
     std::vector<std::string> names;
     for (const data::Copy& copy : copies) {
       bytes += copy.bytes;
-      names.push_back(absl::StrCat(copy.name, " of ", copy.of));
+      names.push_back(absl::StrCat(copy.name, " is a copy of ", copy.of));
     }
     if (static_cast<double>(bytes) <= kFew * static_cast<double>(files.bytes)) return;
     const auto count = static_cast<int64_t>(copies.size());
-    warnings.push_back(absl::StrCat(field, ": ", base::Counted(count, "file is a copy", "files are copies"), ", ",
-                                    FirstOf(std::move(names), count), ", so ", what));
+    warnings.push_back(absl::StrCat(field, ": ", FirstOf(std::move(names), count), ", by size and by both ends; then ", what));
   };
   copied("spec.data.path", data_.training->files(), data::CopiedFiles(data_.training->files()),
          held_out ? "copied data counts as often, and what is held out for validation is trained on, too"
                   : "copied data is trained on as often");
   if (has_files) {
-    copied("spec.data.validation.path", data_.validation->files(), data::CopiesOf(data_.training->files(), data_.validation->files()),
+    copied("spec.data.validation.path", data_.validation->files(), data::CopiesOf(data_.validation->files(), data_.training->files()),
            "the validation loss says little of data that the model has not seen");
   }
   return warnings;

@@ -75,7 +75,7 @@ class DatasetSource : public runtime::BatchSource {
   int64_t validation_batches() const;
 
  private:
-  std::string PassesText() const;
+  std::string EpochsText() const;
   DatasetSource(const Workload& workload, data::TrainingData data, const data::Sampler& sampler);
   const Workload& workload_;
   data::TrainingData data_;

@@ -62,21 +62,21 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
                      " is part of this run already; choose another --name. (If its machine is gone, the name is "
                      "free within a minute: then try again)"));
   }
-  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end() && now - found->second < kHeldFor) {
+  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end() && now - found->second.last < found->second.held_for) {
     return absl::AlreadyExistsError(
         absl::StrFormat("the name %s was given to an executor %d s ago, for which it is kept another %d s; try again then, or choose "
                         "another --name",
-                        name, absl::ToInt64Seconds(now - found->second),
-                        absl::ToInt64Seconds(absl::Ceil(found->second + kHeldFor - now, absl::Seconds(1)))));
+                        name, absl::ToInt64Seconds(now - found->second.last),
+                        absl::ToInt64Seconds(absl::Ceil(found->second.last + found->second.held_for - now, absl::Seconds(1)))));
   }
-  book_->enrolled[name] = now;
+  book_->enrolled[name] = {.last = now};
   ++book_->issued;
   return name;
 }
 
 void Enrollment::OnConnected(const std::string& name) {
   const std::lock_guard lock(book_->mutex);
-  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second = absl::InfinitePast();
+  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second.held_for = kAgainAfter;
 }
 
 absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now) {

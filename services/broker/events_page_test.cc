@@ -66,6 +66,7 @@ wire::PlanDocument FullPlan() {
   plan.links = {{.src = "a", .dst = "b", .reason = "a reason", .values = {"x"}}};
   plan.tied = {{.parameter = "w", .stages = {0}, .bytes = 1}};
   plan.micro_batch_sizes = {{.size = 1}};
+  plan.fewer_in_flight = {.in_flight = 1, .predicted_step_seconds = 1, .memory_bytes = 1};
   plan.arithmetic = {"bf16"};
   plan.warnings = {{.reason = "Reason", .message = "a sentence"}};
   plan.specified_share = 0.5;

@@ -113,7 +113,8 @@ grpc::Status SchedulerService::Serve(absl::string_view what, const Question& que
 
 grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
   return Serve("a plan", [&]() -> absl::StatusOr<bool> {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, *request));
+    FUSIONLLM_ASSIGN_OR_RETURN(Subject subject, Read(*context, *request));
+    subject.options.alternatives = true;
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, Search<wire::PlanAnswer>(*context, [&] {
                                  return planning::PlanWorkload(*subject.workload, subject.profiles, subject.options);
                                }));
