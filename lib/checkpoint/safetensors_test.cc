@@ -74,7 +74,7 @@ TEST(SafetensorsTest, ReadsAFileOfTheFormatsDescription) {
 
 TEST(SafetensorsTest, AFileThatTorchSaveWroteIsNamedAsSuch) {
   const base::TempFolder folder;
-  for (const std::string flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {
+  for (const std::string& flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {
     const std::string path = folder.Write("pytorch_model.bin", std::string("PK\x03\x04") + flags + std::string(100, 'x'));
     EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr("is a zip, such as torch.save writes"));
   }
