@@ -172,17 +172,28 @@ TEST_F(EarlyRefusalsTest, AnUnusedParameterIsRefusedWithTheLineOfItsOp) {
   EXPECT_THAT(Run("plan graph.yaml").err, HasSubstr(absl::StrCat(Path("model.dag"), ":7:3: parameter 'idle.weight' is trainable")));
 }
 
-TEST_F(EarlyRefusalsTest, FrozenTablesOfZerosThatNothingFillsAreWarnedOf) {
-  const std::string graph = absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"},
-                                                         {"linear(flat)", "linear(flat; @head.weight, @table)"},
-                                                         {"  return", "  param @table f32[10] zeros frozen\n  return"}});
-  Write("model.dag", graph);
-  Write("graph.yaml", kGraphJob);
-  const Outcome outcome = Run("run graph.yaml --dry-run");
+TEST_F(EarlyRefusalsTest, EmbeddingsOfFrozenZerosThatNothingFillsAreWarnedOf) {
+  constexpr char kText[] =
+      "graph \"lm\" {\n"
+      "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 16]}\n"
+      "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 16]}\n"
+      "  embed = embedding(tokens; @wte, @wpe) {vocab=256, dim=8, positions=16}\n"
+      "  cos = embedding(tokens; @rope.zero, @rope.cos) {vocab=256, dim=8, positions=16}\n"
+      "  turned = mul(embed, cos)\n"
+      "  logits = linear(turned) {out=256}\n"
+      "  loss = cross_entropy(logits, next)\n"
+      "  param @rope.zero f32[256, 8] zeros frozen\n"
+      "  param @rope.cos f32[16, 8] zeros frozen\n"
+      "  return loss\n"
+      "}\n";
+  Write("model.dag", kText);
+  const std::string run = "run job.yaml --dry-run --set 'spec.model={graph: {file: model.dag}}'";
+  const Outcome outcome = Run(run);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("spec.model.graph: @table: frozen parameters that begin as zeros"));
-  EXPECT_THAT(Run("run graph.yaml --dry-run --set spec.training.steps=0").err, Not(HasSubstr("@table"))) << "to be filled after that";
-  EXPECT_THAT(Run("run job.yaml --dry-run").err, Not(HasSubstr("begin as zeros")));
+  EXPECT_THAT(outcome.err, HasSubstr("spec.model.graph: embedding 'cos': tables of frozen zeros, which no"));
+  EXPECT_THAT(Run(run + " --set spec.training.steps=0").err, Not(HasSubstr("frozen zeros"))) << "to be filled after that";
+  Write("model.dag", absl::StrReplaceAll(kText, {{"@rope.cos f32[16, 8] zeros frozen", "@rope.cos f32[16, 8] normal(0.1) frozen"}}));
+  EXPECT_THAT(Run(run).err, Not(HasSubstr("frozen zeros"))) << "one of two tables may be zero";
 }
 
 TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {

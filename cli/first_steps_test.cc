@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "cli/testing/fusionctl_test.h"
 #include "gmock/gmock.h"
@@ -57,6 +58,8 @@ TEST_F(FirstStepsTest, ExplainSaysWhatHoldsForAJob) {
   const std::string pins =
       "explain spec.strategy.pins --job small.yaml --set 'spec.strategy.pins=[{ops: \"h.0.*\", device: a}, {ops: \"h.1.*\", device: b}]'";
   EXPECT_THAT(Run(pins).out, HasSubstr("\nIn small.yaml it is:\n- ops: \"h.0.*\"\n  device: a\n- ops: \"h.1.*\"\n"));
+  const std::string element = absl::StrReplaceAll(pins, {{"spec.strategy.pins --job", "'spec.strategy.pins[0].ops' --job"}});
+  EXPECT_THAT(Run(element).out, HasSubstr("\nIn small.yaml spec.strategy.pins is:\n- ops: \"h.0.*\"\n")) << "of a list all of it";
   EXPECT_EQ(Run(field + " --job none.yaml").code, 2);
 }
 

@@ -139,7 +139,7 @@ TEST_F(Simulate, WhatIfsStandBesideTheStepAsItIs) {
 TEST_F(Simulate, AWhatIfOfAnotherBatchSaysTheRate) {
   const std::string command = "simulate job.yaml --topology t.yaml --what-if spec.training.";
   EXPECT_THAT(program_.Run(command + "globalBatchSize=64").out,
-              ContainsRegex("globalBatchSize=64: a step then sees [0-9,]+ tokens instead of [0-9,]+: [0-9,.]+ tokens/s instead of"));
+              ContainsRegex("globalBatchSize=64: a step then sees 64 images instead of 32: [0-9,.]+ images/s instead of [0-9,.]+"));
   EXPECT_THAT(program_.Run(command + "steps=7").out, Not(HasSubstr("a step then sees")));
 }
 

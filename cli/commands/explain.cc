@@ -74,7 +74,7 @@ std::string LinesBelow(absl::string_view yaml, int line) {
   return below;
 }
 
-// As a job file would have it, defaults filled in. Absent: the job has no such value, or the field is in a list.
+// As a job file would have it, defaults filled in; of a field inside a list the whole list. Absent: the job has no such value.
 absl::StatusOr<std::optional<Value>> ValueIn(const Flags& flags, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::LoadFusionJob(flags.job, flags.overrides));
   const std::string yaml = job::ToYaml(job);
@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<Value>> ValueIn(const Flags& flags, const std::stri
   if (!job::LoadDocument(yaml, root, problems)) return problems.ToStatus();
   if (path.empty()) return Value{job::ToJson(root), yaml};
   const job::Node* node = &root;
-  for (const absl::string_view key : absl::StrSplit(path, '.', absl::SkipEmpty())) {
+  for (const absl::string_view key : absl::StrSplit(path.substr(0, path.find('[')), '.', absl::SkipEmpty())) {
     node = node->Find(key);
     if (node == nullptr) return std::nullopt;
   }
@@ -119,7 +119,9 @@ int Explain(const Flags& flags, OutputFormat format) {
   if (!flags.job.empty()) {
     const std::string text = value ? value->yaml : "not set";
     const bool lines = absl::EndsWith(text, "\n");
-    absl::PrintF("\nIn %s it is%s%s%s", flags.job, lines ? ":\n" : " ", text, lines ? "" : ".\n");
+    const size_t list = found->path.find('[');
+    absl::PrintF("\nIn %s %s is%s%s%s", flags.job, list == std::string::npos ? "it" : found->path.substr(0, list), lines ? ":\n" : " ",
+                 text, lines ? "" : ".\n");
   } else if (found->field.rule.default_depends) {
     absl::PrintF("\nWhat holds for a job: fusionctl explain %s --job JOB.yaml\n", found->path);
   }

@@ -110,24 +110,22 @@ absl::Status CheckStartFits(const job::FusionJob& job) {
 std::string FrozenZerosWarning(const workload::Workload& workload) {
   if (workload.job.spec.model.init.from.has_value() || workload.job.spec.training.steps == 0) return "";
   constexpr size_t kMaxNamed = 6;
-  std::vector<std::string> names;
   const opdag::Graph& graph = workload.training.graph;
-  for (opdag::OpId op = 0; op < workload.training.forward_ops; ++op) {
-    if (graph.op(op).type == "batch_norm") continue;  // its kernels fill them
-    for (const opdag::ParameterId id : graph.op(op).parameters) {
-      const opdag::Parameter& parameter = graph.parameter(id);
-      const bool known = std::find(names.begin(), names.end(), "@" + parameter.name) != names.end();
-      if (!parameter.trainable && parameter.initializer.kind == opdag::Initializer::Kind::kZeros && !known)
-        names.push_back("@" + parameter.name);
-    }
+  const auto is_zero = [&](opdag::ParameterId id) {
+    const opdag::Parameter& parameter = graph.parameter(id);
+    return !parameter.trainable && parameter.initializer.kind == opdag::Initializer::Kind::kZeros;
+  };
+  std::vector<std::string> names;
+  for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
+    const opdag::Op& op = graph.op(id);
+    if (op.type != "embedding" || !std::all_of(op.parameters.begin(), op.parameters.end(), is_zero)) continue;
+    names.push_back(absl::StrCat("'", op.name, "'"));
   }
   if (names.empty()) return "";
   const size_t more = names.size() - std::min(names.size(), kMaxNamed);
   names.resize(names.size() - more);
-  return absl::StrCat(
-      "spec.model.graph: ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
-      ": frozen parameters that begin as zeros, and no spec.model.init.from loads other values into them; right for constants, not for "
-      "tables such as those of rotary positions (docs/graphs.md)");
+  return absl::StrCat("spec.model.graph: embedding ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      ": tables of frozen zeros, which no spec.model.init.from fills (docs/graphs.md fills those of rotary positions)");
 }
 
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,

@@ -16,7 +16,7 @@ namespace fusionllm::cli {
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
                                                                std::vector<std::string>& warnings);
 
-// Frozen parameters that begin as zeros and that nothing of the job fills, in a sentence that begins with the field; empty: none.
+// Embeddings whose tables are frozen zeros that nothing of the job fills, in a sentence that begins with the field; empty: none.
 std::string FrozenZerosWarning(const workload::Workload& workload);
 
 }  // namespace fusionllm::cli

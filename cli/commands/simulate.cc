@@ -113,10 +113,8 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
     // Planners seek the time to an equal loss, so the new plan may be the slower one.
     const auto& [plan, anew] = std::get<wire::PlannedStep>(what_if.replanned);
     if (plan.tokens_per_step != planned.tokens_per_step && planned.tokens_per_second > 0) {
-      absl::PrintF("%s: a step then sees %s %s instead of %s: %s %s/s instead of %s\n", what_if.change,
-                   report::Count(static_cast<double>(plan.tokens_per_step)), plan.unit,
-                   report::Count(static_cast<double>(planned.tokens_per_step)), report::Count(plan.tokens_per_second), plan.unit,
-                   report::Count(planned.tokens_per_second));
+      absl::PrintF("%s: a step then sees %d %s instead of %d: %s %s/s instead of %s\n", what_if.change, plan.tokens_per_step, plan.unit,
+                   planned.tokens_per_step, report::Count(plan.tokens_per_second), plan.unit, report::Count(planned.tokens_per_second));
     }
     if (what_if.same_plan && anew.loss_cost != what_if.same_plan->loss_cost) {
       absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change, anew.loss_cost,

@@ -91,7 +91,11 @@ absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config) {
   if (!config.validation_paths.empty()) {
     DatasetConfig validation = config;
     validation.paths = config.validation_paths;
-    FUSIONLLM_ASSIGN_OR_RETURN(data.validation, OpenDataset(validation));
+    absl::StatusOr<std::unique_ptr<Dataset>> opened = OpenDataset(validation);
+    if (!opened.ok()) {
+      return absl::Status(opened.status().code(), absl::StrCat("spec.data.validation.path: ", opened.status().message()));
+    }
+    data.validation = *std::move(opened);
     if (data.validation->sample_type().input != data.training->sample_type().input) {
       return absl::InvalidArgumentError(absl::StrCat("validation samples are ", data.validation->sample_type().input.ToString(),
                                                      " but training samples ", data.training->sample_type().input.ToString()));

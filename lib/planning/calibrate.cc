@@ -129,12 +129,12 @@ absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, con
   if (!selects) return profile;
   // Seconds a value = value_s + kept_s / ratio: two ratios give both.
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds low, ValueSeconds(compression::TopK(kLowRatio), timer));
-  const auto split = [](double high_s, double low_s, double& value_s, double& kept_s) {
-    kept_s = std::clamp((low_s - high_s) / (1 / kLowRatio - 1 / kHighRatio), 0.0, high_s * kHighRatio);
-    value_s = high_s - kept_s / kHighRatio;
-  };
-  split(value.encode, low.encode, profile.encode_seconds, profile.encode_kept_seconds);
-  split(value.decode, low.decode, profile.decode_seconds, profile.decode_kept_seconds);
+  const TopKSeconds encode = FitTopK(kLowRatio, low.encode, kHighRatio, value.encode),
+                    decode = FitTopK(kLowRatio, low.decode, kHighRatio, value.decode);
+  profile.encode_seconds = encode.value_s;
+  profile.encode_kept_seconds = encode.kept_s;
+  profile.decode_seconds = decode.value_s;
+  profile.decode_kept_seconds = decode.kept_s;
   return profile;
 }
 
@@ -237,6 +237,11 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
     FUSIONLLM_ASSIGN_OR_RETURN(profile.codecs[std::string(compression::Name(kind))], MeasureCodec(kind, timer));
   }
   return profile;
+}
+
+TopKSeconds FitTopK(double low_ratio, double low_s, double high_ratio, double high_s) {
+  const double kept_s = std::clamp((low_s - high_s) / (1 / low_ratio - 1 / high_ratio), 0.0, high_s * high_ratio);
+  return {.value_s = std::max(0.0, high_s - kept_s / high_ratio), .kept_s = kept_s};  // which rounding may take below zero
 }
 
 }  // namespace fusionllm::planning

@@ -43,4 +43,11 @@ CalibrationOptions ForEmulatedDevices(CalibrationOptions options);
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options);
 
+// Seconds of a value and of one that top-k keeps, by those that a value takes on average at two ratios (seconds = value_s + kept_s /
+// ratio): the nearest to the second, at `high_ratio`, that are not negative.
+struct TopKSeconds {
+  double value_s = 0, kept_s = 0;
+};
+TopKSeconds FitTopK(double low_ratio, double low_s, double high_ratio, double high_s);
+
 }  // namespace fusionllm::planning

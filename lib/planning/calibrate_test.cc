@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/philox.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
 #include "lib/planning/op_measurement.h"
@@ -250,6 +251,20 @@ TEST(StandInData, IdsCoverTheirRangeAndNoMore) {
     }
     EXPECT_EQ(*seen.begin(), 0) << name;
     EXPECT_EQ(*seen.rbegin(), 31) << name;
+  }
+}
+
+TEST(Calibrate, SecondsOfTopKAreNeverNegativeHoweverTheTwoRatiosDiffer) {
+  const TopKSeconds exact = FitTopK(2, 1e-9 + 4e-9 / 2, 20, 1e-9 + 4e-9 / 20);
+  EXPECT_NEAR(exact.value_s, 1e-9, 1e-15);
+  EXPECT_NEAR(exact.kept_s, 4e-9, 1e-15);
+  const base::CounterRng rng(1, "seconds");
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const double high_s = 1e-9 * rng.Uniform(2 * i), low_s = 1e-7 * rng.Uniform(2 * i + 1);  // as on a machine that others use
+    const TopKSeconds seconds = FitTopK(2, low_s, 20, high_s);
+    ASSERT_GE(seconds.value_s, 0) << high_s << " and " << low_s;
+    ASSERT_GE(seconds.kept_s, 0);
+    ASSERT_LE(seconds.value_s, high_s);
   }
 }
 

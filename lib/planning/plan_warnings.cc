@@ -42,9 +42,11 @@ void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::Simu
     if (!trains) {
       warnings.push_back(
           {"StageWithoutParameters",
-           absl::StrFormat("stage %d on %s has no parameters (%s): what is sent to it only to be turned into a loss could stay "
-                           "where it is made, with fewer stages or spec.strategy.pins%s",
-                           stage.index, stage.device_names[0], FirstNames(stage.op_names), asked)});
+           absl::StrFormat("stage %d on %s has no parameters (%s): %s, with fewer stages or spec.strategy.pins%s", stage.index,
+                           stage.device_names[0], FirstNames(stage.op_names),
+                           &stage == &plan.stages.back() ? "what is sent to it only to be turned into a loss could stay where it is made"
+                                                         : "its ops could run in a stage beside it",
+                           asked)});
     }
     if (stage.busy_ratio < kNearlyIdle && stage.busy_ratio < kFarBelow * busiest) {
       warnings.push_back({"DeviceNearlyIdle", absl::StrFormat("%s computes %.1f%% of the step, the busiest stage %.1f%%%s",

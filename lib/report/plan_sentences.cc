@@ -86,7 +86,7 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
 }
 
 std::string BoundSentence(const StepBounds& bounds) {
-  if (bounds.is_optimal) return "lower bound: this plan itself; the search ruled out every faster one";
+  if (bounds.is_optimal) return "lower bound: this plan itself; the search ruled out every faster one that spec.strategy allows";
   std::vector<std::string> parts;
   if (bounds.compute_s > 0) parts.push_back(absl::StrCat(StepSeconds(bounds.compute_s), " by compute alone"));
   if (bounds.link_s > 0) parts.push_back(absl::StrCat(StepSeconds(bounds.link_s), " by links alone"));

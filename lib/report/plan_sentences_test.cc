@@ -88,7 +88,7 @@ TEST(PlanSentences, ABoundSaysWhatItLeavesOut) {
             "this one also have the pipeline's fill and drain, and waits");
   EXPECT_EQ(BoundSentence({.step_s = 0.25, .compute_s = 0.24}), "lower bound: at least 0.24s by compute alone");
   EXPECT_EQ(BoundSentence({.step_s = 0.25, .compute_s = 0.24, .is_optimal = true, .stages = 2}),
-            "lower bound: this plan itself; the search ruled out every faster one");
+            "lower bound: this plan itself; the search ruled out every faster one that spec.strategy allows");
   EXPECT_EQ(BoundSentence({.step_s = 0.25}), "");
 }
 

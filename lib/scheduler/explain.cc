@@ -294,10 +294,13 @@ std::string ExplainBound(const std::vector<LowerBound>& bounds, double gap) {
   for (const LowerBound& bound : bounds) {
     if (!bound.holds) others.push_back(absl::StrFormat("%s says nothing here, since %s", bound.name, bound.why));
   }
-  std::string text = absl::StrFormat(
-      "no plan can take less than %s, by the bound %s: %s; this one takes %.1f%% more, part of which no plan can "
-      "save, since a bound leaves the rest of a step out",
-      DurationText(binding->seconds), binding->name, binding->why, 100 * gap);
+  std::string text = absl::StrFormat("no plan that spec.strategy allows can take less than %s, by the bound %s: %s",
+                                     DurationText(binding->seconds), binding->name, binding->why);
+  constexpr double kNoGap = 5e-4;
+  if (gap >= kNoGap) {
+    absl::StrAppendFormat(
+        &text, "; this one takes %.1f%% more, part of which no plan can save, since a bound leaves the rest of a step out", 100 * gap);
+  }
   if (!others.empty()) absl::StrAppend(&text, " (", absl::StrJoin(others, "; "), ")");
   return text;
 }

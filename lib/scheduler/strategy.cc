@@ -58,6 +58,12 @@ Refusal GreedyShortfall(const Problem& problem) {
   const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
   if (largest == 0) return NoRoomForAProcess(problem, devices[count - 1]);
+  if (needed <= largest) {
+    return {refusals::kInsufficientMemory,
+            "one micro-batch in flight would fit the memory of the executors, and no placement was found for as many as the schedule keeps "
+            "(gpipe: all of a step)",
+            {"memory_bytes", needed, largest}};
+  }
   return {refusals::kInsufficientMemory,
           absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
                           problem.request().devices[devices[count - 1]].name),
