@@ -47,12 +47,12 @@ TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
 }
 
 // GPT-2 XL on four cards that hold a deep pipeline.
-wire::PlanDocument OnFourCards(const std::string& override_text) {
+wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides) {
   const auto job = job::ParseFusionJob(
       "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
       "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n"
       "  training: {steps: 5, globalBatchSize: 512, microBatchSize: 8, sequenceLength: 1024, precision: bf16}\n",
-      "job.yaml", std::vector<std::string>{override_text});
+      "job.yaml", overrides);
   EXPECT_TRUE(job.ok()) << job.status();
   const auto workload = workload::Resolve(*job, "/");
   EXPECT_TRUE(workload.ok()) << workload.status();
@@ -78,16 +78,20 @@ int64_t LargestStage(const wire::PlanDocument& plan) {
 }
 
 TEST(PlanAlternativesTest, DepthThatTakesMuchMemoryByChoiceHasThePriceOfLess) {
-  const wire::PlanDocument deep = OnFourCards("spec.strategy.stages=4");
+  const wire::PlanDocument deep = OnFourCards({"spec.strategy.stages=4"});
   ASSERT_GT(deep.in_flight, 4);
   ASSERT_TRUE(deep.fewer_in_flight.has_value());
   EXPECT_EQ(deep.fewer_in_flight->in_flight, 4);
   EXPECT_LT(deep.fewer_in_flight->memory_bytes, LargestStage(deep) / 2);
   EXPECT_GT(deep.fewer_in_flight->predicted_step_seconds, deep.predicted_step_seconds);
 
-  // Which has all micro-batches in flight, whatever the job allows.
-  EXPECT_FALSE(OnFourCards("spec.strategy={stages: 4, pipelineSchedule: gpipe}").fewer_in_flight.has_value());
-  const wire::PlanDocument shallow = OnFourCards("spec.strategy={stages: 4, inFlight: 4}");
+  // GPipe has all micro-batches of a step in flight, whatever the job allows.
+  const wire::PlanDocument gpipe = OnFourCards({"spec.strategy={stages: 4, pipelineSchedule: gpipe}", "spec.training.globalBatchSize=80"});
+  ASSERT_EQ(gpipe.in_flight, 10);
+  ASSERT_GT(LargestStage(gpipe), LargestStage(deep) / 2) << "much of a card";
+  EXPECT_FALSE(gpipe.fewer_in_flight.has_value());
+
+  const wire::PlanDocument shallow = OnFourCards({"spec.strategy={stages: 4, inFlight: 4}"});
   EXPECT_FALSE(shallow.fewer_in_flight.has_value());
   EXPECT_NEAR(shallow.predicted_step_seconds, deep.fewer_in_flight->predicted_step_seconds, 0.02 * shallow.predicted_step_seconds);
   EXPECT_NEAR(static_cast<double>(LargestStage(shallow)), static_cast<double>(deep.fewer_in_flight->memory_bytes),
