@@ -141,7 +141,11 @@ class Simulation {
     if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("what-if '", text, "': ", std::string(made.status().message())));
     World& world = *made;
     wire::WhatIfDocument what_if{.change = text, .before_seconds = before_seconds};
-    const absl::StatusOr<wire::SimulatedStep> same = SamePlan(changed, world, base, wish);
+    const job::Spec &before = base.workload->job.spec, &after = world.workload->job.spec;
+    const bool keeps = before.training.recompute == after.training.recompute && before.strategy.stages == after.strategy.stages;
+    const absl::StatusOr<wire::SimulatedStep> same =
+        keeps ? SamePlan(changed, world, base, wish)
+              : absl::FailedPreconditionError("stages and recomputation are part of a plan: only a new one shows what others take");
     if (absl::IsFailedPrecondition(same.status()) || absl::IsInvalidArgument(same.status())) {
       what_if.same_plan_reason = std::string(same.status().message());
     } else {

@@ -192,6 +192,18 @@ TEST(SimulateWorkload, AWhatIfShowsTheSamePlanAndANewOne) {
   EXPECT_GT(one_way.what_if[0].same_plan->step_seconds, before);
 }
 
+TEST(SimulateWorkload, WhatBelongsToAPlanIsNotShownForTheSamePlan) {
+  const wire::SimulationDocument simulation =
+      Simulated({.what_if = {"spec.training.recompute=full", "spec.strategy.stages=2", "spec.training.steps=9"}});
+  ASSERT_EQ(simulation.what_if.size(), 3);
+  for (const size_t i : {0, 1}) {
+    EXPECT_FALSE(simulation.what_if[i].same_plan.has_value()) << simulation.what_if[i].change;
+    EXPECT_THAT(simulation.what_if[i].same_plan_reason, HasSubstr("stages and recomputation are part of a plan"));
+    EXPECT_TRUE(std::holds_alternative<wire::PlannedStep>(simulation.what_if[i].replanned));
+  }
+  EXPECT_TRUE(simulation.what_if[2].same_plan.has_value());
+}
+
 TEST(SimulateWorkload, PlanningAnewBuysSomethingWhereADeviceLags) {
   const wire::SimulationDocument simulation = Simulated({.what_if = {"device:paris-0.computeScale=0.05", "device:paris-0=absent"}});
   ASSERT_EQ(simulation.what_if.size(), 2);
