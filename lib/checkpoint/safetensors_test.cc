@@ -72,7 +72,7 @@ TEST(SafetensorsTest, ReadsAFileOfTheFormatsDescription) {
   EXPECT_THAT(file->Read("b", a.view()).message(), HasSubstr("F64[1]")) << "listed, but not readable";
 }
 
-TEST(SafetensorsTest, AFileThatTorchSaveWroteIsNamedAsSuch) {
+TEST(SafetensorsTest, FileOfTorchSaveIsRefusedAsSuch) {
   const base::TempFolder folder;
   for (const std::string& flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {
     const std::string path = folder.Write("pytorch_model.bin", std::string("PK\x03\x04") + flags + std::string(100, 'x'));

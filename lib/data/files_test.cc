@@ -76,7 +76,7 @@ FilesRead ReadOf(const std::vector<std::string>& paths) {
   return read;
 }
 
-TEST(FilesReadTest, CopiesAreToldByTheirBytesAndLinksAreNot) {
+TEST(FilesReadTest, FilesOfEqualContentAreCopiesAndLinksAreNot) {
   const base::TempFolder folder;
   const std::string text(200'000, 'a');
   std::string other = text;

@@ -195,7 +195,7 @@ constexpr Word kWords[] = {
 
 constexpr char kGpuProfile[] =
     "a GPU whose published figures are to be used is named by `profile` of its device, as in profile: nvidia-a100-80gb-sxm";
-constexpr char kLinkSpeed[] = "how fast a link is is its `bandwidth`, as in bandwidth: 100Mbit";
+constexpr char kLinkSpeed[] = "the speed of a link is its `bandwidth`, as in bandwidth: 100Mbit";
 
 constexpr Word kTopologyWords[] = {
     {"gpu", "", kGpuProfile},
@@ -267,7 +267,8 @@ std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong
   if (document_ != Document::kFusionJob || absl::StrContains(wrong, "did you mean")) return "";
   if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
   if (path == "spec.data.kind") return "; text that a tokenizer is to read becomes a file of token ids first (docs/data.md)";
-  if (path == "spec.training.precision") return "; fp16 is a codec of links: spec.compression.codec";
+  if (path == "spec.training.precision" && absl::StrContains(wrong, "\"fp16\""))
+    return "; fp16 is a codec of links: spec.compression.codec";
   if (path != "spec.model.family") return "";
   return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/graphs.md has the parts "
          "of a Llama)";

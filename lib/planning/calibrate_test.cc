@@ -254,7 +254,7 @@ TEST(StandInData, IdsCoverTheirRangeAndNoMore) {
   }
 }
 
-TEST(Calibrate, SecondsOfTopKAreNeverNegativeHoweverTheTwoRatiosDiffer) {
+TEST(Calibrate, FitTopKGivesNoNegativeSecondsForAnyMeasurements) {
   const TopKSeconds exact = FitTopK(2, 1e-9 + 4e-9 / 2, 20, 1e-9 + 4e-9 / 20);
   EXPECT_NEAR(exact.value_s, 1e-9, 1e-15);
   EXPECT_NEAR(exact.kept_s, 4e-9, 1e-15);

@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason) {
   std::string messages;
@@ -37,6 +38,17 @@ TEST(PlanWarningsTest, ALossAloneIsAStageWithoutParameters) {
   const wire::PlanDocument other = PlanOf(*between, OnTopology(*between));
   EXPECT_EQ(MessagesOf(other, "StageWithoutParameters"), "");
   EXPECT_EQ(MessagesOf(other, "DeviceNearlyIdle"), "");
+}
+
+TEST(PlanWarningsTest, StageWithoutParametersInTheMiddleCouldRunBesideItsNeighbour) {
+  const auto workload =
+      Resolve({"spec.strategy={stages: 3, pins: [{ops: block.1.mlp.c_fc, device: paris-0}, {ops: block.1.mlp.gelu, device: paris-1}, {ops: "
+               "block.1.mlp.c_proj, device: tokyo-0}]}"});
+  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  ASSERT_EQ(plan.stages.size(), 3);
+  EXPECT_THAT(MessagesOf(plan, "StageWithoutParameters"),
+              AllOf(HasSubstr("stage 1 on paris-1 has no parameters (block.1.mlp.gelu): its ops could run in a stage beside it"),
+                    Not(HasSubstr("turned into a loss"))));
 }
 
 TEST(PlanWarningsTest, CodecTooCoarseForALossInputIsReportedWithTheOneUsed) {
@@ -70,7 +82,7 @@ TEST(PlanWarningsTest, ALinkFarSlowerThanTheWayBackIsDegraded) {
   EXPECT_THAT(messages, HasSubstr("-> tokyo-0"));
 }
 
-TEST(PlanWarningsTest, DevicesThatWaitForALineAreToldWhatFor) {
+TEST(PlanWarningsTest, DevicesWaitNamesWhatTheyWaitFor) {
   const auto workload = Resolve({"spec.model.config.vocabSize=50000"});
   const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}});
   const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"});

@@ -192,7 +192,7 @@ TEST(SimulateWorkload, AWhatIfShowsTheSamePlanAndANewOne) {
   EXPECT_GT(one_way.what_if[0].same_plan->step_seconds, before);
 }
 
-TEST(SimulateWorkload, WhatBelongsToAPlanIsNotShownForTheSamePlan) {
+TEST(SimulateWorkload, OtherStagesOrRecomputationHaveNoSamePlan) {
   const wire::SimulationDocument simulation =
       Simulated({.what_if = {"spec.training.recompute=full", "spec.strategy.stages=2", "spec.training.steps=9"}});
   ASSERT_EQ(simulation.what_if.size(), 3);

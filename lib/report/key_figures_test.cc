@@ -58,7 +58,7 @@ TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
   EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted") << "there was none";
 }
 
-TEST(KeyFiguresTest, OfSeveralPlansItIsSaidWhoseFiguresStandSideBySide) {
+TEST(KeyFiguresTest, SeveralPlansAreNamedBesideThePrediction) {
   report::Run run = TwoSites();
   run.plans = 3;
   EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("predicted (measured under 3 plans, predicted by the last"));

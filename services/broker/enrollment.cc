@@ -76,7 +76,7 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
 
 void Enrollment::OnConnected(const std::string& name) {
   const std::lock_guard lock(book_->mutex);
-  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second.held_for = kAgainAfter;
+  if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second.held_for = kReenrollAfter;
 }
 
 absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now) {

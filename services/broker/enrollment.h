@@ -32,7 +32,7 @@ class Enrollment {
   // How long a name is kept for an executor that has enrolled and not yet connected.
   static constexpr absl::Duration kHeldFor = absl::Seconds(30);
   // How soon an executor that has come and gone may enroll again: one that crashes at each start does not use up the certificates.
-  static constexpr absl::Duration kAgainAfter = absl::Seconds(5);
+  static constexpr absl::Duration kReenrollAfter = absl::Seconds(5);
 
   // Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document` goes to those who enroll.
   // Errors: NotFound or InvalidArgument naming the file.
@@ -45,7 +45,7 @@ class Enrollment {
   // InvalidArgument (the token is not one, or a name that no process may have). Messages are sentences and never repeat the token.
   absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now);
 
-  // An executor of that name has connected: once it disconnects, the name is free, kAgainAfter after it enrolled. Any name.
+  // An executor of that name has connected: once it disconnects, the name is free, kReenrollAfter after it enrolled. Any name.
   void OnConnected(const std::string& name);
 
  private:

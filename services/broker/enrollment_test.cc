@@ -95,13 +95,13 @@ TEST_F(EnrollmentTest, WhoComesTooEarlyForANameIsToldWhenItIsFree) {
   EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("free within a minute"));
 }
 
-// Whoever starts the same command again, a supervisor say, has not to wait.
-TEST_F(EnrollmentTest, ANameIsNotKeptForAnExecutorThatCameAndWent) {
+// A supervisor that restarts `join` need not wait half a minute.
+TEST_F(EnrollmentTest, NameOfADisconnectedExecutorIsFreeAgain) {
   ASSERT_TRUE(Enroll("lab-3", token_).ok());
   enrollment_->OnConnected("lab-3");
   enrollment_->OnConnected("never-enrolled");
   EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("it is kept another 5 s"));
-  now_ += Enrollment::kAgainAfter;
+  now_ += Enrollment::kReenrollAfter;
   connected_ = "lab-3";
   EXPECT_EQ(Enroll("lab-3", token_).status().code(), absl::StatusCode::kAlreadyExists);
   connected_ = "";
