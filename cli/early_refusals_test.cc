@@ -196,6 +196,21 @@ TEST_F(EarlyRefusalsTest, EmbeddingsOfFrozenZerosThatNothingFillsAreWarnedOf) {
   EXPECT_THAT(Run(run).err, Not(HasSubstr("frozen zeros"))) << "one of two tables may be zero";
 }
 
+TEST_F(EarlyRefusalsTest, ProbabilitiesWhereALossWantsLogitsAreWarnedOf) {
+  const std::string graph = absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"}});
+  Write("model.dag", absl::StrReplaceAll(graph, {{"  loss = cross_entropy(head",
+                                                  "  probabilities = softmax(head)\n  loss = cross_entropy(probabilities"}}));
+  Write("graph.yaml", kGraphJob);
+  constexpr char kWarning[] =
+      "spec.model.graph: cross_entropy 'loss' takes the softmax of its logits itself, and 'probabilities' is a softmax";
+  EXPECT_THAT(Run("run graph.yaml --dry-run").err, HasSubstr(kWarning));
+  EXPECT_THAT(Run("plan graph.yaml").err, HasSubstr(kWarning));
+  Write("model.dag", graph);
+  const Outcome logits = Run("run graph.yaml --dry-run");
+  EXPECT_EQ(logits.code, 0) << logits.err;
+  EXPECT_THAT(logits.err, Not(HasSubstr("softmax")));
+}
+
 TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
   std::filesystem::create_directories(Path("corpus"));
   for (const char* name : {"corpus/GPL", "corpus/GPL-3"}) Write(name, std::string(4'000, 'g'));

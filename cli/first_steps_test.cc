@@ -23,7 +23,9 @@ class FirstStepsTest : public FusionctlTest {
  protected:
   FirstStepsTest() {
     Write("text.txt", std::string(40'000, 'x'));
-    Write("ids.bin", std::string(40'000, '\1'));  // uint16 257, again and again
+    std::string ids;
+    for (int i = 0; i < 20'000; ++i) ids += {static_cast<char>(i % 200), '\1'};
+    Write("ids.bin", ids);  // uint16, 256 to 455
     std::string cifar;
     for (int i = 0; i < 80; ++i) cifar.append(1, static_cast<char>(i % 10)).append(3072, 'x');
     Write("data_batch_1.bin", cifar);

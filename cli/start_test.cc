@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "cli/testing/fusionctl_test.h"
 #include "lib/base/testing/temp_folder.h"
 
@@ -79,6 +80,41 @@ TEST_F(StartTest, ADryRunRefusesAnotherArchitectureInTheSameWordsAndOnlyReads) {
   EXPECT_EQ(Run(run + " --set spec.model.config.nLayer=1 --fresh --dry-run").code, 0);
   EXPECT_EQ(Run("run job.yaml --set spec.model.config.nLayer=1 --dry-run").code, 0) << "it has a folder of its own";
   EXPECT_EQ(Files("out"), before);
+}
+
+TEST_F(StartTest, ADryRunWithoutAnOutputFolderTakesEveryPlaceOfCheckpoints) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  const std::string dry = "run job.yaml --dry-run --set spec.training.steps=4 ";
+  for (const std::string& checkpoint :
+       {absl::StrCat("path: ", Path("elsewhere")), std::string("path: checkpoints/, resume: never"),
+        absl::StrCat("path: ", Path("elsewhere"), ", resume: never"), std::string("path: kept, resume: out/kept/latest")}) {
+    const Outcome outcome = Run(absl::StrCat(dry, "--set 'spec.checkpoint={", checkpoint, "}'"));
+    EXPECT_EQ(outcome.code, 0) << checkpoint << "\n" << outcome.err;
+    EXPECT_EQ(absl::StrContains(outcome.err, "it would go on from "), absl::StrContains(checkpoint, "latest")) << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(Path("elsewhere")));
+}
+
+TEST_F(StartTest, ADryRunRefusesAnOutputFolderThatCannotBeMadeInTheSameWords) {
+  Write("afile", "");
+  const std::string run = "run job.yaml --output afile/below";
+  const Outcome dry = Run(run + " --dry-run"), real = Run(run);
+  EXPECT_EQ(dry.code, 2);
+  EXPECT_THAT(real.err, testing::EndsWith(dry.err));
+  EXPECT_EQ(dry.code, real.code);
+  EXPECT_EQ(Run("run job.yaml --output a/folder/far/below --dry-run").code, 0);
+  EXPECT_FALSE(fs::exists(Path("a")));
+}
+
+TEST_F(StartTest, AStartThatSaysNothingOfItsHeadsIsWarnedOf) {
+  ASSERT_EQ(Run(kRun).code, 0);
+  EXPECT_THAT(Run("checkpoint export out/kept/latest lone.safetensors").out, HasSubstr("no config.json is written beside it"));
+  const std::string dry = "run job.yaml --dry-run --set spec.model.init.from=";
+  EXPECT_THAT(Run(dry + "lone.safetensors").err,
+              HasSubstr("lone.safetensors says how many heads its model has (a config.json would), so "));
+  EXPECT_THAT(Run(dry + "out/kept/latest").err, Not(HasSubstr("heads"))) << "its manifest says it";
+  ASSERT_EQ(Run("checkpoint export out/kept/latest hf/").code, 0);
+  EXPECT_THAT(Run(dry + "hf").err, Not(HasSubstr("heads")));
 }
 
 TEST_F(StartTest, AStartWithALayerTheJobDoesNotHaveIsRefused) {

@@ -199,10 +199,8 @@ absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const bool folder, IsFolder(flags.output));
   const fs::path out = folder ? fs::path(flags.output) / kModelFile : fs::path(flags.output);
   const std::string config_file = (out.parent_path() / "config.json").string();
-  std::string config;
-  if (out.filename() == kModelFile) {  // the name by which transformers finds it
-    FUSIONLLM_ASSIGN_OR_RETURN(config, ConfigFor(flags.path));
-  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string described, ConfigFor(flags.path));
+  const std::string config = out.filename() == kModelFile ? described : "";  // the name by which transformers finds it
   if (!config.empty()) FUSIONLLM_RETURN_IF_ERROR(CheckConfigThere(config_file, config));
   if (folder) {
     fs::create_directories(flags.output, ignored);
@@ -220,6 +218,8 @@ absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
     if (config.empty() && out.filename() == kModelFile) {
       absl::PrintF("no config.json is written, for only that of a gpt2 is known: who reads the file must know the model by itself\n");
     }
+    if (config.empty() && !described.empty())
+      absl::PrintF("no config.json is written beside it: only a folder, or a file called %s, gets one\n", kModelFile);
     if (!config.empty()) absl::PrintF("%s: %s\n", config_file, writes_config ? "for transformers" : "there already, of the same sizes");
   }
   return kExitDone;

@@ -169,7 +169,7 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
   };
   warn(job::KubernetesOnlyWarning(workload.job));
   warn(MissingStart(workload.job.spec.model));
-  warn(FrozenZerosWarning(workload));
+  for (const std::string& warning : ModelWarnings(workload)) warn(warning);
   // What is wrong with the data is the business of a run: a plan may be made where they are not.
   if (const auto data = workload::DatasetSource::Open(workload); data.ok()) {
     for (const std::string& warning : (*data)->Warnings()) warn(warning);

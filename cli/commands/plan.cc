@@ -160,7 +160,7 @@ void PrintText(const wire::PlanDocument& plan) {
         report::StepSeconds(tied.seconds)));
   }
   const char* const where = plan.explain.empty() ? " (`fusionctl plan --explain` says why)" : "";
-  if (!plan.left_out.empty()) notes.push_back(absl::StrCat("without a stage, in reserve: ", absl::StrJoin(plan.left_out, ", "), where));
+  if (!plan.left_out.empty()) notes.push_back(absl::StrCat("without a stage: ", absl::StrJoin(plan.left_out, ", "), where));
   if (std::string uneven = UnevenStages(plan); !uneven.empty()) notes.push_back(std::move(uneven));
   notes.insert(notes.end(), plan.explain.begin(), plan.explain.end());
   for (const std::string& note : notes) absl::PrintF("\n%s", note);

@@ -18,6 +18,7 @@
 #include "cli/commands/run_input.h"
 #include "cli/run/go_on.h"
 #include "cli/run/local_executors.h"
+#include "cli/run/run_folder.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -70,7 +71,8 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
   if (base::IsUri(checkpoint->resume)) return workload::CheckpointFound{};  // looked at by the broker, once it has it
   const bool own_folder = options.output.empty() && !std::filesystem::path(checkpoint->path).is_absolute();
   if (own_folder && checkpoint->resume == "auto") return workload::CheckpointFound{};
-  const std::string folder = services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(options.output).string());
+  const std::string output = options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output;
+  const std::string folder = services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(output).string());
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
                              base::OfNamedFile(workload::ForeseeCheckpoint(options.job, folder, options.base)));
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSameModel(found));
@@ -88,6 +90,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
         "Describe them in a topology to plan for them");
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
+  FUSIONLLM_RETURN_IF_ERROR(RunFolder::Check(options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output));
   FUSIONLLM_ASSIGN_OR_RETURN(const workload::CheckpointFound start, CheckGoingOn(options));
   PlanArguments plan;
   plan.job = {flags.job, flags.overrides};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,8 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/model_config.h"
+#include "lib/job/start_model.h"
 #include "lib/objectstore/fetch.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/stored_parameters.h"
@@ -103,8 +106,6 @@ absl::Status CheckStartFits(const job::FusionJob& job) {
   return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
 }
 
-}  // namespace
-
 // Tables that somebody meant to fill, such as those of rotary positions, look like constants of zero. A checkpoint that the run goes on
 // from may have filled them: then the warning is wrong.
 std::string FrozenZerosWarning(const workload::Workload& workload) {
@@ -128,6 +129,46 @@ std::string FrozenZerosWarning(const workload::Workload& workload) {
                       ": tables of frozen zeros, which no spec.model.init.from fills (docs/graphs.md fills those of rotary positions)");
 }
 
+// cross_entropy takes the softmax itself: of probabilities its gradients are small, and training is slow without saying why.
+std::string ProbabilitiesWarning(const workload::Workload& workload) {
+  const opdag::Graph& graph = workload.training.graph;
+  for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
+    const opdag::Op& loss = graph.op(id);
+    if (loss.type != "cross_entropy") continue;
+    const opdag::Op& given = graph.op(graph.value(loss.inputs[0]).producer);
+    if (given.type != "softmax" && given.type != "sigmoid") continue;
+    return absl::StrCat("spec.model.graph: cross_entropy '", loss.name, "' takes the softmax of its logits itself, and '", given.name,
+                        "' is a ", given.type, " in front of it; give it what '", given.name, "' is given");
+  }
+  return "";
+}
+
+// Heads leave no trace in the shapes of parameters.
+std::string UnknownHeadsWarning(const workload::Workload& workload) {
+  const job::Model& model = workload.job.spec.model;
+  if (model.family != job::Family::kGpt2 || !model.init.from.has_value() || base::IsUri(*model.init.from)) return "";
+  std::error_code error;
+  if (!std::filesystem::exists(*model.init.from, error)) return "";
+  const absl::StatusOr<std::optional<job::StartModel>> described = job::ReadStartModel(*model.init.from);
+  if (!described.ok() || described->has_value()) return "";
+  const absl::StatusOr<job::ResolvedModel> resolved = job::ResolveModel(workload.job.spec);
+  const auto* const gpt = resolved.ok() ? std::get_if<job::GptConfig>(&*resolved) : nullptr;
+  if (gpt == nullptr) return "";
+  return absl::StrCat("spec.model.init.from: nothing beside ", *model.init.from,
+                      " says how many heads its model has (a config.json would), ", "so spec.model.config.nHead: ", gpt->n_head,
+                      " is not checked");
+}
+
+}  // namespace
+
+std::vector<std::string> ModelWarnings(const workload::Workload& workload) {
+  std::vector<std::string> warnings;
+  for (std::string (*const warning)(const workload::Workload&) : {FrozenZerosWarning, ProbabilitiesWarning, UnknownHeadsWarning}) {
+    if (std::string text = warning(workload); !text.empty()) warnings.push_back(std::move(text));
+  }
+  return warnings;
+}
+
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
                                                                std::vector<std::string>& warnings) {
   bool data_in_store = false;
@@ -136,7 +177,7 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::Fusion
   FUSIONLLM_ASSIGN_OR_RETURN(auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
   FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
-  if (std::string zeros = FrozenZerosWarning(*workload); !zeros.empty()) warnings.push_back(std::move(zeros));
+  for (std::string& warning : ModelWarnings(*workload)) warnings.push_back(std::move(warning));
   if (data_in_store) return workload;
   const auto opened = workload::DatasetSource::Open(*workload);
   if (opened.ok()) {

@@ -16,7 +16,8 @@ namespace fusionllm::cli {
 absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
                                                                std::vector<std::string>& warnings);
 
-// Embeddings whose tables are frozen zeros that nothing of the job fills, in a sentence that begins with the field; empty: none.
-std::string FrozenZerosWarning(const workload::Workload& workload);
+// What is odd about the model, a sentence each that begins with the field: embeddings whose tables are frozen zeros that nothing of the job
+// fills; probabilities where a loss wants logits; a start that does not say how many heads it has. Blocks on the disk.
+std::vector<std::string> ModelWarnings(const workload::Workload& workload);
 
 }  // namespace fusionllm::cli

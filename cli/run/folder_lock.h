@@ -15,6 +15,10 @@ class FolderLock {
   // `remedy` ends the sentence that says who else holds the folder: "name another folder with --output". Errors: InvalidArgument when it
   // cannot be made or written to, ResourceExhausted when the disk is full, FailedPrecondition when another run holds it.
   static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
+  // Whether Take would succeed, as far as can be told without making or writing anything. Errors: as Take.
+  static absl::Status Check(const std::string& path, absl::string_view remedy);
+  // By another process or object, now.
+  static bool IsHeld(const std::string& path);
   FolderLock(FolderLock&& other) noexcept : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {
     std::swap(file_, other.file_);

@@ -1,9 +1,5 @@
 #include "cli/run/go_on.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -15,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "cli/run/folder_lock.h"
 #include "lib/base/object_uri.h"
 #include "lib/job/parse.h"
 #include "services/checkpoint_directory.h"
@@ -23,15 +20,6 @@ namespace fusionllm::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// By the lock that a run has on its folder, which is left as it is.
-bool IsHeld(const fs::path& folder) {
-  const int fd = open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool held = flock(fd, LOCK_SH | LOCK_NB) != 0;
-  close(fd);
-  return held;
-}
 
 bool IsOfJob(const fs::path& folder, const job::FusionJob& job) {
   const absl::StatusOr<job::FusionJob> earlier = job::LoadFusionJob((folder / "job.yaml").string());
@@ -92,7 +80,7 @@ std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {
   for (const fs::path& folder : folders) {
     const std::optional<SavedStep> saved = NewestCheckpoint(job, folder.string());
     if (!saved || !IsOfJob(folder, job)) continue;
-    if (saved->step >= job.spec.training.steps || IsHeld(folder)) return std::nullopt;  // the newest says it all
+    if (saved->step >= job.spec.training.steps || FolderLock::IsHeld(folder.string())) return std::nullopt;  // the newest says it all
     return UnfinishedRun{folder.string(), saved->step};
   }
   return std::nullopt;

@@ -63,13 +63,18 @@ TEST_F(GoOnTest, TheCommandHasWhatWasTypedAndTheFolder) {
 TEST_F(GoOnTest, AnInterruptedRunWithoutACheckpointSaysThatItStartsAgain) {
   const std::vector<std::string> command = {"fusionctl", "run", "job.yaml"};
   const std::string again = "to start again at step 1:\n  fusionctl run job.yaml --output runs/t-1\n";
-  const auto left = [&](int exit_code, bool trained) { return WhatIsLeft(job_, command, folder_ / "runs/t-1", exit_code, trained); };
+  const auto left = [&](int exit_code, bool trained) {
+    return WhatIsLeft(job_, command, folder_ / "runs/t-1", exit_code, trained, /*steps_made=*/trained);
+  };
   EXPECT_EQ(left(kExitInterrupted, false), "nothing was trained yet, so there is nothing to go on from\n" + again);
   EXPECT_EQ(left(kExitInterrupted, true), "no checkpoint was saved yet, so there is nothing to go on from\n" + again);
   EXPECT_EQ(left(kExitFailed, false), "") << "it would fail again";
   EXPECT_EQ(left(kExitDone, true), "");
   MakeRun("runs/t-1", 40);
   EXPECT_THAT(left(kExitInterrupted, false), ::testing::HasSubstr("to go on from step 40:\n  fusionctl run job.yaml --output runs/t-1\n"));
+  EXPECT_THAT(left(kExitInfeasible, true), ::testing::HasSubstr("to go on from step 40, with all executors again:\n  fusionctl run"))
+      << "executors were lost";
+  EXPECT_THAT(left(kExitInfeasible, false), ::testing::Not(::testing::HasSubstr("to go on"))) << "it would be refused again";
   job_.spec.checkpoint.reset();
   EXPECT_EQ(left(kExitInterrupted, true), again) << "that nothing is kept stands before it";
 }

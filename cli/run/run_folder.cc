@@ -22,14 +22,26 @@ namespace {
 
 constexpr int64_t kRememberedBytesMax = 64 << 20;  // profiles of the largest topology have about 10 MB
 
-}  // namespace
+constexpr char kAnotherFolder[] = "name another folder with --output";
 
-absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
+absl::StatusOr<std::filesystem::path> AbsoluteFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
   if (error || path.empty()) return absl::InvalidArgumentError(absl::StrCat("no folder for the output: \"", path, "\""));
-  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "runs/a/" is "runs/a"
-  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, "name another folder with --output"));
+  return absolute.has_filename() ? absolute : absolute.parent_path();  // "runs/a/" is "runs/a"
+}
+
+}  // namespace
+
+absl::Status RunFolder::Check(const std::string& path) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::filesystem::path absolute, AbsoluteFolder(path));
+  return FolderLock::Check(absolute, kAnotherFolder);
+}
+
+absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
+  std::error_code error;
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::filesystem::path absolute, AbsoluteFolder(path));
+  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, kAnotherFolder));
   std::filesystem::create_directories(absolute / "logs", error);
   if (error) return base::OfNamedFile(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
   return RunFolder(absolute, std::move(lock));

@@ -31,6 +31,9 @@ class RunFolder {
   // ResourceExhausted (the disk is full).
   static absl::StatusOr<RunFolder> Open(const std::string& path);
 
+  // Whether Open would succeed, as far as can be told without making or writing anything. Errors: as Open.
+  static absl::Status Check(const std::string& path);
+
   const std::string& path() const { return path_; }  // absolute
   std::string operator/(absl::string_view name) const { return path_ + "/" + std::string(name); }
 

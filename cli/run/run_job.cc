@@ -392,7 +392,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
     reported = written.ok();
   }
-  const std::string left = WhatIsLeft(options.job, options.command, result.folder, result.exit_code, !run.steps.empty());
+  const std::string left = WhatIsLeft(options.job, options.command, result.folder, result.exit_code, !run.steps.empty(), steps_made);
   if (options.format == OutputFormat::kText && options.print_summary) {
     absl::PrintF("%s\n%s%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "", left);
     std::fflush(stdout);

@@ -27,13 +27,16 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
 }
 
 std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
-                       bool trained) {
+                       bool trained, bool steps_made) {
   const std::optional<SavedStep> saved = NewestCheckpoint(job, folder);
   if (saved) {
     std::string text = absl::StrCat("checkpoint: ", saved->path, "\n");
-    const bool early = exit_code == kExitInterrupted || exit_code == kExitFailed;
+    // After a loss there was no plan for what was left; a start would have all executors again.
+    const bool too_few_left = exit_code == kExitInfeasible && steps_made;
+    const bool early = exit_code == kExitInterrupted || exit_code == kExitFailed || too_few_left;
     const std::string again = early ? CommandToGoOn(command, job, folder) : "";
-    if (!again.empty()) absl::StrAppend(&text, "to go on from step ", saved->step, ":\n  ", again, "\n");
+    if (!again.empty())
+      absl::StrAppend(&text, "to go on from step ", saved->step, too_few_left ? ", with all executors again" : "", ":\n  ", again, "\n");
     return text;
   }
   // A run that failed would fail again, and says why.

@@ -47,6 +47,8 @@ class Dataset {
   Dataset(int64_t size, SampleType sample_type, FilesRead files = {})
       : size_(size), sample_type_(std::move(sample_type)), files_(std::move(files)) {}
 
+  void SetTokenIds(const FilesRead::TokenIds& ids) { files_.ids = ids; }  // while it is being opened
+
   // `index` is in range; either pointer may be null; memory is that of sample_type().
   virtual absl::Status FillSample(int64_t index, void* input, void* target) const = 0;
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,7 +51,14 @@ struct FilesRead {
     uint64_t device = 0, inode = 0;
     auto operator<=>(const Identity&) const = default;
   };
+  struct TokenIds {       // as they were read at the start of the data
+    int64_t bits = 0;     // of one id
+    int64_t count = 0;    // of all ids
+    int64_t checked = 0;  // of these the rest is told
+    int64_t least = 0, greatest = 0, distinct = 0;
+  };
   int64_t count = 0, bytes = 0;
+  std::optional<TokenIds> ids;       // of kind tokens
   std::vector<File> first;           // at most kMaxListed, in the order in which they are read
   std::vector<Identity> identities;  // of all, in that order
   int64_t skipped_count = 0;

@@ -1,6 +1,9 @@
 #include "lib/data/tokens.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -48,10 +51,37 @@ absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& fi
 }
 
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
+constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
+
+// Whether bytes at odd offsets have the same distribution as those at even ones, as in text and ids of 8 bits. The upper bytes of ids of
+// 16 bits have another one than the lower, unless ids are drawn evenly from all 65,536. False where there is too little to tell.
+absl::StatusOr<bool> LooksLikeBytes(const base::SourceFile& file) {
+  constexpr int64_t kSampledPairs = 1 << 15;
+  constexpr size_t kFewestPairs = 256;
+  constexpr double kMaxDistance = 0.03;  // total variation, beside what chance makes of samples
+  constexpr double kMaxChance = 0.15;
+  const auto pairs = static_cast<size_t>(std::min(kSampledPairs, file.size() / 2));
+  if (pairs < kFewestPairs) return false;
+  std::vector<std::byte> raw(2 * pairs);
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
+  std::array<int64_t, 256> lower = {}, upper = {};
+  for (size_t i = 0; i < pairs; ++i) {
+    ++lower[std::to_integer<size_t>(raw[2 * i])];
+    ++upper[std::to_integer<size_t>(raw[2 * i + 1])];
+  }
+  int64_t different = 0, found = 0;
+  for (size_t value = 0; value < lower.size(); ++value) {
+    different += std::abs(lower[value] - upper[value]);
+    found += lower[value] + upper[value] > 0;
+  }
+  const auto count = static_cast<double>(pairs);
+  // The mean distance of two samples of one distribution is at most 0.564 sqrt(values / count), where all values are as likely.
+  const double chance = 0.6 * std::sqrt(static_cast<double>(found) / count);
+  return chance <= kMaxChance && static_cast<double>(different) / (2 * count) <= kMaxDistance + chance;
+}
 
 // Files of ids that numpy makes by default and that would be read as other ids: .npy, and 64 bits an id.
 absl::Status CheckNotOfNumpy(const DatasetConfig& config, const base::SourceFile& file) {
-  constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
   constexpr int64_t kWords = 2048, kFewestWords = 64;  // of 64 bits; fewer zeros may be chance
   std::vector<std::byte> raw(static_cast<size_t>(std::min(8 * kWords, file.size() / 8 * 8)));
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
@@ -69,6 +99,15 @@ absl::Status CheckNotOfNumpy(const DatasetConfig& config, const base::SourceFile
   if (upper || !lower) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(file.path(), " looks like ids of 64 bits, numpy's default: the upper half of each is zero; ", kRemedy));
+}
+
+// Of a file whose width nobody names and that is read as ids of 16 bits.
+absl::Status CheckNotBytes(const base::SourceFile& file) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool bytes, LooksLikeBytes(file));
+  if (!bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), " looks like text or ids of 8 bits, two of which would be read as one id of 16 bits: for text set ",
+                   "spec.data.kind: text; for ids ", kRemedy, "; if they are of 16 bits, set spec.data.tokenDtype: uint16"));
 }
 
 // Bytes of one token of `file`; nullopt: as its neighbours have.
@@ -97,6 +136,7 @@ absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vect
   for (const base::SourceFile& file : files) {
     if (config.kind == DatasetKind::kTokens) FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(config, file));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
+    if (width.value_or(2) == 2 && config.token_dtype.empty() && IsEither(file.path())) FUSIONLLM_RETURN_IF_ERROR(CheckNotBytes(file));
     if (!width.has_value()) continue;
     if (first != nullptr && *width != common) {
       return absl::InvalidArgumentError(absl::StrCat(first->path(), " and ", file.path(), " have tokens of different widths, of ",
@@ -147,6 +187,7 @@ class TokenWindows : public Dataset {
       : Dataset(windows, {{tensor::DType::kI32, {config.sequence_length}}, {tensor::DType::kI32, {config.sequence_length}}},
                 std::move(read)),
         length_(config.sequence_length),
+        tokens_(config.kind == DatasetKind::kTokens),
         width_(width),
         limit_(config.vocabulary_size > 0 ? std::min(config.vocabulary_size, int64_t{1} << 31) : int64_t{1} << 31),
         files_(std::move(files)),
@@ -177,11 +218,13 @@ class TokenWindows : public Dataset {
     return absl::OkStatus();
   }
 
-  absl::Status CheckStart() const {
+  absl::Status CheckStart() {
     constexpr int64_t kChunk = 1 << 20;
-    const int64_t end = std::min(size() * length_ + 1, kTokensCheckedAtOpen);
+    const int64_t used = size() * length_ + 1, end = std::min(used, kTokensCheckedAtOpen);
+    std::vector<int32_t> ids(static_cast<size_t>(std::min(kChunk, end)));
     for (int64_t first = 0; first < end; first += kChunk) {
-      FUSIONLLM_RETURN_IF_ERROR(Read(first, std::min(kChunk, end - first), nullptr));
+      FUSIONLLM_RETURN_IF_ERROR(Read(first, std::min(kChunk, end - first), ids.data()));
+      if (first == 0 && tokens_) SetTokenIds(Count(ids));
     }
     return absl::OkStatus();
   }
@@ -197,7 +240,16 @@ class TokenWindows : public Dataset {
   }
 
  private:
+  FilesRead::TokenIds Count(std::span<const int32_t> ids) const {
+    std::vector<int32_t> sorted(ids.begin(), ids.end());
+    std::sort(sorted.begin(), sorted.end());
+    const int32_t least = sorted.front(), greatest = sorted.back();
+    const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+    return {8 * width_, size() * length_ + 1, static_cast<int64_t>(ids.size()), least, greatest, distinct};
+  }
+
   int64_t length_;
+  bool tokens_;  // of a tokenizer, no text
   int64_t width_;
   int64_t limit_;  // ids are below it
   std::vector<base::SourceFile> files_;

@@ -261,6 +261,49 @@ TEST(TokenWindowsTest, FilesOfAFolderThatAreNoTextAreSkippedAndTold) {
   EXPECT_THAT(OpenDataset(Text(folder, {"d"}, 3)).status().message(), HasSubstr("no file of the data is UTF-8 text; of 1 the first is"));
 }
 
+TEST(TokenWindowsTest, BytesAreRefusedAsIdsOf16BitsUnlessTheWidthIsNamed) {
+  const base::TempFolder folder;
+  std::mt19937 engine(1);
+  std::string letters, words, narrow, uniform;
+  for (int i = 0; i < 4000; ++i) {
+    letters += "the quick brown fox, "[engine() % 21];
+    words += U16({static_cast<int>(std::min(engine() % 50257, engine() % 50257))});
+    narrow += U16({static_cast<int>(engine() % 90)});
+    uniform += U16({static_cast<int>(engine() % 50257)});
+  }
+  folder.Write("ids8.bin", letters);
+  const absl::Status refused = OpenDataset(Tokens(folder, {"ids8.bin"}, 16)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("ids8.bin looks like text or ids of 8 bits"), HasSubstr("spec.data.kind: text"),
+                                       HasSubstr("spec.data.tokenDtype: uint16")));
+  DatasetConfig named = Tokens(folder, {"ids8.bin"}, 16);
+  named.token_dtype = "uint16";
+  EXPECT_TRUE(OpenDataset(named).ok());
+  folder.Write("ids8.u16", letters);
+  EXPECT_TRUE(OpenDataset(Tokens(folder, {"ids8.u16"}, 16)).ok()) << "its name says the width";
+  for (const std::string& ids : {words, narrow, uniform}) {
+    folder.Write("ids16.bin", ids);
+    EXPECT_TRUE(OpenDataset(Tokens(folder, {"ids16.bin"}, 16)).ok());
+  }
+}
+
+TEST(TokenWindowsTest, IdsAreCountedForTokensAlone) {
+  const base::TempFolder folder;
+  folder.Write("ids.bin", U16({7, 9, 7, 300, 4, 50256}));
+  const auto dataset = OpenDataset(Tokens(folder, {"ids.bin"}, 2));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const std::optional<FilesRead::TokenIds> ids = (*dataset)->files().ids;  // the sixth is in no window
+  ASSERT_TRUE(ids.has_value());
+  EXPECT_EQ(ids->bits, 16);
+  EXPECT_EQ(ids->count, 5);
+  EXPECT_EQ(ids->checked, 5);
+  EXPECT_EQ(ids->least, 4);
+  EXPECT_EQ(ids->greatest, 300);
+  EXPECT_EQ(ids->distinct, 4);
+  folder.Write("text", "abcdef");
+  EXPECT_FALSE(OpenDataset(Text(folder, {"text"}, 2)).value()->files().ids.has_value());
+}
+
 TEST(TextCheckTest, SequencesMayLieAcrossTheEndOfWhatIsReadAtATime) {
   const base::TempFolder folder;
   for (const size_t before : {(size_t{1} << 20) - 3, (size_t{1} << 20) - 2, (size_t{1} << 20) - 1, size_t{1} << 20}) {

@@ -3,8 +3,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/nearest_name.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/job/checks.h"
@@ -26,12 +28,20 @@ struct Names {
   int guesses = 0;  // made so far
 };
 
+// Without the words of product lines that names of profiles leave out: "NVIDIA GeForce RTX 4090" is nvidia-rtx-4090.
+std::string NearestGpu(absl::string_view wanted, const std::vector<std::string>& names) {
+  std::string text = absl::AsciiStrToLower(wanted);
+  absl::StrReplaceAll({{" ", "-"}, {"_", "-"}}, &text);
+  absl::StrReplaceAll({{"geforce-", ""}, {"tesla-", ""}, {"quadro-", ""}}, &text);
+  return base::NearestNameOrPart(text, names);
+}
+
 // All names are listed for the first that is wrong: `listed`.
 void CheckProfile(const std::string& path, const Device& device, const Report& report, bool& listed) {
   if (!device.profile.has_value()) return;
   if (estimator::FindGpu(*device.profile) == nullptr) {
     const std::vector<std::string> names = estimator::GpuNames();
-    const std::string near = base::NearestNameOrPart(*device.profile, names);
+    const std::string near = NearestGpu(*device.profile, names);
     report({path + ".profile"},
            absl::StrCat("no GPU profile is named ", *device.profile, near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
                         listed ? "" : absl::StrCat(" (there are ", absl::StrJoin(names, ", "), ")")));

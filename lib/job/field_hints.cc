@@ -49,6 +49,7 @@ constexpr char kHubDataset[] =
 constexpr char kTracking[] =
     "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step (docs/events.md passes "
     "it on in six lines of Python)";
+constexpr char kSeeds[] = "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?";
 constexpr char kDropout[] =
     "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 
@@ -111,7 +112,10 @@ constexpr Word kWords[] = {
     {"maxseqlength", "spec.training.sequenceLength", ""},
     {"maxlength", "spec.training.sequenceLength", ""},
     {"contextlength", "spec.training.sequenceLength", ""},
-    {"seed", "", "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?"},
+    {"seed", "", kSeeds},
+    {"randomseed", "", kSeeds},
+    {"manualseed", "", kSeeds},
+    {"dataseed", "spec.training.seed", ""},
     {"evalsteps", "spec.training.evaluation.everySteps", ""},
     {"evalinterval", "spec.training.evaluation.everySteps", ""},
     {"evaliters", "spec.training.evaluation.batches", ""},

@@ -52,6 +52,14 @@ TEST(FieldHintsTest, WordsOfOtherTrainersNameTheField) {
   }
 }
 
+TEST(FieldHintsTest, SeedsOfOtherTrainersNameBothSeeds) {
+  for (const char* word : {"random_seed", "manual_seed"}) {
+    EXPECT_THAT(SaidOf(absl::StrCat("spec.training.", word)),
+                HasSubstr("spec.training.seed (data order, dropout) or spec.model.init.seed"));
+  }
+  EXPECT_THAT(SaidOf("spec.training.data_seed"), HasSubstr("did you mean spec.training.seed?"));
+}
+
 TEST(FieldHintsTest, EpochsAreTurnedIntoSteps) {
   for (const char* word : {"epochs", "num_train_epochs", "maxEpochs"}) {
     EXPECT_THAT(SaidOf(absl::StrCat("spec.training.", word)), HasSubstr("an epoch is (samples / spec.training.globalBatchSize) steps"));

@@ -133,6 +133,9 @@ TEST(TopologyErrorsTest, DevicesAndSites) {
   EXPECT_EQ(ErrorOfDevice("{name: x, memory: lots}"),
             "t.yaml:5: spec.sites[0].devices[1].memory: \"lots\" is no size: write a number and Ki, Mi, Gi or Ti (bytes), as in 2Gi");
   EXPECT_EQ(ErrorOfDevice("{name: x, profile: nvidia-l4}"), "");
+  for (const char* name : {"NVIDIA GeForce RTX 4090", "nvidia-geforce-rtx-4090", "GeForce_RTX_4090"}) {
+    EXPECT_THAT(ErrorOfDevice(absl::StrCat("{name: x, profile: ", name, "}")), HasSubstr("did you mean nvidia-rtx-4090?")) << name;
+  }
   EXPECT_THAT(
       ErrorOfDevice("{name: x, profile: nvidia-l5}"),
       HasSubstr("t.yaml:5: spec.sites[0].devices[1].profile: no GPU profile is named nvidia-l5; did you mean nvidia-l4? (there are amd-"));

@@ -9,6 +9,7 @@
 #include "lib/estimator/graph_cost.h"
 #include "lib/kernels/optimizer.h"
 #include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -81,9 +82,9 @@ int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage&
 
 scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
   return {.reason = scheduler::refusals::kInsufficientMemory,
-          .message = absl::StrFormat("stage %d (%s .. %s) needs %.1f MiB, device %s has %.1f MiB to give", stage.index,
-                                     stage.op_names.front(), stage.op_names.back(), static_cast<double>(needed) / (1 << 20),
-                                     stage.device_names[0], static_cast<double>(room) / (1 << 20)),
+          .message = absl::StrFormat("stage %d (%s .. %s) needs %s, device %s has %s to give", stage.index, stage.op_names.front(),
+                                     stage.op_names.back(), scheduler::SizeText(static_cast<double>(needed)), stage.device_names[0],
+                                     scheduler::SizeText(static_cast<double>(room))),
           .shortfall = {.what = "memory_bytes", .needed = static_cast<double>(needed), .available = static_cast<double>(room)}};
 }
 

@@ -172,7 +172,6 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
     }
     const int64_t largest = *std::max_element(exchange.sent_bytes.begin(), exchange.sent_bytes.end());
     if (may_be_untied) remedies.push_back(untie);
-    remedies.emplace_back("spec.strategy.pins that put all its uses on one device");
     remedies.emplace_back("a faster link");
     text.tied.push_back({.parameter = exchange.parameter,
                          .amount = absl::StrCat(scheduler::TrafficText(static_cast<double>(largest)),

@@ -225,7 +225,7 @@ std::string TiedSentence(const Plan& plan, const TiedExchange& tied) {
   }
   return absl::StrFormat(
       "tied parameter %s: used in stages %s, each of which sends the others up to %s of gradients as %s when its last backward is done: %s "
-      "and %s of latency of a step of %s; with all uses on one device nothing would be sent%s%s",
+      "and %s of latency of a step of %s; with all uses in one stage nothing would be sent%s%s",
       tied.parameter, absl::StrJoin(tied.stages, ", "), TrafficText(static_cast<double>(bytes)), tied.codec, DurationText(seconds),
       DurationText(latency_s), DurationText(plan.predicted_step_s), tied.codec_reason.empty() ? "" : ". Codec: ", tied.codec_reason);
 }

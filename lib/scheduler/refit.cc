@@ -11,6 +11,7 @@
 #include "lib/scheduler/assignment.h"
 #include "lib/scheduler/problem.h"
 #include "lib/scheduler/reorder.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -58,9 +59,9 @@ absl::Status WhyNot(const Problem& problem, const Assignment& assignment, const 
     return absl::FailedPreconditionError(
         absl::StrFormat("%s and %s are not joined both ways", name(evaluation.stage), name(evaluation.other_stage)));
   }
-  return absl::FailedPreconditionError(absl::StrFormat("stage %d needs %d bytes, %s has %d to give", evaluation.stage,
-                                                       evaluation.needed_bytes, name(evaluation.stage),
-                                                       problem.UsableMemory(assignment.devices[evaluation.stage])));
+  return absl::FailedPreconditionError(absl::StrFormat("stage %d needs %s, %s has %s to give", evaluation.stage,
+                                                       SizeText(evaluation.needed_bytes), name(evaluation.stage),
+                                                       SizeText(problem.UsableMemory(assignment.devices[evaluation.stage]))));
 }
 
 }  // namespace

@@ -74,6 +74,13 @@ std::string DescribeFiles(const data::FilesRead& files) {
   return absl::StrCat(text, "; ", base::Counted(files.skipped_count, "file"), " skipped: ", FirstOf(std::move(names), files.skipped_count));
 }
 
+// "ids of 16 bits, from 0 to 50256, 31402 distinct ones among the first 1048576; "
+std::string DescribeIds(const data::FilesRead::TokenIds& ids) {
+  const std::string all = ids.checked == ids.count ? "" : absl::StrCat(" among the first ", ids.checked);
+  return absl::StrCat("ids of ", ids.bits, " bits, from ", ids.least, " to ", ids.greatest, ", ", ids.distinct, " distinct ones", all,
+                      "; ");
+}
+
 // "corpus.txt is", "a.txt, b.txt are".
 std::string FilesAre(const data::SomeFiles& files) {
   return absl::StrCat(FirstOf(files.names, files.count), files.count == 1 ? " is" : " are");
@@ -141,7 +148,9 @@ std::string DatasetSource::Summary() const {
   const job::Data& data = workload_.job.spec.data;
   const bool tokens = job::IsOfTokens(data.kind);
   const int64_t length = workload_.job.spec.training.sequence_length;
-  std::string text = data_.training->files().count > 0 ? absl::StrCat(DescribeFiles(data_.training->files()), "; ") : "";
+  const data::FilesRead& files = data_.training->files();
+  std::string text = files.count > 0 ? absl::StrCat(DescribeFiles(files), "; ") : "";
+  if (files.ids.has_value()) absl::StrAppend(&text, DescribeIds(*files.ids));
   absl::StrAppend(&text,
                   tokens ? absl::StrCat(base::Counted(data_.training->size(), "window"), " of ", base::Counted(length, "token"))
                          : base::Counted(data_.training->size(), "image"),

@@ -11,6 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/wire/plan_json.h"
@@ -123,7 +125,7 @@ TEST(EventsPageTest, ThePageHasTheTypesAndKeysThatAreWritten) {
   Keys written;
   for (const json& line : Lines()) {
     for (const auto& [key, value] : line.items()) {
-      if (key != "type") written[line["type"]].insert(key);
+      if (key != "type" && key != "time") written[line["type"]].insert(key);
     }
   }
   // By fusionctl, which writes the file (cli/run/run_summary.cc).
@@ -157,6 +159,16 @@ TEST(EventsPageTest, ThePageHasTheTypesAndKeysThatAreWritten) {
     EXPECT_THAT(page.at(type), ::testing::ContainerEq(keys)) << "of type " << type << ": docs/events.md, against what is written";
   }
   EXPECT_EQ(page.size(), written.size());
+}
+
+TEST(EventsPageTest, EveryLineHasItsTime) {
+  for (const json& line : Lines()) {
+    absl::Time time;
+    std::string error;
+    ASSERT_TRUE(line.contains("time")) << line;
+    EXPECT_TRUE(absl::ParseTime(absl::RFC3339_full, line["time"].get<std::string>(), &time, &error)) << error;
+    EXPECT_LT(absl::AbsDuration(absl::Now() - time), absl::Hours(1)) << line;
+  }
 }
 
 TEST(EventsPageTest, WhatTheListsOfASummaryHoldIsNamed) {

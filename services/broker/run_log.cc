@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace fusionllm::services {
 namespace {
@@ -74,7 +76,8 @@ json ParsePlan(const broker::PlanSummary& plan) {
 RunLog::RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step)
     : out_(out), tokens_per_step_(tokens_per_step), samples_per_step_(samples_per_step) {}
 
-void RunLog::Write(const json& line) {
+void RunLog::Write(json line) {
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
   // NaN and infinity have no JSON form; nlohmann writes null.
   const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), out_);

@@ -44,7 +44,7 @@ class RunLog {
     int64_t peak_memory_bytes = 0;
     std::map<std::string, v1::LinkBytes> links;
   };
-  void Write(const nlohmann::json& line);
+  void Write(nlohmann::json line);
   void Remember(const nlohmann::json& plan);
   Traffic EvaluationBytes() const;
   nlohmann::json Compression(const nlohmann::json& plan) const;

@@ -39,7 +39,9 @@ class RunLogTest : public ::testing::Test {
     std::fflush(out_);
     const std::string text = *base::ReadSmallFile(path_, 1 << 20);
     const std::string lines = text.substr(0, text.size() - 1);
-    return json::parse(lines.substr(lines.rfind('\n') + 1));
+    json line = json::parse(lines.substr(lines.rfind('\n') + 1));
+    EXPECT_EQ(line.erase("time"), 1u);
+    return line;
   }
 
   static int64_t BytesFrom(const json& summary, const std::string& src) {
