@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/cluster/member_objects.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 
@@ -19,7 +20,7 @@ constexpr size_t kJobsNamed = 5;
 
 }  // namespace
 
-json Parsed(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
+json Parsed(const std::string& text) { return base::ParseJson(text); }
 
 std::string TextAt(const json& object, const char* pointer) {
   const json::json_pointer at(pointer);

@@ -16,6 +16,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/document.h"
 #include "lib/job/explain.h"
@@ -111,7 +112,7 @@ int Explain(const Flags& flags, OutputFormat format) {
   }
   if (format == OutputFormat::kJson) {
     json document = ToJson(found->field, found->path, flags.recursive, 0);
-    if (value) document["value"] = json::parse(value->json, nullptr, /*allow_exceptions=*/false);
+    if (value) document["value"] = base::ParseJson(value->json);
     absl::PrintF("%s\n", document.dump());
     return kExitDone;
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/run/run_recorder.h"
+#include "lib/base/json_text.h"
 #include "lib/job/parse.h"
 #include "lib/opdag/accounting.h"
 #include "lib/opdag/graph.h"
@@ -25,7 +26,7 @@ int64_t TrainedParameters(const job::FusionJob& job) {
   return graph.ok() ? opdag::WeightOf(*graph).parameters : 0;
 }
 
-json Parse(absl::string_view line) { return json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false); }
+json Parse(absl::string_view line) { return base::ParseJson(line); }
 
 }  // namespace
 

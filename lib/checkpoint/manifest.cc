@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
@@ -154,13 +155,13 @@ std::string FormatManifest(const Manifest& manifest) {
     document["codec_limits"].push_back({{"value", limit.value}, {"gradient", limit.gradient}, {"codec", limit.codec}});
   }
   const std::string text = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  document[kChecksumKey] = ChecksumOf(json::parse(text));
+  document[kChecksumKey] = ChecksumOf(base::ParseJson(text));
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (text.size() > static_cast<size_t>(kMaxManifestBytes)) return absl::InvalidArgumentError("the manifest is too large");
-  const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json document = base::ParseJson(text);
   if (!document.is_object()) return absl::InvalidArgumentError("the manifest is no JSON object");
   Manifest manifest;
   // First of all: whatever else is wrong with a damaged manifest is not what its writer said.

@@ -47,6 +47,14 @@ TEST(ManifestTest, AnyBitThatIsAnotherIsNoticedButInWhiteSpace) {
   EXPECT_LT(unharmed, static_cast<int>(good.size()));
 }
 
+// The checksum is of a copy of the document, which ended the process.
+TEST(ManifestTest, AManifestThatNestsWithoutEndIsRefused) {
+  std::string deep = FormatManifest(Full());
+  const std::string lists = std::string(300'000, '[') + std::string(300'000, ']');
+  deep.insert(deep.find('{') + 1, "\"extra\": " + lists + ",");
+  EXPECT_THAT(ParseManifest(deep).status().message(), HasSubstr("the manifest is no JSON object"));
+}
+
 TEST(ManifestTest, ManifestsFromBeforeTheChecksumAreRead) {
   const auto old = ParseManifest(Unsealed(Full()));
   ASSERT_TRUE(old.ok()) << old.status();

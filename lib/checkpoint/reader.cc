@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -38,7 +39,7 @@ bool Exists(const std::string& path) {
 // tensor -> file of a model.safetensors.index.json.
 absl::StatusOr<std::map<std::string, std::string>> LoadIndex(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxIndexBytes));
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json document = base::ParseJson(text);
   if (!document.is_object() || !document.contains("weight_map") || !document.at("weight_map").is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has no weight_map"));
   }

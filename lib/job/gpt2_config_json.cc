@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::job {
@@ -73,7 +74,7 @@ void FindProblems(const json& document, Gpt2ConfigJson& config) {
 }  // namespace
 
 absl::StatusOr<std::optional<Gpt2ConfigJson>> ParseGpt2ConfigJson(absl::string_view text) {
-  const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json document = base::ParseJson(text);
   if (!document.is_object()) return absl::InvalidArgumentError("it is no JSON object");
   if (!document.contains("model_type") && !document.contains("architectures")) return std::nullopt;
   if (!NamesGpt2(document)) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -89,7 +90,7 @@ absl::StatusOr<std::optional<StartModel>> StartModelOfConfig(const std::string& 
 }
 
 std::optional<StartModel> StartModelOfManifest(const std::string& text, const std::string& file) {
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json document = base::ParseJson(text);
   if (!document.is_object() || !document.contains("resolved_job") || !document.at("resolved_job").is_string()) return std::nullopt;
   const absl::StatusOr<FusionJob> job = ParseFusionJob(document.at("resolved_job").get<std::string>(), file);
   if (!job.ok()) return std::nullopt;

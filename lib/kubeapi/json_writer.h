@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lib/base/json_text.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
 #include "nlohmann/json.hpp"
@@ -58,7 +59,7 @@ class JsonWriter {
       return job::ToString(value);
     } else if constexpr (std::is_same_v<T, job::Opaque>) {
       // Empty text is absence: a mapping that was written as {} is kept by its caller as an optional.
-      return value.json.empty() ? nlohmann::json() : nlohmann::json::parse(value.json, nullptr, /*allow_exceptions=*/false);
+      return value.json.empty() ? nlohmann::json() : base::ParseJson(value.json);
     } else if constexpr (job::IsVector<T>::value) {
       nlohmann::json list = nlohmann::json::array();
       for (const auto& element : value) list.push_back(Value(element, rule));

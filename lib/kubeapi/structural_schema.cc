@@ -1,4 +1,5 @@
 #include "lib/kubeapi/structural_schema.h"
+#include "lib/base/json_text.h"
 
 #include <cmath>
 
@@ -142,7 +143,7 @@ json StructuralSchema(const FieldSchema& field, Defaults defaults) {
   const bool has_default = defaults == Defaults::kStatic && !field.default_text.empty() && !field.rule.default_depends &&
                            field.rule.belongs_to.empty() && field.type != FieldType::kList && field.type != FieldType::kObject;
   if (has_default) {
-    json value = json::parse(field.default_text, nullptr, /*allow_exceptions=*/false);
+    json value = base::ParseJson(field.default_text);
     schema["default"] = value.is_discarded() ? json(field.default_text) : std::move(value);
   }
   return schema;

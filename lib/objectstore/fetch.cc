@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/json_text.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -67,7 +68,7 @@ std::map<std::string, std::string> ReadIndex(const std::string& folder) {
   std::map<std::string, std::string> index;
   const absl::StatusOr<std::string> text = base::ReadSmallFile(absl::StrCat(folder, "/", kIndexName), kMaxIndexBytes);
   if (!text.ok()) return index;
-  const nlohmann::json document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json document = base::ParseJson(*text);
   if (!document.is_object()) return index;
   for (const auto& [path, etag] : document.items()) {
     if (etag.is_string()) index[path] = etag.get<std::string>();

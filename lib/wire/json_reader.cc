@@ -5,48 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::wire {
-namespace {
 
 using nlohmann::json;
-
-// What the parser must not see: it recurses, and each value takes many times the memory of its text. Empty: nothing. Brackets and commas
-// inside texts do not count.
-std::string TooMuch(absl::string_view text) {
-  int depth = 0;
-  size_t values = 1;
-  bool in_text = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_text) {
-      if (c == '\\') ++i;
-      if (c == '"') in_text = false;
-    } else if (c == '"') {
-      in_text = true;
-    } else if (c == '{' || c == '[') {
-      ++values;
-      if (++depth > kMaxNesting) return absl::StrFormat("byte %d: nested deeper than %d", i, kMaxNesting);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (c == ',' && ++values > kMaxValues) {
-      return absl::StrFormat("byte %d: more than %d values", i, kMaxValues);
-    }
-  }
-  return "";
-}
-
-}  // namespace
 
 absl::StatusOr<json> ParseJson(absl::string_view text, absl::string_view document_name) {
   if (text.size() > kMaxDocumentBytes) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: %d bytes, the limit is %d", document_name, text.size(), kMaxDocumentBytes));
   }
-  if (const std::string too_much = TooMuch(text); !too_much.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(document_name, ": ", too_much));
+  if (const std::string beyond = base::BeyondJsonLimits(text, {.depth = kMaxNesting, .values = kMaxValues}); !beyond.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(document_name, ": ", beyond));
   }
   try {
-    return json::parse(text.begin(), text.end());
+    return json::parse(text.begin(), text.end());  // tidy-allow: json because errors have their place, and the limits were looked at
   } catch (const json::parse_error& error) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: byte %d: not JSON", document_name, error.byte));
   } catch (const json::exception& error) {  // a number beyond any double

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/json_reader.h"
 
@@ -17,7 +18,7 @@ constexpr size_t kMaxReasonBytes = 64 << 10;
 constexpr ReplanDecision kDecisions[] = {ReplanDecision::kStay, ReplanDecision::kMove, ReplanDecision::kMustMove};
 
 // A document that this library has printed, as a value to put into another.
-json Value(const PlanAnswer& answer) { return json::parse(PrintPlan(answer)); }
+json Value(const PlanAnswer& answer) { return base::ParseJson(PrintPlan(answer)); }
 
 json ToJson(const ReplanDocument& document) {
   json moved = json::array();

@@ -1,6 +1,7 @@
 #include "lib/wire/simulation_json.h"
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/wire/json_reader.h"
 
 namespace fusionllm::wire {
@@ -80,7 +81,7 @@ json ToJson(const SimulatedStep& step) {
   return out;
 }
 
-json ToJson(const PlanAnswer& answer) { return json::parse(PrintPlan(answer)); }
+json ToJson(const PlanAnswer& answer) { return base::ParseJson(PrintPlan(answer)); }
 
 json ToJson(const WhatIfDocument& what_if) {
   json out = {{"change", what_if.change}, {"before", {{"step_seconds", what_if.before_seconds}}}};

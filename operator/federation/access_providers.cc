@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/auth/exec_plugin.h"
@@ -133,9 +134,12 @@ absl::StatusOr<AccessProviders> ParseAccessProviders(absl::string_view text, abs
   if (text.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": is longer than ", kMaxFileBytes, " bytes"));
   }
+  if (const std::string beyond = base::BeyondJsonLimits(text); !beyond.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", beyond));
+  }
   json root;
   try {
-    root = json::parse(text.begin(), text.end());
+    root = json::parse(text.begin(), text.end());  // tidy-allow: json because errors have their place, and the limits were looked at
   } catch (const json::parse_error& error) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": is no JSON"));

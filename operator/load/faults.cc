@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "operator/load/federation.h"
 #include "operator/load/operator_process.h"
 #include "operator/load/scenarios.h"
@@ -58,7 +59,7 @@ std::string Holder(Federation& fleet) {
   static const kube::Resource kLeases = {"coordination.k8s.io", "v1", "leases", "Lease", true};
   const auto answer = fleet.hub().admin().Get(kLeases, {"default", "fusion-operator"});
   if (!answer.ok()) return "";
-  const auto lease = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  const auto lease = base::ParseJson(*answer);
   return lease.value(nlohmann::json::json_pointer("/spec/holderIdentity"), "");
 }
 

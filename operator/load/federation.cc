@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/kube/testing/fake_request.h"
 #include "operator/manifests/resources.h"
 
@@ -43,7 +44,7 @@ absl::StatusOr<kube::ObjectPtr> DecodeWhole(absl::string_view text) {
   if (!meta.ok()) return meta.status();
   auto view = std::make_shared<JsonView>();
   view->meta = (*meta)->meta;
-  view->object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  view->object = base::ParseJson(text);
   return view;
 }
 

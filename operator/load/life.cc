@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
@@ -140,7 +141,7 @@ std::vector<std::string> Life::End() {
   std::vector<std::string> end = fleet_.Leftovers();
   const auto answer = fleet_.hub().admin().Get(kFusionJobs, {kNamespace, kLifeJob});
   if (!answer.ok()) return end;  // it is gone
-  const json job = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  const json job = base::ParseJson(*answer);
   const json status = job.value("status", json::object());
   end.push_back(absl::StrCat("state ", status.value("state", "")));
   end.push_back(absl::StrCat("restarts ", status.value("restarts", 0)));

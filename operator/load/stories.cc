@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "operator/load/life.h"
 #include "operator/load/scenarios.h"
 #include "operator/manifests/resources.h"
@@ -108,7 +109,7 @@ void Tombstone(Life& life) {
   life.ReachNothing();
   life.Reach("nothing is owed any more", [&] {
     const auto answer = life.fleet().hub().admin().List(kConfigMaps, "default", {});
-    return answer.ok() && json::parse(*answer)["items"].empty();
+    return answer.ok() && base::ParseJson(*answer)["items"].empty();
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/kube/api/json_fields.h"
 
 namespace fusionllm::op {
@@ -77,7 +78,7 @@ void SetEnvironment(json& container, const json& ours) {
 
 absl::StatusOr<json> ParseTemplate(const std::string& text) {
   if (text.empty()) return json::object();
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json parsed = base::ParseJson(text);
   if (!parsed.is_object()) return absl::InvalidArgumentError("template: must be a mapping");
   for (const char* key : {"metadata", "spec"}) {
     if (parsed.contains(key) && !parsed[key].is_object()) {

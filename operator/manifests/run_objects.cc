@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/base/object_uri.h"
 #include "lib/job/parse.h"
 #include "lib/objectstore/settings.h"
@@ -50,7 +51,7 @@ json Metadata(const JobIdentity& identity, const std::string& name, const Owner&
 // The name of a volume's mount, from the user's volume source.
 void AddUserVolume(PodParts& parts, const job::Opaque& source, const char* name, const char* folder, bool read_only) {
   if (source.json.empty()) return;
-  json volume = json::parse(source.json, nullptr, /*allow_exceptions=*/false);
+  json volume = base::ParseJson(source.json);
   if (!volume.is_object()) volume = json::object();
   volume["name"] = name;
   parts.volumes.push_back(std::move(volume));
@@ -141,7 +142,7 @@ std::string SiteCheckpoints(const job::FusionJob& job) {
   if (!job.spec.checkpoint.has_value() || job.spec.checkpoint->shards != job::Shards::kSite) return "";
   const job::Checkpoint& checkpoint = *job.spec.checkpoint;
   if (checkpoint.volume.json.empty() || base::IsUri(checkpoint.path)) return "";
-  const json volume = json::parse(checkpoint.volume.json, nullptr, /*allow_exceptions=*/false);
+  const json volume = base::ParseJson(checkpoint.volume.json);
   // These go with a Pod, or stay on a node that the next Pod may not run on. Of a CSI driver what lasts is a claim.
   constexpr const char* kFleeting[] = {"emptyDir", "ephemeral", "csi", "hostPath"};
   const bool lasts = volume.is_object() &&

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
+#include "lib/base/json_text.h"
 #include "lib/job/fusion_job_fields.h"
 #include "operator/inventory/pod_shape.h"
 #include "operator/manifests/run_objects.h"
@@ -81,7 +82,7 @@ class Allotment {
   bool Open() {
     std::vector<LabelRequirement> selector;
     if (!spec_.placement.cluster_selector.json.empty()) {
-      const auto parsed = nlohmann::json::parse(spec_.placement.cluster_selector.json, nullptr, /*allow_exceptions=*/false);
+      const auto parsed = base::ParseJson(spec_.placement.cluster_selector.json);
       auto read = ReadLabelSelector(parsed);
       if (!read.ok()) return Refuse(absl::StrCat("spec.placement.clusterSelector: ", std::string(read.status().message())));
       selector = *std::move(read);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lib/base/json_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/watch/lean_json.h"
@@ -45,7 +46,7 @@ class JobObject : public kube::Object {
 
  private:
   void Read(absl::string_view text) const {
-    const nlohmann::json object = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json object = base::ParseJson(text);
     absl::StatusOr<JobView> view = ReadJob(object, hub_->origin, hub_->uid);
     if (!view.ok()) {
       view = JobView{.job = view.status(), .ending = std::make_shared<const job::FusionJob>()};

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/cut_text.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::services {
 namespace {
@@ -16,7 +17,7 @@ std::string Text(const json& report) { return report.dump(-1, ' ', /*ensure_asci
 }  // namespace
 
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
-  json report = json::parse(progress, nullptr, /*allow_exceptions=*/false);
+  json report = base::ParseJson(progress);
   if (!report.is_object()) report = json::object();
   for (const char* seen : {"links", "events"}) report.erase(seen);
   report["exit_code"] = exit_code;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/plan_json.h"
 
@@ -88,7 +89,7 @@ std::string TextOf(const json& object, const char* name, const char* otherwise) 
 }  // namespace
 
 absl::StatusOr<broker::PlanSummary> SummaryOf(const std::string& document) {
-  const json parsed = json::parse(document, nullptr, /*allow_exceptions=*/false);
+  const json parsed = base::ParseJson(document);
   if (!parsed.is_object()) return absl::InvalidArgumentError("the scheduler's answer is no plan document");
   try {
     return Summarize(document, parsed);
@@ -108,7 +109,7 @@ broker::PlanSummary OnDevices(broker::PlanSummary plan, std::vector<std::string>
 broker::Event PlanEventOf(const broker::AskPlan& ask, const absl::StatusOr<std::string>& answer) {
   broker::PlanRefused refused{.id = ask.id, .reason = broker::kSchedulerFailed};
   if (answer.ok()) {
-    const json document = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+    const json document = base::ParseJson(*answer);
     if (document.is_object() && document.contains("refused") && document["refused"].is_object()) {
       const json& refusal = document["refused"];
       refused = {.id = ask.id, .reason = TextOf(refusal, "reason", "Refused"), .message = TextOf(refusal, "message", "")};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/profile_json.h"
 
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Ends = std::pair<std::string, std::string>;
 
-json Parse(const std::string& text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
+json Parse(const std::string& text) { return base::ParseJson(text); }
 
 class DocumentWriter {
  public:

@@ -18,6 +18,7 @@ bool IsCpp(absl::string_view path) { return IsHeader(path) || absl::EndsWith(pat
 bool IsTest(absl::string_view path) {
   return absl::EndsWith(path, "_test.cc") || (IsCpp(path) && (absl::StartsWith(path, "tests/") || absl::StrContains(path, "/testing/")));
 }
+bool IsShipped(absl::string_view path) { return IsCpp(path) && !IsTest(path) && !absl::EndsWith(path, "_fuzz.cc"); }
 bool IsLibrary(absl::string_view path) { return IsCpp(path) && absl::StartsWith(path, "lib/"); }
 bool IsEndToEndScript(absl::string_view path) { return absl::StartsWith(path, "e2e/") && absl::EndsWith(path, ".sh"); }
 bool IsAny(absl::string_view) { return true; }
@@ -82,6 +83,8 @@ bool FailsOpen(absl::string_view line) {
   return absl::StrContains(line, "-z \"$(") || absl::StrContains(line, "-z $(") || absl::StrContains(line, ")\" != ");
 }
 
+bool ParsesJson(absl::string_view line) { return absl::StrContains(line, "json::parse("); }
+
 struct Ban {
   absl::string_view rule;
   bool (*applies)(absl::string_view path);
@@ -96,6 +99,7 @@ constexpr Ban kBans[] = {
     {"port", IsCpp, NamesPort, "ask for port 0 and read back the port that was given"},
     {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/known-limits.md"},
     {"iostream", IsLibrary, IncludesIostream, "libraries do not print; use <ostream> or <sstream> for formatting"},
+    {"json", IsShipped, ParsesJson, "base::ParseJson has a limit of depth, without which text of others ends the process"},
     {"fail-open", IsEndToEndScript, FailsOpen, "a command that fails passes: use `empty COMMAND`, or assign what it says first"},
     {"machine-path", IsAny, NamesMachinePath, "a path that exists on one machine only"},
 };

@@ -69,6 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"Todo", "docs/a.md", "TODO: write this", "unfinished", "docs/a.md", "TODOS are banned"},
         BanCase{"Fixme", "lib/a/a.cc", "// FIXME(me)", "unfinished", "lib/a/a.cc", "// fixme in lower case is a word"},
         BanCase{"Iostream", "lib/a/a.cc", "#include <iostream>", "iostream", "cli/a.cc", "#include <iostream>"},
+        BanCase{"Json", "operator/a.cc", "auto x = nlohmann::json::parse(text);", "json", "operator/a_test.cc", "json::parse(text);"},
         BanCase{"NothingSaid", "e2e/scenarios/a.sh", "[ -z \"$(k get pods)\" ] || fail", "fail-open", "e2e/scenarios/a.sh",
                 "empty k get pods || fail; [ -n \"$(k get pods)\" ] && [ -z \"$left\" ]"},
         BanCase{"NothingSaidUnquoted", "e2e/a.sh", "[[ -z $(k get pods) ]]", "fail-open", "tools/a.sh", "[[ -z $(date) ]]"},

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -123,7 +124,7 @@ bool Holds(const absl::Status& status, const Predicate& predicate) {
 
 ApiError ParseApiError(int http_code, absl::string_view body) {
   ApiError error;
-  const json status = json::parse(body.begin(), body.end(), nullptr, /*allow_exceptions=*/false);
+  const json status = base::ParseJson(body);
   if (status.is_object() && Text(status, "kind") == "Status") {
     error.code = Int(status, "code").value_or(0);
     error.reason = Text(status, "reason");
@@ -149,7 +150,7 @@ absl::Status ToStatus(const ApiError& error) {
 std::optional<ApiError> ApiErrorOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kPayload);
   if (!payload.has_value()) return std::nullopt;
-  const json object = json::parse(std::string(*payload), nullptr, /*allow_exceptions=*/false);
+  const json object = base::ParseJson(std::string(*payload));
   if (!object.is_object()) return std::nullopt;
   ApiError error;
   error.code = Int(object, "code").value_or(0);

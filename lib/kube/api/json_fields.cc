@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "lib/base/json_text.h"
+
 namespace fusionllm::kube {
 
 using nlohmann::json;
@@ -31,8 +33,9 @@ int64_t IntegerOf(const json& value, int64_t otherwise) {
 }
 
 json ParseJson(absl::string_view text) {
-  json parsed = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  return parsed.is_discarded() ? json() : parsed;
+  json parsed = base::ParseJson(text);
+  if (parsed.is_discarded()) return {};
+  return parsed;
 }
 
 }  // namespace fusionllm::kube

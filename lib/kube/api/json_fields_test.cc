@@ -42,6 +42,17 @@ TEST(JsonFieldsTest, WhatHasAnotherTypeIsNothing) {
   EXPECT_TRUE(ListOf(json{{"a", 1}}).empty());
 }
 
+// A page of a broker, or an answer of a member cluster: its copy ended the operator.
+TEST(JsonFieldsTest, TextThatNestsWithoutEndIsNothing) {
+  EXPECT_TRUE(ParseJson(std::string(1 << 20, '[')).is_null());
+  std::string closed(400'000, '[');
+  closed.append(400'000, ']');
+  EXPECT_TRUE(ParseJson(closed).is_null());
+  std::string mappings;
+  for (int i = 0; i < 100'000; ++i) mappings += "{\"a\":";
+  EXPECT_TRUE(ParseJson(mappings + "1" + std::string(100'000, '}')).is_null());
+}
+
 TEST(JsonFieldsTest, WhatIsNoJsonIsNothing) {
   EXPECT_TRUE(ParseJson("<html>").is_null());
   EXPECT_TRUE(ParseJson("").is_null());

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/time.h"
@@ -49,7 +50,7 @@ absl::StatusOr<std::string> ExecInfo(const ExecConfig& exec, const ClientConfig&
       FUSIONLLM_ASSIGN_OR_RETURN(ca, ReadSmallFile(config.ca.path, kMaxAuthorityBytes));
     }
     if (!ca.empty()) cluster["certificate-authority-data"] = absl::Base64Escape(ca);
-    if (!config.exec_cluster_config.empty()) cluster["config"] = json::parse(config.exec_cluster_config, nullptr, false);
+    if (!config.exec_cluster_config.empty()) cluster["config"] = base::ParseJson(config.exec_cluster_config);
     spec["cluster"] = std::move(cluster);
   }
   return json({{"kind", "ExecCredential"}, {"apiVersion", exec.api_version}, {"spec", std::move(spec)}})
@@ -199,7 +200,7 @@ absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfi
 }
 
 absl::StatusOr<ExecCredential> ParseExecCredential(absl::string_view text, absl::string_view api_version) {
-  const json object = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const json object = base::ParseJson(text);
   if (!object.is_object() || Text(object, "kind") != "ExecCredential") return absl::InvalidArgumentError("printed no ExecCredential");
   if (Text(object, "apiVersion") != api_version) {
     return absl::InvalidArgumentError(absl::StrCat("printed an ExecCredential of another apiVersion than ", api_version));

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/auth/small_file.h"
 
@@ -29,7 +30,7 @@ bool ToJson(const YAML::Node& node, int depth, size_t& room, nlohmann::json& val
   room -= size;
   if (node.IsScalar()) {
     const bool quoted = node.Tag() == "!";
-    value = quoted ? nlohmann::json() : nlohmann::json::parse(node.Scalar(), nullptr, /*allow_exceptions=*/false);
+    value = quoted ? nlohmann::json() : base::ParseJson(node.Scalar());
     if (!value.is_number() && !value.is_boolean()) value = node.Scalar();
   } else if (node.IsSequence()) {
     value = nlohmann::json::array();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 #include "lib/kube/api/time.h"
 
 namespace fusionllm::kube {
@@ -31,7 +32,7 @@ LeaseRecord::LeaseRecord(const ObjectKey& key, int64_t transitions) : transition
 
 absl::StatusOr<LeaseRecord> LeaseRecord::Parse(absl::string_view text) {
   LeaseRecord record;
-  record.object_ = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  record.object_ = base::ParseJson(text);
   const json& object = record.object_;
   if (!object.is_object() || Text(object, "kind") != "Lease" || !object.contains("metadata") || !object["metadata"].is_object()) {
     return absl::InvalidArgumentError(absl::StrCat("not a Lease: ", text.substr(0, 128)));
