@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
+#include "lib/security/grpc_messages/uncompressed_messages.h"
 
 namespace fusionllm::services {
 namespace {
@@ -30,6 +31,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builde
   builder.AddListeningPort(address, credentials, &port);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  security::RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on the same port is a mistake
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {

@@ -24,6 +24,7 @@
 #include "lib/kernels/devices.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/grpc/credentials.h"
+#include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/security/join_token.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
 #include "services/join_metadata.h"
@@ -125,6 +126,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride("broker");
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  security::RefuseCompressedMessages(arguments);
   const auto stub = v1::Broker::NewStub(grpc::CreateCustomChannel(options.address, credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(

@@ -26,6 +26,7 @@
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
 #include "lib/objectstore/settings.h"
+#include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/transport/shared_buckets.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/stored_parameters.h"
@@ -72,6 +73,7 @@ PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credent
                             const std::string& job_document) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
+  security::RefuseCompressedMessages(arguments);
   return AskScheduler({.channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments),
                        .job = job,
                        .job_document = job_document,

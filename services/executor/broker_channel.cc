@@ -1,5 +1,7 @@
 #include "services/executor/broker_channel.h"
 
+#include "lib/security/grpc_messages/uncompressed_messages.h"
+
 namespace fusionllm::services {
 namespace {
 
@@ -18,6 +20,7 @@ std::shared_ptr<grpc::Channel> BrokerChannel(const std::string& address, const s
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(64 << 20);
   if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  security::RefuseCompressedMessages(arguments);
   // The broker is known by its name in a certificate of the job's CA, whatever the address under which it is dialled.
   arguments.SetSslTargetNameOverride("broker");
   return grpc::CreateCustomChannel(address, credentials, arguments);

@@ -5,6 +5,7 @@
 #include <grpcpp/impl/rpc_method.h>
 
 #include "absl/strings/str_cat.h"
+#include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/transport/grpc/frame_bytes.h"
 
 namespace fusionllm::transport {
@@ -35,6 +36,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, absl::str
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection of its own for each peer
   args.SetSslTargetNameOverride(std::string(name));
+  security::RefuseCompressedMessages(args);
   return grpc::CreateCustomChannel(address, credentials, args);
 }
 
@@ -50,6 +52,7 @@ void ConfigureServer(grpc::ServerBuilder& builder, std::chrono::milliseconds kee
   // Peers may be configured with another keepalive: none is too much ("too many pings" is what users of others meet).
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  security::RefuseCompressedMessages(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error, not a second listener
 }
 
