@@ -115,10 +115,11 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
     return;
   }
   const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
-  const bool adopted = adopted_;
+  const bool adopted = adopted_, planned = !plan_.devices.empty();
   if (adopted) {  // where losses are not told at once
     Do(Announce{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
   }
+  if (!planned) Do(TurnAway{.name = name, .why = sentence});  // it may not know
   Handle(Left{.name = name, .incarnation = member.incarnation, .why = sentence});
   if (adopted) {
     TakeUpAdopted(/*time_is_up=*/false);
@@ -135,14 +136,16 @@ bool RunState::CanDoWithout(const Member& member) const {
       HasData(member.name) && std::all_of(options_.data_devices.begin(), options_.data_devices.end(),
                                           [&](const std::string& name) { return name == member.name || unfit_.contains(name); });
   if (!planned && (last_with_data || (!member.spare && options_.expected.contains(member.name)))) return false;
+  // Of an open run anybody may come, with a broken device or a lie: the others wait for another one.
+  if (!planned && options_.min_executors > 0) return true;
   if (phase_ == Phase::kGathering) {
     const bool others_come = std::any_of(options_.expected.begin(), options_.expected.end(),
                                          [this](const std::string& name) { return !Present(name) && !unfit_.contains(name); });
-    if (others_come || options_.min_executors > 0) return true;
+    if (others_come) return true;
   }
   const auto others = std::count_if(members_.begin(), members_.end(),
                                     [&](const auto& entry) { return entry.first != member.name && (planned || !entry.second.spare); });
-  return others >= (planned ? 1 : std::max(1, options_.min_executors));
+  return others >= 1;
 }
 
 // The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is

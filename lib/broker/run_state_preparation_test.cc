@@ -174,8 +174,8 @@ TEST(RunStatePreparationTest, ASpareThatCannotTakePartIsNotAwaited) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }
 
-TEST(RunStatePreparationTest, OfUnknownMachinesAsManyMustBeAbleToTakePartAsTheJobNeeds) {
-  Drill run({.min_executors = 2, .total_steps = 100}, {"a", "b", "c"});
+TEST(RunStatePreparationTest, AnUnknownMachineThatCannotTakePartIsTurnedAwayAndTheRunWaitsForAnother) {
+  Drill run({.min_executors = 2, .total_steps = 100}, {"d", "e"});
   run.ignores = Is<AskCalibrate>;
   run.Join("a");
   run.Feed(Calibrated{.name = "a", .status = absl::InternalError("no AVX2")});
@@ -186,8 +186,17 @@ TEST(RunStatePreparationTest, OfUnknownMachinesAsManyMustBeAbleToTakePartAsTheJo
   run.Feed(Calibrated{.name = "b", .status = absl::InternalError("no AVX2")});
   EXPECT_EQ(run.state.phase(), Phase::kCalibrating) << "c and d are enough";
   run.Feed(Calibrated{.name = "c", .status = absl::InternalError("no AVX2")});
-  EXPECT_EQ(run.state.phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("executor c: no AVX2"));
+  EXPECT_EQ(run.state.phase(), Phase::kCalibrating) << "d is asked";
+  run.Feed(Calibrated{.name = "d", .profile_document = "{}"});
+  EXPECT_EQ(run.state.phase(), Phase::kGathering) << "d is one too few";
+  EXPECT_TRUE(Of<Finish>(run.all).empty());
+  std::vector<std::string> turned_away;
+  for (const TurnAway& order : Of<TurnAway>(run.all)) turned_away.push_back(order.name);
+  EXPECT_EQ(turned_away, (std::vector<std::string>{"a", "b", "c"}));
+  run.ignores = nullptr;
+  run.Join("e");
+  EXPECT_EQ(run.state.phase(), Phase::kRunning);
+  EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"d", "e"}));
 }
 
 TEST(RunStatePreparationTest, ARestartedStageThatCannotTakePartIsReplaced) {

@@ -20,7 +20,7 @@ absl::Status LeaderFence::Outranked(int64_t other, std::stop_token stop) {
   if (!leads.ok()) return leads;
   const int64_t counted = elector_.epoch() + 1;
   const std::lock_guard lock(mutex_);
-  above_ = std::max(above_, other + 1 - counted);
+  above_ = std::max(above_, std::clamp<int64_t>(other, 0, counted + kMaxEpochsAhead) + 1 - counted);
   return absl::OkStatus();
 }
 

@@ -69,5 +69,17 @@ TEST_F(LeaderFenceTest, AHigherEpochOfACountThatBeganAnewIsSurpassed) {
   EXPECT_EQ(lost_, "");
 }
 
+// An int64 as anybody may write it into an annotation must not overflow the count, which then would fence nobody.
+TEST_F(LeaderFenceTest, AnEpochThatNoLeaderCanHaveCountedIsSurpassedByNoMoreThanTheLimit) {
+  ASSERT_TRUE(elector_.Acquire({}).ok());
+  for (const int64_t other : {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max() - 1, int64_t{1} << 62}) {
+    EXPECT_TRUE(fence_.Outranked(other, {}).ok());
+    EXPECT_GT(fence_.epoch(), 1);
+    EXPECT_LE(fence_.epoch(), 2 + kMaxEpochsAhead);
+  }
+  EXPECT_TRUE(fence_.Outranked(std::numeric_limits<int64_t>::min(), {}).ok());
+  EXPECT_GT(fence_.epoch(), 1);
+}
+
 }  // namespace
 }  // namespace fusionllm::op

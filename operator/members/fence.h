@@ -8,6 +8,9 @@
 
 namespace fusionllm::op {
 
+// What an object may carry above our own count: leaders change seldom, and more is no leader's.
+inline constexpr int64_t kMaxEpochsAhead = int64_t{1} << 32;
+
 // Thread-safe.
 class Fence {
  public:
@@ -15,7 +18,8 @@ class Fence {
   // Greater with each leader; above 0.
   virtual int64_t epoch() const = 0;
   // Something carries an epoch above ours. OK: this process leads all the same, as the server says (the count of leaders has begun anew),
-  // and epoch() is above `other` from now on. FailedPrecondition: it leads no more. Blocks.
+  // and epoch() is above `other` from now on, or by kMaxEpochsAhead above what it was counted. FailedPrecondition: it leads no more.
+  // Blocks.
   virtual absl::Status Outranked(int64_t other, std::stop_token stop) = 0;
 };
 

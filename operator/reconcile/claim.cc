@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
@@ -30,6 +31,12 @@ absl::StatusOr<std::optional<ClaimedAnchor>> Claim(Member& member, const JobIden
   if (TextAt(metadata, "labels", kJobUidLabel) != job.uid) return std::nullopt;
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(TextAt(metadata, "annotations", kEpochAnnotation), &epoch)) epoch = 0;
+  // No leader counts that far ahead: whoever may write to the namespace, or the member's server, wrote it. It is written over.
+  if (epoch < 0 || epoch > fence.epoch() + kMaxEpochsAhead) {
+    base::Log(base::LogLevel::kWarning, absl::StrCat("ConfigMap ", key.ToString(), " in cluster ", member.name(), " has the epoch ", epoch,
+                                                     ", which no leader can have counted; it is written over"));
+    epoch = 0;
+  }
   if (epoch > fence.epoch()) FUSIONLLM_RETURN_IF_ERROR(fence.Outranked(epoch, stop));
   if (epoch == fence.epoch()) return ClaimedOf(metadata);
   const json patch = {{"metadata",

@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
@@ -245,7 +246,8 @@ bool Attendance::Send(const std::string& name, v1::BrokerMessage message) {
 
 bool Attendance::IsAttending(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  return lines_.contains(name);
+  // As certificates are compared.
+  return std::any_of(lines_.begin(), lines_.end(), [&](const auto& line) { return absl::EqualsIgnoreCase(line.first, name); });
 }
 
 void Attendance::Shutdown(const std::string& reason, bool failed) {

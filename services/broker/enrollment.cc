@@ -4,12 +4,17 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/credential_files.h"
 
 namespace fusionllm::services {
+
+bool NoCaseLess::operator()(const std::string& a, const std::string& b) const {
+  return absl::AsciiStrToLower(a) < absl::AsciiStrToLower(b);
+}
 
 absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<std::string> taken, std::string job_document) {
   FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority, security::CertificateAuthority::Load(folder));

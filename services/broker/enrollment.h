@@ -25,6 +25,11 @@ namespace fusionllm::services {
 // Whether an executor of that name is connected now.
 using NameInUse = std::function<bool(const std::string& name)>;
 
+// Names are compared without case, as certificates are: who is `Broker` would pass for `broker`.
+struct NoCaseLess {
+  bool operator()(const std::string& a, const std::string& b) const;
+};
+
 class Enrollment {
  public:
   static constexpr int kWrongTokensPerMinute = 30;
@@ -34,8 +39,8 @@ class Enrollment {
   // How soon an executor that has come and gone may enroll again: one that crashes at each start does not use up the certificates.
   static constexpr absl::Duration kReenrollAfter = absl::Seconds(5);
 
-  // Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document` goes to those who enroll.
-  // Errors: NotFound or InvalidArgument naming the file.
+  // Names are compared without case. Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document`
+  // goes to those who enroll. Errors: NotFound or InvalidArgument naming the file.
   static absl::StatusOr<Enrollment> Load(const std::string& folder, std::set<std::string> taken, std::string job_document);
 
   // Whether this is the run's token. Errors: the first two of Enroll, and InvalidArgument for what is none.
@@ -56,7 +61,7 @@ class Enrollment {
       absl::Time last;
       absl::Duration held_for = kHeldFor;
     };
-    std::map<std::string, Enrolled> enrolled;  // by name
+    std::map<std::string, Enrolled, NoCaseLess> enrolled;  // by name
     int issued = 0;
     absl::Time minute_began = absl::InfinitePast();
     int wrong_tokens = 0;  // in that minute
@@ -65,7 +70,7 @@ class Enrollment {
              std::string job_document)
       : authority_(std::move(authority)),
         secret_(secret),
-        taken_(std::move(taken)),
+        taken_(taken.begin(), taken.end()),
         job_document_(std::move(job_document)),
         book_(std::make_unique<Book>()) {}
 
@@ -73,7 +78,7 @@ class Enrollment {
 
   security::CertificateAuthority authority_;
   security::JoinSecret secret_;
-  std::set<std::string> taken_;
+  std::set<std::string, NoCaseLess> taken_;
   std::string job_document_;
   std::unique_ptr<Book> book_;
 };

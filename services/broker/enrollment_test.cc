@@ -67,7 +67,7 @@ TEST_F(EnrollmentTest, WrongTokensAreCountedByTheMinuteAndRightOnesAreNot) {
 
 TEST_F(EnrollmentTest, NamesInUseAndNamesOfServicesAreRefused) {
   ASSERT_TRUE(Enroll("lab-3", token_).ok());
-  for (const char* name : {"lab-3", "local-0", "broker", "scheduler", "client"}) {
+  for (const char* name : {"lab-3", "local-0", "broker", "scheduler", "client", "LAB-3", "Local-0", "Broker", "SCHEDULER", "cLient"}) {
     const absl::Status status = Enroll(name, token_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(name));
