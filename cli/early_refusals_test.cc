@@ -211,6 +211,25 @@ TEST_F(EarlyRefusalsTest, ProbabilitiesWhereALossWantsLogitsAreWarnedOf) {
   EXPECT_THAT(logits.err, Not(HasSubstr("softmax")));
 }
 
+TEST_F(EarlyRefusalsTest, LabelsThatNothingReadsAreWarnedOf) {
+  constexpr char kText[] =
+      "graph \"lm\" {\n"
+      "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 16]}\n"
+      "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 16]}\n"
+      "  embed = embedding(tokens) {vocab=256, dim=8, positions=16}\n"
+      "  logits = linear(embed) {out=256}\n"
+      "  loss = cross_entropy(logits, tokens)\n"
+      "  return loss\n"
+      "}\n";
+  Write("model.dag", kText);
+  const std::string run = "run job.yaml --dry-run --set 'spec.model={graph: {file: model.dag}}'";
+  EXPECT_THAT(Run(run).err, HasSubstr("spec.model.graph: nothing reads the placeholder 'next' (labels)"));
+  Write("model.dag", absl::StrReplaceAll(kText, {{"(logits, tokens)", "(logits, next)"}}));
+  const Outcome good = Run(run);
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_THAT(good.err, Not(HasSubstr("nothing reads")));
+}
+
 TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
   std::filesystem::create_directories(Path("corpus"));
   for (const char* name : {"corpus/GPL", "corpus/GPL-3"}) Write(name, std::string(4'000, 'g'));

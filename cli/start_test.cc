@@ -106,6 +106,21 @@ TEST_F(StartTest, ADryRunRefusesAnOutputFolderThatCannotBeMadeInTheSameWords) {
   EXPECT_FALSE(fs::exists(Path("a")));
 }
 
+TEST_F(StartTest, ARunThatIsDoneKeepsTheJobItTrainedWith) {
+  const std::string run = "run job.yaml --output out --set 'spec.checkpoint={path: kept, everySteps: 1}'";
+  ASSERT_EQ(Run(run).code, 0);
+  const auto job = [&] { return base::ReadWholeFile(Path("out/job.yaml")); };
+  const std::string before = job();
+  const Outcome again = Run(run + " --set spec.training.optimizer.learningRate=0.5");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("done already: an earlier start made all 2 steps, and nothing was left to train, so what has changed in "
+                                   "the job had no effect"));
+  EXPECT_EQ(job(), before);
+  EXPECT_THAT(Run(run).out, AllOf(HasSubstr("done already"), Not(HasSubstr("no effect"))));
+  ASSERT_EQ(Run(run + " --set spec.training.optimizer.learningRate=0.5 --set spec.training.steps=3").code, 0);
+  EXPECT_THAT(job(), HasSubstr("learningRate: 0.5"));
+}
+
 TEST_F(StartTest, AStartThatSaysNothingOfItsHeadsIsWarnedOf) {
   ASSERT_EQ(Run(kRun).code, 0);
   EXPECT_THAT(Run("checkpoint export out/kept/latest lone.safetensors").out, HasSubstr("no config.json is written beside it"));
@@ -243,7 +258,8 @@ TEST_F(StartTest, ValidationDataThatAreTrainedOnAreWarnedOf) {
   const std::string data = " --set 'spec.data.path=[d]' --set 'spec.data.validation={path: [link.txt, held.txt]}'";
   constexpr char kWarning[] =
       "warning: --set spec.data.validation: spec.data.validation.path: link.txt is also trained on (spec.data.path)";
-  EXPECT_THAT(Run(std::string(kRun) + " --dry-run" + data).err, HasSubstr(kWarning));
+  EXPECT_THAT(Run(std::string(kRun) + " --dry-run" + data).err,
+              AllOf(HasSubstr(kWarning), HasSubstr("dry run: data: 4 files, 800 B: a.txt")));
   EXPECT_THAT(Run("plan job.yaml" + data).err, HasSubstr(kWarning));
   const Outcome run = Run(std::string(kRun) + data);
   EXPECT_EQ(run.code, 0) << run.err;

@@ -76,7 +76,8 @@ void TellWhatIsMissing(const std::vector<std::string>& paths) {
   std::error_code error;
   for (const std::string& path : paths) {
     if (base::IsUri(path) || std::filesystem::exists(path, error)) continue;
-    absl::FPrintF(stderr, "note: %s does not exist yet; the job names it, and `fusionctl run` reads it\n", path);
+    absl::FPrintF(
+        stderr, "note: %s does not exist yet; the job names it, and `fusionctl run` reads it (`fusionctl plan` works without it)\n", path);
   }
 }
 

@@ -76,6 +76,7 @@ report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
                               .loss_cost_source = plan.loss_cost_source,
                               .bottleneck = plan.bottleneck};
   for (const wire::PlanLink& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
+  for (const wire::PlanTied& tied : plan.tied) figures.compressed = figures.compressed || tied.codec != "fp32";
   for (const wire::PlanStage& stage : plan.stages) {
     figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
   }
@@ -125,7 +126,8 @@ void PrintText(const wire::PlanDocument& plan) {
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute == "full" ? "full (by block)" : plan.recompute);
   if (plan.replicas > 1) {
     absl::PrintF(
-        "%d pipelines side by side take %s micro-batches each; then adding up their gradients takes %s of the step (%s over links)\n",
+        "%d pipelines side by side take %s micro-batches each; then adding up their gradients takes %s of the step (%s over links, at the "
+        "topology's rates)\n",
         plan.replicas, absl::StrJoin(plan.micro_batches_by_replica, ", "), report::StepSeconds(plan.sync_seconds),
         report::TrafficBytes(static_cast<double>(plan.sync_bytes)));
   }

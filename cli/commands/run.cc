@@ -103,6 +103,11 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
   }
   if (code != kExitDone) return code;  // the refusal was told
   std::fprintf(stderr, "dry run: training: %s\n", job::TrainingSentence(options.job).c_str());
+  // Data that lie in an object store are read by the run alone.
+  if (const auto workload = workload::Resolve(options.job, options.base); workload.ok()) {
+    if (const auto data = workload::DatasetSource::Open(**workload); data.ok())
+      std::fprintf(stderr, "dry run: data: %s\n", (*data)->Summary().c_str());
+  }
   std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
   return code;
 }

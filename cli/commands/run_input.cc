@@ -143,6 +143,18 @@ std::string ProbabilitiesWarning(const workload::Workload& workload) {
   return "";
 }
 
+// Labels that nothing reads: the loss was given something else.
+std::string UnreadPlaceholderWarning(const workload::Workload& workload) {
+  const opdag::Graph& graph = workload.training.graph;
+  for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
+    const opdag::Op& op = graph.op(id);
+    if (op.type != "placeholder" || !graph.value(op.outputs[0]).consumers.empty()) continue;
+    return absl::StrCat("spec.model.graph: nothing reads the placeholder '", op.name, "' (", op.attributes.Text("role"),
+                        "): is the loss given what it should be?");
+  }
+  return "";
+}
+
 // Heads leave no trace in the shapes of parameters.
 std::string UnknownHeadsWarning(const workload::Workload& workload) {
   const job::Model& model = workload.job.spec.model;
@@ -163,7 +175,8 @@ std::string UnknownHeadsWarning(const workload::Workload& workload) {
 
 std::vector<std::string> ModelWarnings(const workload::Workload& workload) {
   std::vector<std::string> warnings;
-  for (std::string (*const warning)(const workload::Workload&) : {FrozenZerosWarning, ProbabilitiesWarning, UnknownHeadsWarning}) {
+  for (std::string (*const warning)(const workload::Workload&) :
+       {FrozenZerosWarning, ProbabilitiesWarning, UnreadPlaceholderWarning, UnknownHeadsWarning}) {
     if (std::string text = warning(workload); !text.empty()) warnings.push_back(std::move(text));
   }
   return warnings;

@@ -17,7 +17,8 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::Fusion
                                                                std::vector<std::string>& warnings);
 
 // What is odd about the model, a sentence each that begins with the field: embeddings whose tables are frozen zeros that nothing of the job
-// fills; probabilities where a loss wants logits; a start that does not say how many heads it has. Blocks on the disk.
+// fills; probabilities where a loss wants logits; a placeholder that nothing reads; a start that does not say how many heads it has. Blocks
+// on the disk.
 std::vector<std::string> ModelWarnings(const workload::Workload& workload);
 
 }  // namespace fusionllm::cli

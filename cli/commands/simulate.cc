@@ -16,6 +16,7 @@
 #include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/simulate_workload.h"
+#include "lib/planning/step_document.h"
 #include "lib/report/html.h"
 #include "lib/report/pipeline_drawing.h"
 #include "lib/report/words.h"
@@ -97,15 +98,22 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
   TextTable table({"what if", ">before", ">same plan", ">planned anew", "limited then by"});
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     const auto* anew = std::get_if<wire::PlannedStep>(&what_if.replanned);
-    const auto limit = [](const wire::SimulatedStep& step) { return step.limits.empty() ? std::string() : step.limits[0].name; };
+    const auto limit = [](const wire::SimulatedStep& step) {
+      if (step.limits.empty()) return std::string();
+      return step.limits[0].gain < planning::kMinGainOfALimit ? "nothing alone" : step.limits[0].name;
+    };
     table.Row({what_if.change, report::StepSeconds(what_if.before_seconds),
-               what_if.same_plan ? Against(what_if.same_plan->step_seconds, what_if.before_seconds) : "cannot run",
+               what_if.same_plan      ? Against(what_if.same_plan->step_seconds, what_if.before_seconds)
+               : planned.replicas > 1 ? "not simulated"
+                                      : "cannot run",
                anew == nullptr ? "refused" : Against(anew->step.step_seconds, what_if.before_seconds),
                anew == nullptr ? "" : limit(anew->step)});
   }
   absl::PrintF("\n%s", table.ToString());
+  if (planned.replicas > 1) absl::PrintF("not simulated: of several pipelines a change is planned anew only\n");
   for (const wire::WhatIfDocument& what_if : what_ifs) {
-    if (!what_if.same_plan) absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
+    if (!what_if.same_plan && planned.replicas == 1)
+      absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
     if (const auto* refusal = std::get_if<wire::RefusalDocument>(&what_if.replanned)) {
       absl::PrintF("%s: no plan (%s): %s\n", what_if.change, refusal->reason, refusal->message);
       continue;
@@ -115,6 +123,9 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
     if (plan.tokens_per_step != planned.tokens_per_step && planned.tokens_per_second > 0) {
       absl::PrintF("%s: a step then sees %d %s instead of %d: %s %s/s instead of %s\n", what_if.change, plan.tokens_per_step, plan.unit,
                    planned.tokens_per_step, report::Count(plan.tokens_per_second), plan.unit, report::Count(planned.tokens_per_second));
+    }
+    if (what_if.same_plan && anew.step_seconds > what_if.same_plan->step_seconds && anew.loss_cost >= what_if.same_plan->loss_cost) {
+      absl::PrintF("%s: the plan above is better than the one that the planner finds anew\n", what_if.change);
     }
     if (what_if.same_plan && anew.loss_cost != what_if.same_plan->loss_cost) {
       absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change, anew.loss_cost,

@@ -45,6 +45,7 @@ constexpr CommandWord kCommandWords[] = {
     {"describe", "explain"},
 };
 
+constexpr const char* kCompares[] = {"compare", "diff", "plot"};
 constexpr const char* kGenerates[] = {"sample", "generate", "infer", "inference", "predict", "chat", "complete"};
 
 // Options that people bring along from other programs, with what takes their place.
@@ -99,6 +100,13 @@ int UnknownCommand(const CLI::App& app) {
         "fusionctl: no command '%s': there is none yet that generates text; export the checkpoint of a GPT-2 (fusionctl checkpoint "
         "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/checkpoints.md)\n",
         wanted.c_str());
+    return kExitBadInput;
+  }
+  if (std::find(std::begin(kCompares), std::end(kCompares), wanted) != std::end(kCompares)) {
+    std::fprintf(stderr,
+                 "fusionctl: no command '%s': runs are compared by the events.jsonl and job.yaml of their folders (docs/events.md has the "
+                 "lines of Python for a plot)\n",
+                 wanted.c_str());
     return kExitBadInput;
   }
   const auto* const word = std::find_if(std::begin(kCommandWords), std::end(kCommandWords),

@@ -381,9 +381,10 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
   if (run.plan) run.graph_svg = DrawPlanGraph(options.job, *run.plan);
   if (!ended.error.empty()) absl::FPrintF(stderr, "fusionctl: %s%s\n", options.line_prefix, run.outcome);
-  const bool came_to_something = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
+  // A start that found all steps made leaves the record of the run as it trained.
+  const bool came_to_something = !already_done && (ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted);
   if (!had_steps || steps_made || came_to_something) std::move(put_back).Cancel();
-  bool reported = came_to_something;
+  bool reported = came_to_something || already_done;
   // The report of a run that made steps is worth more than that of a start which made none.
   std::error_code ignored;
   if (steps_made || !had_steps || !std::filesystem::exists(result.report_path, ignored)) {

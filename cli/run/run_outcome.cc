@@ -1,5 +1,6 @@
 #include "cli/run/run_outcome.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +10,11 @@ namespace fusionllm::cli {
 
 std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done) {
   if (already_done) {
-    return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps,
-                        " steps, and nothing was left to train (more: --set spec.training.steps=N; anew: --fresh)");
+    const bool changed =
+        std::any_of(run.events.begin(), run.events.end(), [](const report::Event& event) { return event.reason == "JobChanged"; });
+    return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps, " steps, and nothing was left to train",
+                        changed ? ", so what has changed in the job had no effect" : "",
+                        " (more: --set spec.training.steps=N; anew: --fresh)");
   }
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);

@@ -84,10 +84,11 @@ TEST(PlanLineTest, WhatThePlanMeansFollowsALineEach) {
              R"("loss_cost":0.05,"loss_cost_source":"a probe","stages":[)"
              R"({"index":0,"devices":["a","c"],"memory_bytes":1048576,"device_memory_bytes":2097152}],)"
              R"("links":[{"src":"a","dst":"b","codec":"int4"}],"warnings":[{"reason":"DeviceNearlyIdle","message":"a is"}]})"});
-  EXPECT_THAT(PlanLines(*run.plan), ::testing::ElementsAre("plan: speed: 32.0 images/s, 60 steps take 2m00s",
-                                                           "plan: between sites: 2.00 kB a step, 120 kB in all", "plan: limit: x.",
-                                                           "plan: compression: expected to raise the loss by 0.05 nats (a probe)",
-                                                           "plan: memory: a,c 1.00 MiB of 2.00 MiB"));
+  EXPECT_THAT(PlanLines(*run.plan),
+              ::testing::ElementsAre("plan: speed: 32.0 images/s, 60 steps take 2m00s without evaluations and checkpoints",
+                                     "plan: between sites: 2.00 kB a step, 120 kB in all", "plan: limit: x.",
+                                     "plan: compression: expected to raise the loss by 0.05 nats (a probe)",
+                                     "plan: memory: a,c 1.00 MiB of 2.00 MiB"));
   EXPECT_THAT(report::PlanWarnings(run.plan->figures), ::testing::ElementsAre("warning: DeviceNearlyIdle: a is"));
   EXPECT_THAT(PlanLines(*RunOf({kPlan}).plan), ::testing::ElementsAre(HasSubstr("memory: "))) << "what another build's plan says";
 }

@@ -50,6 +50,10 @@ constexpr char kTracking[] =
     "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step (docs/events.md passes "
     "it on in six lines of Python)";
 constexpr char kSeeds[] = "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?";
+constexpr char kEarlyStopping[] =
+    "there is no early stopping: set spec.training.steps; spec.checkpoint.keep says how many checkpoints stay, and events.jsonl in the "
+    "run's "
+    "folder has every validation loss";
 constexpr char kDropout[] =
     "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 
@@ -116,6 +120,12 @@ constexpr Word kWords[] = {
     {"randomseed", "", kSeeds},
     {"manualseed", "", kSeeds},
     {"dataseed", "spec.training.seed", ""},
+    {"earlystopping", "", kEarlyStopping},
+    {"earlystoppingpatience", "", kEarlyStopping},
+    {"patience", "", kEarlyStopping},
+    {"savebest", "", kEarlyStopping},
+    {"loadbestmodelatend", "", kEarlyStopping},
+    {"metricforbestmodel", "", kEarlyStopping},
     {"evalsteps", "spec.training.evaluation.everySteps", ""},
     {"evalinterval", "spec.training.evaluation.everySteps", ""},
     {"evaliters", "spec.training.evaluation.batches", ""},
@@ -221,9 +231,10 @@ struct PlacedWord {
 };
 
 constexpr PlacedWord kPlacedWords[] = {
-    {"spec.model", "name", kModelName},      {"spec.model", "type", kModelName},    {"spec.model", "architecture", kModelName},
-    {"spec.model", "modeltype", kModelName}, {"spec.data", "dataset", kHubDataset}, {"spec.data", "name", kHubDataset},
-    {"spec.data", "repo", kHubDataset},
+    {"spec.model", "name", kModelName},         {"spec.model", "type", kModelName},
+    {"spec.model", "architecture", kModelName}, {"spec.model", "modeltype", kModelName},
+    {"spec.data", "dataset", kHubDataset},      {"spec.data", "name", kHubDataset},
+    {"spec.data", "repo", kHubDataset},         {"spec.data", "dtype", "did you mean spec.data.tokenDtype?"},
 };
 
 std::string DidYouMean(absl::string_view what) { return absl::StrCat("did you mean ", what, "?"); }

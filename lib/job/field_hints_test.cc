@@ -114,6 +114,8 @@ TEST(FieldHintsTest, AWordMayMeanSomethingElseInItsMapping) {
   EXPECT_THAT(SaidOf("spec.model.name", "gpt2"), HasSubstr("did you mean spec.model.family (gpt2, resnet, mlp)"));
   EXPECT_THAT(SaidOf("spec.data.dataset", "wikitext"), AllOf(HasSubstr("did you mean spec.data.path?"), HasSubstr("hub")));
   EXPECT_THAT(SaidOf("spec.training.dataset"), HasSubstr("did you mean spec.data?"));
+  EXPECT_THAT(SaidOf("spec.data.dtype", "uint16"), HasSubstr("did you mean spec.data.tokenDtype?"));
+  EXPECT_THAT(SaidOf("spec.training.dtype", "bf16"), HasSubstr("did you mean spec.training.precision?"));
 }
 
 TEST(FieldHintsTest, ABackendThatIsADeviceIsSentToTheProgram) {

@@ -33,7 +33,8 @@ template <class V>
 void Visit(V& v, Site& s) {
   v.Field("name", s.name, {.required = true, .name = true}, "Unique among all sites and devices.");
   v.Field("devices", s.devices, {.required = true, .max_items = kMaxDevices}, "At least one.");
-  v.Field("internal", s.internal, {}, "Network inside the site.");
+  v.Field("internal", s.internal, {},
+          "Network inside the site; of GPUs of one machine, what passes between their processes (docs/planning.md).");
 }
 
 template <class V>

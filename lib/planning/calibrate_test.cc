@@ -124,7 +124,9 @@ TEST(Calibrate, AnotherMicroBatchIsMeasuredForTheRates) {
 
 TEST(Calibrate, ALargerMicroBatchIsLeftOutWhereTheJobsOwnTakesLong) {
   const auto backend = Reference();
-  const std::vector<std::string> larger = Signatures(*TinyGpt(1, /*micro_batch_size=*/2));
+  std::vector<std::string> larger = Signatures(*TinyGpt(1, /*micro_batch_size=*/2));
+  const std::vector<std::string> own = Signatures(*TinyGpt(1, /*micro_batch_size=*/1));  // the loss's weight has the same size in both
+  std::erase_if(larger, [&](const std::string& op) { return std::find(own.begin(), own.end(), op) != own.end(); });
   CalibrationOptions options = Quick();  // all takes longer than no time
   const auto without = Calibrate(*TinyGpt(1, /*micro_batch_size=*/1), *backend, options);
   ASSERT_TRUE(without.ok()) << without.status();

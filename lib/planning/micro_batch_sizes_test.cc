@@ -104,9 +104,11 @@ TEST(MicroBatchSizes, AJobOfAnotherSizeIsPricedByWhatWasMeasured) {
                                           }()},
                                           .network = {.sites = {"s"}, .ports = {{}}}},
                                          {.explain = true});
-  EXPECT_NEAR(plan.fitted_share, 1, 1e-9);
+  // But for the one op of the loss that takes the same whatever a micro-batch's size is, and was measured.
+  EXPECT_GT(plan.fitted_share, 0.98);
+  EXPECT_LT(plan.fitted_share, 1);
   EXPECT_NEAR(plan.fitted_relative_error, kInferredError, 1e-9);
-  EXPECT_THAT(plan.explain, Contains(HasSubstr("100% follow from what the same ops took at other micro-batch sizes")));
+  EXPECT_THAT(plan.explain, Contains(HasSubstr("99% follow from what the same ops took at other micro-batch sizes")));
 }
 
 // What a search looked at of a valley with its bottom at `least`; above `most` nothing fits.

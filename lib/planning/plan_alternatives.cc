@@ -50,9 +50,12 @@ void WeighStages(const workload::Workload& workload, const Profiles& profiles, P
   document.warnings.push_back(
       {"StagesNotFastest",
        absl::StrFormat("spec.strategy.stages: %d asks for a step of %s; with as many stages as the planner likes (spec.strategy.stages: 0) "
-                       "it would take %s, in %s",
+                       "it would take %s, in %s%s",
                        document.stages.size(), scheduler::DurationText(document.predicted_step_seconds),
-                       scheduler::DurationText(free->predicted_step_seconds), DevicesOf(*free))});
+                       scheduler::DurationText(free->predicted_step_seconds), DevicesOf(*free),
+                       document.micro_batch_sizes.empty()
+                           ? ""
+                           : absl::StrFormat(", with micro-batches of %d as here; others may be faster", document.micro_batch_size))});
 }
 
 // Deeper than a pipeline of this many stages needs, at the price of much of a device's memory.

@@ -47,7 +47,7 @@ TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
 }
 
 // GPT-2 XL on four cards that hold a deep pipeline.
-wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides) {
+wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides, absl::string_view internal = "100Gbit") {
   const auto job = job::ParseFusionJob(
       "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
       "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n"
@@ -60,8 +60,8 @@ wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides) {
   for (int i = 0; i < 4; ++i) absl::StrAppend(&devices, i > 0 ? ", " : "", "{name: h", i, ", profile: nvidia-h100-sxm}");
   const auto topology = job::ParseTopology(
       absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n  - {name: s, "
-                   "internal: {bandwidth: 100Gbit, latency: 0.01ms}, devices: [",
-                   devices, "]}\n"),
+                   "internal: {bandwidth: ",
+                   internal, ", latency: 0.01ms}, devices: [", devices, "]}\n"),
       "t.yaml");
   EXPECT_TRUE(topology.ok()) << topology.status();
   const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kBf16);
@@ -69,6 +69,18 @@ wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides) {
   const auto answer = PlanWorkload(**workload, *profiles, {.search_budget = scheduler::kQuickSearchBudget, .alternatives = true});
   EXPECT_TRUE(answer.ok()) << answer.status();
   return std::get<wire::PlanDocument>(*answer);
+}
+
+// Gradients of tied parameters are compressed with one pipeline alone, which makes it the faster choice here.
+TEST(PlanAlternativesTest, AsManyReplicasAsThePlannerLikesAreNeverSlowerThanOne) {
+  const std::vector<std::string> slow_links = {"spec.compression.policy=adatopk", "spec.training.globalBatchSize=64",
+                                               "spec.training.microBatchSize=4", "spec.training.gradientClipNorm=1"};
+  std::vector<std::string> free = slow_links;
+  free.emplace_back("spec.strategy.replicas=auto");
+  const wire::PlanDocument one = OnFourCards(slow_links, "10Gbit"), many = OnFourCards(free, "10Gbit");
+  EXPECT_LE(many.predicted_step_seconds, one.predicted_step_seconds);
+  EXPECT_EQ(many.replicas, 1);
+  EXPECT_LE(many.lower_bound_seconds, many.predicted_step_seconds);
 }
 
 int64_t LargestStage(const wire::PlanDocument& plan) {

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/plan_figures.h"
@@ -213,8 +214,35 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   return document;
 }
 
-absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload& workload, const Profiles& profiles,
-                                                       const PlanOptions& options) {
+namespace {
+
+// One pipeline may do what several cannot: gradients of tied parameters are compressed. So where the planner decides, the plan of a job
+// that asks for one is weighed as well. nullopt: it is not faster than `planned`.
+absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workload::Workload& workload, const Profiles& profiles,
+                                                                     const PlanOptions& options, const PlannedWorkload& planned) {
+  workload::Workload single = workload;
+  single.job.spec.strategy.replicas = 1;
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanGivenMicroBatchSize(single, profiles, options));
+  auto* const document = std::get_if<wire::PlanDocument>(&one.answer);
+  const auto* const other = std::get_if<wire::PlanDocument>(&planned.answer);
+  if (document == nullptr) return std::nullopt;
+  if (other == nullptr) return one;
+  if (document->predicted_step_seconds >= other->predicted_step_seconds) return std::nullopt;
+  if (options.explain) {
+    document->explain.push_back(absl::StrFormat("with %s, whose tied gradients are exchanged as they are, a step takes %.4g s",
+                                                base::Counted(other->replicas, "pipeline"), other->predicted_step_seconds));
+  }
+  // What no plan with one pipeline can beat another one might.
+  if (other->lower_bound_seconds < document->lower_bound_seconds) {
+    document->lower_bound_seconds = other->lower_bound_seconds;
+    document->lower_bounds = other->lower_bounds;
+    document->gap = other->lower_bound_seconds > 0 ? document->predicted_step_seconds / other->lower_bound_seconds - 1 : 0;
+  }
+  return one;
+}
+
+absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& workload, const Profiles& profiles,
+                                                  const PlanOptions& options) {
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   const job::Recompute wish = workload.job.spec.training.recompute;
   ReplicaPlanner planner(workload, profiles, options);
@@ -244,6 +272,16 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
     planned.replicated = std::move(std::get<ReplicaPlan>(outcome));
   }
   return planned;
+}
+
+}  // namespace
+
+absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload& workload, const Profiles& profiles,
+                                                       const PlanOptions& options) {
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanAsManyAsAsked(workload, profiles, options));
+  if (workload.job.spec.strategy.replicas != scheduler::replicas::kDecide) return planned;
+  FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlannedWorkload> one, FasterWithOnePipeline(workload, profiles, options, planned));
+  return one.has_value() ? *std::move(one) : std::move(planned);
 }
 
 }  // namespace fusionllm::planning

@@ -13,6 +13,9 @@
 
 namespace fusionllm::planning {
 
+// A tenth less of a thing that limits a step shortens it by this share at least.
+inline constexpr double kMinGainOfALimit = 0.02;
+
 struct StepText {
   std::string schedule;
   bool runnable = true;

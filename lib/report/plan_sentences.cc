@@ -66,7 +66,8 @@ std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   if (figures.tokens_per_s > 0) {
     std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);
     if (figures.steps > 0) {
-      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", ElapsedTime(figures.step_s * static_cast<double>(figures.steps)));
+      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", ElapsedTime(figures.step_s * static_cast<double>(figures.steps)),
+                      " without evaluations and checkpoints");
     }
     sentences.push_back(std::move(line));
   }

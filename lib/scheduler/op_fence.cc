@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "lib/base/philox.h"
@@ -86,7 +87,7 @@ class OpFenceSearch {
       for (size_t i = 0; i < seeds; ++i) orders.push_back(WithNeighbours(problem_, pool_[i].assignment.devices));
       for (const std::vector<int>& order : orders) ConsiderCuts(order);
     }
-    if (pool_.empty() && problem_.request().max_egress_bytes.has_value()) ConsiderSitesAlone();
+    ConsiderSitesAlone();
     if (pool_.empty()) {
       *proven = Complete();
       if (pool_.empty()) return ExplainInfeasible(problem_, evaluator_);
@@ -230,16 +231,22 @@ class OpFenceSearch {
     for (size_t i = 0; i < count && pool_.empty(); ++i) Consider({.begins = {0}, .devices = {devices[i]}});
   }
 
-  // What stays inside a site sends nothing to others.
+  // What stays inside a site sends nothing to others. With codecs that make a slow link cheap by the closed form, no cut of an order over
+  // all sites may leave the others out. Whatever was spent before: a few sites are soon looked at.
   void ConsiderSitesAlone() {
+    constexpr size_t kMostSites = 16;
     std::map<absl::string_view, std::vector<int>> sites;
     for (int device : problem_.usable()) {
       std::vector<int>& devices = sites[problem_.request().devices[device].site];
       if (devices.size() < kMostSearched) devices.push_back(device);
     }
+    const bool must = pool_.empty() && problem_.request().max_egress_bytes.has_value();
+    if (sites.size() < 2 || (sites.size() > kMostSites && !must)) return;
+    const int64_t limit = std::exchange(limit_, std::numeric_limits<int64_t>::max());
     for (const auto& [site, devices] : sites) {
       if (devices.size() >= static_cast<size_t>(problem_.min_stages())) ConsiderCuts(devices);
     }
+    limit_ = limit;
   }
 
   void Consider(const Assignment& assignment) {
