@@ -99,13 +99,18 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
                              EvaluateFile(std::move(job), stored, flags.data, flags.sequence_length, threads));
   if (format == OutputFormat::kJson) {
     const json accuracy = report.accuracy.has_value() ? json(*report.accuracy) : json(nullptr);
-    absl::PrintF("%s\n",
-                 json{{"accuracy", accuracy}, {"loss", report.loss}, {"tokens", report.tokens}, {"windows", report.windows}}.dump());
+    absl::PrintF("%s\n", json{{"accuracy", accuracy},
+                              {"loss", report.loss},
+                              {"tokens", report.tokens},
+                              {"ignored_tokens", report.ignored_tokens},
+                              {"windows", report.windows}}
+                             .dump());
   } else {
     const std::string accuracy = report.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*report.accuracy)) : "";
-    const int64_t tokens = report.windows > 0 ? report.tokens / report.windows : 1;
-    absl::PrintF("loss %.4f%s over %d windows%s (%d targets)\n", report.loss, accuracy, report.windows,
-                 tokens > 1 ? absl::StrFormat(" of %d tokens", tokens) : "", report.tokens);
+    const int64_t tokens = report.windows > 0 ? (report.tokens + report.ignored_tokens) / report.windows : 1;
+    const std::string ignored = report.ignored_tokens > 0 ? absl::StrFormat(" that count, %d ignored", report.ignored_tokens) : "";
+    absl::PrintF("loss %.4f%s over %d windows%s (%d targets%s)\n", report.loss, accuracy, report.windows,
+                 tokens > 1 ? absl::StrFormat(" of %d tokens", tokens) : "", report.tokens, ignored);
   }
   return kExitDone;
 }

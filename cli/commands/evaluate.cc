@@ -1,9 +1,10 @@
 #include "cli/commands/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,14 +26,18 @@ namespace {
 
 constexpr int64_t kWindowsAtATime = 8;
 
-// Samples first, first + 1, .. in file order.
+// All samples in file order; a global batch is one micro-batch.
 class FileOrder final : public runtime::BatchSource {
  public:
-  FileOrder(const data::Dataset& dataset, int64_t first, int64_t batch) : dataset_(dataset), first_(first), batch_(batch) {}
+  FileOrder(const data::Dataset& dataset, int64_t batch) : dataset_(dataset), batch_(batch) {}
+
+  std::optional<int64_t> EvaluationSamples() const override { return dataset_.size(); }
 
   absl::Status Fill(bool, int64_t step, int, const opdag::Op& placeholder, tensor::TensorView out) override {
+    const auto pass = runtime::EvaluationPassAt(dataset_.size(), batch_, step);
+    if (!pass.has_value()) return absl::InternalError("an evaluation goes on behind the end of its data");
     std::vector<int64_t> indices(batch_);
-    std::iota(indices.begin(), indices.end(), first_ + step * batch_);
+    for (int64_t i = 0; i < batch_; ++i) indices[i] = pass->first + i % pass->samples;
     const bool target = placeholder.attributes.Text("role") == "labels";
     const data::SampleType& sample = dataset_.sample_type();
     std::vector<int64_t> dims = {batch_};
@@ -46,7 +51,7 @@ class FileOrder final : public runtime::BatchSource {
 
  private:
   const data::Dataset& dataset_;
-  const int64_t first_, batch_;
+  const int64_t batch_;
 };
 
 // One stage talks to nobody.
@@ -68,15 +73,14 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
   return store.PushToDevice();
 }
 
-// `batches` batches of `batch` windows from `first` on; means over them.
 absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const checkpoint::CheckpointReader& stored,
-                                                   const data::Dataset& dataset, int64_t first, int64_t batch, int64_t batches,
-                                                   kernels::Backend& backend) {
+                                                   const data::Dataset& dataset, kernels::Backend& backend) {
+  const int64_t batch = std::min(dataset.size(), kWindowsAtATime), batches = (dataset.size() + batch - 1) / batch;
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = batch;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
   NoPeers port;
   runtime::Inbox inbox;
-  FileOrder source(dataset, first, batch);
+  FileOrder source(dataset, batch);
   runtime::DevicePacer pacer;
   const std::vector<int> one_stage(workload->training.graph.ops().size(), 0);
   FUSIONLLM_ASSIGN_OR_RETURN(const auto stage,
@@ -135,19 +139,11 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));
 
   const int64_t windows = dataset->size();
-  const int64_t batch = std::min(windows, kWindowsAtATime);
-  const int64_t rest = windows % batch;
-  EvaluationReport report{.windows = windows, .tokens = windows * dataset->targets_per_sample()};
-  const auto add = [&](int64_t first, int64_t size, int64_t batches) -> absl::Status {
-    FUSIONLLM_ASSIGN_OR_RETURN(const runtime::EvaluationResult result, Evaluate(job, stored, *dataset, first, size, batches, *backend));
-    const double share = static_cast<double>(size * batches) / static_cast<double>(windows);
-    report.loss += share * result.loss;
-    if (result.accuracy.has_value()) report.accuracy = report.accuracy.value_or(0) + share * *result.accuracy;
-    return absl::OkStatus();
-  };
-  FUSIONLLM_RETURN_IF_ERROR(add(0, batch, windows / batch));
-  if (rest > 0) FUSIONLLM_RETURN_IF_ERROR(add(windows - rest, rest, 1));
-  return report;
+  FUSIONLLM_ASSIGN_OR_RETURN(const runtime::EvaluationResult result, Evaluate(job, stored, *dataset, *backend));
+  const int64_t targets = windows * dataset->targets_per_sample();
+  const auto counted = static_cast<int64_t>(std::llround(static_cast<double>(targets) * result.counted));
+  return EvaluationReport{
+      .loss = result.loss, .accuracy = result.accuracy, .windows = windows, .tokens = counted, .ignored_tokens = targets - counted};
 }
 
 }  // namespace fusionllm::cli

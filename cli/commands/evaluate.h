@@ -12,10 +12,11 @@
 namespace fusionllm::cli {
 
 struct EvaluationReport {
-  double loss = 0;                 // mean over all targets
+  double loss = 0;                 // mean over all targets that count
   std::optional<double> accuracy;  // of the targets; none for a loss that counts no labels
   int64_t windows = 0;             // samples: windows of tokens, or images
-  int64_t tokens = 0;              // targets
+  int64_t tokens = 0;              // targets that count
+  int64_t ignored_tokens = 0;      // targets that the loss ignores
 };
 
 // Every window (or image) of `file` once, in file order, or, for generated data, with `file` empty, every image that training holds out, or

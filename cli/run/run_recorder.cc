@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -93,9 +94,11 @@ report::PlanFigures ReadFigures(const json& line) {
   figures.loss_cost = Number(line, "loss_cost");
   figures.loss_cost_source = Text(line, "loss_cost_source");
   figures.bottleneck = Text(line, "bottleneck");
-  for (const json& link : Get(line, "links")) {
-    const std::string codec = Text(link, "codec");
-    figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
+  for (const char* list : {"links", "tied"}) {
+    for (const json& item : Get(line, list)) {
+      const std::string codec = Text(item, "codec");
+      figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
+    }
   }
   for (const json& stage : Get(line, "stages")) {
     figures.memory.push_back(
@@ -221,7 +224,9 @@ void AddStep(const json& line, Run& run) {
                                    Number(line, "learning_rate"),
                                    Number(line, "step_seconds"),
                                    Number(line, "tokens_per_second"),
-                                   Number(line, "samples_per_second")};
+                                   Number(line, "samples_per_second"),
+                                   Integer(line, "targets"),
+                                   Integer(line, "ignored_targets")};
   while (!run.steps.empty() && run.steps.back().step >= point.step) run.steps.pop_back();
   run.earlier_steps = std::min(run.earlier_steps, run.steps.size());
   run.steps.push_back(point);
@@ -267,7 +272,7 @@ void AddTrace(const json& line, Run& run) {
 }  // namespace
 
 absl::StatusOr<LineType> RunRecorder::Add(absl::string_view line) {
-  const json document = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const json document = base::ParseJson(line);
   if (!document.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat("not a JSON object: ", line.substr(0, 80), line.size() > 80 ? "..." : ""));
   }
@@ -310,7 +315,7 @@ absl::StatusOr<LineType> RunRecorder::Add(absl::string_view line) {
 }
 
 std::string WithField(absl::string_view line, absl::string_view key, absl::string_view value) {
-  json document = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  json document = base::ParseJson(line);
   if (!document.is_object()) return std::string(line);
   document[std::string(key)] = std::string(value);
   return document.dump(-1, ' ', false, json::error_handler_t::replace);

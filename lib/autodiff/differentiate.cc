@@ -70,8 +70,16 @@ class Differentiator {
     FUSIONLLM_ASSIGN_OR_RETURN(const OpId id, AppendTyped(graph(), std::move(seed)));
     training_.loss_gradient = graph().op(id).outputs[0];
     Grow();
-    training_.gradient_of[graph().loss()] = training_.loss_gradient;
     training_.differentiates[training_.loss_gradient] = graph().loss();
+    ValueId gradient = training_.loss_gradient;
+    const Op& loss = graph().op(graph().value(graph().loss()).producer);
+    if (loss.type == "cross_entropy" && loss.outputs[0] == graph().loss()) {
+      training_.counted = loss.outputs[3];
+      FUSIONLLM_ASSIGN_OR_RETURN(gradient, Append(absl::StrCat(graph().value(graph().loss()).name, ".grad.weighted"), "mul",
+                                                  {training_.loss_gradient, training_.counted}, {}, graph().op(id).forward_op));
+      training_.differentiates[gradient] = graph().loss();
+    }
+    training_.gradient_of[graph().loss()] = gradient;
     return absl::OkStatus();
   }
 

@@ -2,7 +2,9 @@
 // the pass never looks at placement, so any stage can run its part knowing nothing but its own ops and the messages at its border).
 //
 // Pure function. The first ops of the result are the forward graph's ops with the same ids, then one placeholder (role "loss_gradient",
-// the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse.
+// the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse. Where the loss is a
+// cross_entropy the seed is first multiplied by the share of its labels that count, so that each of them weighs the same whatever
+// micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch.
 //
 // Bit-equality (contract section 6): a value read by several ops gets its gradient as a left fold of explicit `add` ops in descending order
 // of consumer id (an op that reads the value twice: in descending order of input), whatever the placement; each use of a parameter has its
@@ -34,6 +36,7 @@ struct TrainingGraph {
   opdag::Graph graph;
   int forward_ops = 0;                          // ops with a smaller id are forward
   opdag::ValueId loss_gradient = opdag::kNone;  // the seed placeholder's value
+  opdag::ValueId counted = opdag::kNone;        // share of a micro-batch's targets that count; kNone: all of them
   std::vector<opdag::ValueId>
       gradient_of;  // by value id of the whole graph: the completed gradient of a forward value; kNone where none flows
   std::vector<opdag::ValueId>

@@ -82,7 +82,8 @@ struct ShardFile {
 
 struct StepRecord {
   int64_t step = 0;
-  float loss = 0;
+  float loss = 0;      // mean over the targets that count
+  double counted = 1;  // share of the global batch's targets that count
   double gradient_norm = 0;
   double learning_rate = 0;
   double step_seconds = 0;

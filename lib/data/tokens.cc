@@ -31,6 +31,8 @@ bool IsEither(absl::string_view path) { return HasExtension(path, {".bin"}); }
 
 constexpr char kNotTextRemedy[] = "unpack it, convert it (iconv -f latin1 -t utf-8), or train on any bytes by spec.data.encoding: bytes";
 
+constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
+
 constexpr int64_t kSampledTokens = 4096;
 constexpr int64_t kFewestSampledTokens = 16;  // fewer zeros may be chance
 
@@ -51,7 +53,6 @@ absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& fi
 }
 
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
-constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
 
 // Whether bytes at odd offsets have the same distribution as those at even ones, as in text and ids of 8 bits. The upper bytes of ids of
 // 16 bits have another one than the lower, unless ids are drawn evenly from all 65,536. False where there is too little to tell.
@@ -125,9 +126,9 @@ absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, c
     if (config.vocabulary_size > int64_t{1} << 16) return 4;
     return WidthByContent(file);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot tell the token width of ", path,
-                   " from its name: end it in .bin, .u16 or .u32, or set spec.data.tokenDtype: uint16 or uint32"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cannot tell the token width of ", path,
+      " from its name: if it holds bare ids, end it in .bin, .u16 or .u32, or set spec.data.tokenDtype: uint16 or uint32; else ", kRemedy));
 }
 
 absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vector<base::SourceFile>& files) {
@@ -207,8 +208,9 @@ class TokenWindows : public Dataset {
       for (int64_t i = 0; i < run; ++i) {
         const int64_t id = Decode(raw.data() + i * width_, width_);
         if (id >= limit_) {
-          return absl::InvalidArgumentError(absl::StrCat("token ", id, " at byte ", (within + i) * width_, " of ", files_[file].path(),
-                                                         " is outside the vocabulary of ", limit_));
+          return absl::InvalidArgumentError(absl::StrCat(
+              "token ", id, " at byte ", (within + i) * width_, " of ", files_[file].path(), " is outside the vocabulary of ", limit_,
+              tokens_ ? absl::StrCat("; ids are read as ", 8 * width_, " bits, little-endian, without sign (docs/data.md)") : ""));
         }
         if (ids != nullptr) *ids++ = static_cast<int32_t>(id);
       }

@@ -20,8 +20,8 @@
 //   concat(x0, x1, ..) {axis} -> y · split(x) {axis, sizes} -> y0, y1, .. · slice(x) {axis, begin, end} -> y
 //   reduce(x) {kind="sum"|"mean"|"max", axes, keep_dims=false} -> y · broadcast_to(x) {shape} -> y
 //   dropout(x) {rate, name} -> y                           counter-based mask by (seed, op name, step, sample); identity in evaluation
-//   cross_entropy(logits[..,C], labels i32[..]) {ignore_index=-100} -> loss[], correct[], lse[rows]
-//       loss: mean over labels != ignore_index; correct: how many argmax hits
+//   cross_entropy(logits[..,C], labels i32[..]) {ignore_index=-100} -> loss[], correct[], lse[rows], counted[]
+//       loss: mean over labels != ignore_index, 0 of none; correct: how many argmax hits; counted: share of the labels != ignore_index
 //   mse(x, target) -> loss[]                               mean of squares
 //   conv2d(x[b,H,W,I]; @weight[O,I/groups,kh,kw], @bias[O]?) {out=O, kernel=[kh,kw], stride, padding, dilation, groups=1, bias=false} -> y
 //   batch_norm(x[..,C]; @weight[C], @bias[C], @running_mean[C], @running_var[C], @num_batches_tracked i64[]) {epsilon, momentum=0.1}

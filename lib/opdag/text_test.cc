@@ -79,8 +79,10 @@ TEST(TextTest, ErrorsNameLineAndColumn) {
               StartsWith("model.dag:11:10: parameter 'fc.weight' is described as f32[784, 255]"));
   EXPECT_THAT(ErrorOf(Replaced("param @fc.weight", "param @fd.weight")), HasSubstr("no op uses the parameter 'fd.weight'"));
   EXPECT_THAT(ErrorOf(Replaced("@tied.weight, @head.bias", "@tied.weight")), HasSubstr("has 2 parameters and names 1"));
-  EXPECT_THAT(ErrorOf(Replaced("loss, correct =", "loss, correct, lse, more =")), HasSubstr("'cross_entropy' has 3 outputs, not 4"));
-  EXPECT_THAT(ErrorOf(Replaced("scale(correct)", "scale(loss:wrong)")), HasSubstr("no output 'wrong' (it has loss, correct, lse)"));
+  EXPECT_THAT(ErrorOf(Replaced("loss, correct =", "loss, correct, lse, counted, more =")),
+              HasSubstr("'cross_entropy' has 4 outputs, not 5"));
+  EXPECT_THAT(ErrorOf(Replaced("scale(correct)", "scale(loss:wrong)")),
+              HasSubstr("no output 'wrong' (it has loss, correct, lse, counted)"));
   EXPECT_THAT(ErrorOf(Replaced("return loss", "return fc")), StartsWith("model.dag:3:10: the loss 'fc' is f32[1, 256]"));
   EXPECT_THAT(ErrorOf(Replaced("return loss", "return loss return loss")), HasSubstr("a second 'return'"));
   EXPECT_THAT(ErrorOf(Replaced("shape=[b]", "shape=[c]")), HasSubstr("expected a value"));

@@ -71,6 +71,16 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
   const double promised = predicted > 0 ? static_cast<double>(run.targets_per_step) / predicted : 0;
   if (rate > 0 || promised > 0)
     figures.push_back({absl::StrCat(run.unit, "/s"), rate > 0 ? Count(rate) : "", promised > 0 ? Count(promised) : "", ""});
+  int64_t targets = 0, ignored = 0;
+  for (const StepPoint& step : run.steps) {
+    targets += step.targets;
+    ignored += step.ignored_targets;
+  }
+  if (ignored > 0) {
+    figures.push_back({absl::StrCat(run.unit, " that count"), Count(static_cast<double>(targets)), "",
+                       absl::StrFormat("%s of all; the loss ignores the others",
+                                       Percent(static_cast<double>(targets) / static_cast<double>(targets + ignored)))});
+  }
   const auto own = static_cast<int64_t>(OwnSteps(run));
   if (own == 0) return;
   std::vector<std::string> remarks;

@@ -21,6 +21,7 @@ struct StepPoint {
   double seconds = 0;
   double tokens_per_second = 0;  // images of jobs that have no tokens
   double samples_per_second = 0;
+  int64_t targets = 0, ignored_targets = 0;  // that count, and that the loss ignores
 };
 
 struct EvaluationPoint {

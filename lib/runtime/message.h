@@ -22,15 +22,16 @@
 namespace fusionllm::runtime {
 
 enum class MessageKind : uint8_t {
-  kValue,        // a cut edge of the training graph: activation, label or gradient; id = value id
-  kEvaluation,   // the same for a forward pass of an evaluation; id = value id
-  kUseGradient,  // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
-  kReport,       // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
-  kDecision,     // from stage 0: the norm and what follows the step; id = 0
-  kReplica,      // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
-  kEvaluated,    // to stage 0 from the stage that owns the loss: it has taken all of an evaluation; id = 0
+  kValue,           // a cut edge of the training graph: activation, label or gradient; id = value id
+  kEvaluation,      // the same for a forward pass of an evaluation; id = value id
+  kUseGradient,     // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
+  kReport,          // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
+  kDecision,        // from stage 0: the norm and what follows the step; id = 0
+  kReplica,         // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
+  kEvaluated,       // to stage 0 from the stage that owns the loss: it has taken all of an evaluation; id = 0
+  kEvaluationSize,  // from the lowest stage that reads data to all others, when an evaluation begins: its samples, an int64; id = 0
 };
-inline constexpr int kMessageKinds = 7;
+inline constexpr int kMessageKinds = 8;
 
 // Names a message within one plan epoch. Unique per (sender, receiver).
 struct MessageKey {

@@ -1,5 +1,7 @@
 #include "lib/runtime/replica_group.h"
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +21,7 @@ constexpr int kDecides = 0;  // the replica
 struct DecisionRecord {
   int64_t step;
   double norm;
+  double counted;
   float loss;
   int32_t culprit;
   uint8_t stop, checkpoint;
@@ -26,15 +29,19 @@ struct DecisionRecord {
 };
 
 // Losses travel with the gradients, which saves a round over the slowest link: each replica's in a place of its own, where the others add
-// zeros, so that every sum is exact in any order. A double is the sum of three floats, each what the ones before it leave over.
-constexpr size_t kLossParts = 3;
+// zeros, so that every sum is exact in any order. A double goes as its bits, sixteen to a float.
+constexpr size_t kLossParts = 4;
+constexpr size_t kLossSums = 2;  // of LossSums
+constexpr int kBitsOfAPart = 16;
 void Split(double value, float* parts) {
-  for (size_t i = 0; i < kLossParts; ++i) {
-    parts[i] = static_cast<float>(value);
-    value -= static_cast<double>(parts[i]);
-  }
+  const auto bits = std::bit_cast<uint64_t>(value);
+  for (size_t i = 0; i < kLossParts; ++i) parts[i] = static_cast<float>((bits >> (kBitsOfAPart * i)) & 0xffff);
 }
-double Join(const float* parts) { return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) + static_cast<double>(parts[2]); }
+double Join(const float* parts) {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < kLossParts; ++i) bits |= static_cast<uint64_t>(parts[i]) << (kBitsOfAPart * i);
+  return std::bit_cast<double>(bits);
+}
 
 TensorView Bytes(const tensor::MemoryBlock& block) { return {{DType::kU8, {static_cast<int64_t>(block.size())}}, block.data()}; }
 
@@ -59,19 +66,21 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const autodif
   for (const opdag::ParameterId id : program.parameters) {
     if (!training.graph.parameter(id).trainable) group->untrained_.push_back(store.parameter(id));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(group->losses_, memory.Allocate(sizeof(float) * kLossParts * static_cast<size_t>(replicas)));
+  FUSIONLLM_ASSIGN_OR_RETURN(group->losses_, memory.Allocate(sizeof(float) * kLossParts * kLossSums * static_cast<size_t>(replicas)));
   FUSIONLLM_ASSIGN_OR_RETURN(group->decision_, memory.Allocate(sizeof(DecisionRecord)));
   return group;
 }
 
-absl::Status ReplicaGroup::AddUp(double& loss_sum) {
+absl::Status ReplicaGroup::AddUp(LossSums& losses_of_all) {
   if (communicator_ == nullptr) return absl::OkStatus();
   const auto size = static_cast<size_t>(communicator_->size());
   std::vector<float> losses;
   std::vector<TensorView> sums = gradients_;
   if (program_.owns_loss) {
-    losses.assign(size * kLossParts, 0);
-    Split(loss_sum, losses.data() + static_cast<size_t>(communicator_->rank()) * kLossParts);
+    losses.assign(size * kLossParts * kLossSums, 0);
+    float* const own = losses.data() + static_cast<size_t>(communicator_->rank()) * kLossParts * kLossSums;
+    Split(losses_of_all.loss, own);
+    Split(losses_of_all.counted, own + kLossParts);
     FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(losses_.data(), losses.data(), losses.size() * sizeof(float)));
     sums.push_back({{DType::kF32, {static_cast<int64_t>(losses.size())}}, losses_.data()});
   }
@@ -80,8 +89,12 @@ absl::Status ReplicaGroup::AddUp(double& loss_sum) {
   FUSIONLLM_RETURN_IF_ERROR(communicator_->Wait());
   if (!program_.owns_loss) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(losses.data(), losses_.data(), losses.size() * sizeof(float)));
-  loss_sum = 0;
-  for (size_t replica = 0; replica < size; ++replica) loss_sum += Join(losses.data() + replica * kLossParts);
+  losses_of_all = {};
+  for (size_t replica = 0; replica < size; ++replica) {
+    const float* const parts = losses.data() + replica * kLossParts * kLossSums;
+    losses_of_all.loss += Join(parts);
+    losses_of_all.counted += Join(parts + kLossParts);
+  }
   return absl::OkStatus();
 }
 
@@ -89,6 +102,7 @@ absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecisi
   if (communicator_ == nullptr) return own;
   DecisionRecord record{.step = step,
                         .norm = own.norm,
+                        .counted = own.counted,
                         .loss = own.loss,
                         .culprit = own.culprit,
                         .stop = own.stop,
@@ -107,8 +121,12 @@ absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecisi
   if (record.culprit < opdag::kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
     return Malformed(absl::StrCat("decision from replica ", kDecides));
   }
-  return StepDecision{
-      .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};
+  return StepDecision{.norm = record.norm,
+                      .loss = record.loss,
+                      .counted = record.counted,
+                      .stop = record.stop != 0,
+                      .checkpoint = record.checkpoint != 0,
+                      .culprit = record.culprit};
 }
 
 }  // namespace fusionllm::runtime

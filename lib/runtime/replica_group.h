@@ -26,6 +26,11 @@
 
 namespace fusionllm::runtime {
 
+// Over micro-batches: the share of each one's targets that count, and its mean loss times that share.
+struct LossSums {
+  double loss = 0, counted = 0;
+};
+
 class ReplicaGroup {
  public:
   // `communicator` may be null where there is one replica; then nothing is done. All references, and the communicator, must outlive the
@@ -35,9 +40,9 @@ class ReplicaGroup {
                                                               collective::Communicator* communicator);
 
   // Replaces the use gradients of the stage by the sums over all replicas, in one call, and parameters that are not trained (running
-  // statistics) by replica 0's; on the stage that owns the loss also `loss_sum`, by the sum in the order of replicas whatever order the
-  // gradients have. Errors: the communicator's.
-  absl::Status AddUp(double& loss_sum);
+  // statistics) by replica 0's; on the stage that owns the loss also those of losses, by the sums in the order of replicas whatever
+  // order the gradients have. Errors: the communicator's.
+  absl::Status AddUp(LossSums& losses);
 
   // On stage 0: replica 0's decision, for all. Errors: the communicator's; Internal for a replica 0 that is at another step,
   // or decides on what this one has not.
@@ -54,7 +59,7 @@ class ReplicaGroup {
   collective::Communicator* const communicator_;  // null: one replica
   std::vector<tensor::TensorView> gradients_;     // by local use
   std::vector<tensor::TensorView> untrained_;
-  tensor::MemoryBlock losses_;    // of each replica, as kLossParts numbers
+  tensor::MemoryBlock losses_;    // of each replica, two sums as kLossParts numbers each
   tensor::MemoryBlock decision_;  // a record
 };
 

@@ -24,12 +24,36 @@ constexpr char kLossGradientRole[] = "loss_gradient";
 // The sign of a NaN means nothing and is not told.
 const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" : not_finite > 0 ? "inf" : "-inf"; }
 
+// The lowest stage with a placeholder that a source fills; -1: there is none.
+int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op) {
+  int lowest = -1;
+  for (opdag::OpId id = 0; id < training.forward_ops; ++id) {
+    if (training.graph.op(id).type != "placeholder") continue;
+    const int stage = stage_of_op[static_cast<size_t>(id)];
+    lowest = lowest < 0 ? stage : std::min(lowest, stage);
+  }
+  return lowest;
+}
+
 }  // namespace
+
+std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micro_batch_size, int64_t index) {
+  const int64_t whole = set_samples / micro_batch_size;
+  if (index < whole) return EvaluationPass{index * micro_batch_size, micro_batch_size};
+  EvaluationPass pass{whole * micro_batch_size, 0};
+  for (int64_t i = whole; i <= index; ++i) {
+    pass.first += pass.samples;
+    pass.samples = set_samples - pass.first;
+    if (pass.samples == 0) return std::nullopt;
+    while (micro_batch_size % pass.samples != 0) --pass.samples;
+  }
+  return pass;
+}
 
 class StageExecutor::Impl {
  public:
   Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, Inbox& inbox,
-       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks)
+       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks, int teller)
       : training_(training),
         program_(std::move(program)),
         config_(config),
@@ -37,7 +61,8 @@ class StageExecutor::Impl {
         inbox_(inbox),
         source_(source),
         pacer_(pacer),
-        callbacks_(std::move(callbacks)) {}
+        callbacks_(std::move(callbacks)),
+        teller_(teller) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port, collective::Communicator* replicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
@@ -69,9 +94,17 @@ class StageExecutor::Impl {
   }
 
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches) {
-    double loss_sum = 0, correct = 0;
-    const int passes = batches * GlobalMicroBatches();
-    for (int i = 0; i < passes; ++i) {
+    const int64_t size = config_.micro_batch_size;
+    int64_t samples = int64_t{batches} * GlobalMicroBatches() * size;
+    if (teller_ == program_.stage) samples = std::min(samples, source_.EvaluationSamples().value_or(samples));
+    if (teller_ >= 0 && program_.stages > 1) {
+      FUSIONLLM_ASSIGN_OR_RETURN(samples, exchange_->AgreeOnEvaluation(step, teller_, samples));
+    }
+    LossSums sums;
+    double correct = 0;
+    for (int i = 0;; ++i) {
+      const std::optional<EvaluationPass> pass = EvaluationPassAt(samples, size, i);
+      if (!pass.has_value()) break;
       PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
       if (!program_.owns_loss) continue;
@@ -81,17 +114,24 @@ class StageExecutor::Impl {
         return Arrived(*copy);
       };
       FUSIONLLM_ASSIGN_OR_RETURN(const float loss, number(loss_op.outputs[0]));
-      loss_sum += loss;
-      if (loss_op.outputs.size() == 1) continue;
+      // Micro-batches of samples that no other one has.
+      double weight = static_cast<double>(pass->samples) / static_cast<double>(size);
+      if (training_.counted == opdag::kNone) {
+        sums.loss += weight * loss;
+        sums.counted += weight;
+        continue;
+      }
       FUSIONLLM_ASSIGN_OR_RETURN(const float hits, number(loss_op.outputs[1]));
-      correct += hits;
+      correct += weight * hits;
+      FUSIONLLM_ASSIGN_OR_RETURN(const float counted, number(training_.counted));
+      weight *= CountedShare(counted);
+      sums.loss += weight * loss;
+      sums.counted += weight;
     }
     FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());
-    EvaluationResult result{.loss = loss_sum / passes};
-    if (LossOp().outputs.size() > 1) {
-      const double labels = static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements());
-      result.accuracy = correct / (labels * passes);
-    }
+    EvaluationResult result{.loss = sums.counted > 0 ? sums.loss / sums.counted : 0, .samples = samples};
+    if (samples > 0) result.counted = sums.counted * static_cast<double>(size) / static_cast<double>(samples);
+    if (training_.counted != opdag::kNone && sums.counted > 0) result.accuracy = correct / (Targets() * sums.counted);
     return result;
   }
 
@@ -159,6 +199,11 @@ class StageExecutor::Impl {
   }
 
  private:
+  // Of a micro-batch, where the loss counts them.
+  double Targets() const { return static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements()); }
+  // What a kernel rounded to a float: the same for as many targets whatever the micro-batch's other shares are.
+  double CountedShare(float rounded) const { return std::round(static_cast<double>(rounded) * Targets()) / Targets(); }
+
   const opdag::Op& LossOp() const { return training_.graph.op(training_.graph.value(training_.graph.loss()).producer); }
 
   absl::Status Fill(const PassContext& context, const opdag::Op& op, TensorView out) {
@@ -239,7 +284,13 @@ class StageExecutor::Impl {
       losses_.pop_front();
       FUSIONLLM_ASSIGN_OR_RETURN(const float loss, Arrived(*pending.copy));
       if (!std::isfinite(loss)) return LossNotFinite(step, pending.micro_batch, loss);
-      loss_sum_ += loss;
+      double share = 1;
+      if (pending.counted != nullptr) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const float counted, Arrived(*pending.counted));
+        share = CountedShare(counted);
+      }
+      losses_of_step_.loss += share * loss;
+      losses_of_step_.counted += share;
     }
     return absl::OkStatus();
   }
@@ -251,9 +302,13 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch, at_once)));
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
-      FUSIONLLM_ASSIGN_OR_RETURN(auto copy,
-                                 runner_->NumberAfter(program_.forward, training_.graph.loss(), micro_batch % config_.in_flight));
-      losses_.push_back({micro_batch, std::move(copy)});
+      PendingLoss pending{.micro_batch = micro_batch};
+      const int slot = micro_batch % config_.in_flight;
+      FUSIONLLM_ASSIGN_OR_RETURN(pending.copy, runner_->NumberAfter(program_.forward, training_.graph.loss(), slot));
+      if (training_.counted != opdag::kNone) {
+        FUSIONLLM_ASSIGN_OR_RETURN(pending.counted, runner_->NumberAfter(program_.forward, training_.counted, slot));
+      }
+      losses_.push_back(std::move(pending));
       if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
     }
     if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kForward, GlobalIndex(micro_batch), step, begin);
@@ -293,9 +348,14 @@ class StageExecutor::Impl {
     return absl::OkStatus();
   }
 
+  // From gradients of the losses by micro-batch, each weighed with its share of targets that count, to those of the mean over all that do.
+  static float GradientScale(const StepDecision& decision) {
+    return decision.counted > 0 ? static_cast<float>(1 / decision.counted) : 0.0f;
+  }
+
   absl::StatusOr<StepDecision> RunStep(int64_t step) {
     times_ = {.step = step};
-    loss_sum_ = 0;
+    losses_of_step_ = {};
     losses_.clear();
     const double overrun_before = pacer_.overrun_seconds();
     const int64_t step_begin = MonotonicNanoseconds();
@@ -304,7 +364,7 @@ class StageExecutor::Impl {
     FUSIONLLM_RETURN_IF_ERROR(RunPasses(step));
 
     const int64_t combine_begin = MonotonicNanoseconds();
-    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(loss_sum_));
+    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(losses_of_step_));
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(exchange_->SendSharedGradients(step));
@@ -313,7 +373,7 @@ class StageExecutor::Impl {
     double update_seconds = pacer_.EndPass();
     const bool reports_first = program_.stage != 0 && !exchange_->ReportsSharedGradients();
     if (!reports_first) FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
-    StageReport report{.has_loss = program_.owns_loss, .loss = static_cast<float>(loss_sum_ / GlobalMicroBatches())};
+    StageReport report = ReportOfLosses();
     pacer_.BeginPass();
     cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
@@ -338,7 +398,7 @@ class StageExecutor::Impl {
     pacer_.BeginPass();
     cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(store_->Update(LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step), step,
-                                             ClipScale(decision.norm, config_.gradient_clip_norm)));
+                                             ClipScale(decision.norm, config_.gradient_clip_norm) * GradientScale(decision)));
     pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
     update_seconds += pacer_.EndPass();
     Trace(TraceSpan::Kind::kUpdate, -1, step, update_begin);
@@ -346,6 +406,15 @@ class StageExecutor::Impl {
     times_.overrun_seconds = pacer_.overrun_seconds() - overrun_before;
     if (callbacks_.on_stage_step) callbacks_.on_stage_step(times_);
     return decision;
+  }
+
+  StageReport ReportOfLosses() const {
+    StageReport report{.has_loss = program_.owns_loss};
+    if (!program_.owns_loss) return report;
+    const LossSums& sums = losses_of_step_;
+    report.loss = static_cast<float>(sums.counted > 0 ? sums.loss / sums.counted : 0);
+    report.counted = sums.counted / GlobalMicroBatches();
+    return report;
   }
 
   absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report, bool reported) {
@@ -358,6 +427,7 @@ class StageExecutor::Impl {
       const StageCallbacks::Decision wish =
           callbacks_.on_step({.step = step,
                               .loss = decision.loss,
+                              .counted = decision.counted,
                               .gradient_norm = decision.norm,
                               .learning_rate = LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step)});
       decision.stop = wish.stop;
@@ -406,6 +476,7 @@ class StageExecutor::Impl {
   BatchSource& source_;
   DevicePacer& pacer_;
   const StageCallbacks callbacks_;
+  const int teller_;  // the lowest stage that reads data: it tells how much of them an evaluation has; -1: none reads any
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<ReplicaGroup> replicas_;
   std::optional<StepExchange> exchange_;
@@ -414,11 +485,12 @@ class StageExecutor::Impl {
   std::vector<CutEdge> residual_edges_;  // of the first names
   StageStepTimes times_;
   struct PendingLoss {
-    int micro_batch;
+    int micro_batch = 0;
     std::unique_ptr<tensor::PendingCopy> copy;
+    std::unique_ptr<tensor::PendingCopy> counted;  // null: all targets
   };
   std::deque<PendingLoss> losses_;  // that were not looked at
-  double loss_sum_ = 0;
+  LossSums losses_of_step_;
 };
 
 StageExecutor::StageExecutor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -441,7 +513,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program,
                              BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
-  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks));
+  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks),
+                                     LowestReader(training, stage_of_op));
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));

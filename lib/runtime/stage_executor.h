@@ -58,8 +58,8 @@ struct StageConfig {
   std::shared_ptr<const CodecLimit> codec_limit;  // of these, as ordered while the stage runs; null: none. Of activations: GuardSettings
   int64_t micro_batch_size = 1;                   // samples; for dropout's sample index
   int64_t evaluate_every = 0;                     // steps; 0: never
-  int evaluation_batches = 0;
-  int replica = 0;  // which of how many pipelines side by side
+  int evaluation_batches = 0;                     // global batches at most
+  int replica = 0;                                // which of how many pipelines side by side
   int replicas = 1;
   // Where this replica's run of micro-batches begins in the global batch, and how many that has over all replicas. 0 of those: all
   // replicas have as many as this one.
@@ -67,19 +67,32 @@ struct StageConfig {
   int batch_micro_batches = 0;
 };
 
+// What one forward pass of an evaluation takes: `samples` of the set from `first` on, each as often as fills the micro-batch. So every
+// sample of a set weighs the same, whatever the size of a micro-batch is.
+struct EvaluationPass {
+  int64_t first = 0;
+  int64_t samples = 0;  // a divisor of the micro-batch's size
+};
+// The pass of this index, from 0, over a set: whole micro-batches as long as there are enough samples, then ever smaller parts of one.
+// nullopt: the set has ended.
+std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micro_batch_size, int64_t index);
+
 // Fills the placeholders (data and labels) of the stage that owns them.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
   // `step` counts from 1; for an evaluation it counts batches from 0 and `evaluation` is set. `micro_batch` counts from 0 in the global
-  // batch, over all replicas.
+  // batch, over all replicas. The passes of an evaluation (EvaluationPassAt) are its micro-batches in a row.
   virtual absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) = 0;
+  // Samples of the set that evaluations read; nullopt: it has no end.
+  virtual std::optional<int64_t> EvaluationSamples() const { return std::nullopt; }
 };
 
 // What stage 0 knows after a step.
 struct StepResult {
   int64_t step = 0;
-  float loss = 0;
+  float loss = 0;      // mean over all targets of the global batch that count
+  double counted = 1;  // share of its targets that count
   double gradient_norm = 0;
   double learning_rate = 0;
 };
@@ -104,9 +117,12 @@ struct TraceSpan {
   int64_t end_ns;
 };
 
+// Means over all targets that count of all samples, each of which was read once.
 struct EvaluationResult {
-  double loss = 0;                 // mean over all targets
+  double loss = 0;
   std::optional<double> accuracy;  // share of targets whose label had the largest logit; none for a loss that counts no labels
+  int64_t samples = 0;
+  double counted = 1;  // share of their targets that count
 };
 
 struct StageCallbacks {
@@ -181,8 +197,8 @@ class StageExecutor {
   // errors.
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
 
-  // Forward passes over `batches` global batches by this replica alone; every stage of it must call it at the same point. `step` names the
-  // messages. The result is meaningful on the stage that owns the loss.
+  // Forward passes over the set of the source, or its first `batches` global batches, by this replica alone; every stage of it must call it
+  // at the same point. `step` names the messages. The result is meaningful on the stage that owns the loss.
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches);
 
  private:

@@ -21,6 +21,7 @@ using opdag::kNone;
 struct ReportHeader {
   uint32_t has_loss;
   float loss;
+  double counted;
   uint64_t count;
 };
 struct ReportEntry {
@@ -29,6 +30,7 @@ struct ReportEntry {
 };
 struct DecisionRecord {
   double norm;
+  double counted;
   float loss;
   uint8_t stop;
   uint8_t checkpoint;
@@ -49,7 +51,8 @@ absl::StatusOr<StageReport> ParseReport(const Payload& payload, size_t parameter
   if (payload.size() < sizeof(header)) return bad;
   std::memcpy(&header, payload.data(), sizeof(header));
   if (header.count > parameters || payload.size() != sizeof(header) + header.count * sizeof(ReportEntry)) return bad;
-  StageReport report{.has_loss = header.has_loss != 0, .loss = header.loss};
+  if (!(header.counted >= 0 && header.counted <= 1)) return bad;
+  StageReport report{.has_loss = header.has_loss != 0, .loss = header.loss, .counted = header.counted};
   for (size_t i = 0; i < header.count; ++i) {
     ReportEntry entry;
     std::memcpy(&entry, payload.data() + sizeof(header) + i * sizeof(entry), sizeof(entry));
@@ -144,16 +147,20 @@ size_t StepExchange::RowOf(opdag::ParameterId parameter) const {
 
 absl::Status StepExchange::SendReport(int64_t step, const StageReport& report) {
   Payload payload;
-  Append(payload, ReportHeader{.has_loss = report.has_loss ? 1u : 0u, .loss = report.loss, .count = report.sums_of_squares.size()});
+  Append(
+      payload,
+      ReportHeader{
+          .has_loss = report.has_loss ? 1u : 0u, .loss = report.loss, .counted = report.counted, .count = report.sums_of_squares.size()});
   for (const auto& [parameter, sum] : report.sums_of_squares) Append(payload, ReportEntry{.parameter = parameter, .sum_of_squares = sum});
   return port_.Send(0, {.step = step, .kind = MessageKind::kReport, .id = program_.stage}, std::move(payload));
 }
 
 absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const StageReport& own) {
-  StepDecision decision{.loss = own.loss};
+  StepDecision decision{.loss = own.loss, .counted = own.counted};
   std::map<std::string, std::pair<opdag::ParameterId, double>> sums;  // by name: the canonical order
   const auto take = [&](const StageReport& report) {
     if (report.has_loss) decision.loss = report.loss;
+    if (report.has_loss) decision.counted = report.counted;
     for (const auto& [parameter, sum] : report.sums_of_squares) sums[training_.graph.parameter(parameter).name] = {parameter, sum};
   };
   take(own);
@@ -168,7 +175,7 @@ absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const St
     total += sum;
     if (decision.culprit == kNone && !std::isfinite(sum)) decision.culprit = parameter;
   }
-  decision.norm = std::sqrt(total);
+  decision.norm = decision.counted > 0 ? std::sqrt(total) / decision.counted : 0;
   return decision;
 }
 
@@ -176,6 +183,7 @@ absl::Status StepExchange::SendDecision(int64_t step, const StepDecision& decisi
   for (int stage = 1; stage < program_.stages; ++stage) {
     Payload payload;
     Append(payload, DecisionRecord{.norm = decision.norm,
+                                   .counted = decision.counted,
                                    .loss = decision.loss,
                                    .stop = decision.stop,
                                    .checkpoint = decision.checkpoint,
@@ -190,11 +198,35 @@ absl::StatusOr<StepDecision> StepExchange::AwaitDecision(int64_t step) {
   DecisionRecord record;
   if (payload.size() != sizeof(record)) return Malformed("decision from stage 0");
   std::memcpy(&record, payload.data(), sizeof(record));
-  if (record.culprit < kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
+  if (!(record.counted >= 0 && record.counted <= 1) || record.culprit < kNone ||
+      record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
     return Malformed("decision from stage 0");
   }
-  return StepDecision{
-      .norm = record.norm, .loss = record.loss, .stop = record.stop != 0, .checkpoint = record.checkpoint != 0, .culprit = record.culprit};
+  return StepDecision{.norm = record.norm,
+                      .loss = record.loss,
+                      .counted = record.counted,
+                      .stop = record.stop != 0,
+                      .checkpoint = record.checkpoint != 0,
+                      .culprit = record.culprit};
+}
+
+absl::StatusOr<int64_t> StepExchange::AgreeOnEvaluation(int64_t step, int teller, int64_t own) {
+  const MessageKey key{.step = step, .kind = MessageKind::kEvaluationSize};
+  if (program_.stage != teller) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const Payload payload, inbox_.Take(key));
+    int64_t samples = 0;
+    if (payload.size() != sizeof(samples)) return Malformed(absl::StrCat("evaluation from stage ", teller));
+    std::memcpy(&samples, payload.data(), sizeof(samples));
+    if (samples < 0) return Malformed(absl::StrCat("evaluation from stage ", teller));
+    return samples;
+  }
+  for (int stage = 0; stage < program_.stages; ++stage) {
+    if (stage == teller) continue;
+    Payload payload;
+    Append(payload, own);
+    FUSIONLLM_RETURN_IF_ERROR(port_.Send(stage, key, std::move(payload)));
+  }
+  return own;
 }
 
 absl::Status StepExchange::EndEvaluation(int64_t step) {

@@ -27,12 +27,14 @@ namespace fusionllm::runtime {
 struct StageReport {
   bool has_loss = false;
   float loss = 0;
+  double counted = 1;  // share of the global batch's targets that count
   std::vector<std::pair<opdag::ParameterId, double>> sums_of_squares;
 };
 
 struct StepDecision {
-  double norm = 0;
+  double norm = 0;  // of the gradients of the mean over the targets that count
   float loss = 0;
+  double counted = 1;  // as in the report: what gradients are divided by; 0: there are no targets, and no gradients
   bool stop = false;
   bool checkpoint = false;
   // When the norm is not finite: the first parameter, in the order of names, whose gradient is to blame.
@@ -56,13 +58,17 @@ class StepExchange {
   // Whether this stage reports on a shared parameter, so that it must combine before its report.
   bool ReportsSharedGradients() const;
   absl::Status SendReport(int64_t step, const StageReport& report);
-  // On stage 0: waits for every other stage's report and combines: loss, and the norm with sums added in the order of parameter names.
+  // On stage 0: waits for every other stage's report and combines: loss, counted targets, and the norm with sums added in the order of
+  // parameter names.
   absl::StatusOr<StepDecision> CollectReports(int64_t step, const StageReport& own);
   absl::Status SendDecision(int64_t step, const StepDecision& decision);
   absl::StatusOr<StepDecision> AwaitDecision(int64_t step);
   // After the evaluation that follows a step, on every stage: stage 0 waits until the stage that owns the loss has come here, too; the
   // others do not wait. What an evaluation sends over a slow link would else delay the next step, and be counted in it.
   absl::Status EndEvaluation(int64_t step);
+  // Samples of the evaluation that follows a step, on every stage: as the lowest stage that reads data has them. `own`: this stage's,
+  // where `teller` is that stage.
+  absl::StatusOr<int64_t> AgreeOnEvaluation(int64_t step, int teller, int64_t own);
 
   // What error feedback keeps of the stage's uses of shared parameters: part of a checkpoint, on the host, zero before the first message.
   // By the names of parameter and op, "residual:PARAMETER@OP", so that a stage that has the op finds it again wherever the cuts are.

@@ -128,14 +128,16 @@ data::DataCursor DatasetSource::CursorAfter(int64_t step) const {
 
 absl::Status DatasetSource::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
   const int64_t size = workload_.micro_batch_size;
-  const int64_t global = size * workload_.micro_batches;
-  const data::Dataset& dataset = evaluation && data_.validation != nullptr ? *data_.validation : *data_.training;
+  const data::Dataset& dataset = evaluation ? EvaluationData() : *data_.training;
   std::vector<int64_t> indices(size);
-  for (int64_t i = 0; i < size; ++i) {
-    const int64_t offset = micro_batch * size + i;
-    // Evaluation reads in file order and starts again when the data is short; training follows the seeded order.
-    indices[i] =
-        evaluation ? (step * global + offset) % dataset.size() : sampler_.SampleAt(CursorAfter(step - 1).samples_consumed + offset);
+  if (evaluation) {  // in file order
+    const auto pass = runtime::EvaluationPassAt(dataset.size(), size, step * workload_.micro_batches + micro_batch);
+    if (!pass.has_value()) return absl::InternalError("an evaluation goes on behind the end of its data");
+    for (int64_t i = 0; i < size; ++i) indices[i] = pass->first + i % pass->samples;
+  } else {
+    for (int64_t i = 0; i < size; ++i) {
+      indices[i] = sampler_.SampleAt(CursorAfter(step - 1).samples_consumed + micro_batch * size + i);
+    }
   }
   const bool target = IsTarget(placeholder);
   const data::SampleType& sample = dataset.sample_type();
@@ -159,12 +161,12 @@ std::string DatasetSource::Summary() const {
   const std::string held_out = absl::StrCat(data_.validation->size());
   if (workload_.data.validation_fraction > 0) {
     const bool even = workload_.data.held_out == data::HeldOut::kEven;
-    return absl::StrCat(text, ", ", held_out, " held out for validation, ",
+    return absl::StrCat(text, ", ", held_out, " held out for validation", EvaluatedText(), ", ",
                         even ? "drawn evenly over all of the data" : "the last ones of the data",
                         " (spec.data.validation.fraction: ", workload_.data.validation_fraction, ")");
   }
   const data::SomeFiles shared = data::SharedFiles(data_.validation->files(), data_.training->files());
-  return absl::StrCat(text, "; ", held_out, " for validation, of ", DescribeFiles(data_.validation->files()),
+  return absl::StrCat(text, "; ", held_out, " for validation", EvaluatedText(), ", of ", DescribeFiles(data_.validation->files()),
                       shared.count > 0 ? absl::StrCat("; ", FilesAre(shared), " trained on, too") : "");
 }
 
@@ -179,6 +181,14 @@ std::string DatasetSource::EpochsText() const {
                                           : absl::StrFormat("%.0f", epochs);
   return absl::StrFormat(" (%s of %d %s %s epochs)", base::Counted(training.steps, "step"), training.global_batch_size,
                          training.steps == 1 ? "is" : "are", count);
+}
+
+// " (the first 128 in each evaluation, by spec.training.evaluation.batches)"
+std::string DatasetSource::EvaluatedText() const {
+  const job::Training& training = workload_.job.spec.training;
+  const int64_t samples = training.evaluation.batches * training.global_batch_size;
+  if (training.evaluation.every_steps == 0 || samples >= data_.validation->size()) return "";
+  return absl::StrCat(" (the first ", samples, " in each evaluation, by spec.training.evaluation.batches)");
 }
 
 std::vector<std::string> DatasetSource::Warnings() const {
@@ -224,12 +234,6 @@ data::FilesRead DatasetSource::TrainingFiles() const { return data_.training->fi
 
 data::FilesRead DatasetSource::ValidationFiles() const {
   return data_.validation != nullptr && workload_.data.validation_fraction == 0 ? data_.validation->files() : data::FilesRead{};
-}
-
-int64_t DatasetSource::validation_batches() const {
-  if (data_.validation == nullptr) return 0;
-  const int64_t global = workload_.micro_batch_size * workload_.micro_batches;
-  return (data_.validation->size() + global - 1) / global;
 }
 
 }  // namespace fusionllm::workload

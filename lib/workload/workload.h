@@ -63,6 +63,9 @@ class DatasetSource : public runtime::BatchSource {
 
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
 
+  // Of the validation data, or of those to train on where there are none.
+  std::optional<int64_t> EvaluationSamples() const override { return EvaluationData().size(); }
+
   // In one sentence what is read, what is left out and what is held out: for whoever starts a run, once.
   std::string Summary() const;
   // What is odd about the files, a sentence each, beginning with the field: validation data that are trained on, files that stand twice.
@@ -71,11 +74,10 @@ class DatasetSource : public runtime::BatchSource {
   data::FilesRead TrainingFiles() const;
   data::FilesRead ValidationFiles() const;
 
-  // Batches that a whole pass over the validation data has; 0 without validation data.
-  int64_t validation_batches() const;
-
  private:
+  const data::Dataset& EvaluationData() const { return data_.validation != nullptr ? *data_.validation : *data_.training; }
   std::string EpochsText() const;
+  std::string EvaluatedText() const;
   DatasetSource(const Workload& workload, data::TrainingData data, const data::Sampler& sampler);
   const Workload& workload_;
   data::TrainingData data_;

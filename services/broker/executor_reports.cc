@@ -122,16 +122,18 @@ broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready) {
 
 std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps) {
   const bool sane = step.step() >= 1 && step.step() <= total_steps && std::isfinite(step.loss()) && std::isfinite(step.gradient_norm()) &&
-                    std::isfinite(step.learning_rate()) && AreSeconds({step.step_seconds()});
+                    std::isfinite(step.learning_rate()) && AreSeconds({step.step_seconds()}) && step.counted() >= 0 && step.counted() <= 1;
   if (!sane) {
-    WarnDropped(name, absl::StrFormat("step %d of %d in %g s: loss %g, gradient norm %g, learning rate %g", step.step(), total_steps,
-                                      step.step_seconds(), step.loss(), step.gradient_norm(), step.learning_rate()));
+    WarnDropped(name,
+                absl::StrFormat("step %d of %d in %g s: loss %g of a share of %g, gradient norm %g, learning rate %g", step.step(),
+                                total_steps, step.step_seconds(), step.loss(), step.counted(), step.gradient_norm(), step.learning_rate()));
     return std::nullopt;
   }
   return broker::StepDone{.epoch = step.epoch(),
                           .name = name,
                           .record = {.step = step.step(),
                                      .loss = step.loss(),
+                                     .counted = step.counted(),
                                      .gradient_norm = step.gradient_norm(),
                                      .learning_rate = step.learning_rate(),
                                      .step_seconds = step.step_seconds()}};

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/json_text.h"
 #include "services/broker/plan_answer.h"
 
 namespace fusionllm::services {
@@ -56,6 +57,7 @@ void Replay(const json& entry, JournalState& state) {
   } else if (kind == "step") {
     const broker::StepRecord record = {.step = entry.at("step"),
                                        .loss = std::bit_cast<float>(entry.at("loss_bits").get<uint32_t>()),
+                                       .counted = entry.value("counted", 1.0),
                                        .step_seconds = entry.at("step_seconds")};
     state.last_step = record.step;
     state.steps.emplace_back(entry.at("epoch"), record);
@@ -113,7 +115,7 @@ absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* sta
   std::string line;
   size_t valid_bytes = 0;
   for (int number = 1; std::getline(in, line); ++number) {
-    const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json entry = base::ParseJson(line);
     if (in.bad()) return Unreadable(path);
     if (in.eof() || entry.is_discarded()) {
       if (in.peek() != std::ifstream::traits_type::eof()) {
@@ -183,6 +185,7 @@ absl::Status Journal::RecordStep(uint32_t epoch, const broker::StepRecord& recor
                      {"epoch", epoch},
                      {"step", record.step},
                      {"loss_bits", std::bit_cast<uint32_t>(record.loss)},
+                     {"counted", record.counted},
                      {"step_seconds", record.step_seconds}}
                     .dump(),
                 /*sync=*/false);

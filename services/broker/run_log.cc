@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::services {
 namespace {
@@ -49,7 +51,7 @@ void AddCompression(const v1::LinkBytes& link, json& line) {
 
 // A spare may have taken a stage since the plan was made: whoever has a seat is named by it.
 json ParsePlan(const broker::PlanSummary& plan) {
-  json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
+  json document = base::ParseJson(plan.document);
   if (!document.is_object()) return json::object();
   std::map<std::string, std::string> now;  // by the name in the document
   json& stages = document["stages"];
@@ -105,6 +107,7 @@ void RunLog::Remember(const json& plan) {
 void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
   steps_[record.step] = record;
   step_seconds_.push_back(record.step_seconds);
+  const int64_t targets = std::llround(record.counted * static_cast<double>(tokens_per_step_));
   const auto a_second = [&](int64_t count) { return record.step_seconds > 0 ? static_cast<double>(count) / record.step_seconds : 0.0; };
   Write({{"type", "step"},
          {"step", record.step},
@@ -113,7 +116,9 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
          {"grad_norm", record.gradient_norm},
          {"learning_rate", record.learning_rate},
          {"step_seconds", record.step_seconds},
-         {"tokens_per_second", a_second(tokens_per_step_)},
+         {"targets", targets},
+         {"ignored_targets", tokens_per_step_ - targets},
+         {"tokens_per_second", a_second(targets)},
          {"samples_per_second", a_second(samples_per_step_)},
          {"epoch", epoch}});
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/json_text.h"
 
 namespace fusionllm::services {
 namespace {
@@ -44,7 +45,8 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       stage_metrics_(registry),
       loss_(registry.AddGauge({"loss", "Mean training loss of the last step, of the weights before its update."})),
       perplexity_(registry.AddGauge({"perplexity", "exp(loss), for jobs on text and tokens."})),
-      tokens_per_second_(registry.AddGauge({"tokens_per_second", "Targets of the last step over its seconds; images count as one each."})),
+      tokens_per_second_(
+          registry.AddGauge({"tokens_per_second", "Targets of the last step that count over its seconds; images count as one each."})),
       samples_per_second_(registry.AddGauge({"samples_per_second", "Samples of the last step over its seconds."})),
       gradient_norm_(registry.AddGauge({"grad_norm", "Global norm of the gradients of the last step, before clipping."})),
       learning_rate_(registry.AddGauge({"learning_rate", "Of the last step."})),
@@ -53,7 +55,9 @@ RunProbe::RunProbe(metrics::Registry& registry, RunProbeOptions options)
       step_age_(registry.AddGauge({"step_age_seconds", "Since the last step was done; before the first one, since the broker began."})),
       tokens_(registry.AddCounter(
           {"tokens_total",
-           "Targets the model has been trained on; steps made again after a restore count once. Images count as one each."})),
+           "Targets the model has been trained on, of steps before the broker began as if all counted; steps made again after a restore "
+           "count once. Images count as one each."})),
+      ignored_tokens_(registry.AddCounter({"ignored_tokens_total", "Targets that the loss ignored (padding), likewise."})),
       step_seconds_(
           registry.AddHistogram({"step_seconds", "From the start of a step to the start of the next, without evaluation and checkpoints."},
                                 metrics::ExponentialBuckets(0.005, 2, 18))),
@@ -100,7 +104,7 @@ void RunProbe::Plan(const broker::PlanSummary& plan) {
   for (const metrics::Gauge& gauge : {busy_, bubble_, drift_}) gauge.Clear();
   stage_metrics_.NewPlan();
   progress_page_.Plan(plan);
-  const json document = json::parse(plan.document, nullptr, /*allow_exceptions=*/false);
+  const json document = base::ParseJson(plan.document);
   predicted_step_s_ = document.is_object() ? document.value("predicted_step_seconds", 0.0) : 0.0;
   predicted_.Set(predicted_step_s_);
 }
@@ -116,11 +120,17 @@ void RunProbe::Step(const broker::StepRecord& record) {
   gradient_norm_.Set(record.gradient_norm);
   learning_rate_.Set(record.learning_rate);
   if (record.step_seconds > 0) {
-    tokens_per_second_.Set(static_cast<double>(options_.targets_per_step) / record.step_seconds);
+    tokens_per_second_.Set(record.counted * static_cast<double>(options_.targets_per_step) / record.step_seconds);
     samples_per_second_.Set(static_cast<double>(options_.samples_per_step) / record.step_seconds);
   }
   step_seconds_.Observe(record.step_seconds);
-  tokens_.RaiseTo(static_cast<double>(record.step * options_.targets_per_step));
+  if (record.step > counted_to_) {
+    counted_to_ = record.step;
+    const auto of_a_step = static_cast<double>(options_.targets_per_step);
+    ignored_total_ += std::round(of_a_step * (1 - record.counted));
+    tokens_.RaiseTo(static_cast<double>(record.step) * of_a_step - ignored_total_);
+    ignored_tokens_.RaiseTo(ignored_total_);
+  }
   if (options_.total_steps > 0) progress_.Set(static_cast<double>(record.step) / static_cast<double>(options_.total_steps));
 
   const bool warm = ++steps_of_plan_ > kWarmUpSteps;

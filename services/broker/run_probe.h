@@ -75,7 +75,7 @@ class RunProbe {
   // Progress.
   const metrics::Gauge loss_, perplexity_, tokens_per_second_, samples_per_second_, gradient_norm_, learning_rate_, progress_, eta_,
       step_age_;
-  const metrics::Counter tokens_;
+  const metrics::Counter tokens_, ignored_tokens_;
   const metrics::Histogram step_seconds_;
   // Pipeline and plan.
   const metrics::Gauge busy_, bubble_, predicted_, drift_;
@@ -91,6 +91,8 @@ class RunProbe {
   size_t steps_of_plan_ = 0;
   std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside
   int64_t last_step_ = 0;
+  int64_t counted_to_ = 0;    // the last step that tokens_ has
+  double ignored_total_ = 0;  // targets of its steps
   double last_step_s_ = 0;
   double stepped_at_s_;
   std::string replan_reason_ = "other";  // of the next plan

@@ -75,7 +75,8 @@ std::string RunProgress::Json() const {
   if (last_.has_value()) {
     Put(object, "loss", static_cast<double>(last_->loss));
     Put(object, "learning_rate", last_->learning_rate);
-    if (last_->step_seconds > 0) Put(object, "tokens_per_second", static_cast<double>(targets_per_step_) / last_->step_seconds);
+    if (last_->step_seconds > 0)
+      Put(object, "tokens_per_second", last_->counted * static_cast<double>(targets_per_step_) / last_->step_seconds);
   }
   if (recent_step_s_ > 0) {
     Put(object, "step_seconds", recent_step_s_);

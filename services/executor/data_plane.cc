@@ -52,6 +52,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 Priority PriorityOf(const runtime::MessageKey& key) {
   const MessageKind kind = key.kind;
   const bool small_and_urgent = kind == MessageKind::kReport || kind == MessageKind::kDecision || kind == MessageKind::kEvaluated ||
+                                kind == MessageKind::kEvaluationSize ||
                                 (kind == MessageKind::kReplica && (key.step < 0 || key.micro_batch < 0));
   if (small_and_urgent) return Priority::kControl;
   return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;

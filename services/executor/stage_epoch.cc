@@ -210,6 +210,7 @@ v1::ExecutorMessage StepReportOf(const StageEpoch& epoch) {
   report.set_epoch(epoch.number);
   report.set_step(epoch.result.step);
   report.set_loss(epoch.result.loss);
+  report.set_counted(epoch.result.counted);
   report.set_gradient_norm(epoch.result.gradient_norm);
   report.set_learning_rate(epoch.result.learning_rate);
   report.set_step_seconds(static_cast<double>(runtime::MonotonicNanoseconds() - epoch.step_begin_ns) * 1e-9);

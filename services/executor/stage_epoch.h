@@ -39,6 +39,7 @@ class TimedSource : public runtime::BatchSource {
   bool wraps() const { return source_ != nullptr; }
   // Since the last call; evaluation aside.
   double TakeSeconds() { return std::exchange(seconds_, 0); }
+  std::optional<int64_t> EvaluationSamples() const override { return source_->EvaluationSamples(); }
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
 
  private:

@@ -8,7 +8,9 @@ namespace fusionllm::numerics {
 
 absl::Status TrainingCase::Step() {
   FUSIONLLM_RETURN_IF_ERROR(Forward());
-  evaluator->value(training.loss_gradient).f32()[0] = 1;
+  // The graph weighs the seed with the share of targets that count; without that it is the gradient of the loss itself.
+  const float counted = training.counted == opdag::kNone ? 1 : evaluator->value(training.counted).f32()[0];
+  evaluator->value(training.loss_gradient).f32()[0] = counted > 0 ? 1 / counted : 0;
   return evaluator->Run(training.forward_ops, static_cast<opdag::OpId>(training.graph.ops().size()));
 }
 

@@ -50,6 +50,8 @@ class CrossEntropy : public CrossEntropyBase {
     const int64_t counted = CountLabels(labels);
     *arguments.outputs[0].f32() = static_cast<float>(counted == 0 ? 0 : total.loss / static_cast<double>(counted));
     if (float* correct = OutputOrNull(arguments, 1); correct != nullptr) *correct = static_cast<float>(total.correct);
+    if (float* share = OutputOrNull(arguments, 3); share != nullptr)
+      *share = static_cast<float>(static_cast<double>(counted) / static_cast<double>(rows_));
     return absl::OkStatus();
   }
 

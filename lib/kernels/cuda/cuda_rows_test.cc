@@ -79,7 +79,7 @@ TEST_P(CudaRowsTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
       if (row == 9 && classes > 2) label.i32()[row] = static_cast<int32_t>(classes - 1);  // not the first
     }
     const Array logits = Rounded(wide, type);
-    const OpCase loss = CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(kRowsOfCase)});
+    const OpCase loss = CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(kRowsOfCase), number});
     const RunResult want = testing::RunCase(ref::MakeKernel, loss), got = target_.Run(loss);
     ASSERT_TRUE(want.status.ok() && got.status.ok()) << want.status << got.status;
     Array dloss(number);
@@ -89,6 +89,7 @@ TEST_P(CudaRowsTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
     ASSERT_TRUE(want_grad.status.ok() && got_grad.status.ok()) << want_grad.status << got_grad.status;
     EXPECT_EQ(got.overrun + got_grad.overrun, "");
     EXPECT_EQ(want.outputs[1].bytes, got.outputs[1].bytes) << "right answers";
+    EXPECT_EQ(want.outputs[3].bytes, got.outputs[3].bytes) << "labels that count";
     for (const size_t i : {0, 2}) EXPECT_EQ(testing::Difference(want.outputs[i], got.outputs[i], 1e-5), "") << "output " << i;
     const double of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : 1e-5;  // the middle between two bf16 may be rounded to either
     EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[0]), Widened(got_grad.outputs[0]), of_elements), "");
@@ -103,7 +104,7 @@ TEST_P(CudaRowsTest, ANumberThatIsNoneMakesTheLossNone) {
     const Array logits = Rounded(wide, type);
     Array label({DType::kI32, tensor::Shape{1}});
     label.i32()[0] = 1;
-    const RunResult got = target_.Run(CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(1)}));
+    const RunResult got = target_.Run(CaseOf("cross_entropy", {logits, label}, {}, {number, number, Floats(1), number}));
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_TRUE(std::isnan(*got.outputs[0].f32())) << at;
   }

@@ -137,7 +137,7 @@ __global__ void RowLosses(const T* logits, const int32_t* labels, float* lse, Ro
 }
 
 // One block: sums in double, in an order that depends on the number of rows alone.
-__global__ void SumLosses(const RowLoss* losses, int64_t rows, float* loss, CountOut correct) {
+__global__ void SumLosses(const RowLoss* losses, int64_t rows, float* loss, CountOut correct, float* share) {
   double sum = 0;
   int64_t counted = 0, hits = 0;
   for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
@@ -152,6 +152,7 @@ __global__ void SumLosses(const RowLoss* losses, int64_t rows, float* loss, Coun
   // A micro-batch whose labels are all ignored has loss 0, not 0/0: it adds nothing to the global mean.
   *loss = counted == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(counted));
   StoreCount(correct, hits);
+  if (share != nullptr) *share = static_cast<float>(static_cast<double>(counted) / static_cast<double>(rows));
 }
 
 __global__ void ScaleOfGradients(const int32_t* labels, int64_t rows, int64_t ignored, const float* dloss, float* scale) {
@@ -209,8 +210,9 @@ class CrossEntropy : public CrossEntropyBase {
     FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses<T>, arguments.inputs[0].as<T>(),
                                               arguments.inputs[1].as<int32_t>(), lse, losses, rows_, classes_, ignored_, check_)));
     const CountOut correct = op_.outputs.size() > 1 ? CountOut{arguments.outputs[1].data, op_.outputs[1].dtype} : CountOut{};
-    return Launched(
-        Launch(stream(), 1, kThreads, 0, SumLosses, static_cast<const RowLoss*>(losses), rows_, arguments.outputs[0].f32(), correct));
+    float* share = op_.outputs.size() > 3 ? OutputOrNull(arguments, 3) : nullptr;
+    return Launched(Launch(stream(), 1, kThreads, 0, SumLosses, static_cast<const RowLoss*>(losses), rows_, arguments.outputs[0].f32(),
+                           correct, share));
   }
 };
 
@@ -286,7 +288,7 @@ class MseGrad : public DeviceKernel {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>("cross_entropy", "b-", "f-f"),
+  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>("cross_entropy", "b-", "f-ff"),
                                        OnBothTypes<CrossEntropyGrad>("cross_entropy_grad", "b-ff", "b"),
                                        {"mse", Make<Mse>},
                                        {"mse_grad", Make<MseGrad>}};

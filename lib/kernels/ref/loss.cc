@@ -15,6 +15,8 @@ void StoreCount(const tensor::TensorView& view, const tensor::TensorType& type, 
   if (type.dtype == tensor::DType::kI64) *view.as<int64_t>() = count;
 }
 
+float ShareOf(int64_t counted, int64_t rows) { return static_cast<float>(static_cast<double>(counted) / static_cast<double>(rows)); }
+
 // A micro-batch whose labels are all ignored has loss 0, not 0/0: it adds nothing to the global mean.
 absl::Status CrossEntropy(const PreparedOp& op, const KernelArguments& arguments) {
   const int64_t rows = op.in(0).rows();
@@ -43,6 +45,7 @@ absl::Status CrossEntropy(const PreparedOp& op, const KernelArguments& arguments
   }
   *arguments.outputs[0].f32() = static_cast<float>(counted == 0 ? 0 : loss / static_cast<double>(counted));
   if (arguments.outputs.size() > 1) StoreCount(arguments.outputs[1], op.outputs[1], correct);
+  if (float* share = OutputOrNull(arguments, 3); share != nullptr) *share = ShareOf(counted, rows);
   return absl::OkStatus();
 }
 

@@ -161,7 +161,7 @@ void AddLoss(Builder& b) {
   const Attributes attributes = {{"ignore_index", int64_t{-100}}};
   OpCase& entropy =
       b.Add("cross_entropy", attributes, {F32({batch, length, classes}), I32({batch, length})}, {},
-            {F32({}), F32({}), F32({batch, length})}, {{"cross_entropy_grad", attributes, {"x0", "x1", "y2", "dy"}, {}, {"x0"}}});
+            {F32({}), F32({}), F32({batch, length}), F32({})}, {{"cross_entropy_grad", attributes, {"x0", "x1", "y2", "dy"}, {}, {"x0"}}});
   b.DrawIntegers(entropy.inputs[1], classes);
   if (batch * length > 2) entropy.inputs[1].i32()[1] = -100;
   const Shape shape = {batch, classes};

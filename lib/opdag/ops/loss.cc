@@ -16,11 +16,12 @@ absl::StatusOr<int64_t> Rows(const TensorType& logits, const TensorType& labels)
 }
 
 OpSchema CrossEntropy() {
-  OpSchema schema = MakeSchema("cross_entropy", OpKind::kLoss, OpClass::kReduction, {"logits", "labels"}, {"loss", "correct", "lse"});
+  OpSchema schema =
+      MakeSchema("cross_entropy", OpKind::kLoss, OpClass::kReduction, {"logits", "labels"}, {"loss", "correct", "lse", "counted"});
   schema.attributes = {{"ignore_index", AttributeKind::kInt}};
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t rows, Rows(InputType(graph, op, 0), InputType(graph, op, 1)));
-    return Types{F32({}), F32({}), F32({rows})};
+    return Types{F32({}), F32({}), F32({rows}), F32({})};
   };
   schema.flops = [](const Graph& graph, const Op& op) { return 10 * InputElements(graph, op); };
   return schema;
