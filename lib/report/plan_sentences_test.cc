@@ -64,8 +64,8 @@ TEST(PlanSentences, MemoryThatDepthTakesByChoiceHasThePriceOfLess) {
 
 TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
   const std::vector<std::string> sentences = PlanSentences({.unit = "images", .step_s = 0.5, .tokens_per_s = 64, .steps = 1});
-  EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 0.50s", "between sites: nothing is sent",
-                                     "compression: none, so it costs no loss"));
+  EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 0.50s without evaluations and checkpoints",
+                                     "between sites: nothing is sent", "compression: none, so it costs no loss"));
 }
 
 TEST(PlanSentences, CodecsThatCostNothingAreNotTakenForNone) {
