@@ -71,6 +71,36 @@ wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides, absl::
   return std::get<wire::PlanDocument>(*answer);
 }
 
+// Two sites, of which the second is no use: a link of 100 Mbit/s that top-k makes look cheap.
+TEST(PlanAlternativesTest, DevicesOfAnotherSiteDoNotMakeAPlanSlower) {
+  const auto plan_of = [](const std::vector<std::string>& overrides) {
+    const auto job = job::ParseFusionJob(
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+        "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n  compression: {policy: adatopk}\n"
+        "  training: {steps: 50000, globalBatchSize: 64, microBatchSize: 4, sequenceLength: 1024, gradientClipNorm: 1}\n",
+        "job.yaml", overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    const auto workload = workload::Resolve(*job, "/");
+    EXPECT_TRUE(workload.ok()) << workload.status();
+    const auto topology = job::ParseTopology(
+        "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n"
+        "  - {name: dc, internal: {bandwidth: 40Gbit, latency: 0.1ms}, devices: [{name: h0, profile: nvidia-h100-sxm}, "
+        "{name: h1, profile: nvidia-h100-sxm}, {name: h2, profile: nvidia-h100-sxm}, {name: h3, profile: nvidia-h100-sxm}]}\n"
+        "  - {name: lab, devices: [{name: r0, profile: nvidia-rtx-4090}, {name: r1, profile: nvidia-rtx-4090}]}\n"
+        "  links:\n  - {from: dc, to: lab, bandwidth: 100Mbit, latency: 30ms, symmetric: true}\n",
+        "t.yaml");
+    EXPECT_TRUE(topology.ok()) << topology.status();
+    const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kFp32);
+    EXPECT_TRUE(profiles.ok()) << profiles.status();
+    const auto answer = PlanWorkload(**workload, *profiles, {});
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return std::get<wire::PlanDocument>(*answer);
+  };
+  const wire::PlanDocument all = plan_of({}), alone = plan_of({"spec.strategy.exclude=[r0, r1]"});
+  EXPECT_LE(all.predicted_step_seconds, alone.predicted_step_seconds * (1 + 1e-9));
+  EXPECT_LE(all.loss_cost, alone.loss_cost);
+}
+
 // Gradients of tied parameters are compressed with one pipeline alone, which makes it the faster choice here.
 TEST(PlanAlternativesTest, AsManyReplicasAsThePlannerLikesAreNeverSlowerThanOne) {
   const std::vector<std::string> slow_links = {"spec.compression.policy=adatopk", "spec.training.globalBatchSize=64",
