@@ -166,6 +166,24 @@ TEST(CountedTargetsTest, LossAndGradientsOfABatchAreTheSameHoweverItIsCut) {
   }
 }
 
+// A small step along the gradient lowers the loss by the rate times the squared norm, if both are of the mean over the targets that count.
+TEST(CountedTargetsTest, AnUpdateIsByTheGradientOfTheLossThatIsTold) {
+  constexpr double kRate = 1e-3;
+  for (const Cut& cut : {Cut{8}, Cut{2, 2}, Cut{1, 1, {3, 5}}}) {
+    SCOPED_TRACE(Describe(cut));
+    const autodiff::TrainingGraph training = TrainingOf(kGraph, cut.micro_batch_size);
+    UnevenlyPadded source(cut.micro_batch_size, 1);
+    PipelineOptions options = OptionsOf(training, cut);
+    options.steps = 2;
+    options.config.optimizer.learning_rate = kRate;
+    options.config.gradient_clip_norm = 0;
+    const absl::StatusOr<PipelineResult> result = testing::RunPipeline(training, options, source);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const StepResult &first = result->steps[0], &second = result->steps[1];
+    EXPECT_NEAR((first.loss - second.loss) / (kRate * first.gradient_norm * first.gradient_norm), 1, 0.03);
+  }
+}
+
 TEST(CountedTargetsTest, LossesOfOneCutAreTheSameBitsOnAnyNumberOfStages) {
   for (const std::string backend : {"ref", "cpu"}) {
     const PipelineResult one = RunCut({.micro_batch_size = 2, .backend = backend});
