@@ -34,10 +34,7 @@ class FileOrder final : public runtime::BatchSource {
   std::optional<int64_t> EvaluationSamples() const override { return dataset_.size(); }
 
   absl::Status Fill(bool, int64_t step, int, const opdag::Op& placeholder, tensor::TensorView out) override {
-    const auto pass = runtime::EvaluationPassAt(dataset_.size(), batch_, step);
-    if (!pass.has_value()) return absl::InternalError("an evaluation goes on behind the end of its data");
-    std::vector<int64_t> indices(batch_);
-    for (int64_t i = 0; i < batch_; ++i) indices[i] = pass->first + i % pass->samples;
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> indices, runtime::SamplesOfPass(dataset_.size(), batch_, step));
     const bool target = placeholder.attributes.Text("role") == "labels";
     const data::SampleType& sample = dataset_.sample_type();
     std::vector<int64_t> dims = {batch_};

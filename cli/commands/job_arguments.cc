@@ -104,11 +104,9 @@ std::string ArithmeticPhrase(const wire::PlanDocument& plan) {
 std::string SpecificationNote(const wire::PlanDocument& plan) {
   if (plan.specified_share <= 0) return "";
   return absl::StrFormat(
-      "predicted from public specifications, not measured (%s): compute times may be off by %s either way. Messages between devices of a "
-      "site "
-      "and sums of replicas take the topology's rates (`internal`, 10Gbit where it is left out); between cards of one machine such sums go "
-      "by "
-      "NCCL, far faster: docs/planning.md says what to put\n",
+      "predicted from public specifications, not measured (%s): compute times may be off by %s either way. Messages between devices of "
+      "a site and sums of replicas take the topology's rates (`internal`, 10Gbit where it is left out); between cards of one machine such "
+      "sums go by NCCL, far faster: docs/planning.md says what to put\n",
       absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 

@@ -80,7 +80,7 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
 }
 
 // All that is checked before a run, and its plan; nothing is started, and no folder is made.
-absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, const Globals& globals) {
+absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, const CheckedInput& input, const Globals& globals) {
   if (options.listen) {
     return absl::InvalidArgumentError("--dry-run and --listen cannot be combined: machines that are still to join cannot be planned for");
   }
@@ -103,11 +103,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
   }
   if (code != kExitDone) return code;  // the refusal was told
   std::fprintf(stderr, "dry run: training: %s\n", job::TrainingSentence(options.job).c_str());
-  // Data that lie in an object store are read by the run alone.
-  if (const auto workload = workload::Resolve(options.job, options.base); workload.ok()) {
-    if (const auto data = workload::DatasetSource::Open(**workload); data.ok())
-      std::fprintf(stderr, "dry run: data: %s\n", (*data)->Summary().c_str());
-  }
+  if (!input.data.empty()) std::fprintf(stderr, "dry run: data: %s\n", input.data.c_str());
   std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
   return code;
 }
@@ -155,9 +151,9 @@ void TellUnfinishedRun(const RunJobOptions& options) {
 absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, const Flags& flags, const Globals& globals) {
   const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
   ChooseCheckpoint(flags, options);
-  std::vector<std::string> warnings;
   options.base = std::filesystem::absolute(flags.job).lexically_normal().parent_path().string();
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, CheckInput(options.job, options.base, warnings));
+  FUSIONLLM_ASSIGN_OR_RETURN(CheckedInput input, CheckInput(options.job, options.base));
+  std::vector<std::string>& warnings = input.warnings;
   TellOfStart(options.job.spec.model);
   for (const std::string& warning : job::Warnings(options.job)) warn(warning);
   if (!flags.topology.empty()) {
@@ -184,8 +180,8 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   options.log_level = globals.log_level;
   options.format = globals.format;
   options.log_every = flags.log_every;
-  FUSIONLLM_RETURN_IF_ERROR(CheckNames(*workload, options, places));
-  if (flags.dry_run) return DryRun(flags, options, globals);
+  FUSIONLLM_RETURN_IF_ERROR(CheckNames(*input.workload, options, places));
+  if (flags.dry_run) return DryRun(flags, options, input, globals);
   options.command = CommandOf(flags, globals);
   TellUnfinishedRun(options);
   if (options.format == OutputFormat::kText) std::fprintf(stderr, "training: %s\n", job::TrainingSentence(options.job).c_str());

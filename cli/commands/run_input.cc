@@ -182,20 +182,21 @@ std::vector<std::string> ModelWarnings(const workload::Workload& workload) {
   return warnings;
 }
 
-absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
-                                                               std::vector<std::string>& warnings) {
+absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base) {
+  CheckedInput input;
   bool data_in_store = false;
   FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
   FUSIONLLM_RETURN_IF_ERROR(CheckStart(job.spec, base));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto workload, workload::Resolve(job, ""));  // loaded paths are absolute
+  FUSIONLLM_ASSIGN_OR_RETURN(input.workload, workload::Resolve(job, ""));  // loaded paths are absolute
   FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
-  for (std::string& warning : ModelWarnings(*workload)) warnings.push_back(std::move(warning));
-  if (data_in_store) return workload;
-  const auto opened = workload::DatasetSource::Open(*workload);
+  input.warnings = ModelWarnings(*input.workload);
+  if (data_in_store) return input;
+  const auto opened = workload::DatasetSource::Open(*input.workload);
   if (opened.ok()) {
-    for (const std::string& warning : (*opened)->Warnings()) warnings.push_back(warning);
-    return workload;
+    for (std::string& warning : (*opened)->Warnings()) input.warnings.push_back(std::move(warning));
+    input.data = (*opened)->Summary();
+    return input;
   }
   const absl::Status data = base::OfNamedFile(opened.status());
   const bool has_field = absl::StartsWith(data.message(), "spec.");

@@ -11,10 +11,14 @@
 
 namespace fusionllm::cli {
 
-// The job as it will be run; `base` is the folder of its file. `warnings` gets what is odd about model and data. Errors: what is wrong,
-// beginning with the field; Unavailable for an object store that does not answer.
-absl::StatusOr<std::unique_ptr<workload::Workload>> CheckInput(const job::FusionJob& job, const std::string& base,
-                                                               std::vector<std::string>& warnings);
+struct CheckedInput {
+  std::unique_ptr<workload::Workload> workload;  // the job as it will be run
+  std::vector<std::string> warnings;             // what is odd about model and data
+  std::string data;                              // what is read (DatasetSource::Summary); empty: it lies in an object store
+};
+// `base` is the folder of the job's file. Errors: what is wrong, beginning with the field; Unavailable for an object store that does not
+// answer.
+absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base);
 
 // What is odd about the model, a sentence each that begins with the field: embeddings whose tables are frozen zeros that nothing of the job
 // fills; probabilities where a loss wants logits; a placeholder that nothing reads; a start that does not say how many heads it has. Blocks

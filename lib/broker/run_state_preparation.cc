@@ -119,7 +119,8 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
   if (adopted) {  // where losses are not told at once
     Do(Announce{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
   }
-  if (!planned) Do(TurnAway{.name = name, .why = sentence});  // it may not know
+  // Who joined by himself may not know.
+  if (!planned && options_.min_executors > 0) Do(TurnAway{.name = name, .why = sentence});
   Handle(Left{.name = name, .incarnation = member.incarnation, .why = sentence});
   if (adopted) {
     TakeUpAdopted(/*time_is_up=*/false);

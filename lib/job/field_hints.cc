@@ -51,9 +51,8 @@ constexpr char kTracking[] =
     "it on in six lines of Python)";
 constexpr char kSeeds[] = "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?";
 constexpr char kEarlyStopping[] =
-    "there is no early stopping: set spec.training.steps; spec.checkpoint.keep says how many checkpoints stay, and events.jsonl in the "
-    "run's "
-    "folder has every validation loss";
+    "there is no early stopping: set spec.training.steps; spec.checkpoint.keep says how many checkpoints stay, and events.jsonl in "
+    "the run's folder has every validation loss";
 constexpr char kDropout[] =
     "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/graphs.md), where dropout is one";
 

@@ -46,55 +46,48 @@ TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
   EXPECT_EQ(StagesWarning(PlanOf(*workload, OnTopology(*workload), kWeighed)), "");
 }
 
-// GPT-2 XL on four cards that hold a deep pipeline.
-wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides, absl::string_view internal = "100Gbit") {
+// GPT-2 XL on cards that are known by their figures.
+wire::PlanDocument PlanXl(const std::string& training, const std::string& sites, estimator::Arithmetic arithmetic,
+                          const std::vector<std::string>& overrides, const PlanOptions& options) {
   const auto job = job::ParseFusionJob(
-      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
-      "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n"
-      "  training: {steps: 5, globalBatchSize: 512, microBatchSize: 8, sequenceLength: 1024, precision: bf16}\n",
+      absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
+                   "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n  training: {steps: 50000, ",
+                   training, ", sequenceLength: 1024}\n"),
       "job.yaml", overrides);
   EXPECT_TRUE(job.ok()) << job.status();
   const auto workload = workload::Resolve(*job, "/");
   EXPECT_TRUE(workload.ok()) << workload.status();
-  std::string devices;
-  for (int i = 0; i < 4; ++i) absl::StrAppend(&devices, i > 0 ? ", " : "", "{name: h", i, ", profile: nvidia-h100-sxm}");
   const auto topology = job::ParseTopology(
-      absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n  - {name: s, "
-                   "internal: {bandwidth: ",
-                   internal, ", latency: 0.01ms}, devices: [", devices, "]}\n"),
-      "t.yaml");
+      absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n", sites), "t.yaml");
   EXPECT_TRUE(topology.ok()) << topology.status();
-  const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kBf16);
+  const auto profiles = ProfilesFromTopology(*topology, {}, 1, arithmetic);
   EXPECT_TRUE(profiles.ok()) << profiles.status();
-  const auto answer = PlanWorkload(**workload, *profiles, {.search_budget = scheduler::kQuickSearchBudget, .alternatives = true});
+  const auto answer = PlanWorkload(**workload, *profiles, options);
   EXPECT_TRUE(answer.ok()) << answer.status();
   return std::get<wire::PlanDocument>(*answer);
 }
 
+std::string SiteOfFourCards(absl::string_view internal) {
+  return absl::StrCat("  - {name: s, internal: {bandwidth: ", internal,
+                      ", latency: 0.01ms}, devices: [{name: h0, profile: nvidia-h100-sxm}, {name: h1, profile: nvidia-h100-sxm}, "
+                      "{name: h2, profile: nvidia-h100-sxm}, {name: h3, profile: nvidia-h100-sxm}]}\n");
+}
+
+// On four cards that hold a deep pipeline.
+wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides, absl::string_view internal = "100Gbit") {
+  return PlanXl("globalBatchSize: 512, microBatchSize: 8, precision: bf16", SiteOfFourCards(internal), estimator::Arithmetic::kBf16,
+                overrides, {.search_budget = scheduler::kQuickSearchBudget, .alternatives = true});
+}
+
 // Two sites, of which the second is no use: a link of 100 Mbit/s that top-k makes look cheap.
 TEST(PlanAlternativesTest, DevicesOfAnotherSiteDoNotMakeAPlanSlower) {
-  const auto plan_of = [](const std::vector<std::string>& overrides) {
-    const auto job = job::ParseFusionJob(
-        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
-        "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n  compression: {policy: adatopk}\n"
-        "  training: {steps: 50000, globalBatchSize: 64, microBatchSize: 4, sequenceLength: 1024, gradientClipNorm: 1}\n",
-        "job.yaml", overrides);
-    EXPECT_TRUE(job.ok()) << job.status();
-    const auto workload = workload::Resolve(*job, "/");
-    EXPECT_TRUE(workload.ok()) << workload.status();
-    const auto topology = job::ParseTopology(
-        "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: cards}\nspec:\n  sites:\n"
-        "  - {name: dc, internal: {bandwidth: 40Gbit, latency: 0.1ms}, devices: [{name: h0, profile: nvidia-h100-sxm}, "
-        "{name: h1, profile: nvidia-h100-sxm}, {name: h2, profile: nvidia-h100-sxm}, {name: h3, profile: nvidia-h100-sxm}]}\n"
-        "  - {name: lab, devices: [{name: r0, profile: nvidia-rtx-4090}, {name: r1, profile: nvidia-rtx-4090}]}\n"
-        "  links:\n  - {from: dc, to: lab, bandwidth: 100Mbit, latency: 30ms, symmetric: true}\n",
-        "t.yaml");
-    EXPECT_TRUE(topology.ok()) << topology.status();
-    const auto profiles = ProfilesFromTopology(*topology, {}, 1, estimator::Arithmetic::kFp32);
-    EXPECT_TRUE(profiles.ok()) << profiles.status();
-    const auto answer = PlanWorkload(**workload, *profiles, {});
-    EXPECT_TRUE(answer.ok()) << answer.status();
-    return std::get<wire::PlanDocument>(*answer);
+  const std::string sites =
+      absl::StrCat(SiteOfFourCards("40Gbit"),
+                   "  - {name: lab, devices: [{name: r0, profile: nvidia-rtx-4090}, {name: r1, profile: nvidia-rtx-4090}]}\n"
+                   "  links:\n  - {from: s, to: lab, bandwidth: 100Mbit, latency: 30ms, symmetric: true}\n");
+  const auto plan_of = [&](std::vector<std::string> overrides) {
+    overrides.emplace_back("spec.compression.policy=adatopk");
+    return PlanXl("globalBatchSize: 64, microBatchSize: 4, gradientClipNorm: 1", sites, estimator::Arithmetic::kFp32, overrides, {});
   };
   const wire::PlanDocument all = plan_of({}), alone = plan_of({"spec.strategy.exclude=[r0, r1]"});
   EXPECT_LE(all.predicted_step_seconds, alone.predicted_step_seconds * (1 + 1e-9));

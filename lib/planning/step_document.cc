@@ -15,7 +15,6 @@ namespace {
 using scheduler::Limit;
 
 constexpr size_t kMostLimits = 8;
-// Of a step, by a tenth less time. Less is no limit: the step is made of many things.
 constexpr double kMinGainOfARunnerUp = 0.005;
 // Shares of a step. What is busy for less of it waits for others; what is within the margin of the busiest is as near its limit.
 constexpr double kMinBusy = 0.5;

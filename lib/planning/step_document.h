@@ -13,7 +13,7 @@
 
 namespace fusionllm::planning {
 
-// A tenth less of a thing that limits a step shortens it by this share at least.
+// A tenth less of a thing that limits a step shortens it by this share at least. Less is no limit: the step is made of many things.
 inline constexpr double kMinGainOfALimit = 0.02;
 
 struct StepText {

@@ -167,7 +167,7 @@ TEST(CountedTargetsTest, LossAndGradientsOfABatchAreTheSameHoweverItIsCut) {
 }
 
 // A small step along the gradient lowers the loss by the rate times the squared norm, if both are of the mean over the targets that count.
-TEST(CountedTargetsTest, AnUpdateIsByTheGradientOfTheLossThatIsTold) {
+TEST(CountedTargetsTest, UpdateFollowsTheGradientOfTheReportedLoss) {
   constexpr double kRate = 1e-3;
   for (const Cut& cut : {Cut{8}, Cut{2, 2}, Cut{1, 1, {3, 5}}}) {
     SCOPED_TRACE(Describe(cut));

@@ -18,14 +18,9 @@ using tensor::TensorView;
 constexpr int kDecides = 0;  // the replica
 
 // What stage 0 of replica 0 tells stage 0 of the others.
-struct DecisionRecord {
+struct ReplicaDecision {
   int64_t step;
-  double norm;
-  double counted;
-  float loss;
-  int32_t culprit;
-  uint8_t stop, checkpoint;
-  uint8_t unused[6];
+  DecisionRecord decision;
 };
 
 // Losses travel with the gradients, which saves a round over the slowest link: each replica's in a place of its own, where the others add
@@ -67,7 +62,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const autodif
     if (!training.graph.parameter(id).trainable) group->untrained_.push_back(store.parameter(id));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(group->losses_, memory.Allocate(sizeof(float) * kLossParts * kLossSums * static_cast<size_t>(replicas)));
-  FUSIONLLM_ASSIGN_OR_RETURN(group->decision_, memory.Allocate(sizeof(DecisionRecord)));
+  FUSIONLLM_ASSIGN_OR_RETURN(group->decision_, memory.Allocate(sizeof(ReplicaDecision)));
   return group;
 }
 
@@ -100,14 +95,7 @@ absl::Status ReplicaGroup::AddUp(LossSums& losses_of_all) {
 
 absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecision& own) {
   if (communicator_ == nullptr) return own;
-  DecisionRecord record{.step = step,
-                        .norm = own.norm,
-                        .counted = own.counted,
-                        .loss = own.loss,
-                        .culprit = own.culprit,
-                        .stop = own.stop,
-                        .checkpoint = own.checkpoint,
-                        .unused = {}};
+  ReplicaDecision record{.step = step, .decision = RecordOf(own)};
   FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(decision_.data(), &record, sizeof(record)));
   const TensorView view[] = {Bytes(decision_)};
   FUSIONLLM_RETURN_IF_ERROR(communicator_->Broadcast(view, kDecides));
@@ -118,15 +106,7 @@ absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecisi
     return absl::InternalError(absl::StrFormat("%s is at step %d, and replica %d at step %d", communicator_->membership().ToString(), step,
                                                kDecides, record.step));
   }
-  if (record.culprit < opdag::kNone || record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
-    return Malformed(absl::StrCat("decision from replica ", kDecides));
-  }
-  return StepDecision{.norm = record.norm,
-                      .loss = record.loss,
-                      .counted = record.counted,
-                      .stop = record.stop != 0,
-                      .checkpoint = record.checkpoint != 0,
-                      .culprit = record.culprit};
+  return DecisionOf(record.decision, training_, absl::StrCat("replica ", kDecides));
 }
 
 }  // namespace fusionllm::runtime

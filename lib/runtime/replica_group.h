@@ -22,14 +22,10 @@
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/runtime/step_exchange.h"
+#include "lib/runtime/step_losses.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::runtime {
-
-// Over micro-batches: the share of each one's targets that count, and its mean loss times that share.
-struct LossSums {
-  double loss = 0, counted = 0;
-};
 
 class ReplicaGroup {
  public:

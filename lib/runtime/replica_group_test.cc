@@ -421,7 +421,7 @@ class Misleads final : public PassedOn {
  public:
   using PassedOn::PassedOn;
   absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) override {
-    constexpr size_t kCulprit = 28;  // its place in a decision
+    constexpr size_t kCulprit = 32;  // its place in a decision
     const int32_t nobody = std::numeric_limits<int32_t>::max();
     if (rank() == root) std::memcpy(tensors.front().as<std::byte>() + kCulprit, &nobody, sizeof(nobody));
     return PassedOn::Broadcast(tensors, root);

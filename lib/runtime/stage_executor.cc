@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "lib/runtime/pass_runner.h"
 #include "lib/runtime/replica_group.h"
 #include "lib/runtime/step_exchange.h"
+#include "lib/runtime/step_losses.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -36,19 +36,6 @@ int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>
 }
 
 }  // namespace
-
-std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micro_batch_size, int64_t index) {
-  const int64_t whole = set_samples / micro_batch_size;
-  if (index < whole) return EvaluationPass{index * micro_batch_size, micro_batch_size};
-  EvaluationPass pass{whole * micro_batch_size, 0};
-  for (int64_t i = whole; i <= index; ++i) {
-    pass.first += pass.samples;
-    pass.samples = set_samples - pass.first;
-    if (pass.samples == 0) return std::nullopt;
-    while (micro_batch_size % pass.samples != 0) --pass.samples;
-  }
-  return pass;
-}
 
 class StageExecutor::Impl {
  public:
@@ -108,7 +95,7 @@ class StageExecutor::Impl {
       PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
       if (!program_.owns_loss) continue;
-      const opdag::Op& loss_op = LossOp();
+      const opdag::Op& loss_op = LossOpOf(training_);
       const auto number = [&](opdag::ValueId value) -> absl::StatusOr<float> {
         FUSIONLLM_ASSIGN_OR_RETURN(const auto copy, runner_->NumberAfter(program_.evaluate, value, 0));
         return Arrived(*copy);
@@ -124,14 +111,14 @@ class StageExecutor::Impl {
       FUSIONLLM_ASSIGN_OR_RETURN(const float hits, number(loss_op.outputs[1]));
       correct += weight * hits;
       FUSIONLLM_ASSIGN_OR_RETURN(const float counted, number(training_.counted));
-      weight *= CountedShare(counted);
+      weight *= CountedShare(training_, counted);
       sums.loss += weight * loss;
       sums.counted += weight;
     }
     FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());
-    EvaluationResult result{.loss = sums.counted > 0 ? sums.loss / sums.counted : 0, .samples = samples};
+    EvaluationResult result{.loss = sums.Mean(), .samples = samples};
     if (samples > 0) result.counted = sums.counted * static_cast<double>(size) / static_cast<double>(samples);
-    if (training_.counted != opdag::kNone && sums.counted > 0) result.accuracy = correct / (Targets() * sums.counted);
+    if (training_.counted != opdag::kNone && sums.counted > 0) result.accuracy = correct / (TargetsOf(training_) * sums.counted);
     return result;
   }
 
@@ -199,13 +186,6 @@ class StageExecutor::Impl {
   }
 
  private:
-  // Of a micro-batch, where the loss counts them.
-  double Targets() const { return static_cast<double>(training_.graph.value(LossOp().inputs.back()).type.elements()); }
-  // What a kernel rounded to a float: the same for as many targets whatever the micro-batch's other shares are.
-  double CountedShare(float rounded) const { return std::round(static_cast<double>(rounded) * Targets()) / Targets(); }
-
-  const opdag::Op& LossOp() const { return training_.graph.op(training_.graph.value(training_.graph.loss()).producer); }
-
   absl::Status Fill(const PassContext& context, const opdag::Op& op, TensorView out) {
     if (op.attributes.Text("role") == kLossGradientRole) {
       *out.f32() = 1.0f / static_cast<float>(GlobalMicroBatches());
@@ -271,28 +251,10 @@ class StageExecutor::Impl {
     }
   }
 
-  static absl::StatusOr<float> Arrived(tensor::PendingCopy& copy) {
-    float number = 0;
-    FUSIONLLM_RETURN_IF_ERROR(copy.Wait(&number));
-    return number;
-  }
-
   // Looks at the losses of micro-batches up to `last`, which a device may only now have.
   absl::Status SettleLosses(int64_t step, int last) {
-    while (!losses_.empty() && losses_.front().micro_batch <= last) {
-      const PendingLoss pending = std::move(losses_.front());
-      losses_.pop_front();
-      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, Arrived(*pending.copy));
-      if (!std::isfinite(loss)) return LossNotFinite(step, pending.micro_batch, loss);
-      double share = 1;
-      if (pending.counted != nullptr) {
-        FUSIONLLM_ASSIGN_OR_RETURN(const float counted, Arrived(*pending.counted));
-        share = CountedShare(counted);
-      }
-      losses_of_step_.loss += share * loss;
-      losses_of_step_.counted += share;
-    }
-    return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<StepLosses::NotFinite> spoilt, losses_.Settle(last));
+    return spoilt.has_value() ? LossNotFinite(step, spoilt->micro_batch, spoilt->loss) : absl::OkStatus();
   }
 
   absl::Status RunForward(int64_t step, int micro_batch, bool at_once) {
@@ -302,13 +264,13 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch, at_once)));
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
-      PendingLoss pending{.micro_batch = micro_batch};
       const int slot = micro_batch % config_.in_flight;
-      FUSIONLLM_ASSIGN_OR_RETURN(pending.copy, runner_->NumberAfter(program_.forward, training_.graph.loss(), slot));
+      FUSIONLLM_ASSIGN_OR_RETURN(auto loss, runner_->NumberAfter(program_.forward, training_.graph.loss(), slot));
+      std::unique_ptr<tensor::PendingCopy> counted;
       if (training_.counted != opdag::kNone) {
-        FUSIONLLM_ASSIGN_OR_RETURN(pending.counted, runner_->NumberAfter(program_.forward, training_.counted, slot));
+        FUSIONLLM_ASSIGN_OR_RETURN(counted, runner_->NumberAfter(program_.forward, training_.counted, slot));
       }
-      losses_.push_back(std::move(pending));
+      losses_.Add(micro_batch, std::move(loss), std::move(counted));
       if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
     }
     if (!runner_->timed_by_device()) Trace(TraceSpan::Kind::kForward, GlobalIndex(micro_batch), step, begin);
@@ -355,8 +317,7 @@ class StageExecutor::Impl {
 
   absl::StatusOr<StepDecision> RunStep(int64_t step) {
     times_ = {.step = step};
-    losses_of_step_ = {};
-    losses_.clear();
+    losses_.Begin();
     const double overrun_before = pacer_.overrun_seconds();
     const int64_t step_begin = MonotonicNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(runner_->BeginDeviceTimes());
@@ -364,7 +325,7 @@ class StageExecutor::Impl {
     FUSIONLLM_RETURN_IF_ERROR(RunPasses(step));
 
     const int64_t combine_begin = MonotonicNanoseconds();
-    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(losses_of_step_));
+    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(losses_.sums()));
     pacer_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(exchange_->SendSharedGradients(step));
@@ -408,13 +369,10 @@ class StageExecutor::Impl {
     return decision;
   }
 
-  StageReport ReportOfLosses() const {
-    StageReport report{.has_loss = program_.owns_loss};
-    if (!program_.owns_loss) return report;
-    const LossSums& sums = losses_of_step_;
-    report.loss = static_cast<float>(sums.counted > 0 ? sums.loss / sums.counted : 0);
-    report.counted = sums.counted / GlobalMicroBatches();
-    return report;
+  StageReport ReportOfLosses() {
+    if (!program_.owns_loss) return {};
+    const LossSums& sums = losses_.sums();
+    return {.has_loss = true, .loss = static_cast<float>(sums.Mean()), .counted = sums.counted / GlobalMicroBatches()};
   }
 
   absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report, bool reported) {
@@ -441,8 +399,8 @@ class StageExecutor::Impl {
   // Before the backward pass, so that a loss that is no number is always named as such and not by the gradients it spoils.
   absl::Status LossNotFinite(int64_t step, int micro_batch, float loss) const {
     const std::string origin = runner_->FirstNotFinite(micro_batch % config_.in_flight);
-    return NotFiniteError(absl::StrFormat("the loss of op '%s' is %s at step %d, micro-batch %d%s%s", LossOp().name, Spelled(loss), step,
-                                          GlobalIndex(micro_batch), origin.empty() ? "" : "; it begins at ", origin));
+    return NotFiniteError(absl::StrFormat("the loss of op '%s' is %s at step %d, micro-batch %d%s%s", LossOpOf(training_).name,
+                                          Spelled(loss), step, GlobalIndex(micro_batch), origin.empty() ? "" : "; it begins at ", origin));
   }
 
   // On the stage of replica 0 that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is
@@ -484,13 +442,7 @@ class StageExecutor::Impl {
   std::vector<std::string> residual_names_;
   std::vector<CutEdge> residual_edges_;  // of the first names
   StageStepTimes times_;
-  struct PendingLoss {
-    int micro_batch = 0;
-    std::unique_ptr<tensor::PendingCopy> copy;
-    std::unique_ptr<tensor::PendingCopy> counted;  // null: all targets
-  };
-  std::deque<PendingLoss> losses_;  // that were not looked at
-  LossSums losses_of_step_;
+  StepLosses losses_{training_};
 };
 
 StageExecutor::StageExecutor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -31,6 +31,7 @@
 #include "lib/kernels/optimizer.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/evaluation_pass.h"
 #include "lib/runtime/learning_rate.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/op_times.h"
@@ -66,16 +67,6 @@ struct StageConfig {
   int first_micro_batch = 0;
   int batch_micro_batches = 0;
 };
-
-// What one forward pass of an evaluation takes: `samples` of the set from `first` on, each as often as fills the micro-batch. So every
-// sample of a set weighs the same, whatever the size of a micro-batch is.
-struct EvaluationPass {
-  int64_t first = 0;
-  int64_t samples = 0;  // a divisor of the micro-batch's size
-};
-// The pass of this index, from 0, over a set: whole micro-batches as long as there are enough samples, then ever smaller parts of one.
-// nullopt: the set has ended.
-std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micro_batch_size, int64_t index);
 
 // Fills the placeholders (data and labels) of the stage that owns them.
 class BatchSource {

@@ -28,17 +28,6 @@ struct ReportEntry {
   int64_t parameter;
   double sum_of_squares;
 };
-struct DecisionRecord {
-  double norm;
-  double counted;
-  float loss;
-  uint8_t stop;
-  uint8_t checkpoint;
-  uint8_t unused[2];
-  int32_t culprit;
-  uint8_t unused_end[4];
-};
-
 template <typename T>
 void Append(Payload& payload, const T& record) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&record);
@@ -179,15 +168,34 @@ absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const St
   return decision;
 }
 
+DecisionRecord RecordOf(const StepDecision& decision) {
+  return {.norm = decision.norm,
+          .counted = decision.counted,
+          .loss = decision.loss,
+          .stop = decision.stop,
+          .checkpoint = decision.checkpoint,
+          .unused = {},
+          .culprit = decision.culprit,
+          .unused_end = {}};
+}
+
+absl::StatusOr<StepDecision> DecisionOf(const DecisionRecord& record, const autodiff::TrainingGraph& training, absl::string_view from) {
+  const bool shares = record.counted >= 0 && record.counted <= 1;  // false of what is no number
+  if (!shares || record.culprit < kNone || record.culprit >= static_cast<int32_t>(training.graph.parameters().size())) {
+    return Malformed(absl::StrCat("decision from ", from));
+  }
+  return StepDecision{.norm = record.norm,
+                      .loss = record.loss,
+                      .counted = record.counted,
+                      .stop = record.stop != 0,
+                      .checkpoint = record.checkpoint != 0,
+                      .culprit = record.culprit};
+}
+
 absl::Status StepExchange::SendDecision(int64_t step, const StepDecision& decision) {
   for (int stage = 1; stage < program_.stages; ++stage) {
     Payload payload;
-    Append(payload, DecisionRecord{.norm = decision.norm,
-                                   .counted = decision.counted,
-                                   .loss = decision.loss,
-                                   .stop = decision.stop,
-                                   .checkpoint = decision.checkpoint,
-                                   .culprit = decision.culprit});
+    Append(payload, RecordOf(decision));
     FUSIONLLM_RETURN_IF_ERROR(port_.Send(stage, {.step = step, .kind = MessageKind::kDecision}, std::move(payload)));
   }
   return absl::OkStatus();
@@ -198,16 +206,7 @@ absl::StatusOr<StepDecision> StepExchange::AwaitDecision(int64_t step) {
   DecisionRecord record;
   if (payload.size() != sizeof(record)) return Malformed("decision from stage 0");
   std::memcpy(&record, payload.data(), sizeof(record));
-  if (!(record.counted >= 0 && record.counted <= 1) || record.culprit < kNone ||
-      record.culprit >= static_cast<int32_t>(training_.graph.parameters().size())) {
-    return Malformed("decision from stage 0");
-  }
-  return StepDecision{.norm = record.norm,
-                      .loss = record.loss,
-                      .counted = record.counted,
-                      .stop = record.stop != 0,
-                      .checkpoint = record.checkpoint != 0,
-                      .culprit = record.culprit};
+  return DecisionOf(record, training_, "stage 0");
 }
 
 absl::StatusOr<int64_t> StepExchange::AgreeOnEvaluation(int64_t step, int teller, int64_t own) {

@@ -6,6 +6,7 @@
 // report and the decision are under way. Nobody waits for a gradient before he has sent his own, so there is no circle of waits.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,6 +41,21 @@ struct StepDecision {
   // When the norm is not finite: the first parameter, in the order of names, whose gradient is to blame.
   opdag::ParameterId culprit = opdag::kNone;
 };
+
+// A decision as it travels, to stages and to replicas: little-endian, versioned with the protocol.
+struct DecisionRecord {
+  double norm;
+  double counted;
+  float loss;
+  uint8_t stop;
+  uint8_t checkpoint;
+  uint8_t unused[2];
+  int32_t culprit;
+  uint8_t unused_end[4];
+};
+DecisionRecord RecordOf(const StepDecision& decision);
+// Errors: Internal (Malformed) for a record that cannot be of this graph; `from` is who sent it ("stage 0").
+absl::StatusOr<StepDecision> DecisionOf(const DecisionRecord& record, const autodiff::TrainingGraph& training, absl::string_view from);
 
 // Of a report or a decision that cannot be ("decision from stage 0"). Internal: nothing that the user gave is wrong.
 absl::Status Malformed(absl::string_view what);

@@ -234,14 +234,14 @@ class OpFenceSearch {
   // What stays inside a site sends nothing to others. With codecs that make a slow link cheap by the closed form, no cut of an order over
   // all sites may leave the others out. Whatever was spent before: a few sites are soon looked at.
   void ConsiderSitesAlone() {
-    constexpr size_t kMostSites = 16;
+    constexpr size_t kMaxSites = 16;
     std::map<absl::string_view, std::vector<int>> sites;
     for (int device : problem_.usable()) {
       std::vector<int>& devices = sites[problem_.request().devices[device].site];
       if (devices.size() < kMostSearched) devices.push_back(device);
     }
     const bool must = pool_.empty() && problem_.request().max_egress_bytes.has_value();
-    if (sites.size() < 2 || (sites.size() > kMostSites && !must)) return;
+    if (sites.size() < 2 || (sites.size() > kMaxSites && !must)) return;
     const int64_t limit = std::exchange(limit_, std::numeric_limits<int64_t>::max());
     for (const auto& [site, devices] : sites) {
       if (devices.size() >= static_cast<size_t>(problem_.min_stages())) ConsiderCuts(devices);

@@ -131,9 +131,7 @@ absl::Status DatasetSource::Fill(bool evaluation, int64_t step, int micro_batch,
   const data::Dataset& dataset = evaluation ? EvaluationData() : *data_.training;
   std::vector<int64_t> indices(size);
   if (evaluation) {  // in file order
-    const auto pass = runtime::EvaluationPassAt(dataset.size(), size, step * workload_.micro_batches + micro_batch);
-    if (!pass.has_value()) return absl::InternalError("an evaluation goes on behind the end of its data");
-    for (int64_t i = 0; i < size; ++i) indices[i] = pass->first + i % pass->samples;
+    FUSIONLLM_ASSIGN_OR_RETURN(indices, runtime::SamplesOfPass(dataset.size(), size, step * workload_.micro_batches + micro_batch));
   } else {
     for (int64_t i = 0; i < size; ++i) {
       indices[i] = sampler_.SampleAt(CursorAfter(step - 1).samples_consumed + micro_batch * size + i);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/testing/frozen_caches.h"
@@ -281,6 +282,20 @@ TEST_F(FencingTest, AClaimIsOfTheJobsAnchorAloneAndOverwritesNoLaterOne) {
   FixedFence later(4);
   EXPECT_EQ(Claim(*tokyo_, job, later, {}).value(), std::nullopt);
   EXPECT_EQ(Epoch(*tokyo_), 3);
+}
+
+// Whoever may write to the namespace can write any number.
+TEST_F(FencingTest, AnEpochThatNoLeaderCanHaveCountedIsWrittenOver) {
+  LeadWith(old_fence_);
+  Submit2();
+  SettleBoth();
+  StopOldLeader();
+  const JobIdentity job = old_jobs_->view_.identity;
+  FixedFence absurd(std::numeric_limits<int64_t>::max());
+  ASSERT_TRUE(Claim(*tokyo_, job, absurd, {}).ok());
+  ASSERT_EQ(Epoch(*tokyo_), std::numeric_limits<int64_t>::max());
+  EXPECT_TRUE(Claim(*tokyo_, job, new_fence_, {}).ok());
+  EXPECT_EQ(Epoch(*tokyo_), new_fence_.epoch());
 }
 
 TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {

@@ -180,6 +180,7 @@ TEST_F(AttendanceTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
     ASSERT_TRUE(welcome.has_welcome());
     EXPECT_EQ(welcome.welcome().job_document(), "the job");
     EXPECT_TRUE(attendance_->IsAttending("a"));
+    EXPECT_TRUE(attendance_->IsAttending("A")) << "names are compared as certificates are";
     v1::ExecutorMessage message;
     message.set_sequence(7);
     ASSERT_TRUE(peer.Say(message));

@@ -26,7 +26,6 @@
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
 #include "lib/objectstore/settings.h"
-#include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/transport/shared_buckets.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/stored_parameters.h"
@@ -71,10 +70,7 @@ int64_t TargetsPerStep(const job::Spec& spec) {
 
 PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credentials, const job::FusionJob& job,
                             const std::string& job_document) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(64 << 20);
-  security::RefuseCompressedMessages(arguments);
-  return AskScheduler({.channel = grpc::CreateCustomChannel(flags.scheduler_address, credentials.channel, arguments),
+  return AskScheduler({.channel = SchedulerChannel(flags.scheduler_address, credentials.channel),
                        .job = job,
                        .job_document = job_document,
                        .base_directory = flags.base_directory,

@@ -104,10 +104,12 @@ TEST(ExecutorReportsTest, AStepThatCannotBeIsDropped) {
   good.set_step(10);
   good.set_loss(2);
   good.set_step_seconds(0.5);
+  good.set_counted(0.25);
   const auto event = StepDoneOf("a", good, 10);
   ASSERT_TRUE(event.has_value());
   EXPECT_EQ(event->record.step, 10);
   EXPECT_EQ(event->record.step_seconds, 0.5);
+  EXPECT_EQ(event->record.counted, 0.25);
   const std::vector<std::function<void(v1::StepReport&)>> spoil = {
       [](v1::StepReport& step) { step.set_step(0); },
       [](v1::StepReport& step) { step.set_step(11); },
@@ -117,6 +119,9 @@ TEST(ExecutorReportsTest, AStepThatCannotBeIsDropped) {
       [](v1::StepReport& step) { step.set_loss(std::numeric_limits<float>::quiet_NaN()); },
       [](v1::StepReport& step) { step.set_gradient_norm(kInfinite); },
       [](v1::StepReport& step) { step.set_learning_rate(kNan); },
+      [](v1::StepReport& step) { step.set_counted(kNan); },
+      [](v1::StepReport& step) { step.set_counted(-0.1); },
+      [](v1::StepReport& step) { step.set_counted(1.1); },
   };
   for (size_t i = 0; i < spoil.size(); ++i) {
     v1::StepReport bad = good;

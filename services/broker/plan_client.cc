@@ -1,6 +1,8 @@
 #include "services/broker/plan_client.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -14,6 +16,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/broker/codec_limit.h"
 #include "lib/job/parse.h"
+#include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
@@ -182,6 +185,14 @@ absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOpti
 }
 
 }  // namespace
+
+std::shared_ptr<grpc::Channel> SchedulerChannel(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  constexpr int kMaxAnswerBytes = 64 << 20;
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  security::RefuseCompressedMessages(arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
 
 PlanFunction AskScheduler(PlanClientOptions options) {
   return [options = std::move(options)](const std::string& profiles, const broker::AskPlan& ask,

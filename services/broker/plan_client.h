@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
 
 #include <chrono>
 #include <memory>
@@ -11,6 +12,9 @@
 #include "services/broker/run_loop.h"
 
 namespace fusionllm::services {
+
+// To a scheduler; connects when it is used.
+std::shared_ptr<grpc::Channel> SchedulerChannel(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
 struct PlanClientOptions {
   std::shared_ptr<grpc::Channel> channel;

@@ -100,6 +100,16 @@ TEST_F(RunLogTest, AnEventCarriesItsFiguresOnlyWhereItHasSome) {
   EXPECT_EQ(LastLine(), json::parse(R"({"type": "event", "reason": "Restored", "step": 3, "message": "m"})"));
 }
 
+TEST_F(RunLogTest, AStepTellsTheTargetsThatCountAndTheIgnoredOnes) {
+  RunLog log(out_, 64, 4);
+  log.Step(1, {.step = 1, .loss = 2, .counted = 0.25, .step_seconds = 0.5});
+  const json step = LastLine();
+  EXPECT_EQ(step["targets"], 16);
+  EXPECT_EQ(step["ignored_targets"], 48);
+  EXPECT_EQ(step["tokens_per_second"], 32);
+  EXPECT_EQ(step["samples_per_second"], 8);
+}
+
 TEST_F(RunLogTest, AnAccuracyThatNobodyCountedIsNull) {
   RunLog log(out_, 1, 1);
   v1::EvaluationReport report;

@@ -105,6 +105,17 @@ TEST_F(RunProbeTest, StepsMadeAgainCountOnce) {
   EXPECT_DOUBLE_EQ(Value("step_seconds_count"), 6) << "they did take their time";
 }
 
+TEST_F(RunProbeTest, TargetsThatTheLossIgnoresAreCountedApart) {
+  for (const int64_t step : {1, 2, 1, 2, 3}) {
+    broker::StepRecord record = Step(step, 0.5);
+    record.counted = step == 2 ? 0.25 : 1;
+    probe_.Step(record);
+    EXPECT_DOUBLE_EQ(Value("tokens_per_second"), step == 2 ? 500 : 2'000);
+  }
+  EXPECT_DOUBLE_EQ(Value("tokens_total"), 2'250);
+  EXPECT_DOUBLE_EQ(Value("ignored_tokens_total"), 750);
+}
+
 TEST_F(RunProbeTest, ImagesHaveNoPerplexity) {
   metrics::Registry registry("test", "0");
   RunProbe probe(registry, {.targets_per_step = 8, .samples_per_step = 8, .total_steps = 5, .text = false});

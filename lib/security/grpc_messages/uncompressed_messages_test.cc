@@ -20,7 +20,7 @@ namespace fusionllm::security {
 namespace {
 
 constexpr size_t kBombBytes = 8 << 20;  // some 8 kB on the wire
-constexpr std::chrono::seconds kPatience(20);
+constexpr std::chrono::seconds kCallTimeout(20);
 
 grpc::ByteBuffer Bytes(size_t count) {
   const std::string text(count, 'x');
@@ -93,7 +93,7 @@ Answer Call(const Server& server, bool refuses, bool compresses) {
   if (refuses) RefuseCompressedMessages(arguments);
   grpc::GenericStub stub(grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   if (compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
   grpc::CompletionQueue queue;
   const auto call = stub.PrepareUnaryCall(&context, "/test/Any", Bytes(kBombBytes), &queue);
