@@ -183,7 +183,7 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
     for (const std::string& warning : job::Warnings(workload.job, *hardware.topology)) warn(warning);
   }
   if (!profiles.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(profiles, kMaxProfileBytes)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(profiles, kMaxProfileBytes)));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
     hardware.measured = *std::move(parsed);

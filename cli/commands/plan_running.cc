@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kMaxPlanBytes = 64 << 20;
 
 absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(path, kMaxPlanBytes)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(path, kMaxPlanBytes)));
   absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(text);
   if (!answer.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(answer.status().message())));
   if (!std::holds_alternative<wire::PlanDocument>(*answer)) {

@@ -9,6 +9,7 @@ int ExitCodeFor(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
       return kExitBadInput;
     default:
       return kExitFailed;

@@ -18,7 +18,7 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitInfeasible = 3;     // a plan was refused
 inline constexpr int kExitInterrupted = 130;  // after a checkpoint, where the job keeps any
 
-// kExitBadInput for InvalidArgument, NotFound and FailedPrecondition, kExitFailed for other errors. Of what befell a file that the user
+// kExitBadInput for InvalidArgument, NotFound, FailedPrecondition and PermissionDenied, kExitFailed for other errors. Of what befell a file that the user
 // named, ask with OfNamedFile(status).
 int ExitCodeFor(const absl::Status& status);
 

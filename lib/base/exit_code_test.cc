@@ -7,11 +7,12 @@ namespace {
 
 TEST(ExitCodeTest, WhatTheUserCanMendIsBadInputAndTheRestAFailure) {
   EXPECT_EQ(ExitCodeFor(absl::OkStatus()), 0);
-  for (const absl::Status& input : {absl::InvalidArgumentError("x"), absl::NotFoundError("x"), absl::FailedPreconditionError("x")}) {
+  for (const absl::Status& input :
+       {absl::InvalidArgumentError("x"), absl::NotFoundError("x"), absl::FailedPreconditionError("x"), absl::PermissionDeniedError("x")}) {
     EXPECT_EQ(ExitCodeFor(input), 2) << input;
   }
-  for (const absl::Status& failure : {absl::InternalError("x"), absl::UnavailableError("x"), absl::ResourceExhaustedError("x"),
-                                      absl::DataLossError("x"), absl::PermissionDeniedError("x")}) {
+  for (const absl::Status& failure :
+       {absl::InternalError("x"), absl::UnavailableError("x"), absl::ResourceExhaustedError("x"), absl::DataLossError("x")}) {
     EXPECT_EQ(ExitCodeFor(failure), 1) << failure;
   }
 }

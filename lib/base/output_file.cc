@@ -33,24 +33,6 @@ absl::Status WriteThrough(const std::string& path, absl::string_view text) {
 
 }  // namespace
 
-absl::Status FileError(int error, absl::string_view what, absl::string_view path) {
-  const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(message);
-    case ENOENT:
-      return absl::NotFoundError(message);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(message);
-    default:
-      // Not Unavailable: that is said of peers, which are asked again.
-      return absl::InternalError(message);
-  }
-}
-
 absl::StatusOr<OutputFile> OutputFile::Create(std::string path) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return FileError(errno, "create", path);

@@ -1,8 +1,7 @@
 // Files written so that they survive a crash: created, synced, put into the place of another as a whole; and the folder operations that go
 // with them.
 //
-// All functions block on the file system. Errors name the path; a full disk or quota is ResourceExhausted, a missing path NotFound,
-// what may not be written PermissionDenied, anything else Internal.
+// All functions block on the file system. Errors are those of FileError.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/file_error.h"
 
 namespace fusionllm::base {
 
@@ -57,8 +57,5 @@ absl::Status MakeFolders(const std::string& path);
 absl::Status SyncFolder(const std::string& path);
 absl::Status Rename(const std::string& from, const std::string& to);
 absl::Status RemoveTree(const std::string& path);
-
-// The Status of an errno for an attempt to do `what` ("write", "sync") with `path`.
-absl::Status FileError(int error, absl::string_view what, absl::string_view path);
 
 }  // namespace fusionllm::base

@@ -75,13 +75,5 @@ TEST(ReplaceFileTest, WritesToDevicesAndRefusesFolders) {
   EXPECT_TRUE(absl::IsNotFound(ReplaceFile(folder / "no/f", "text")));
 }
 
-TEST(FileErrorTest, OnlyPeersAreUnavailable) {
-  EXPECT_EQ(FileError(ENOSPC, "write", "f").code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(FileError(EROFS, "write", "f").code(), absl::StatusCode::kPermissionDenied);
-  for (const int error : {EIO, EMFILE, ENOTDIR, EFBIG, EISDIR}) {
-    EXPECT_EQ(FileError(error, "write", "f").code(), absl::StatusCode::kInternal) << error << ": would be tried again for ever";
-  }
-}
-
 }  // namespace
 }  // namespace fusionllm::base

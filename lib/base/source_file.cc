@@ -5,19 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/file_error.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::base {
 namespace {
 
-absl::Status CannotRead(const std::string& path, int error) {
-  const std::string message = absl::StrCat("cannot read ", path, ": ", std::strerror(error));
-  if (error == EISDIR) return absl::InvalidArgumentError(message);
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-}
+absl::Status CannotRead(const std::string& path, int error) { return FileError(error, "read", path); }
 
 absl::StatusOr<int> OpenDescriptor(const std::string& path, int more_flags = 0) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags);
@@ -41,6 +37,26 @@ absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size = nullptr
   }
   if (size != nullptr) *size = info.st_size;
   return descriptor;
+}
+
+absl::StatusOr<std::string> ReadAndClose(int descriptor, const std::string& path, int64_t bytes_max) {
+  absl::Status status;
+  std::string text;
+  char chunk[1 << 16];
+  while (true) {
+    const ssize_t got = read(descriptor, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = CannotRead(path, errno);
+    if (got <= 0) break;
+    if (static_cast<int64_t>(text.size()) + got > bytes_max) {
+      status = absl::InvalidArgumentError(absl::StrCat(path, " has more than the ", bytes_max, " bytes that it may have"));
+      break;
+    }
+    text.append(chunk, static_cast<size_t>(got));
+  }
+  close(descriptor);
+  if (!status.ok()) return status;
+  return text;
 }
 
 }  // namespace
@@ -76,7 +92,7 @@ absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const
     const ssize_t got = pread(descriptor, into.data(), into.size(), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      status = absl::UnavailableError(absl::StrCat("cannot read ", path_, " at byte ", offset, ": ", std::strerror(errno)));
+      status = FileError(errno, absl::StrCat("read byte ", offset, " of"), path_);
       break;
     }
     if (got == 0) {
@@ -91,24 +107,13 @@ absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t bytes_max) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenRegular(path));
+  return ReadAndClose(descriptor, path, bytes_max);
+}
+
+absl::StatusOr<std::string> ReadSmallInput(const std::string& path, int64_t bytes_max) {
   FUSIONLLM_ASSIGN_OR_RETURN(const int descriptor, OpenDescriptor(path));
-  absl::Status status;
-  std::string text;
-  char chunk[1 << 16];
-  while (true) {
-    const ssize_t got = read(descriptor, chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) status = CannotRead(path, errno);
-    if (got <= 0) break;
-    if (static_cast<int64_t>(text.size()) + got > bytes_max) {
-      status = absl::InvalidArgumentError(absl::StrCat(path, " has more than the ", bytes_max, " bytes that it may have"));
-      break;
-    }
-    text.append(chunk, static_cast<size_t>(got));
-  }
-  close(descriptor);
-  if (!status.ok()) return status;
-  return text;
+  return ReadAndClose(descriptor, path, bytes_max);
 }
 
 }  // namespace fusionllm::base

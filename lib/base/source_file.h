@@ -16,7 +16,7 @@ namespace fusionllm::base {
 // Movable. Reads may run on several threads at once. Blocks on the file system.
 class SourceFile {
  public:
-  // NotFound, InvalidArgument for what is no regular file, or Unavailable, naming the path. A pipe is not waited for. With keep_open false
+  // InvalidArgument for what is no regular file, else FileError's, naming the path. A pipe is not waited for. With keep_open false
   // each read opens the file anew: datasets of thousands of small files would run out of descriptors.
   static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
   SourceFile(SourceFile&& other) noexcept;
@@ -26,7 +26,7 @@ class SourceFile {
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // bytes, when it was opened
 
-  // Fills `into` from byte `offset` on. DataLoss when the file has become shorter, Unavailable for other read errors; both name the file.
+  // Fills `into` from byte `offset` on. DataLoss when the file has become shorter, else FileError's; all name the file.
   absl::Status ReadAt(int64_t offset, std::span<std::byte> into) const;
 
  private:
@@ -37,8 +37,13 @@ class SourceFile {
   int descriptor_ = -1;
 };
 
-// All bytes of a file or pipe that may have `bytes_max` of them; no more are read. Blocks.
-// Errors: NotFound; InvalidArgument for a folder, or when there are more; Unavailable. All name the path.
+// All bytes of a file that may have `bytes_max` of them; no more are read. Blocks. A pipe, which would be waited for as long as nobody
+// writes to it, is refused: paths come from jobs and from other machines. Errors: InvalidArgument for what is no regular file, or when
+// there are more; else FileError's. All name the path.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t bytes_max);
+
+// The same of what a user names on the command line, which may be a pipe.
+// Errors: InvalidArgument for a folder, or when there are more; else FileError's. All name the path.
+absl::StatusOr<std::string> ReadSmallInput(const std::string& path, int64_t bytes_max);
 
 }  // namespace fusionllm::base

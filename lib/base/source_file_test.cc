@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -25,6 +26,16 @@ TEST(SourceFileTest, NamesTheFileThatShrankWhileInUse) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_TRUE(absl::StrContains(status.message(), path) && absl::StrContains(status.message(), "ends at byte 4")) << status;
   }
+}
+
+TEST(SmallFileTest, APipeIsReadOnlyWhereAUserNamedIt) {
+  const TempFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadSmallFile(pipe, 100).status()));  // at once: nobody writes
+  std::thread writer([&] { folder.Write("pipe", "words"); });
+  EXPECT_EQ(ReadSmallInput(pipe, 100).value_or(""), "words");
+  writer.join();
 }
 
 TEST(SourceFileTest, OpensRegularFilesAloneAndWaitsForNobodyWhoWritesAPipe) {

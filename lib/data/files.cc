@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/base/file_error.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::data {
@@ -47,7 +48,7 @@ absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, s
       found.push_back(entry->path());
     }
   }
-  if (error) return absl::UnavailableError(absl::StrCat("cannot list folder ", folder.string(), ": ", error.message()));
+  if (error) return base::FileError(error.value(), "list folder", folder.string());
   return absl::OkStatus();
 }
 
@@ -63,7 +64,7 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) return absl::NotFoundError(absl::StrCat("data path ", path.string(), " does not exist"));
-    if (error) return absl::UnavailableError(absl::StrCat("cannot read data path ", path.string(), ": ", error.message()));
+    if (error) return base::FileError(error.value(), "read data path", path.string());
     if (fs::is_regular_file(status)) {
       files.push_back(path.string());
     } else if (fs::is_directory(status)) {

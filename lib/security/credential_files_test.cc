@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -71,6 +72,15 @@ TEST_F(CredentialFilesTest, AFolderThatOthersMayWriteToIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("writable by others (mode 0777)"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(CredentialFilesTest, AFolderOfAnotherUserIsNoPlaceForKeys) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  std::filesystem::create_directories(folder_);
+  ASSERT_EQ(chown(folder_.c_str(), 65534, 65534), 0);
+  const absl::Status status = WriteCredentials(folder_, "paris-0", Texts("paris-0"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to another user"));
 }
 
 TEST_F(CredentialFilesTest, AFolderThatIsAFileAndANameThatIsAPathAreRefused) {

@@ -12,15 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/file_error.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::security {
 namespace {
 
-absl::Status FileError(absl::string_view verb, absl::string_view path, int error) {
-  const std::string message = absl::StrCat("cannot ", verb, " ", path, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-}
+absl::Status FileError(absl::string_view what, absl::string_view path, int error) { return base::FileError(error, what, path); }
 
 class Descriptor {
  public:
@@ -58,6 +56,10 @@ absl::Status MakePrivateFolder(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return FileError("look at", path, errno);
   if (!S_ISDIR(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
+  if (info.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat("the folder ", path, " belongs to another user (", info.st_uid,
+                                                      "), so keys are not safe in it; name another folder"));
+  }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the folder %s is writable by others (mode %04o), so keys are not safe in it; run chmod 700 on it", path, info.st_mode & 07777));

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/file_error.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::transport {
@@ -50,7 +51,7 @@ absl::Status CheckSpecs(std::span<const BucketSpec> specs) {
 }
 
 absl::Status SystemError(absl::string_view doing, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(errno)));
+  return base::FileError(errno, doing, path);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/file_error.h"
 #include "lib/base/json_text.h"
 #include "services/broker/plan_answer.h"
 
@@ -95,9 +96,7 @@ void Replay(const json& entry, JournalState& state) {
   }
 }
 
-absl::Status Unreadable(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot read journal ", path, ": ", std::strerror(errno)));
-}
+absl::Status Unreadable(const std::string& path) { return base::FileError(errno, "read journal", path); }
 
 }  // namespace
 
@@ -105,7 +104,7 @@ absl::Status Journal::Discard(const std::string& path) {
   std::error_code error;
   std::filesystem::remove(path, error);
   if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot remove the journal of an earlier run, ", path, ": ", error.message()));
+  return base::FileError(error.value(), "remove the journal of an earlier run,", path);
 }
 
 absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* state) {
@@ -133,7 +132,7 @@ absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* sta
   if (in.bad()) return Unreadable(path);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(valid_bytes)) != 0 || lseek(fd, 0, SEEK_END) < 0) {
-    return absl::UnavailableError(absl::StrCat("cannot open journal ", path, ": ", std::strerror(errno)));
+    return base::FileError(errno, "open journal", path);
   }
   return Journal(fd, path);
 }
@@ -153,7 +152,7 @@ absl::Status Journal::Append(const std::string& line, bool sync) {
     written += static_cast<size_t>(n);
   }
   if (written == text.size() && (!sync || fdatasync(fd_) == 0)) return absl::OkStatus();
-  const absl::Status status = absl::UnavailableError(absl::StrCat("cannot write journal ", path_, ": ", std::strerror(errno)));
+  const absl::Status status = base::FileError(errno, "write journal", path_);
   // Half a line in the middle would make all that follows it unreadable.
   if (before >= 0 && ftruncate(fd_, before) == 0) (void)lseek(fd_, before, SEEK_SET);
   return status;

@@ -38,10 +38,10 @@ struct JournalState {
 
 class Journal {
  public:
-  // Opens or creates the file and replays it into *state. Errors: Unavailable (I/O) naming the path; DataLoss for a line that is not a
+  // Opens or creates the file and replays it into *state. Errors: base::FileError's; DataLoss for a line that is not a
   // journal entry, naming file and line, unless it is the last.
   static absl::StatusOr<Journal> Open(const std::string& path, JournalState* state);
-  // Removes the file of an earlier run, if there is one. Errors: Unavailable naming the path.
+  // Removes the file of an earlier run, if there is one. Errors: base::FileError's.
   static absl::Status Discard(const std::string& path);
   Journal(Journal&& other) noexcept : fd_(other.fd_), path_(std::move(other.path_)) { other.fd_ = -1; }
   ~Journal();

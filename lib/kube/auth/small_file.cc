@@ -8,13 +8,15 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/file_error.h"
 
 namespace fusionllm::kube {
 namespace {
 
 absl::Status CannotRead(const std::string& path, int error) {
   const std::string text = absl::StrCat(path, ": cannot be read: ", std::strerror(error));
-  return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::UnavailableError(text);
+  // A folder on the way that is a file: nothing is there.
+  return absl::Status(error == ENOTDIR ? absl::StatusCode::kNotFound : base::FileError(error, "read", path).code(), text);
 }
 
 }  // namespace

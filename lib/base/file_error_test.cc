@@ -1,0 +1,26 @@
+#include "lib/base/file_error.h"
+
+#include <cerrno>
+
+#include "gtest/gtest.h"
+
+namespace fusionllm::base {
+namespace {
+
+TEST(FileErrorTest, NamesThePathAndWhatTheSystemSays) {
+  EXPECT_EQ(FileError(EACCES, "read", "corpus.txt").message(), "cannot read corpus.txt: Permission denied");
+}
+
+TEST(FileErrorTest, OnlyANetworkFileSystemThatDoesNotAnswerIsWorthAnotherTry) {
+  for (const int error :
+       {EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOSPC, EDQUOT, EIO, ENOENT, EISDIR, ENOTDIR, ELOOP, EBUSY, EINVAL, EBADF}) {
+    const absl::Status status = FileError(error, "read", "f");
+    EXPECT_FALSE(status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status) ||
+                 absl::IsDeadlineExceeded(status))
+        << error << ": " << status;
+  }
+  for (const int error : {ESTALE, ETIMEDOUT, ENOTCONN}) EXPECT_TRUE(absl::IsUnavailable(FileError(error, "read", "f"))) << error;
+}
+
+}  // namespace
+}  // namespace fusionllm::base
