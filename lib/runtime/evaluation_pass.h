@@ -1,4 +1,5 @@
-// How an evaluation is cut into forward passes, so that each sample of a set weighs the same whatever the size of a micro-batch is. Pure.
+// How an evaluation is cut into forward passes, so that each sample of a set weighs the same whatever the size of a micro-batch is, and how
+// many of them stages have under way. Pure.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/autodiff/training_graph.h"
 
 namespace fusionllm::runtime {
 
@@ -21,5 +23,14 @@ std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micr
 
 // The samples of that pass, micro_batch_size of them. Errors: Internal behind the end of the set.
 absl::StatusOr<std::vector<int64_t>> SamplesOfPass(int64_t set_samples, int64_t micro_batch_size, int64_t index);
+
+// The lowest stage that reads data: it says how much of them an evaluation has. -1: none reads any. `stage_of_op`: by op id of the training
+// graph.
+int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op);
+
+// Micro-batches of an evaluation that may be under way between stages: twice as many, since a window is counted when all of it has come to
+// the loss (StepExchange::AwaitEvaluationWindow). As many as keep what a stage holds within 128 MiB, but no fewer than there are stages.
+// The same on every stage. `stage_of_op`: by op id of the training graph.
+int EvaluationWindow(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op, int stages);
 
 }  // namespace fusionllm::runtime

@@ -3,11 +3,77 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "lib/base/status_macros.h"
+#include "lib/runtime/expected_messages.h"
+
 namespace fusionllm::runtime {
+
+namespace {
+
+// What a letter takes beside its bytes.
+constexpr uint64_t kLetterOverhead = 256;
+
+}  // namespace
+
+Inbox::Inbox() = default;
+Inbox::~Inbox() = default;
+
+void Inbox::Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t first_step) {
+  const std::lock_guard lock(mutex_);
+  expected_ = std::move(expected);
+  step_ = first_step;
+}
+
+// A stage is never two steps ahead of another one: stage 0 decides on a step when all have reported on it, and a report is sent when all
+// messages of the step have been taken. So what is taken last says which steps messages can be of.
+absl::Status Inbox::CanTake(int place, const MessageKey& key, uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  if (expected_ == nullptr) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(expected_->Check(place, key, bytes));
+  if (messages_.contains(key)) return absl::AlreadyExistsError("the message is here already");
+  if (key.kind == MessageKind::kReplica) {
+    const auto held = letter_bytes_.find(expected_->SenderOf(key));
+    const uint64_t bytes_held = held == letter_bytes_.end() ? 0 : held->second;
+    if (bytes > expected_->letter_bytes_max() || bytes_held + bytes + kLetterOverhead > expected_->letter_bytes_max()) {
+      return absl::ResourceExhaustedError(absl::StrFormat("%d bytes of replica %d wait here already: %d more are over the limit of %d",
+                                                          bytes_held, expected_->SenderOf(key), bytes, expected_->letter_bytes_max()));
+    }
+    return absl::OkStatus();
+  }
+  if (key.step < step_) return absl::AlreadyExistsError("the step is over");
+  if (key.step > step_ + 1) return absl::OutOfRangeError(absl::StrFormat("a message of step %d in step %d", key.step, step_));
+  if (key.kind == MessageKind::kEvaluation || key.kind == MessageKind::kEvaluated) {
+    const int64_t window = expected_->evaluation_window(), taken = key.step == step_ ? evaluated_ : -1;
+    const int64_t last = key.kind == MessageKind::kEvaluation ? taken + 2 * window : (taken + 1) / window + 1;
+    if (key.micro_batch > last) {
+      return absl::OutOfRangeError(absl::StrFormat("micro-batch %d of an evaluation after %d", key.micro_batch, taken));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Inbox::Advance(const MessageKey& taken) {
+  if (taken.kind == MessageKind::kReplica) return;
+  if (taken.step > step_) {
+    step_ = taken.step;
+    evaluated_ = -1;
+    // What came again after it was taken.
+    std::erase_if(messages_, [&](const auto& entry) { return entry.first.kind != MessageKind::kReplica && entry.first.step < step_; });
+  }
+  if (taken.step < step_) return;
+  if (taken.kind == MessageKind::kEvaluation) evaluated_ = std::max(evaluated_, taken.micro_batch);
+  if (taken.kind == MessageKind::kEvaluated && taken.id == kEvaluationWindow) {
+    evaluated_ = std::max(evaluated_, (taken.micro_batch + 1) * expected_->evaluation_window() - 1);
+  }
+}
 
 void Inbox::Deliver(const MessageKey& key, Payload payload) {
   const std::lock_guard lock(mutex_);
   if (!cancelled_.ok()) return;
+  if (expected_ != nullptr && key.kind == MessageKind::kReplica && !messages_.contains(key)) {
+    letter_bytes_[expected_->SenderOf(key)] += payload.size() + kLetterOverhead;
+  }
   messages_.try_emplace(key, std::move(payload));
   if (key.kind != MessageKind::kReplica) ++deliveries_;
   news_.notify_all();
@@ -59,6 +125,10 @@ absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) 
   if (found == messages_.end()) return absl::DeadlineExceededError("no message came in time");
   Payload payload = std::move(found->second);
   messages_.erase(found);
+  if (expected_ != nullptr) {
+    Advance(key);
+    if (key.kind == MessageKind::kReplica) letter_bytes_[expected_->SenderOf(key)] -= payload.size() + kLetterOverhead;
+  }
   return payload;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,10 +29,12 @@ enum class MessageKind : uint8_t {
   kReport,          // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
   kDecision,        // from stage 0: the norm and what follows the step; id = 0
   kReplica,         // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
-  kEvaluated,       // to stage 0 from the stage that owns the loss: it has taken all of an evaluation; id = 0
+  kEvaluated,       // from the stage that owns the loss, how far it is in an evaluation: id = kEvaluationEnd or kEvaluationWindow
   kEvaluationSize,  // from the lowest stage that reads data to all others, when an evaluation begins: its samples, an int64; id = 0
 };
 inline constexpr int kMessageKinds = 8;
+// Of kEvaluated: to stage 0, all of it; to all other stages, the window of micro-batches whose number is the key's micro_batch.
+inline constexpr int32_t kEvaluationEnd = 0, kEvaluationWindow = 1;
 
 // Names a message within one plan epoch. Unique per (sender, receiver).
 struct MessageKey {
@@ -52,11 +55,23 @@ class MessagePort {
   virtual absl::Status Send(int to_stage, const MessageKey& key, Payload payload) = 0;
 };
 
+class ExpectedMessages;
+
 // Mailbox of one stage. Thread-safe: transport threads deliver, the stage's own thread takes.
-// Bounded by the senders: a stage never has more than in-flight micro-batches under way, a replica no more than the letters that its
-// communicator lets run ahead.
+// Honest senders bound it: a stage has no more than in-flight micro-batches under way, a replica no more than the letters that its
+// communicator lets run ahead. Where senders are other machines, Expect bounds it whoever they are: one message of each edge, micro-batch
+// and step, of this step and the next, and so many bytes of letters.
 class Inbox {
  public:
+  Inbox();
+  ~Inbox();
+
+  // What CanTake judges by from now on; steps before `first_step` are over. Before the first delivery, once.
+  void Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t first_step);
+  // Whether a message may be delivered that the peer at `place` (ExpectedMessages) sent. Errors: ExpectedMessages::Check's; OutOfRange for
+  // a step or micro-batch too far ahead; AlreadyExists for one of a step that is over, or that is here already; ResourceExhausted where the
+  // peer's letters are more than it is to have here. OK where nothing was expected: all stages are of this process.
+  absl::Status CanTake(int place, const MessageKey& key, uint64_t bytes) const;
   // A second message of the same key is dropped: a reconnecting transport may repeat itself. After Cancel all messages are dropped.
   void Deliver(const MessageKey& key, Payload payload);
 
@@ -77,8 +92,14 @@ class Inbox {
   absl::Status WaitForNews(uint64_t seen);
 
  private:
+  void Advance(const MessageKey& taken);
+
   mutable std::mutex mutex_;
   std::condition_variable news_;
+  std::unique_ptr<const ExpectedMessages> expected_;
+  int64_t step_ = 0;                      // the last that a message was taken of
+  int32_t evaluated_ = -1;                // micro-batch of the evaluation after it that was taken last
+  std::map<int, uint64_t> letter_bytes_;  // held, by replica; each letter counts a little more than it has
   std::map<MessageKey, Payload> messages_;
   uint64_t deliveries_ = 0;
   absl::Status cancelled_;

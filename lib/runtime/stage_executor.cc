@@ -25,22 +25,12 @@ constexpr char kLossGradientRole[] = "loss_gradient";
 const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" : not_finite > 0 ? "inf" : "-inf"; }
 
 // The lowest stage with a placeholder that a source fills; -1: there is none.
-int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op) {
-  int lowest = -1;
-  for (opdag::OpId id = 0; id < training.forward_ops; ++id) {
-    if (training.graph.op(id).type != "placeholder") continue;
-    const int stage = stage_of_op[static_cast<size_t>(id)];
-    lowest = lowest < 0 ? stage : std::min(lowest, stage);
-  }
-  return lowest;
-}
-
 }  // namespace
 
 class StageExecutor::Impl {
  public:
   Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, Inbox& inbox,
-       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks, int teller)
+       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks, const std::vector<int>& stage_of_op)
       : training_(training),
         program_(std::move(program)),
         config_(config),
@@ -49,7 +39,9 @@ class StageExecutor::Impl {
         source_(source),
         pacer_(pacer),
         callbacks_(std::move(callbacks)),
-        teller_(teller) {}
+        teller_(LowestReader(training, stage_of_op)),
+        evaluation_window_(config.evaluation_window > 0 ? config.evaluation_window
+                                                        : EvaluationWindow(training, stage_of_op, program_.stages)) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port, collective::Communicator* replicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
@@ -93,7 +85,9 @@ class StageExecutor::Impl {
       const std::optional<EvaluationPass> pass = EvaluationPassAt(samples, size, i);
       if (!pass.has_value()) break;
       PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
+      FUSIONLLM_RETURN_IF_ERROR(exchange_->AwaitEvaluationWindow(step, i, evaluation_window_));
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
+      FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluationWindow(step, i, evaluation_window_, samples, size));
       if (!program_.owns_loss) continue;
       const opdag::Op& loss_op = LossOpOf(training_);
       const auto number = [&](opdag::ValueId value) -> absl::StatusOr<float> {
@@ -435,6 +429,7 @@ class StageExecutor::Impl {
   DevicePacer& pacer_;
   const StageCallbacks callbacks_;
   const int teller_;  // the lowest stage that reads data: it tells how much of them an evaluation has; -1: none reads any
+  const int evaluation_window_;
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<ReplicaGroup> replicas_;
   std::optional<StepExchange> exchange_;
@@ -466,7 +461,7 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program,
                              BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
   auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks),
-                                     LowestReader(training, stage_of_op));
+                                     stage_of_op);
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);
   return std::unique_ptr<StageExecutor>(new StageExecutor(std::move(impl)));

@@ -60,6 +60,7 @@ struct StageConfig {
   int64_t micro_batch_size = 1;                   // samples; for dropout's sample index
   int64_t evaluate_every = 0;                     // steps; 0: never
   int evaluation_batches = 0;                     // global batches at most
+  int evaluation_window = 0;                      // micro-batches, the same on all stages; 0: EvaluationWindow's
   int replica = 0;                                // which of how many pipelines side by side
   int replicas = 1;
   // Where this replica's run of micro-batches begins in the global batch, and how many that has over all replicas. 0 of those: all

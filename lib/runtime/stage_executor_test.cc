@@ -179,6 +179,73 @@ TEST(StageExecutorTest, AStepBeginsWhenTheEvaluationBeforeItHasEndedOnAllStages)
   }
 }
 
+TEST(StageExecutorTest, AnEvaluationHasTheSameLossWhateverItsWindowIs) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+  for (const int stages : {1, 2, 3}) {
+    std::vector<double> losses;
+    for (const int window : {0, 1, 2, 3, 5, 12}) {
+      PipelineOptions options = SmallOptions(training, stages, "ref");
+      options.config.evaluate_every = 1;
+      options.config.evaluation_batches = 3;  // 12 micro-batches
+      options.config.evaluation_window = window;
+      options.steps = 2;
+      options.on_evaluation = [&](int64_t, const EvaluationResult& result) { losses.push_back(result.loss); };
+      const auto source = SyntheticSource(1, 3);
+      const auto result = RunPipeline(training, options, *source);
+      ASSERT_TRUE(result.ok()) << stages << " stages, window " << window << ": " << result.status();
+    }
+    ASSERT_EQ(losses.size(), 12u);
+    for (size_t i = 2; i < losses.size(); ++i) EXPECT_EQ(losses[i], losses[i % 2]) << i;
+  }
+}
+
+// The stage of the loss is held back until the others could have gone on without it.
+TEST(StageExecutorTest, StagesThatEvaluateAreNoMoreThanTwoWindowsAheadOfTheLoss) {
+  const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
+  PipelineOptions options = SmallOptions(training, 2, "ref");
+  options.config.evaluate_every = 1;
+  options.config.evaluation_batches = 10;  // 40 micro-batches
+  options.config.evaluation_window = 4;
+  options.steps = 1;
+  for (opdag::OpId op = 0; op < training.forward_ops; ++op) {
+    if (training.graph.op(op).attributes.Text("role") == "labels") options.stage_of_forward_op[static_cast<size_t>(op)] = 1;
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  int read_ahead = 0, labels_read = 0, furthest = 0;
+  class Source : public BatchSource {
+   public:
+    explicit Source(std::function<void(const opdag::Op&, int)> on_fill) : on_fill_(std::move(on_fill)) {}
+    absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
+      if (evaluation) on_fill_(placeholder, static_cast<int>(step) * 4 + micro_batch);
+      return inner_->Fill(evaluation, step, micro_batch, placeholder, out);
+    }
+    std::function<void(const opdag::Op&, int)> on_fill_;
+    std::unique_ptr<BatchSource> inner_ = SyntheticSource(3, 3);
+  };
+  const int of_loss = autodiff::Place(training, options.stage_of_forward_op)[training.graph.value(training.graph.loss()).producer];
+  ASSERT_EQ(of_loss, 1);
+  Source source([&](const opdag::Op& placeholder, int micro_batch) {
+    std::unique_lock lock(mutex);
+    const bool labels = placeholder.attributes.Text("role") == "labels";
+    if (labels) {
+      labels_read = micro_batch;
+      // As far as two windows let stage 0 go before this micro-batch is done.
+      const int reachable = std::min(40, (micro_batch / 4 + 2) * 4);
+      EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return read_ahead >= reachable; }))
+          << micro_batch << " labels, read ahead " << read_ahead;
+      furthest = std::max(furthest, read_ahead - micro_batch);
+    } else {
+      read_ahead = micro_batch + 1;
+      changed.notify_all();
+      EXPECT_LT(micro_batch, (labels_read / 4 + 2) * 4);
+    }
+  });
+  const auto result = RunPipeline(training, options, source);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(furthest, 8);
+}
+
 TEST(StageExecutorTest, EvaluationFollowsEachMultipleAndTheLastStepButNoStop) {
   const autodiff::TrainingGraph training = Mlp({4, 5, 5, 3});
   for (const int stages : {1, 2}) {

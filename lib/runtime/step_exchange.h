@@ -82,6 +82,11 @@ class StepExchange {
   // After the evaluation that follows a step, on every stage: stage 0 waits until the stage that owns the loss has come here, too; the
   // others do not wait. What an evaluation sends over a slow link would else delay the next step, and be counted in it.
   absl::Status EndEvaluation(int64_t step);
+  // Before and after each micro-batch of an evaluation, on every stage: all others wait until the stage that owns the loss has had the
+  // window of micro-batches (EvaluationWindow) before the last one, so that what the slower stages hold is bounded. `samples` and
+  // `micro_batch_size` as EvaluationPassAt has them.
+  absl::Status AwaitEvaluationWindow(int64_t step, int micro_batch, int window);
+  absl::Status EndEvaluationWindow(int64_t step, int micro_batch, int window, int64_t samples, int64_t micro_batch_size);
   // Samples of the evaluation that follows a step, on every stage: as the lowest stage that reads data has them. `own`: this stage's,
   // where `teller` is that stage.
   absl::StatusOr<int64_t> AgreeOnEvaluation(int64_t step, int teller, int64_t own);

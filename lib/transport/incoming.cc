@@ -39,8 +39,9 @@ absl::StatusOr<std::optional<Incoming::Message>> Incoming::Take(Frame frame, uin
   }
   if (frame.offset == 0) {
     // A half-received message gives way: its sender cancelled it.
-    const uint64_t at_first = std::min<uint64_t>(frame.message_bytes, kTrustedBytes);
-    partial = Partial{true, frame.message, tensor::Buffer(at_first), frame.message_bytes, 0};
+    const bool admitted = !admit_ || admit_(frame.message, frame.message_bytes);
+    const uint64_t at_first = admitted ? std::min<uint64_t>(frame.message_bytes, kTrustedBytes) : 0;
+    partial = Partial{true, admitted, frame.message, tensor::Buffer(at_first), frame.message_bytes, 0};
   } else if (!partial.active || frame.offset != partial.received || frame.message_bytes != partial.total ||
              frame.message != partial.header) {
     return absl::DataLossError(absl::StrFormat("frame %d holds byte %d of a message of which %d bytes were received", frame.sequence,
@@ -52,12 +53,16 @@ absl::StatusOr<std::optional<Incoming::Message>> Incoming::Take(Frame frame, uin
   if (frame.payload_bytes() > partial.total - partial.received) {
     return absl::DataLossError(absl::StrFormat("frame %d goes beyond the %d bytes of its message", frame.sequence, partial.total));
   }
-  Grow(partial, partial.received + frame.payload_bytes());
+  if (partial.admitted) Grow(partial, partial.received + frame.payload_bytes());
   for (const Payload& piece : frame.payload) {
-    if (!piece.empty()) std::memcpy(partial.buffer.data() + partial.received, piece.data(), piece.size());
+    if (partial.admitted && !piece.empty()) std::memcpy(partial.buffer.data() + partial.received, piece.data(), piece.size());
     partial.received += piece.size();
   }
   if (partial.received < partial.total) return std::nullopt;
+  if (!partial.admitted) {
+    partial = Partial();
+    return std::nullopt;
+  }
   Message message(partial.header, Payload::Of(std::move(partial.buffer), partial.total));
   partial = Partial();
   return message;

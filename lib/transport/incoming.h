@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -18,11 +19,16 @@ class Incoming {
  public:
   using Message = std::pair<MessageHeader, Payload>;
 
-  explicit Incoming(uint64_t message_bytes_max = kMessageBytesMax) : message_bytes_max_(message_bytes_max) {}
+  // Whether a message is to be received: asked when it begins, before memory is taken for it.
+  using Admit = std::function<bool(const MessageHeader& header, uint64_t bytes)>;
+
+  // `admit`: empty: all are.
+  explicit Incoming(uint64_t message_bytes_max = kMessageBytesMax, Admit admit = {})
+      : message_bytes_max_(message_bytes_max), admit_(std::move(admit)) {}
 
   // Takes a DATA or SKIP frame; returns the message that it completes, if any. Messages of epochs < oldest_epoch are dropped (control
-  // excepted). Errors mean that the peer cannot be trusted: a gap in sequence numbers, a chunk out of place, a corrupt frame, a message
-  // over the limit.
+  // excepted), and those that are not admitted. Errors mean that the peer cannot be trusted: a gap in sequence numbers, a chunk out of
+  // place, a corrupt frame, a message over the limit.
   absl::StatusOr<std::optional<Message>> Take(Frame frame, uint32_t oldest_epoch);
 
   uint64_t next_sequence() const { return next_sequence_; }
@@ -30,6 +36,7 @@ class Incoming {
  private:
   struct Partial {
     bool active = false;
+    bool admitted = true;
     MessageHeader header;
     tensor::Buffer buffer;
     uint64_t total = 0;
@@ -39,6 +46,7 @@ class Incoming {
   static void Grow(Partial& partial, uint64_t bytes);
 
   uint64_t message_bytes_max_;
+  Admit admit_;
   uint64_t next_sequence_ = 0;
   std::array<Partial, kPriorityCount> partial_;
 };

@@ -116,6 +116,28 @@ TEST(Session, AGapAForeignChunkOrAnEmptyChunkIsRefused) {
   }
 }
 
+TEST(Session, AMessageThatIsNotAdmittedIsPassedOverAndTheNextOneArrives) {
+  Outgoing out(kLimits);
+  out.Push(Header(1), Bytes(150));
+  out.Push(Header(2), Bytes(150));
+  std::vector<std::pair<int64_t, uint64_t>> asked;
+  Incoming in(kMessageBytesMax, [&](const MessageHeader& header, uint64_t bytes) {
+    asked.emplace_back(header.step, bytes);
+    return header.step == 2;
+  });
+  std::vector<int64_t> arrived;
+  while (std::optional<Frame> frame = out.Next(0)) {
+    Seal(*frame);
+    const auto message = in.Take(*frame, 0);
+    ASSERT_TRUE(message.ok()) << message.status();
+    if (!message->has_value()) continue;
+    arrived.push_back((*message)->first.step);
+    EXPECT_EQ((*message)->second.size(), 150u);
+  }
+  EXPECT_EQ(arrived, (std::vector<int64_t>{2}));
+  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, uint64_t>>{{1, 150}, {2, 150}})) << "once each, when they begin";
+}
+
 TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOrder) {
   constexpr uint32_t kSeed = 20240;
   std::mt19937 draw(kSeed);

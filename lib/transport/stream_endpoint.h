@@ -32,6 +32,9 @@ struct EndpointOptions {
   std::string build_version;  // shown in refusals
   OutgoingLimits limits;
   uint64_t message_bytes_max = kMessageBytesMax;
+  // Whether a message of so many bytes is to be received; asked when it begins, before memory is taken for it. Others are passed over as if
+  // they had not been sent. Called as receivers are (endpoint.h). Empty: all are.
+  std::function<bool(absl::string_view from, const MessageHeader& header, uint64_t bytes)> admit;
   // How long a peer may stay unreachable before it is broken.
   std::chrono::milliseconds reconnect_timeout{10'000};
   std::chrono::milliseconds backoff_min{20};

@@ -108,7 +108,13 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
     peer->in_stream = &stream;
     peer->in_deadline.reset();
     peer->departed = false;
-    if (peer->in_session != hello.session) peer->in = std::make_unique<Incoming>(options_.message_bytes_max);
+    if (peer->in_session != hello.session) {
+      Incoming::Admit admit;
+      if (options_.admit) {
+        admit = [this, name = peer->name](const MessageHeader& header, uint64_t bytes) { return options_.admit(name, header, bytes); };
+      }
+      peer->in = std::make_unique<Incoming>(options_.message_bytes_max, std::move(admit));
+    }
     peer->in_session = hello.session;
     return peer;
   }

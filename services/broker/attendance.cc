@@ -17,10 +17,12 @@
 #include "lib/job/name.h"
 #include "lib/security/certificate_authority.h"
 #include "services/broker/peer_name.h"
+#include "services/peer_address.h"
 
 namespace fusionllm::services {
 namespace {
 
+constexpr size_t kMaxTextBytes = 1024;  // of a field of Hello
 constexpr auto kShutdownPatience = std::chrono::seconds(3);
 
 v1::BrokerMessage Refuse(const std::string& reason, const std::string& message) {
@@ -59,6 +61,15 @@ absl::Status Attendance::Examine(const grpc::ServerContext& context, const v1::E
   if (const absl::Status name = security::CheckProcessName(hello.name()); !name.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: ", std::string(name.message())));
   }
+  // Others are told to dial these.
+  for (const std::string& address : {hello.data_address(), hello.site_address()}) {
+    if (address.empty()) continue;
+    if (const absl::Status status = CheckPeerAddress(hello.name(), address); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: executor ", hello.name(), ": ", status.message()));
+    }
+  }
+  const size_t longest = std::max({hello.build_version().size(), hello.backend().size(), hello.device_description().size()});
+  if (longest > kMaxTextBytes) return absl::InvalidArgumentError("MalformedHandshake: a field of Hello has more than 1 KiB");
   // Without one of its own a machine's site has its name.
   if (!hello.site().empty() && hello.site() != hello.name() && !job::IsName(hello.site())) {
     return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: executor ", hello.name(), " says '",

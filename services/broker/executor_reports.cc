@@ -12,7 +12,7 @@
 #include "lib/base/log.h"
 #include "lib/compression/spec.h"
 #include "lib/wire/profile_json.h"
-#include "services/relay_address.h"
+#include "services/peer_address.h"
 
 namespace fusionllm::services {
 namespace {
@@ -86,7 +86,11 @@ v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, con
 
 broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report) {
   broker::Calibrated event{.name = name, .status = StatusOf(report.error())};
-  if (!event.status.ok()) return event;
+  if (!event.status.ok()) {
+    const auto code = static_cast<absl::StatusCode>(report.code());
+    if (code != absl::StatusCode::kOk) event.status = absl::Status(code, report.error());
+    return event;
+  }
   const absl::StatusOr<wire::DeviceProfile> profile = wire::ParseProfile(report.profile_document());
   if (!profile.ok()) {
     event.status = absl::InvalidArgumentError(absl::StrCat("its calibration is no profile: ", std::string(profile.status().message())));

@@ -13,11 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/host_port.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/rate_fit.h"
 #include "lib/transport/emulated_endpoint.h"
 #include "lib/transport/shared_buckets.h"
 #include "services/executor/route_endpoint.h"
+#include "services/peer_address.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
@@ -41,6 +43,7 @@ constexpr size_t kSmallBytes = 8;
 constexpr size_t kFirstTransferBytes = 128 << 10;
 constexpr size_t kLastTransferBytes = 8 << 20;
 constexpr double kLongEnoughSeconds = 0.1;  // a transfer that takes this long is long against timer noise
+constexpr size_t kPongBytes = 8;
 constexpr auto kProbePatience = std::chrono::seconds(30);
 
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
@@ -56,6 +59,13 @@ Priority PriorityOf(const runtime::MessageKey& key) {
                                 (kind == MessageKind::kReplica && (key.step < 0 || key.micro_batch < 0));
   if (small_and_urgent) return Priority::kControl;
   return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;
+}
+
+runtime::MessageKey KeyOf(const MessageHeader& header) {
+  return {.step = header.step,
+          .kind = static_cast<MessageKind>(header.direction),
+          .micro_batch = header.micro_batch,
+          .id = static_cast<int32_t>(header.channel)};
 }
 
 transport::Payload Share(runtime::Payload bytes) {
@@ -78,6 +88,9 @@ class DataPlane::Impl : public runtime::MessagePort {
     endpoint_options.job_hash = credentials.job_hash;
     endpoint_options.incarnation = options_.incarnation;
     endpoint_options.build_version = kBuildVersion;
+    endpoint_options.admit = [this](absl::string_view from, const MessageHeader& header, uint64_t bytes) {
+      return Admits(std::string(from), header, bytes);
+    };
     job_hash_ = credentials.job_hash;
     grpc::EnableDefaultHealthCheckService(true);  // beside the peers' own service
     FUSIONLLM_ASSIGN_OR_RETURN(auto direct, transport::GrpcEndpoint::Create(endpoint_options, {.server_credentials = credentials.server,
@@ -168,6 +181,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     inbox_ = std::move(inbox);
     on_lost_ = std::move(on_lost);
     evaluation_bytes_.clear();
+    refused_.clear();
     return *this;
   }
 
@@ -227,36 +241,71 @@ class DataPlane::Impl : public runtime::MessagePort {
     endpoint.SetPeerFailure([this](absl::string_view peer, const absl::Status& why) { PeerFailed(std::string(peer), why); });
   }
 
+  // Of the present epoch, where that is the header's; null: the message is of none.
+  std::shared_ptr<runtime::Inbox> InboxOf(const MessageHeader& header) const {
+    const std::lock_guard lock(mutex_);
+    return header.epoch == epoch_ ? inbox_ : nullptr;
+  }
+
+  // The transport has proved who `from` is; whether it may say this is what the plan tells.
+  absl::Status Check(const runtime::Inbox& inbox, const std::string& from, const MessageHeader& header, uint64_t bytes) const {
+    int place = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      place = static_cast<int>(std::find(peers_.begin(), peers_.end(), from) - peers_.begin());
+      if (place == static_cast<int>(peers_.size())) return absl::PermissionDeniedError("it has no part in the plan with this stage");
+    }
+    return inbox.CanTake(place, KeyOf(header), bytes);
+  }
+
+  bool Admits(const std::string& from, const MessageHeader& header, uint64_t bytes) {
+    if (header.direction == kPing) return bytes <= kLastTransferBytes + kAddressBytesMax;
+    if (header.direction == kPong) return bytes <= kPongBytes;
+    if (header.direction >= runtime::kMessageKinds) return false;
+    const std::shared_ptr<runtime::Inbox> inbox = InboxOf(header);
+    if (inbox == nullptr) return false;  // of a plan that is over
+    const absl::Status status = Check(*inbox, from, header, bytes);
+    if (!status.ok()) Refuse(from, status);
+    return status.ok();
+  }
+
+  // The true message still comes from whom the plan names; only a peer that fills this machine's memory ends the epoch.
+  void Refuse(const std::string& from, const absl::Status& why) {
+    if (absl::IsAlreadyExists(why)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!refused_.insert(from).second) return;  // one line for each peer
+    }
+    base::Log(base::LogLevel::kWarning, absl::StrCat("refused a message of ", from, ": ", why.message()));
+    if (absl::IsResourceExhausted(why)) PeerFailed(from, why);
+  }
+
   void Receive(const std::string& from, const MessageHeader& header, transport::Payload payload) {
     if (header.direction == kPing) {
       // A probe says where its sender can be answered: nobody else may have told us yet.
       const std::string text(payload.text().substr(0, kAddressBytesMax));
-      if (const size_t end = text.find('\n'); end != std::string::npos) routes_->SetPeerAddress(from, text.substr(0, end));
+      const std::string address = text.substr(0, text.find('\n'));
+      if (address.size() == text.size() || !CheckPeerAddress(from, address).ok()) return;
+      routes_->SetPeerAddress(from, address);
       MessageHeader pong = header;
       pong.direction = kPong;
       pong.not_before_ns = 0;
-      (void)Endpoint()->Send(from, pong, transport::Payload::Of(std::string(8, '\0')));  // a lost answer times out at the asker
+      (void)Endpoint()->Send(from, pong, transport::Payload::Of(std::string(kPongBytes, '\0')));  // a lost answer times out at the asker
       return;
     }
     if (header.direction == kPong) {
       const std::lock_guard lock(mutex_);
+      if (from != probed_ || header.step != probes_) return;
       pongs_ = header.step;
       news_.notify_all();
       return;
     }
     if (header.direction >= runtime::kMessageKinds) return;
-    std::shared_ptr<runtime::Inbox> inbox;
-    {
-      const std::lock_guard lock(mutex_);
-      if (header.epoch != epoch_) return;  // of a plan that is over
-      inbox = inbox_;
-    }
-    if (inbox == nullptr) return;
-    inbox->Deliver({.step = header.step,
-                    .kind = static_cast<MessageKind>(header.direction),
-                    .micro_batch = header.micro_batch,
-                    .id = static_cast<int32_t>(header.channel)},
-                   runtime::Payload(payload.bytes().begin(), payload.bytes().end()));
+    const std::shared_ptr<runtime::Inbox> inbox = InboxOf(header);
+    if (inbox == nullptr) return;  // of a plan that is over
+    // Much may have come since it was admitted.
+    if (const absl::Status status = Check(*inbox, from, header, payload.size()); !status.ok()) return Refuse(from, status);
+    inbox->Deliver(KeyOf(header), runtime::Payload(payload.bytes().begin(), payload.bytes().end()));
   }
 
   void PeerFailed(const std::string& peer, const absl::Status& why) {
@@ -277,7 +326,12 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   // Sends `bytes` and waits until the peer has answered that all of them are there.
   absl::StatusOr<double> RoundTrip(const std::string& peer, size_t bytes) {
-    const int64_t number = ++probes_;
+    int64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = ++probes_;
+      probed_ = peer;
+    }
     MessageHeader header{.job_hash = job_hash_, .epoch = kProbeEpoch, .step = number};
     header.direction = kPing;
     const auto begin = std::chrono::steady_clock::now();
@@ -305,9 +359,11 @@ class DataPlane::Impl : public runtime::MessagePort {
   std::function<void(const std::string&)> on_lost_;
   std::map<std::string, int64_t> evaluation_bytes_;  // by peer, since Attach
   std::map<std::string, absl::Status> broken_;
-  std::set<std::string> near_;  // peers of the same site
-  int64_t probes_ = 0;          // the worker thread's
-  int64_t pongs_ = 0;           // number of the last probe that was answered
+  std::set<std::string> near_;     // peers of the same site
+  std::set<std::string> refused_;  // senders of what may not be, since Attach
+  std::string probed_;             // whose answer is awaited
+  int64_t probes_ = 0;             // number of the last probe
+  int64_t pongs_ = 0;              // of the last that was answered
 };
 
 DataPlane::DataPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -13,7 +13,7 @@
 #include "lib/transport/endpoint.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/grpc/relay_endpoint.h"
-#include "services/relay_address.h"
+#include "services/peer_address.h"
 
 namespace fusionllm::services {
 

@@ -9,6 +9,8 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/evaluation_pass.h"
+#include "lib/runtime/expected_messages.h"
 #include "lib/runtime/not_finite.h"
 #include "services/executor/assigned_plan.h"
 #include "services/executor/machine_lock.h"
@@ -136,15 +138,19 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   assigned.guard.limit = epoch.codec_limit;
   epoch.graph = &workload.training.graph;
   epoch.plan = std::move(assigned.plan);
-  runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
   runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
   config.tied_codecs = std::move(assigned.tied_codecs);
   config.codec_limit = epoch.codec_limit;
-  if (epoch.replicas > 1) MakeGroup(setting, port, epoch);
-  ResetPeak();
   const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);
   FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
                              runtime::BuildStageProgram(workload.training, placement, epoch.stage, epoch.stages, config.recompute));
+  epoch.inbox->Expect(
+      std::make_unique<runtime::ExpectedMessages>(workload.training, placement, program, config.micro_batches, epoch.replicas,
+                                                  runtime::EvaluationWindow(workload.training, placement, epoch.stages)),
+      epoch.first_step);
+  runtime::MessagePort& port = JoinNetwork(setting, assign, epoch);
+  if (epoch.replicas > 1) MakeGroup(setting, port, epoch);
+  ResetPeak();
   runtime::BatchSource* source = &epoch.no_data;
   if (ReadsData(program, workload)) {
     if (setting.source == nullptr) {

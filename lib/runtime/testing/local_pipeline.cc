@@ -10,9 +10,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/local_communicator.h"
+#include "lib/runtime/evaluation_pass.h"
+#include "lib/runtime/expected_messages.h"
 
 namespace fusionllm::runtime::testing {
 namespace {
@@ -38,16 +41,20 @@ class Synthetic : public BatchSource {
   const int64_t classes_;
 };
 
-// Delivers straight into the receiver's inbox.
+// Delivers straight into the receiver's inbox, which must expect it: so every test of the runtime is one of ExpectedMessages, too.
 class LocalPort : public MessagePort {
  public:
-  explicit LocalPort(std::vector<std::unique_ptr<Inbox>>& inboxes) : inboxes_(inboxes) {}
+  LocalPort(int stage, std::vector<std::unique_ptr<Inbox>>& inboxes) : stage_(stage), inboxes_(inboxes) {}
   absl::Status Send(int to_stage, const MessageKey& key, Payload payload) override {
+    if (const absl::Status status = inboxes_[to_stage]->CanTake(stage_, key, payload.size()); !status.ok()) {
+      return absl::InternalError(absl::StrFormat("stage %d refuses what stage %d sends: %s", to_stage, stage_, status.message()));
+    }
     inboxes_[to_stage]->Deliver(key, std::move(payload));
     return absl::OkStatus();
   }
 
  private:
+  const int stage_;
   std::vector<std::unique_ptr<Inbox>>& inboxes_;
 };
 
@@ -89,13 +96,23 @@ class Pipelines {
         options_(options),
         source_(source),
         placement_(autodiff::Place(training, options.stage_of_forward_op)),
-        inboxes_(static_cast<size_t>(options.config.replicas)) {
-    for (auto& inboxes : inboxes_) {
+        inboxes_(static_cast<size_t>(options.config.replicas)),
+        ports_(inboxes_.size()) {
+    const int window =
+        options.config.evaluation_window > 0 ? options.config.evaluation_window : EvaluationWindow(training, placement_, options.stages);
+    for (size_t replica = 0; replica < inboxes_.size(); ++replica) {
+      const int micro_batches = options.shares.empty() ? options.config.micro_batches : options.shares[replica];
       for (int s = 0; s < options.stages; ++s) {
-        inboxes.push_back(std::make_unique<Inbox>());
-        bell_.Add(inboxes.back().get());
+        inboxes_[replica].push_back(std::make_unique<Inbox>());
+        bell_.Add(inboxes_[replica].back().get());
+        ports_[replica].push_back(std::make_unique<LocalPort>(s, inboxes_[replica]));
+        // A program that cannot be built is the executor's to report.
+        const auto program = BuildStageProgram(training, placement_, s, options.stages, options.config.recompute, options.config.reshapes);
+        if (!program.ok()) continue;
+        inboxes_[replica].back()->Expect(
+            std::make_unique<ExpectedMessages>(training, placement_, *program, micro_batches, options.config.replicas, window),
+            options.first_step);
       }
-      ports_.push_back(std::make_unique<LocalPort>(inboxes));
     }
     result_.of_replica.resize(inboxes_.size());
   }
@@ -175,8 +192,9 @@ class Pipelines {
     FUSIONLLM_ASSIGN_OR_RETURN(
         const auto executor,
         StageExecutor::Create(training_, placement_, stage, options_.stages, config,
-                              options_.codecs_on ? options_.codecs_on(stage, backend) : options_.codecs(stage), backend, *ports_[replica],
-                              *inboxes_[replica][static_cast<size_t>(stage)], source_, pacer, callbacks, communicator));
+                              options_.codecs_on ? options_.codecs_on(stage, backend) : options_.codecs(stage), backend,
+                              *ports_[replica][static_cast<size_t>(stage)], *inboxes_[replica][static_cast<size_t>(stage)], source_, pacer,
+                              callbacks, communicator));
     FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options_.parameter_seed));
     if (options_.prepare) {
       options_.prepare(stage, *executor);
@@ -199,8 +217,8 @@ class Pipelines {
   const PipelineOptions& options_;
   BatchSource& source_;
   const std::vector<int> placement_;
-  std::vector<std::vector<std::unique_ptr<Inbox>>> inboxes_;  // by replica and stage
-  std::vector<std::unique_ptr<LocalPort>> ports_;             // by replica
+  std::vector<std::vector<std::unique_ptr<Inbox>>> inboxes_;    // by replica and stage
+  std::vector<std::vector<std::unique_ptr<LocalPort>>> ports_;  // likewise
   collective::LocalRendezvous rendezvous_;
   Bell bell_;
   std::mutex mutex_;
