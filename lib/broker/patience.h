@@ -24,6 +24,9 @@ inline constexpr double kFinishSeconds = 600;
 inline constexpr double kStepPatience = 30;
 inline constexpr double kStepSecondsMin = 60;
 
+// Before a recovery: nothing before the first one after a step, then twice as long each time, up to a minute.
+double RetrySeconds(int fruitless);
+
 // Errors that another try may cure: somebody was lost, or the network was.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);

@@ -11,7 +11,8 @@
 //   kPlanning     the scheduler has been asked for a plan
 //   kLoading      the plan's executors build their stages and restore
 //   kRunning      steps are being made
-//   kDraining     a member of the epoch was lost or failed: the others stop before the next plan
+//   kDraining     a member of the epoch was lost or failed: the others stop before the next plan. Where no step was made since the last
+//                 recovery the next one waits, ever longer
 //   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
 //                 nobody asked to stop, the epoch ended in favour of another plan, which comes next. Of several replicas replica 0
 //                 saves them: once all of its stages have ended (kRunning or here), whoever of the others is lost is not missed
@@ -179,6 +180,7 @@ class RunState {
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
+  void Retry();
   bool IsMeasured() const;  // all devices of the plan
   void AskForFigures();
   void TakeFigures(const PlanSummary& plan);
@@ -286,6 +288,9 @@ class RunState {
   bool plan_is_stale_ = false;     // no spare fitted: plan anew
   bool codecs_are_stale_ = false;  // too harsh: plan anew
   int recoveries_ = 0;
+  int fruitless_ = 0;      // of these, since a step was made last
+  std::string cause_;      // of the last loss or failure that stages were stopped for
+  bool retrying_ = false;  // kDraining: all have stopped, and the next try is waited for
   int64_t drained_at_step_ = 0;
   uint64_t expect_id_ = 0;
   PlanWatch watch_;

@@ -69,7 +69,8 @@ void RunState::CommitIfComplete(int64_t step) {
   for (const auto& [stage, shard] : shards) {
     whole = whole && shard.status.ok();
     commit.files.insert(commit.files.end(), shard.files.begin(), shard.files.end());
-    commit.samples_consumed = std::max(commit.samples_consumed, shard.samples_consumed);
+    // The first stage that reads data says where the next step goes on; those after it read the same.
+    if (commit.samples_consumed == 0) commit.samples_consumed = shard.samples_consumed;
   }
   shards_.erase(step);
   if (whole) {
@@ -146,6 +147,7 @@ void RunState::Handle(const CheckpointReplaced& event) {
                                          std::string(unusable.status.message()), event.path)});
   checkpoint_step_ = event.step;
   checkpoint_path_ = event.path;
+  fruitless_ = 0;
   Recover();
 }
 

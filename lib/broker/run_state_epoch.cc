@@ -54,7 +54,7 @@ void RunState::Handle(const Ready& event) {
   if (phase_ != Phase::kLoading || event.epoch != epoch_ || StageOf(event.name) < 0) return;
   if (!event.status.ok()) {
     if (IsTransient(event.status)) {
-      Drain(std::string(event.status.message()));
+      Drain(absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message())));
     } else {
       // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
       FailByStage(event.name, loaded_once_ ? base::LostUnderRun(event.status) : event.status);
@@ -85,6 +85,7 @@ void RunState::Handle(const StepDone& event) {
   // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
+  fruitless_ = 0;
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
   if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {
@@ -124,11 +125,12 @@ void RunState::Handle(const Ended& event) {
       TellNotMissed(seat, std::string(event.status.message()));
       EndOtherReplicas(absl::StrCat(event.name, " has failed"));
     } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
-      Drain(absl::StrCat(event.name, ": ", std::string(event.status.message())));
+      Drain(absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message())));
       DrainedOne(event.name);
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
-      FailByStage(event.name, absl::IsNotFound(event.status) ? base::LostUnderRun(event.status) : event.status);
+      const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
+      FailByStage(event.name, lost ? base::LostUnderRun(event.status) : event.status);
     }
     return;
   }

@@ -118,6 +118,7 @@ void RunState::BeginWhenComplete() {
     if (then == Then::kPlan) {
       CalibrateNext();
     } else {
+      fruitless_ = 0;  // it has been waited for
       Recover();
     }
     return;
@@ -284,7 +285,7 @@ void RunState::Handle(const Left& event) {
       if (IsNeededNoMore(seat)) {
         EndOtherReplicas(absl::StrCat(event.name, " was lost"));
       } else if (seat >= 0) {
-        Drain(absl::StrCat(event.name, " was lost"));
+        Drain(absl::StrFormat("%s (%s) was lost: %s", event.name, role, event.why));
       }
       break;
     case Phase::kDraining:

@@ -93,7 +93,7 @@ TEST_F(RunStateSitesTest, ARunGoesBackToTheNewestCheckpointThatIsLeft) {
   run_.ignores = nullptr;
   run_.Feed(CheckpointReplaced{.step = 10, .path = "step-10"});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  EXPECT_THAT(Reasons(Since()), ElementsAre("CheckpointUnusable", "Restored"));
+  EXPECT_THAT(Reasons(Since()), ElementsAre("CheckpointUnusable", "Recovering", "Restored"));
   EXPECT_THAT(Of<Announce>(Since())[0].message,
               HasSubstr("step-20 cannot be restored: its file lies in site b; the newest that may is step-10"));
   EXPECT_EQ(Of<SendAssign>(Since())[0].restore_from, "step-10");

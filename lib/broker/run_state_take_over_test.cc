@@ -113,7 +113,7 @@ TEST(RunStateTakeOverTest, ARestartedBrokerWhoseExecutorsAllDiedWithItDoesNotWai
   run.Feed(Begun{});
   ASSERT_EQ(Of<Expect>(run.all).size(), 1u) << "nobody comes back whose news could start a timer";
   run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
-  EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("ExecutorLost", "ExecutorLost"));
+  EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("ExecutorLost", "ExecutorLost", "Recovering"));
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "they may be started again";
   run.Feed(Overdue{.id = Of<Expect>(run.all).back().id});
   EXPECT_EQ(run.state.phase(), Phase::kFailed);

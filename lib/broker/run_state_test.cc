@@ -125,7 +125,7 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
   const size_t before = run.all.size();
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   const std::vector<Action> after(run.all.begin() + before, run.all.end());
-  EXPECT_THAT(Reasons(after), ::testing::ElementsAre("ExecutorLost", "SpareActivated", "Restored"));
+  EXPECT_THAT(Reasons(after), ::testing::ElementsAre("ExecutorLost", "Recovering", "SpareActivated", "Restored"));
   EXPECT_THAT(Of<Announce>(after)[0].message, HasSubstr("stage 1"));
   EXPECT_EQ(Of<Announce>(after)[0].step, 11);
   const auto assigned = Of<SendAssign>(after);

@@ -2,6 +2,7 @@
 #include "lib/broker/run_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@ namespace fusionllm::broker {
 
 void RunState::Drain(const std::string& why) {
   phase_ = Phase::kDraining;
+  cause_ = why;
   drained_at_step_ = last_step_;
   waiting_.clear();
   for (const std::string& device : plan_.devices) {
@@ -25,7 +27,7 @@ void RunState::Drain(const std::string& why) {
 
 void RunState::DrainedOne(const std::string& name) {
   waiting_.erase(name);
-  if (phase_ == Phase::kDraining && waiting_.empty()) Recover();
+  if (phase_ == Phase::kDraining && !retrying_ && waiting_.empty()) Recover();
 }
 
 std::string RunState::IdleSpareFor(int seat) const {
@@ -40,6 +42,11 @@ std::string RunState::IdleSpareFor(int seat) const {
   return "";
 }
 
+double RetrySeconds(int fruitless) {
+  constexpr double kLongest = 60;
+  return fruitless == 0 ? 0 : std::min(kLongest, std::ldexp(1.0, std::min(fruitless, 16) - 1));
+}
+
 void RunState::Recover() {
   if (stop_asked_) {
     phase_ = Phase::kDone;
@@ -52,7 +59,8 @@ void RunState::Recover() {
   }
   if (AwaitOrFailWithoutData(Then::kRecover)) return;
   if (++recoveries_ > options_.max_recoveries) {
-    Fail(absl::UnavailableError(absl::StrFormat("gave up after %d recoveries", options_.max_recoveries)));
+    Fail(absl::UnavailableError(
+        absl::StrFormat("gave up after %d recoveries; the last one was for this: %s", options_.max_recoveries, cause_)));
     return;
   }
   if (codecs_are_stale_ || renewal_.has_value()) {
@@ -60,6 +68,26 @@ void RunState::Recover() {
     CalibrateNext();
     return;
   }
+  // After a loss the plan is another one, which may go well at once; whoever is lost again and again is waited for like a failure.
+  constexpr int kLossesAtOnce = 4;
+  const bool lost = std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return !Present(name); });
+  const double wait_s = RetrySeconds(lost ? std::max(0, fruitless_ - kLossesAtOnce) : fruitless_);
+  ++fruitless_;
+  const std::string when = wait_s > 0 ? absl::StrFormat(" in %g s, for no step was made since the last one", wait_s) : "";
+  Do(Announce{.reason = "Recovering",
+              .step = drained_at_step_,
+              .message = absl::StrFormat("recovery %d of at most %d%s: %s", recoveries_, options_.max_recoveries, when, cause_)});
+  if (wait_s == 0) {
+    Retry();
+    return;
+  }
+  phase_ = Phase::kDraining;
+  retrying_ = true;
+  Await(wait_s, "the next try");
+}
+
+// With who is there now.
+void RunState::Retry() {
   std::erase_if(activated_, [this](const Announce& told) { return !Present(told.device); });  // one of them may be what was lost
   for (size_t seat = 0; seat < plan_.devices.size(); ++seat) {
     if (Present(plan_.devices[seat])) continue;
@@ -135,6 +163,9 @@ void RunState::Handle(const StopAsked& event) {
   if (phase_ == Phase::kRunning) {
     // The timer of the step under way stays: a step without an end is not waited for longer than without the order.
     Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
+  } else if (retrying_) {
+    retrying_ = false;
+    Recover();
   } else if (phase_ == Phase::kLoading) {
     Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
   } else if (adopted_) {
@@ -190,6 +221,11 @@ void RunState::Handle(const Overdue& event) {
       Drain(absl::StrFormat("no progress while %s after step %d", Name(phase_), last_step_));
       break;
     case Phase::kDraining:
+      if (retrying_) {
+        retrying_ = false;
+        if (!AwaitOrFailWithoutData(Then::kRecover)) Retry();
+        break;
+      }
       // Whoever does not even stop is as good as lost.
       for (const std::string& name : std::set<std::string>(waiting_)) {
         const auto member = members_.find(name);

@@ -51,7 +51,8 @@ int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
   // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
   // FailedPrecondition is said of peers.
-  if (absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status)) return kExitBadInput;
+  const bool input = absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status) || absl::IsPermissionDenied(outcome.status);
+  if (input) return kExitBadInput;
   if (!outcome.status.ok()) return kExitFailed;
   return outcome.interrupted ? kExitInterrupted : kExitDone;
 }

@@ -1,0 +1,154 @@
+// What a run tries again, after how long, and what it does not.
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/exit_code.h"
+#include "lib/broker/run_state.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using ::testing::AllOf;
+using testing::Drill;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Of;
+using testing::Options;
+
+// Two stages that load only when the test says how.
+class RetryTest : public ::testing::Test {
+ protected:
+  explicit RetryTest(int max_recoveries = 100) : run_(WithLimit(max_recoveries), {"a0", "b0"}) {
+    run_.ignores = [this](const Action& action) { return by_hand_ && std::holds_alternative<SendAssign>(action); };
+  }
+  static RunOptions WithLimit(int max_recoveries) {
+    RunOptions options = Options({"a0", "b0"});
+    options.max_recoveries = max_recoveries;
+    return options;
+  }
+  void Join() {
+    for (const char* name : {"a0", "b0"}) run_.Join(name);
+  }
+  void FailToLoad(const absl::Status& status) { run_.Feed(Ready{.epoch = run_.state.epoch(), .name = "b0", .status = status}); }
+  // The wait before the next try, which then is over; 0: it has begun already.
+  double Wait() {
+    if (run_.state.phase() != Phase::kDraining) return 0;
+    const Expect timer = *run_.timer;
+    run_.Feed(Overdue{.id = timer.id});
+    return timer.seconds;
+  }
+
+  bool by_hand_ = true;
+  Drill run_;
+};
+
+const absl::Status kStoreIsAway = absl::UnavailableError("s3://models/gpt2: HTTP 503 Service Unavailable");
+
+TEST_F(RetryTest, FailuresWithoutAStepBetweenThemWaitTwiceAsLongEachTime) {
+  Join();
+  std::vector<double> waits;
+  for (int i = 0; i < 9; ++i) {
+    FailToLoad(kStoreIsAway);
+    waits.push_back(Wait());
+    ASSERT_EQ(run_.state.phase(), Phase::kLoading) << i;
+  }
+  EXPECT_THAT(waits, ElementsAre(0, 1, 2, 4, 8, 16, 32, 60, 60));
+  const std::vector<Announce> told = run_.Told("Recovering");
+  ASSERT_EQ(told.size(), 9u);
+  EXPECT_THAT(told[0].message, AllOf(HasSubstr("recovery 1 of at most 100: stage 1 on b0: "), HasSubstr("HTTP 503 Service Unavailable")));
+  EXPECT_THAT(told[3].message, AllOf(HasSubstr("recovery 4 of at most 100 in 4 s"), HasSubstr("HTTP 503 Service Unavailable")));
+}
+
+TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
+  Join();
+  for (int i = 0; i < 3; ++i) {
+    FailToLoad(kStoreIsAway);
+    Wait();
+  }
+  by_hand_ = false;
+  for (const char* name : {"a0", "b0"}) run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name});
+  run_.Step(1);
+  by_hand_ = true;
+  run_.Feed(Ended{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(run_.state.phase(), Phase::kLoading);
+}
+
+TEST_F(RetryTest, ALossWhileTheNextTryIsAwaitedIsTakenUpByThatTry) {
+  Join();
+  run_.Join("s", /*spare=*/true);
+  FailToLoad(kStoreIsAway);
+  FailToLoad(kStoreIsAway);
+  ASSERT_EQ(run_.state.phase(), Phase::kDraining);
+  const size_t recoveries = run_.Told("Recovering").size();
+  run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
+  EXPECT_EQ(run_.state.phase(), Phase::kDraining);
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_EQ(run_.Told("Recovering").size(), recoveries);
+  EXPECT_EQ(run_.state.plan().devices, (std::vector<std::string>{"s", "b0"}));
+}
+
+TEST_F(RetryTest, LossesAreMadeUpForAtOnceButNotForEver) {
+  for (const char* name : {"s0", "s1", "s2", "s3", "s4", "s5", "s6"}) run_.Join(name, /*spare=*/true);
+  Join();
+  std::vector<double> waits;
+  for (int i = 0; i < 7; ++i) {
+    run_.Feed(Left{.name = run_.state.plan().devices[1], .incarnation = 1, .why = "gone"});
+    waits.push_back(Wait());
+  }
+  EXPECT_THAT(waits, ElementsAre(0, 0, 0, 0, 0, 1, 2));
+}
+
+TEST_F(RetryTest, AnOrderToStopDoesNotWaitForTheNextTry) {
+  Join();
+  FailToLoad(kStoreIsAway);
+  FailToLoad(kStoreIsAway);
+  run_.Feed(StopAsked{});
+  EXPECT_EQ(run_.state.phase(), Phase::kDone);
+  EXPECT_TRUE(Of<Finish>(run_.all).back().interrupted);
+}
+
+TEST_F(RetryTest, LastingFailuresEndTheRunAtOnceWithWhatTheSystemSaid) {
+  const struct {
+    absl::StatusCode code;
+    const char* what;
+    int exit_code;
+  } kCases[] = {{absl::StatusCode::kPermissionDenied, "cannot read corpus.txt: Permission denied", base::kExitBadInput},
+                {absl::StatusCode::kNotFound, "cannot read corpus.txt: No such file or directory", base::kExitBadInput},
+                {absl::StatusCode::kInvalidArgument, "corpus.bin: 7 bytes are no whole number of ids", base::kExitBadInput},
+                {absl::StatusCode::kFailedPrecondition, "s3://b/k: HTTP 412 Precondition Failed", base::kExitBadInput},
+                {absl::StatusCode::kResourceExhausted, "cannot read corpus.txt: Too many open files", base::kExitFailed},
+                {absl::StatusCode::kInternal, "cannot read corpus.txt: Input/output error", base::kExitFailed}};
+  for (const auto& each : kCases) {
+    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
+    for (const char* name : {"a0", "b0"}) run.Join(name);
+    run.Feed(Ready{.epoch = run.state.epoch(), .name = "a0", .status = absl::Status(each.code, each.what)});
+    ASSERT_EQ(run.state.phase(), Phase::kFailed) << each.what;
+    const absl::Status status = Of<Finish>(run.all).back().status;
+    EXPECT_EQ(status.message(), absl::StrCat("stage 0 on a0: ", each.what));
+    EXPECT_EQ(base::ExitCodeFor(status), each.exit_code) << each.what;
+    EXPECT_TRUE(run.Told("Recovering").empty());
+  }
+}
+
+class FewRecoveriesTest : public RetryTest {
+ protected:
+  FewRecoveriesTest() : RetryTest(/*max_recoveries=*/3) {}
+};
+TEST_F(FewRecoveriesTest, WhoeverGivesUpSaysWhatTheLastCauseWas) {
+  Join();
+  for (int i = 0; i < 3; ++i) {
+    FailToLoad(absl::UnavailableError("another cause"));
+    Wait();
+  }
+  FailToLoad(kStoreIsAway);
+  ASSERT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()),
+              AllOf(HasSubstr("gave up after 3 recoveries"), HasSubstr("stage 1 on b0"), HasSubstr("HTTP 503 Service Unavailable")));
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
