@@ -59,6 +59,18 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
                    "folder that the machines of the site share and that stays: their parts of checkpoints are kept there and not sent to "
                    "the run's machine")
       ->needs(site);
+  command
+      ->add_option("--data", flags->options.data,
+                   "let the run read training data and graph files of this machine below DIR (default: it reads none)")
+      ->option_text("DIR")
+      ->check(CLI::ExistingDirectory);
+  command
+      ->add_option("--shared-folder", flags->options.shared_folder,
+                   "let the run read and write checkpoints below DIR, a network file system that its machine has at the same path")
+      ->option_text("DIR")
+      ->check(CLI::ExistingDirectory);
+  command->add_flag("--object-stores", flags->options.object_stores,
+                    "let the run fetch training data from object stores with the credentials of this machine");
   CLI::Option* const listen =
       command->add_option("--listen", flags->listen,
                           "HOST:PORT of this machine that all others can dial; without it tensors travel by way of the run's machine");

@@ -169,6 +169,10 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
                                    "--relay",
                                    "--device",
                                    options.device};
+  argv.push_back("--closed");
+  if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
+  if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
+  if (options.object_stores) argv.push_back("--object-stores");
   if (options.fastest) argv.push_back("--fastest");
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});

@@ -24,6 +24,9 @@ struct JoinOptions {
   std::optional<std::string> advertise;  // host:port dialable, that they dial instead and that leads to `listen`
   std::string site;                      // that the machine is of; empty: one of its own
   std::string site_checkpoints;          // folder of that site which keeps its shards of checkpoints; empty: the run's machine gets them
+  // What of this machine is open to the run beside its processor (services/executor/local_access.h); empty, false: nothing.
+  std::string data, shared_folder;
+  bool object_stores = false;
   std::optional<std::string> log_level;  // of the executor; absent: warning
   double enroll_limit_s = 20;
   std::string bin_folder;  // where fusion-executor is; empty: beside this program

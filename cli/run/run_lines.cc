@@ -26,8 +26,11 @@ void RunLines::Begin() {
   if (begun_) return;
   begun_ = true;
   const std::ios::openmode mode = options_.replace ? std::ios::trunc : std::ios::app;
-  events_.open(events_path_, std::ios::out | mode);
-  traces_.open(traces_path_, std::ios::out | mode);
+  for (const auto& [file, path] : {std::pair(&events_, &events_path_), std::pair(&traces_, &traces_path_)}) {
+    errno = 0;
+    file->open(*path, std::ios::out | mode);
+    if (status_.ok() && !*file) status_ = base::FileError(errno, "write", *path);
+  }
   for (const Held& held : std::exchange(held_, {})) Add(held.line, held.trace);
 }
 

@@ -151,6 +151,7 @@ std::string FormatManifest(const Manifest& manifest) {
                                      {"resolved_job", manifest.resolved_job}};
   if (manifest.micro_batch_size > 0) document["micro_batch_size"] = manifest.micro_batch_size;
   if (!manifest.codec_limit.empty()) document["codec_limit"] = manifest.codec_limit;
+  if (!manifest.contents.empty()) document["contents"] = manifest.contents;
   for (const CodecLimit& limit : manifest.codec_limits) {
     document["codec_limits"].push_back({{"value", limit.value}, {"gradient", limit.gradient}, {"codec", limit.codec}});
   }
@@ -185,6 +186,13 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (document.contains("micro_batch_size")) FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "micro_batch_size", manifest.micro_batch_size));
   if (document.contains("codec_limit")) FUSIONLLM_RETURN_IF_ERROR(GetText(document, "codec_limit", manifest.codec_limit));
   FUSIONLLM_RETURN_IF_ERROR(GetCodecLimits(document, manifest.codec_limits));
+  if (const auto contents = document.find("contents"); contents != document.end()) {
+    if (!contents->is_object()) return Bad("contents", "is no object");
+    for (const auto& [field, content] : contents->items()) {
+      if (!content.is_string()) return Bad("contents", absl::StrCat("of ", field.substr(0, 128), " is no text"));
+      manifest.contents[field] = content.get<std::string>();
+    }
+  }
   const auto cursor = document.find("data_cursor");
   if (cursor == document.end() || !cursor->is_object()) return Bad("data_cursor", "is missing or no object");
   FUSIONLLM_RETURN_IF_ERROR(GetCount(*cursor, "samples_consumed", manifest.samples_consumed));

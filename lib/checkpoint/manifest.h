@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct Manifest {
   int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not told
   std::string codec_limit;       // of all values, after a loss that left its trend; empty: none
   std::vector<CodecLimit> codec_limits;
+  // What lay in the files that the job names, by field, in words (workload::NamedContents); fields that were not known are not there.
+  std::map<std::string, std::string> contents;
   uint64_t seed = 0;  // all random streams are counter-based, so their state is this and the step
   std::vector<FileEntry> files;
   std::string resolved_job;

@@ -21,6 +21,7 @@ Manifest Full() {
   manifest.files = {{"model.safetensors", 1234, std::string(64, 'a'), {}}, {"optimizer.safetensors", 0, std::string(64, '0'), {}}};
   manifest.codec_limit = "int8";
   manifest.codec_limits = {{"block.1", false, "topk@8:int8"}, {"block.1", true, "fp16"}};
+  manifest.contents = {{"spec.data.path", "1000 samples"}, {"spec.model.graph.file", "12 bytes"}};
   manifest.resolved_job = "a: \"b\"\nc: 'é'\n";
   return manifest;
 }
@@ -80,6 +81,7 @@ TEST(ManifestTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back->resolved_job, Full().resolved_job);
   EXPECT_EQ(back->codec_limit, "int8");
   EXPECT_EQ(back->codec_limits, Full().codec_limits);
+  EXPECT_EQ(back->contents, Full().contents);
 }
 
 TEST(ManifestTest, BelongsToTheStepOfItsFolder) {

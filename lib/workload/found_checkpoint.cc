@@ -36,7 +36,14 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   // More steps are why one goes on; a schedule that ends with the last of them is another one then, which is worth a word.
   if (job.spec.training.schedule.name == job::ScheduleName::kConstant) then->spec.training.steps = job.spec.training.steps;
   const std::vector<job::FieldDifference> differences = job::Differences(*then, job);
-  found.changed = job::ToString(differences, kMaxReportedDifferences);
+  std::vector<std::string> changed;
+  if (!differences.empty()) changed.push_back(job::ToString(differences, kMaxReportedDifferences));
+  found.contents = reader.manifest()->contents;
+  // Of files that are named as they were: another name is told above.
+  const bool same_model = then->spec.model.graph == job.spec.model.graph && then->spec.model.init.from == job.spec.model.init.from;
+  const std::string contents = same_model ? ChangedContents(found.contents, ContentsOf(job, base_directory)) : "";
+  if (!contents.empty()) changed.push_back(contents);
+  found.changed = absl::StrJoin(changed, "; ");
   const std::vector<job::FieldDifference> architecture = job::ArchitectureDifferences(differences);
   std::vector<std::string> why;
   if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxReportedDifferences));

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/job/fusion_job.h"
+#include "lib/workload/named_contents.h"
 
 namespace fusionllm::workload {
 
@@ -25,8 +26,9 @@ struct CheckpointFound {
   std::map<std::pair<std::string, bool>, std::string> codec_limits;  // likewise: broker::CodecLimits
   std::vector<std::string> skipped;                                  // newer ones that are not whole: a sentence about each
   std::string fetched_from;                                          // the place that had it, where the run's folder had not; empty: none
-  std::string changed;  // how the job differs from the one that made it, but for the number of steps where the learning rate is constant;
-                        // empty: not
+  std::string changed;  // how the job, or what lies in its files, differs from the one that made it, but for the number of steps where the
+                        // learning rate is constant; empty: not
+  NamedContents contents;   // as its manifest tells them
   std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
 };
 

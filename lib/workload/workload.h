@@ -72,6 +72,7 @@ class DatasetSource : public runtime::BatchSource {
   std::vector<std::string> Warnings() const;
   // What it is made of; no validation files where a fraction is held out.
   data::FilesRead TrainingFiles() const;
+  int64_t TrainingSamples() const { return data_.training->size(); }
   data::FilesRead ValidationFiles() const;
 
  private:

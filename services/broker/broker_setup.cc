@@ -372,6 +372,8 @@ class Preparation {
     if (const std::string& folder = loop_options_.checkpoint_directory; !folder.empty()) {
       FUSIONLLM_ASSIGN_OR_RETURN(loop_options_.first_sequence, FirstSequence(folder, run_options_.start_checkpoint));
       loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
+      loop_options_.contents = workload::ContentsOf(job_, flags_.base_directory);
+      loop_options_.contents.merge(start_.contents);
       loop_options_.find_another = AnotherCheckpointOf(job_, flags_, folder);
       loop_options_.on_checkpoint = [archives = setup_.archives.get()](const std::string& path, int64_t step) {
         archives->Offer(path, step);

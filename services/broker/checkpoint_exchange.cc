@@ -25,6 +25,8 @@ constexpr int64_t kHeaderAllowance = 64 << 20;
 constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
 constexpr int kMaxNames = 1'000'000;
+// Of one stage. It is never more than two ahead of the slowest one, and committing takes a while.
+constexpr size_t kMaxStagedSteps = 4;
 
 grpc::Status ToGrpc(const absl::Status& status) { return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())}; }
 
@@ -62,10 +64,11 @@ class CheckpointExchange::Call {
   int stage() const { return stage_; }
   const Epoch& epoch() const { return epoch_; }
   // Stages the file if nothing has ended this call in between.
-  absl::Status Stage(checkpoint::IncomingFile& file) {
+  absl::Status Stage(checkpoint::IncomingFile& file, int64_t step) {
     const std::lock_guard lock(exchange_.mutex_);
     const auto putting = exchange_.putting_.find(stage_);
     if (putting == exchange_.putting_.end() || putting->second != id_) return absl::AbortedError("the transfer was overtaken");
+    exchange_.staged_[stage_].insert(step);
     return file.Stage();
   }
 
@@ -82,6 +85,7 @@ void CheckpointExchange::Open(Epoch epoch) {
   Close();
   const std::lock_guard lock(mutex_);
   epoch_ = std::move(epoch);
+  staged_.clear();
   open_ = true;
 }
 
@@ -171,7 +175,20 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
     return absl::InvalidArgumentError(
         absl::StrFormat("%s of %d bytes: files of stage %d have from 1 to %d", header.name(), header.bytes(), header.stage(), limit));
   }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto staged = staged_.find(header.stage());
+    if (staged != staged_.end() && staged->second.size() >= kMaxStagedSteps && !staged->second.contains(header.step())) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("files of stage %d for %d steps are here that no checkpoint has yet", header.stage(), staged->second.size()));
+    }
+  }
   return CheckRoom(header, options_.checkpoint_directory);
+}
+
+void CheckpointExchange::Settled(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [stage, steps] : staged_) steps.erase(step);
 }
 
 absl::Status CheckpointExchange::CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const {
@@ -188,7 +205,7 @@ absl::Status CheckpointExchange::TakeFile(Call& call, const v1::ShardFileHeader&
   FUSIONLLM_ASSIGN_OR_RETURN(const auto file, checkpoint::IncomingFile::Create(options_.checkpoint_directory, header.step(), header.name(),
                                                                                header.bytes(), call.id()));
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile written, Receive(*file, reader, header.name(), [this] { Progress(); }));
-  FUSIONLLM_RETURN_IF_ERROR(call.Stage(*file));
+  FUSIONLLM_RETURN_IF_ERROR(call.Stage(*file, header.step()));
   receipt.set_bytes(written.bytes);
   receipt.set_sha256(written.sha256);
   return absl::OkStatus();
@@ -265,6 +282,9 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
                                               grpc::ServerWriter<v1::TensorPiece>* writer) {
   const auto call = Admit(context, request->executor(), request->epoch(), /*puts=*/false);
   if (!call.ok()) return ToGrpc(call.status());
+  if (std::set<std::string>(request->names().begin(), request->names().end()).size() != static_cast<size_t>(request->names_size())) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "a tensor is asked for twice"};
+  }
   if (request->names_size() > kMaxNames) return {grpc::StatusCode::INVALID_ARGUMENT, "too many tensors are asked for"};
   const absl::StatusOr<std::string> path = PathOf(**call, request->source());
   if (!path.ok()) return ToGrpc(path.status());

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   void Open(Epoch epoch);
   // Nobody is served until the next Open, and calls end. No file appears in the staging folder any more.
   void Close();
+  // The checkpoint of this step was committed or abandoned: its files are staged no more.
+  void Settled(int64_t step);
   // Told, from calls' threads and at most once a second, that bytes are flowing. Set before the server starts.
   void OnProgress(std::function<void()> progress) { progress_ = std::move(progress); }
   // Told, from calls' threads, when files of the checkpoint that an epoch restores lie in a site and cannot be had from there; then the
@@ -91,7 +94,8 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   Epoch epoch_;
   uint64_t next_call_ = 1;
   std::map<uint64_t, grpc::ServerContext*> calls_;
-  std::map<int, uint64_t> putting_;  // stage -> the call that may stage its file
+  std::map<int, uint64_t> putting_;          // stage -> the call that may stage its file
+  std::map<int, std::set<int64_t>> staged_;  // by stage: steps that files were taken of and that are not settled
   int64_t last_progress_s_ = 0;
 };
 

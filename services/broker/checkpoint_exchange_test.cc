@@ -159,6 +159,22 @@ TEST_F(CheckpointExchangeTest, OnlyTheEpochsDevicesAreHeardAndEachForItsStage) {
   EXPECT_EQ(Fetch(v1::FetchTensorsRequest::INIT, {}).first.error_code(), grpc::StatusCode::ABORTED);
 }
 
+TEST_F(CheckpointExchangeTest, AStageCannotFillTheDiskWithStepsThatNoCheckpointHas) {
+  for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
+  EXPECT_TRUE(Put({.step = 80}).ok()) << "again, as after a lost answer";
+  const grpc::Status status = Put({.step = 90});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("files of stage 1 for 4 steps are here that no checkpoint has yet"));
+  exchange_->Settled(50);
+  EXPECT_TRUE(Put({.step = 90}).ok());
+}
+
+TEST_F(CheckpointExchangeTest, ATensorIsAskedForOnce) {
+  const auto [status, pieces] = Fetch(v1::FetchTensorsRequest::INIT, {"a", "b", "a"});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("asked for twice"));
+}
+
 TEST_F(CheckpointExchangeTest, OfSeveralReplicasTheFirstIsHeardAndAllAreGivenWhatTheyStartFrom) {
   exchange_->Open({.number = 3, .devices = {"local-0", "lab", "a", "b"}, .memory_bytes = {0, 1 << 20, 0, 0}, .replicas = 2});
   ExpectRefused({.executor = "b"}, grpc::StatusCode::PERMISSION_DENIED, "'b' runs stage 1 of replica 1: what is saved is replica 0's");

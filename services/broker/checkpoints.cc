@@ -11,6 +11,7 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
+#include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
@@ -107,9 +108,24 @@ absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::s
   return there.empty() ? 0 : there.front().sequence + 1;
 }
 
+absl::Status CheckStaged(const std::string& directory, const broker::CommitCheckpoint& commit) {
+  for (const broker::ShardFile& file : commit.files) {
+    if (!file.site.empty()) continue;
+    const std::string path = absl::StrCat(checkpoint::StagingFolder(directory, commit.step), "/", file.name);
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string sum, checkpoint::Sha256OfFile(path));
+    if (sum != file.sha256) {
+      return absl::DataLossError(
+          absl::StrFormat("%s of step %d is not what its executor reported: its checksum is %s there, and was told as %s", file.name,
+                          commit.step, sum, file.sha256));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
                                                                  int64_t first_sequence, const broker::PlanSummary& plan,
-                                                                 const broker::CommitCheckpoint& commit) {
+                                                                 const broker::CommitCheckpoint& commit,
+                                                                 const workload::NamedContents& contents) {
   const std::string resolved = job::ToYaml(job);
   checkpoint::Manifest manifest{.job_name = job.metadata.name,
                                 .spec_hash = HashOf(resolved),
@@ -119,6 +135,7 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .samples_consumed = commit.samples_consumed,
                                 .micro_batch_size = plan.micro_batch_size,
                                 .codec_limit = commit.codec_limit,
+                                .contents = contents,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
                                 .resolved_job = resolved};
   for (const auto& [value, codec] : commit.codec_limits) {

@@ -36,10 +36,15 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);
 
+// Whether the staged files of a checkpoint are what their writers reported, but for those that stay in sites. Reads them all. Errors:
+// DataLoss naming the file, base::FileError's.
+absl::Status CheckStaged(const std::string& directory, const broker::CommitCheckpoint& commit);
+
 // Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones.
 absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
                                                                  int64_t first_sequence, const broker::PlanSummary& plan,
-                                                                 const broker::CommitCheckpoint& commit);
+                                                                 const broker::CommitCheckpoint& commit,
+                                                                 const workload::NamedContents& contents = {});
 
 // The first sequence that a run may remove which goes on from the checkpoint `start` (empty: from none).
 absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::string& start);

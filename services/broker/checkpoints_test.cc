@@ -57,6 +57,23 @@ TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWo
   EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
 }
 
+TEST_F(CheckpointsTest, StagedFilesThatAreNotWhatWasReportedMakeNoCheckpoint) {
+  const checkpoint::Manifest staged = *checkpoint::StageSample(root_, 10, /*stages=*/2);
+  broker::CommitCheckpoint commit{.step = 10};
+  for (const checkpoint::FileEntry& file : staged.files)
+    commit.files.push_back({.name = file.name, .bytes = file.bytes, .sha256 = file.sha256});
+  EXPECT_TRUE(CheckStaged(root_, commit).ok()) << CheckStaged(root_, commit);
+  const std::string honest = commit.files[1].sha256;
+  commit.files[1].sha256 = commit.files[0].sha256;  // that of a file that is there
+  const absl::Status status = CheckStaged(root_, commit);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(commit.files[1].name), HasSubstr(honest)));
+  commit.files[1].site = "lab";  // where nobody here can look at it
+  EXPECT_TRUE(CheckStaged(root_, commit).ok());
+  commit.files[0].name = "model-00009-of-00009.safetensors";
+  EXPECT_TRUE(absl::IsNotFound(CheckStaged(root_, commit)));
+}
+
 TEST_F(CheckpointsTest, ACheckpointTellsTheMicroBatchSizeItWasMadeWith) {
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
   staged.resolved_job = job::ToYaml(job_);

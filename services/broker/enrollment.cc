@@ -46,10 +46,18 @@ absl::Status Enrollment::CheckToken(const std::string& text, absl::Time now) {
       "the join token is not that of this run; every start of a run has a new one, which fusionctl run --listen prints");
 }
 
+void Enrollment::ForgetTheGone(const NameInUse& in_use, absl::Time now) {
+  std::erase_if(book_->enrolled, [&](const auto& entry) { return now - entry.second.last >= kForgottenAfter && !in_use(entry.first); });
+}
+
 absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {
   const std::lock_guard lock(book_->mutex);
-  if (book_->issued >= kEnrolledMax) {
-    return absl::ResourceExhaustedError(absl::StrFormat("%d executors have enrolled in this run; there is no room for more", kEnrolledMax));
+  ForgetTheGone(in_use, now);
+  if (book_->enrolled.size() >= kEnrolledMax && !book_->enrolled.contains(wanted)) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d executors have enrolled in this run lately; there is no room for more now. One that has gone gives its place "
+                        "back after an hour",
+                        kEnrolledMax));
   }
   std::string name = wanted;
   for (int i = 0; name.empty(); ++i) {
@@ -75,7 +83,6 @@ absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, cons
                         absl::ToInt64Seconds(absl::Ceil(found->second.last + found->second.held_for - now, absl::Seconds(1)))));
   }
   book_->enrolled[name] = {.last = now};
-  ++book_->issued;
   return name;
 }
 

@@ -33,11 +33,13 @@ struct NoCaseLess {
 class Enrollment {
  public:
   static constexpr int kWrongTokensPerMinute = 30;
-  static constexpr int kEnrolledMax = 256;
+  static constexpr int kEnrolledMax = 256;  // at a time
   // How long a name is kept for an executor that has enrolled and not yet connected.
   static constexpr absl::Duration kHeldFor = absl::Seconds(30);
   // How soon an executor that has come and gone may enroll again: one that crashes at each start does not use up the certificates.
   static constexpr absl::Duration kReenrollAfter = absl::Seconds(5);
+  // How long after it has enrolled an executor that is not there any more takes a place of kEnrolledMax.
+  static constexpr absl::Duration kForgottenAfter = absl::Hours(1);
 
   // Names are compared without case. Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document`
   // goes to those who enroll. Errors: NotFound or InvalidArgument naming the file.
@@ -62,7 +64,6 @@ class Enrollment {
       absl::Duration held_for = kHeldFor;
     };
     std::map<std::string, Enrolled, NoCaseLess> enrolled;  // by name
-    int issued = 0;
     absl::Time minute_began = absl::InfinitePast();
     int wrong_tokens = 0;  // in that minute
   };
@@ -74,6 +75,7 @@ class Enrollment {
         job_document_(std::move(job_document)),
         book_(std::make_unique<Book>()) {}
 
+  void ForgetTheGone(const NameInUse& in_use, absl::Time now);
   absl::StatusOr<std::string> TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
 
   security::CertificateAuthority authority_;

@@ -121,6 +121,15 @@ TEST_F(EnrollmentTest, CertificatesRunOut) {
   EXPECT_EQ(Enroll("", token_).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(EnrollmentTest, PlacesOfExecutorsThatAreLongGoneAreGivenBackButNotOfThoseThatAreThere) {
+  for (int i = 0; i < Enrollment::kEnrolledMax; ++i) ASSERT_TRUE(Enroll("", token_).ok()) << i;
+  connected_ = "joined-0";
+  now_ += Enrollment::kForgottenAfter;
+  for (int i = 0; i < Enrollment::kEnrolledMax - 1; ++i) ASSERT_TRUE(Enroll("", token_).ok()) << i;
+  EXPECT_EQ(Enroll("", token_).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Enroll("joined-0", token_).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
 TEST_F(EnrollmentTest, AMissingOrDamagedTokenFileIsNamed) {
   folder_.Write("tls/token", "fj1.x");
   EXPECT_THAT(std::string(Enrollment::Load(folder_ / "tls", {}, "").status().message()), HasSubstr("tls/token"));

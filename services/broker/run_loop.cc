@@ -21,7 +21,8 @@ RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal
       journal_(std::move(journal)),
       log_(std::move(log)),
       probe_(probe),
-      first_sequence_(options_.first_sequence) {
+      first_sequence_(options_.first_sequence),
+      contents_(options_.contents) {
   if (state_.epoch() > 0) {  // taken over
     probe_.Plan(state_.plan());
     // By the broker that has made these checkpoints.
@@ -78,17 +79,22 @@ void RunLoop::PostEvent(broker::Event event) {
   Post([this, event = std::move(event)] { Feed(event); });
 }
 
-bool RunLoop::TakeRoom(size_t bytes) {
+bool RunLoop::TakeRoom(const std::string& name, size_t bytes) {
   std::unique_lock lock(mutex_);
-  room_.wait(lock, [&] { return over_ || reports_ == 0 || (reports_ < kReportsMax && report_bytes_ + bytes <= kReportBytesMax); });
+  room_.wait(lock, [&] {
+    const bool fits = reports_ < kReportsMax && report_bytes_ + bytes <= kReportBytesMax && reports_of_[name] < kReportsMaxOfOne;
+    return over_ || reports_ == 0 || fits;
+  });
   if (over_) return false;
+  ++reports_of_[name];
   ++reports_;
   report_bytes_ += bytes;
   return true;
 }
 
-void RunLoop::GiveRoomBack(size_t bytes) {
+void RunLoop::GiveRoomBack(const std::string& name, size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (--reports_of_[name] == 0) reports_of_.erase(name);
   --reports_;
   report_bytes_ -= bytes;
   room_.notify_all();
@@ -99,20 +105,20 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
   if (options_.recall != nullptr && hello.holds_shards()) options_.recall->Joined(hello.name(), event.member.site);
-  if (!TakeRoom(0)) return;
-  Post([this, event = std::move(event)] {
+  if (!TakeRoom(hello.name(), 0)) return;
+  Post([this, name = hello.name(), event = std::move(event)] {
     Feed(event);
-    GiveRoomBack(0);
+    GiveRoomBack(name, 0);
   });
 }
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
   probe_.Left(name);
   if (options_.recall != nullptr) options_.recall->Left(name);
-  if (!TakeRoom(0)) return;
+  if (!TakeRoom(name, 0)) return;
   Post([this, event = broker::Left{.name = name, .incarnation = incarnation, .why = why}] {
     Feed(event);
-    GiveRoomBack(0);
+    GiveRoomBack(event.name, 0);
   });
 }
 
@@ -134,7 +140,7 @@ void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
   probe_.Heard(name);
   const size_t bytes = message.ByteSizeLong();
-  if (!TakeRoom(bytes)) return;
+  if (!TakeRoom(name, bytes)) return;
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
       PostEvent(CalibratedOf(name, message.calibration()));
@@ -171,8 +177,8 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       if (IsSane(name, message.times())) Post([this, name, times = message.times()] { TakeTimes(name, times); });
       break;
     case v1::ExecutorMessage::kEvaluation:
-      Post([this, report = message.evaluation()] {
-        if (report.epoch() == state_.epoch()) log_.Evaluation(report);
+      Post([this, name, report = message.evaluation()] {
+        if (report.epoch() == state_.epoch() && RunsReplicaZero(name)) log_.Evaluation(report);
       });
       break;
     case v1::ExecutorMessage::kFetching:
@@ -189,7 +195,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
   Post([this, name, incarnation, sequence = message.sequence(), bytes] {
     attendance_->Acknowledge(name, incarnation, sequence);
-    GiveRoomBack(bytes);
+    GiveRoomBack(name, bytes);
   });
 }
 
@@ -234,10 +240,19 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
       Feed(broker::GatheringOver{});
     }
   }
+  // A run may be over before the checkpoint that it has finished is looked through.
+  for (const broker::CommitCheckpoint& action : to_commit_) Commit(action, CheckStaged(options_.checkpoint_directory, action));
   const std::lock_guard lock(mutex_);
   over_ = true;
   room_.notify_all();
   return *outcome_;
+}
+
+// Evaluations are replica 0's.
+bool RunLoop::RunsReplicaZero(const std::string& name) const {
+  const broker::PlanSummary& plan = state_.plan();
+  const auto seat = std::find(plan.devices.begin(), plan.devices.end(), name);
+  return seat != plan.devices.end() && plan.ReplicaOf(static_cast<int>(seat - plan.devices.begin())) == 0;
 }
 
 void RunLoop::Help(Work work) {

@@ -51,6 +51,8 @@ struct RunLoopOptions {
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
   // Told of each whole checkpoint, on the loop's thread; may be empty.
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
+  // What the job's files hold: those that the broker sees now, and the data of the run that made the checkpoint it goes on from.
+  workload::NamedContents contents;
   CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
   ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
   FindAnotherFunction find_another;        // set where checkpoints may have files in sites
@@ -70,6 +72,7 @@ class RunLoop {
 
   // Reports that may wait for the loop at a time.
   static constexpr size_t kReportsMax = 4096;
+  static constexpr size_t kReportsMaxOfOne = 1024;  // executor: the others are heard whatever it says
   static constexpr size_t kReportBytesMax = 256 << 20;
 
   // From attendance threads. Block while the loop has so much to do that there is no room for another; what comes when the run has ended is
@@ -98,8 +101,8 @@ class RunLoop {
   using Work = std::function<void()>;
   void PostEvent(broker::Event event);
   // Room for a report of so many bytes until it is given back; blocks. False: the run has ended. Never on the loop's thread.
-  bool TakeRoom(size_t bytes);
-  void GiveRoomBack(size_t bytes);
+  bool TakeRoom(const std::string& name, size_t bytes);
+  void GiveRoomBack(const std::string& name, size_t bytes);
   void Feed(const broker::Event& event);
 
   void Carry(const broker::AskCalibrate& action);
@@ -122,6 +125,9 @@ class RunLoop {
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
   void TellOfData(const v1::DataOpened& opened);
+  bool RunsReplicaZero(const std::string& name) const;
+  void CheckNextCommit();
+  void Commit(const broker::CommitCheckpoint& action, const absl::Status& staged);
   void TellOfSites(const broker::CommitCheckpoint& action);
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
@@ -149,8 +155,9 @@ class RunLoop {
   std::condition_variable news_;
   std::deque<Work> work_;
   std::condition_variable room_;
-  size_t reports_ = 0, report_bytes_ = 0;  // that wait, or are being worked on
-  bool over_ = false;                      // nobody works any more
+  size_t reports_ = 0, report_bytes_ = 0;     // that wait, or are being worked on
+  std::map<std::string, size_t> reports_of_;  // by executor
+  bool over_ = false;                         // nobody works any more
   std::deque<broker::Announce> told_;
   std::mutex telling_;  // of log_, when the loop has ended
   // Below: the loop's thread only.
@@ -162,9 +169,11 @@ class RunLoop {
   std::optional<Timer> timer_;
   uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
   std::optional<RunOutcome> outcome_;
-  int64_t first_sequence_ = 0;      // of checkpoints that are of this run
-  std::set<std::string> unusable_;  // checkpoints whose files in sites could not be had
+  std::deque<broker::CommitCheckpoint> to_commit_;  // in order; the files of the first are being read
+  int64_t first_sequence_ = 0;                      // of checkpoints that are of this run
+  std::set<std::string> unusable_;                  // checkpoints whose files in sites could not be had
   bool told_of_sites_ = false;
+  workload::NamedContents contents_;      // for manifests
   std::string data_told_;                 // as last told; several executors may read the same
   std::string not_tidied_;                // why, as told; empty: sites know what to keep
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet

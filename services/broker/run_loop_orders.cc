@@ -163,9 +163,30 @@ void RunLoop::Carry(const broker::TurnAway& action) {
   attendance_->Send(action.name, std::move(message));
 }
 
+// Good checkpoints leave by `keep` when a new one is there: an executor's word, or its disk, must not be all that this one has.
 void RunLoop::Carry(const broker::CommitCheckpoint& action) {
-  const absl::StatusOr<checkpoint::CommittedCheckpoint> committed =
-      services::CommitCheckpoint(options_.job, options_.checkpoint_directory, first_sequence_, state_.plan(), action);
+  to_commit_.push_back(action);
+  if (to_commit_.size() == 1) CheckNextCommit();
+}
+
+void RunLoop::CheckNextCommit() {
+  Help([this, action = to_commit_.front()] {
+    Post([this, action, staged = CheckStaged(options_.checkpoint_directory, action)] {
+      Commit(action, staged);
+      to_commit_.pop_front();
+      if (!to_commit_.empty()) CheckNextCommit();
+    });
+  });
+}
+
+void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status& staged) {
+  absl::StatusOr<checkpoint::CommittedCheckpoint> committed = absl::UnknownError("");
+  if (!staged.ok()) {
+    committed = staged;
+  } else {
+    committed = services::CommitCheckpoint(options_.job, options_.checkpoint_directory, first_sequence_, state_.plan(), action, contents_);
+  }
+  if (options_.exchange != nullptr) options_.exchange->Settled(action.step);
   if (committed.ok() && !committed->set_aside.empty()) {
     Carry(broker::Announce{.reason = "CheckpointSetAside",
                            .step = action.step,
@@ -216,6 +237,19 @@ void RunLoop::TellOfData(const v1::DataOpened& opened) {
     }
     return files;
   };
+  workload::NamedContents now;
+  if (!opened.contents().empty()) now[workload::kTrainingDataField] = base::CutText(opened.contents(), kMaxSummaryBytes);
+  if (!opened.validation_contents().empty()) {
+    now[workload::kValidationDataField] = base::CutText(opened.validation_contents(), kMaxSummaryBytes);
+  }
+  if (const std::string changed = workload::ChangedContents(contents_, now); !changed.empty()) {
+    Carry(broker::Announce{.reason = "DataChanged",
+                           .step = state_.last_step(),
+                           .message = absl::StrCat("the data are not those that the run was trained on so far: ", changed,
+                                                   "; its place in their order means other samples now, so that some are seen twice or not "
+                                                   "at all")});
+  }
+  for (auto& [field, content] : now) contents_[field] = std::move(content);
   Carry(broker::Announce{.reason = "DataOpened",
                          .step = state_.last_step(),
                          .message = summary,
@@ -264,6 +298,7 @@ void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
 
 void RunLoop::Carry(const broker::AbandonCheckpoint& action) {
   services::AbandonCheckpoint(options_.checkpoint_directory, action.step);
+  if (options_.exchange != nullptr) options_.exchange->Settled(action.step);
   TellKept(action.step);
 }
 

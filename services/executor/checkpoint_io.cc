@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
@@ -18,12 +17,13 @@
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/runtime/device_pacer.h"
+#include "services/executor/local_access.h"
 #include "services/machine_identity.h"
 
 namespace fusionllm::services {
 namespace {
 
-constexpr int64_t kMaxTokenBytes = 256;
+constexpr int64_t kMinTokenBytes = 16, kMaxTokenBytes = 256;
 
 // Tensors copied out of a store, so that training goes on while they are written.
 struct Snapshot {
@@ -77,17 +77,25 @@ absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, Checkpoint
 
 }  // namespace
 
-SharedFiles::SharedFiles(const v1::Welcome& welcome) : same_machine_(!welcome.machine().empty() && welcome.machine() == MachineIdentity()) {
+SharedFiles::SharedFiles(const v1::Welcome& welcome, bool of_the_run)
+    : same_machine_(of_the_run && !welcome.machine().empty() && welcome.machine() == MachineIdentity()) {
   const std::string& file = welcome.shared_token_file();
-  if (file.empty()) return;
+  // An empty token would be any empty file's.
+  if (file.empty() || welcome.shared_token().size() < kMinTokenBytes) return;
   const absl::StatusOr<std::string> token = base::ReadSmallFile(file, kMaxTokenBytes);
+  // Not there: this machine has no such folder, as most that join.
+  if (!token.ok() && !absl::IsNotFound(token.status())) {
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat("the folder of checkpoints is not shared, the broker is sent them: ", token.status().message()));
+  }
   if (!token.ok() || *token != welcome.shared_token()) return;
   const std::string folder = std::filesystem::path(file).parent_path().string();
   if (access(folder.c_str(), W_OK | X_OK) == 0) folder_ = folder;
 }
 
 bool SharedFiles::Has(const std::string& path) const {
-  return same_machine_ || (!folder_.empty() && absl::StartsWith(path, absl::StrCat(folder_, "/")));
+  // Where links and ".." lead counts, not how it is spelt.
+  return same_machine_ || (!folder_.empty() && LeadsBelow(path, folder_));
 }
 
 absl::Status StageRestorer::ReadFromSite(const v1::SiteFile& file, CheckpointClient::Wanted& wanted) const {
@@ -151,7 +159,7 @@ absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, 
 
 ShardWriter::Store StoreFor(const SharedFiles& shared, const std::string& directory, checkpoint::SiteStore* site,
                             CheckpointClient& client) {
-  if (shared.checkpoints()) {
+  if (shared.HasCheckpoints(directory)) {
     return [directory](uint32_t, int64_t step, int stage, int stages, const checkpoint::ShardContents& contents) {
       return checkpoint::WriteShard(directory, step, stage, stages, contents);
     };

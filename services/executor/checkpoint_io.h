@@ -22,11 +22,12 @@ namespace fusionllm::services {
 class SharedFiles {
  public:
   SharedFiles() = default;  // none
-  // Reads the token that the broker left in the folder of checkpoints. Blocks.
-  explicit SharedFiles(const v1::Welcome& welcome);
+  // Reads the token that the broker left in the folder of checkpoints. Blocks. `of_the_run`: where this is the broker's machine, all of its
+  // files are in view, else that folder alone.
+  explicit SharedFiles(const v1::Welcome& welcome, bool of_the_run = true);
 
-  // Whether what is written into the folder of checkpoints is in the broker's.
-  bool checkpoints() const { return !folder_.empty(); }
+  // Whether what is written into `directory`, where the job's checkpoints are to be, is in the broker's folder.
+  bool HasCheckpoints(const std::string& directory) const { return !folder_.empty() && Has(directory); }
   // Whether `path` is the same file or folder here as on the broker's machine.
   bool Has(const std::string& path) const;
 

@@ -27,10 +27,36 @@ class SharedFilesTest : public ::testing::Test {
 
 TEST_F(SharedFilesTest, WhoReadsTheTokenSharesTheFolderAndNothingElse) {
   const SharedFiles shared(Welcome(mark_.token(), "another kernel"));
-  EXPECT_TRUE(shared.checkpoints());
+  EXPECT_TRUE(shared.HasCheckpoints(checkpoints_));
   EXPECT_TRUE(shared.Has(checkpoints_ + "/step-000010"));
   EXPECT_FALSE(shared.Has(checkpoints_ + "-of-others/step-000010"));
   EXPECT_FALSE(shared.Has(folder_ / "model")) << "the network file system may hold the run's folder only";
+}
+
+TEST_F(SharedFilesTest, PathsAreWhereTheyLeadAndNotHowTheyAreSpelt) {
+  const SharedFiles shared(Welcome(mark_.token(), "another kernel"));
+  folder_.Write("secret/key", "x");
+  std::filesystem::create_symlink(folder_ / "secret", checkpoints_ + "/way-out");
+  EXPECT_FALSE(shared.Has(checkpoints_ + "/../../secret/key"));
+  EXPECT_FALSE(shared.Has(checkpoints_ + "/way-out/key"));
+  EXPECT_FALSE(shared.HasCheckpoints(folder_ / "secret")) << "shards would be written there";
+  EXPECT_FALSE(shared.HasCheckpoints(checkpoints_ + "/../../secret"));
+  std::filesystem::remove(checkpoints_ + "/way-out");
+}
+
+TEST_F(SharedFilesTest, AnEmptyFileIsNoMarkOfAnEmptyToken) {
+  v1::Welcome welcome;
+  folder_.Write("home/.hushlogin", "");
+  welcome.set_shared_token_file(folder_ / "home/.hushlogin");
+  const SharedFiles shared(welcome);
+  EXPECT_FALSE(shared.Has(folder_ / "home/.ssh/id_ed25519"));
+  EXPECT_FALSE(shared.HasCheckpoints(folder_ / "home"));
+}
+
+TEST_F(SharedFilesTest, WhoJoinedByHimselfSharesNoMoreThanTheFolderOnTheSameMachineToo) {
+  const SharedFiles shared(Welcome(mark_.token(), MachineIdentity()), /*of_the_run=*/false);
+  EXPECT_FALSE(shared.Has("/anywhere"));
+  EXPECT_TRUE(shared.HasCheckpoints(checkpoints_));
 }
 
 TEST_F(SharedFilesTest, WhoSeesTheSameMountsSharesAllFiles) {
@@ -39,12 +65,12 @@ TEST_F(SharedFilesTest, WhoSeesTheSameMountsSharesAllFiles) {
 }
 
 TEST_F(SharedFilesTest, AnotherTokenNoFileOrNoRightToWriteIsNotShared) {
-  EXPECT_FALSE(SharedFiles(Welcome("other words", "another kernel")).checkpoints());
-  EXPECT_FALSE(SharedFiles(Welcome("", "another kernel")).checkpoints());
-  EXPECT_FALSE(SharedFiles(v1::Welcome()).checkpoints());
+  EXPECT_FALSE(SharedFiles(Welcome("other words", "another kernel")).HasCheckpoints(checkpoints_));
+  EXPECT_FALSE(SharedFiles(Welcome("", "another kernel")).HasCheckpoints(checkpoints_));
+  EXPECT_FALSE(SharedFiles(v1::Welcome()).HasCheckpoints(checkpoints_));
   EXPECT_FALSE(SharedFiles(v1::Welcome()).Has("/anywhere"));
   { const SharedFolder removes = *SharedFolder::Mark(checkpoints_); }
-  EXPECT_FALSE(SharedFiles(Welcome(mark_.token(), "another kernel")).checkpoints());
+  EXPECT_FALSE(SharedFiles(Welcome(mark_.token(), "another kernel")).HasCheckpoints(checkpoints_));
   EXPECT_TRUE(std::filesystem::is_empty(checkpoints_)) << "the mark goes with its broker";
 }
 

@@ -90,6 +90,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--fastest", flags.host.fastest,
       "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
       "stages");
+  CLI::Option* const closed = app.add_flag("--closed", flags.host.access.closed,
+                                           "Give the run nothing of this machine but its processor: no data, graph, shared folder or "
+                                           "credentials, unless the next options open one");
+  app.add_option("--data", flags.host.access.data_folder, "With --closed: training data and graph files below this folder may be read")
+      ->needs(closed);
+  app.add_option("--shared-folder", flags.host.access.shared_folder,
+                 "With --closed: checkpoints below this folder, which the run's machine has at the same path, are read and written there")
+      ->needs(closed);
+  app.add_flag("--object-stores", flags.host.access.object_stores, "With --closed: fetch data from stores with this machine's credentials")
+      ->needs(closed);
   app.add_flag("--phases", flags.phases, "Print what it is doing on stdout, a line each");
   app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
   app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")

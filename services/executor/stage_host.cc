@@ -8,6 +8,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/content_digest.h"
+#include "lib/base/counted.h"
 #include "lib/base/log.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
@@ -28,6 +31,15 @@ namespace {
 constexpr char kWaiting[] = "waiting for the plan, in the backup pool until it has a stage for this machine";
 
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
+
+// In words that change when the data do; empty where there are no files. Blocks: the files that are listed are read, in part.
+std::string ContentsOf(const data::FilesRead& files, int64_t samples) {
+  std::vector<std::string> paths;
+  for (const data::FilesRead::File& file : files.first) paths.push_back(file.path);
+  const absl::StatusOr<std::string> digest = base::ContentDigest(paths);
+  if (paths.empty() || !digest.ok()) return "";
+  return absl::StrFormat("%s in %d bytes, digest %s", base::Counted(samples, "sample"), files.bytes, *digest);
+}
 
 }  // namespace
 
@@ -122,6 +134,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
         // Now, not when it is asked to do something; and again to a broker that has come back, which does not know.
         v1::ExecutorMessage message;
         message.mutable_calibration()->set_error(std::string(welcome_status_.message()));
+        message.mutable_calibration()->set_code(static_cast<int>(welcome_status_.code()));
         report_(std::move(message));
       });
       break;
@@ -179,7 +192,8 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 // ---- Before a plan ----------------------------------------------------------------------------------------------------------------------
 
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
-  const SharedFiles shared(welcome);
+  const SharedFiles shared =
+      MaySeek(options_.access, welcome.shared_token_file()) ? SharedFiles(welcome, !options_.access.closed) : SharedFiles();
   if (!options_.site_checkpoints.empty() && !welcome.shards_id().empty()) {
     if (!checkpoint::IsShardsId(welcome.shards_id())) {  // it is part of paths
       return absl::InvalidArgumentError("the broker names no folder for shards in this site, but something else");
@@ -195,6 +209,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     shared_calibration_ = SharedCalibration(welcome.output_directory(), welcome.shared_token());
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(welcome.job_document(), "job.yaml"));
+  FUSIONLLM_RETURN_IF_ERROR(CheckGraphAccess(options_.access, job, welcome.base_directory()));
   FUSIONLLM_ASSIGN_OR_RETURN(workload_, workload::Resolve(job, welcome.base_directory()));
   planner_chooses_size_ = job.spec.training.micro_batch_size == 0;
   const int64_t wanted_threads = job.spec.executors.threads;
@@ -202,6 +217,9 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     const std::lock_guard lock(mutex_);
     threads_ = static_cast<int>(wanted_threads > 0 ? wanted_threads : std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
     memory_bytes_ = MemoryOfDevice();
+  }
+  if (!welcome.topology_document().empty() && options_.access.closed) {
+    return absl::PermissionDeniedError("this machine joined the run by itself and emulates no device of a topology");
   }
   if (!welcome.topology_document().empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(welcome.topology_document(), "topology.yaml"));
@@ -229,7 +247,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     const std::string directory = CheckpointDirectory(job.spec.checkpoint->path, welcome.output_directory());
     // What was left in the site when the job said otherwise is read and sent from there all the same.
     checkpoint::SiteStore* const keeps = job.spec.checkpoint->shards == job::Shards::kSite ? site_store_.get() : nullptr;
-    const bool in_site = keeps != nullptr && !shared.checkpoints();
+    const bool in_site = keeps != nullptr && !shared.HasCheckpoints(directory);
     const auto done = [this](v1::ShardReport report) {
       v1::ExecutorMessage message;
       *message.mutable_shard() = std::move(report);
@@ -259,7 +277,8 @@ absl::StatusOr<wire::DeviceProfile> StageHost::MeasureMachine() {
   // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it, which also fetches what
   // lies in an object store: the others have no use for it.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
-  if (!LiesInObjectStore(workload_->data)) data = workload::DatasetSource::Open(*workload_);
+  const bool here = !LiesInObjectStore(workload_->data) && CheckDataAccess(options_.access, *workload_).ok();
+  if (here) data = workload::DatasetSource::Open(*workload_);
   planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
                                          const std::lock_guard lock(mutex_);
                                          return shutting_down_;
@@ -301,7 +320,10 @@ void StageHost::Calibrate() {
       }
     }
   }
-  if (!status.ok()) message.mutable_calibration()->set_error(std::string(status.message()));
+  if (!status.ok()) {
+    message.mutable_calibration()->set_error(std::string(status.message()));
+    message.mutable_calibration()->set_code(static_cast<int>(status.code()));
+  }
   if (status.ok()) Phase(kWaiting);
   report_(std::move(message));
 }
@@ -367,6 +389,9 @@ absl::Status StageHost::TakeMicroBatchSize(const v1::Assign& assign) {
 }
 
 absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uint32_t epoch) {
+  // Once: what is fetched from a store lies elsewhere then.
+  if (!data_allowed_) FUSIONLLM_RETURN_IF_ERROR(CheckDataAccess(options_.access, *workload_));
+  data_allowed_ = true;
   if (LiesInObjectStore(workload_->data)) {
     FetchOptions options{.environment = objectstore::ProcessEnvironment};
     FUSIONLLM_ASSIGN_OR_RETURN(options.scratch, scratch_.Folder(run_objects_, options.environment));
@@ -402,6 +427,8 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
     };
     add(data->TrainingFiles(), opened.mutable_files());
     add(data->ValidationFiles(), opened.mutable_validation_files());
+    opened.set_contents(ContentsOf(data->TrainingFiles(), data->TrainingSamples()));
+    opened.set_validation_contents(ContentsOf(data->ValidationFiles(), data->EvaluationSamples().value_or(0)));
     report_(std::move(message));
   }
   return data;

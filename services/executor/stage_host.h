@@ -26,6 +26,7 @@
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_fetcher.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/local_access.h"
 #include "services/executor/shared_calibration.h"
 #include "services/executor/site_keeper.h"
 #include "services/executor/stage_epoch.h"
@@ -48,6 +49,7 @@ struct HostOptions {
   bool fastest = false;           // kernels::BackendOptions::same_bits, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
+  LocalAccess access;
   // Told what this executor is at now ("measuring this machine"), on the worker's thread; empty: nobody asks.
   std::function<void(const std::string&)> on_phase;
 };
@@ -104,9 +106,10 @@ class StageHost {
   std::string measure_lock_;  // of the machine; empty: another machine's
   SharedCalibration shared_calibration_{"", ""};
   absl::Status welcome_status_;
-  bool welcomed_ = false;   // the worker's
-  std::string phase_;       // likewise
-  bool data_told_ = false;  // likewise
+  bool welcomed_ = false;      // the worker's
+  std::string phase_;          // likewise
+  bool data_told_ = false;     // likewise
+  bool data_allowed_ = false;  // by options_.access
   double compute_scale_ = 1;
   bool emulate_ = false;
   int threads_ = 1;

@@ -39,6 +39,19 @@ TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
   EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000010.earlier-1/manifest.json"))) << "the first run's is not lost";
 }
 
+TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreTold) {
+  const auto first = RunToEnd({Steps(4), Checkpoints(2)}, {}, "first");
+  EXPECT_TRUE(Event(*first, "DataChanged").is_null());
+  const auto same = RunToEnd({Steps(6), Checkpoints(2)}, {}, "same");
+  EXPECT_TRUE(Event(*same, "DataChanged").is_null());
+  const std::string text = base::ReadWholeFile(Path("text.txt"));
+  folder_.Write("text.txt", text + text + text);
+  const auto grown = RunToEnd({Steps(8), Checkpoints(2)}, {}, "grown");
+  EXPECT_EQ(FirstStep(*grown), 7);
+  EXPECT_THAT(Event(*grown, "DataChanged").dump(),
+              AllOf(HasSubstr("spec.data.path"), HasSubstr("in 18000 bytes"), HasSubstr("instead of"), HasSubstr("in 6000 bytes")));
+}
+
 // Checkpoints hold parameters and state in fp32, whatever the passes compute in.
 TEST_F(ResumeTest, GoesOnInTheOtherPrecision) {
   const auto in = [](const std::string& precision) { return "spec.training.precision=" + precision; };
