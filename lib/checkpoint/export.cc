@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -63,11 +64,9 @@ absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::stri
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : reader.tensors()) {
     if (!reader.IsParameter(tensor)) continue;
-    if (!tensor.entry->dtype) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' of ", tensor.file->path(), " has the dtype ", tensor.entry->dtype_name));
-    }
-    specs.push_back({name, {*tensor.entry->dtype, tensor.entry->shape}});
+    TensorSpec spec{name, {tensor.entry->dtype.value_or(tensor::DType::kU8), tensor.entry->shape}};
+    if (!tensor.entry->dtype) spec.foreign = ForeignType{tensor.entry->dtype_name, tensor.entry->bytes()};
+    specs.push_back(std::move(spec));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckNotRead(reader, out));
   FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(replacement.aside, std::move(specs), {{"format", "pt"}}));

@@ -1,7 +1,11 @@
 #include "lib/checkpoint/export.h"
 
 #include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
@@ -37,6 +41,32 @@ TEST(ExportTest, MergesTheParametersOfAllShards) {
     ASSERT_TRUE(file->Read(absl::StrCat("layer.", stage, ".weight"), value.view()).ok());
     EXPECT_EQ(value.f32()[1], static_cast<float>(1001 + 10 * stage));
   }
+}
+
+TEST(ExportTest, CopiesTensorsOfTypesThatItCannotHoldAsTheyLie) {
+  const base::TempFolder folder;
+  const std::string header =
+      R"({"mask":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]},)"
+      R"("wide":{"dtype":"F64","shape":[1],"data_offsets":[6,14]},"late":{"dtype":"Q7","shape":[3],"data_offsets":[14,17]}})";
+  const std::string data = "ab1234abcdefgh789";
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size() & 255);
+  length[1] = static_cast<char>(header.size() >> 8);
+  const auto written = ExportModel(folder.Write("in.safetensors", length + header + data), folder / "out.safetensors");
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto file = SafetensorsFile::Open(folder / "out.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto text = [&](const char* name) {
+    const TensorEntry& entry = *file->Find(name);
+    std::string bytes(static_cast<size_t>(entry.bytes()), ' ');
+    EXPECT_TRUE(file->ReadBytes(entry, 0, std::as_writable_bytes(std::span(bytes))).ok());
+    return absl::StrCat(entry.dtype_name, entry.shape.ToString(), " ", bytes);
+  };
+  EXPECT_EQ(text("mask"), "BOOL[2] ab");
+  EXPECT_EQ(text("wide"), "F64[1] abcdefgh");
+  EXPECT_EQ(text("late"), "Q7[3] 789");
+  EXPECT_EQ(text("w"), "F32[1] 1234");
+  EXPECT_EQ(file->Find("wide")->begin % 8, 0) << "aligned to its elements";
 }
 
 TEST(ExportTest, LeavesTheOldFileWhenTheCheckpointIsBroken) {

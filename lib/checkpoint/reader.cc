@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -68,9 +69,14 @@ absl::Status CheckIndex(const std::string& folder, const std::map<std::string, s
   return absl::OkStatus();
 }
 
-// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one. Some have the head
-// beside such names.
-constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight", kGpt2Head = "lm_head.weight";
+// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one. Some have the head,
+// or something of their own, beside such names.
+constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight";
+constexpr absl::string_view kGpt2Body[] = {"wte.", "wpe.", "h.", "ln_f."};
+
+bool IsOfGpt2Body(absl::string_view name) {
+  return std::any_of(std::begin(kGpt2Body), std::end(kGpt2Body), [&](absl::string_view part) { return absl::StartsWith(name, part); });
+}
 
 // A folder of checkpoints stands for its latest one, and that of a run for the one of its checkpoints/.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
@@ -143,7 +149,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
 void CheckpointReader::NameAsTheHeadedModelDoes() {
   if (Contains(absl::StrCat(kGpt2Prefix, kGpt2Embedding)) || !Contains(kGpt2Embedding)) return;
   std::map<std::string, StoredTensor> named;
-  for (auto& [name, tensor] : tensors_) named.emplace(name == kGpt2Head ? name : absl::StrCat(kGpt2Prefix, name), tensor);
+  for (auto& [name, tensor] : tensors_) named.emplace(IsOfGpt2Body(name) ? absl::StrCat(kGpt2Prefix, name) : name, tensor);
   tensors_ = std::move(named);
 }
 

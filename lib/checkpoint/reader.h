@@ -29,10 +29,12 @@ class CheckpointReader {
  public:
   // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant); a folder as Hugging Face has it
   // (model.safetensors.index.json or model.safetensors); or a single .safetensors file. Blocks; reads manifests and headers only.
-  // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ....
+  // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ...;
+  // what stands beside them, lm_head.weight too, keeps its name.
   // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files or an index that disagrees
-  // with its shards; DataLoss when a file has not the size that the manifest says; FailedPrecondition for a checkpoint with files that lie
-  // in other sites, naming files and sites, unless these are to be left out. Messages name the file.
+  // with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the manifest says;
+  // FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be left out.
+  // Messages name the file.
   static absl::StatusOr<CheckpointReader> Open(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
@@ -76,7 +78,8 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 // Whether the checkpoint (any path that Open takes) is whole: sizes and checksums of all files, every header, every tensor of the index.
 // Reads everything. What others made has no manifest, so no checksums, and only the structure is checked.
 // DataLoss lists every file that is wrong, with the reason, or says that a folder of ours has lost its manifest or cannot be understood by
-// it; other errors are those of Open. With kLeaveOut: whether all that is here is whole.
+// it; other errors are those of Open: Unimplemented for what may be whole and is not supported here. With kLeaveOut: whether all that is
+// here is whole.
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
 
 // Likewise with kLeaveOut, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites

@@ -25,8 +25,10 @@ TEST(ReaderTest, TheHeadlessGpt2ThatIsPublishedHasTheNamesOfTheHeadedOne) {
   const base::TempFolder folder;
   Tensor embedding({DType::kF32, {4, 2}}), norm({DType::kF32, {2}});
   embedding.f32()[3] = 7;
-  ASSERT_TRUE(WriteSafetensors(folder / "m.safetensors",
-                               std::vector<NamedTensor>{{"wte.weight", embedding.view()}, {"h.0.ln_1.weight", norm.view()}})
+  ASSERT_TRUE(WriteSafetensors(folder / "m.safetensors", std::vector<NamedTensor>{{"wte.weight", embedding.view()},
+                                                                                  {"h.0.ln_1.weight", norm.view()},
+                                                                                  {"lm_head.weight", norm.view()},
+                                                                                  {"extra.scale", norm.view()}})
                   .ok());
   const auto reader = CheckpointReader::Open(folder / "m.safetensors");
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -35,6 +37,15 @@ TEST(ReaderTest, TheHeadlessGpt2ThatIsPublishedHasTheNamesOfTheHeadedOne) {
   EXPECT_EQ(value.f32()[3], 7);
   EXPECT_TRUE(reader->Contains("transformer.h.0.ln_1.weight"));
   EXPECT_FALSE(reader->Contains("wte.weight"));
+  EXPECT_TRUE(reader->Contains("lm_head.weight") && reader->Contains("extra.scale")) << "what is not of the body";
+}
+
+TEST(ReaderTest, AModelThatIsNotSupportedIsNotCalledDamaged) {
+  const base::TempFolder folder;
+  folder.Write("zip.safetensors", absl::StrCat("PK\x03\x04", std::string(100, 'x')));
+  EXPECT_TRUE(absl::IsUnimplemented(VerifyCheckpoint(folder / "zip.safetensors")));
+  folder.Write("cut.safetensors", std::string("\xff\0\0\0\0\0\0\0{", 9));
+  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(folder / "cut.safetensors")));
 }
 
 TEST(ReaderTest, ReadsEveryNameWhateverTheNumberOfShards) {

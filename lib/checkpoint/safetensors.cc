@@ -32,7 +32,7 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
 
 absl::StatusOr<WrittenFile> SafetensorsWriter::Finish() {
   int64_t wanted = 0;
-  for (const TensorSpec& spec : specs_) wanted += static_cast<int64_t>(spec.type.bytes());
+  for (const TensorSpec& spec : specs_) wanted += spec.bytes();
   if (appended_ != wanted) {
     const std::string path = file_.path();
     { const HashedFile dropped = std::move(file_); }  // its destructor removes the file
@@ -69,7 +69,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{prefix[i]} << (8 * i);
   if (prefix[0] == 'P' && prefix[1] == 'K' && prefix[2] == 3 && prefix[3] == 4) {
-    return absl::InvalidArgumentError(
+    return absl::UnimplementedError(
         absl::StrCat(path,
                      " is a zip, such as torch.save writes, and no safetensors file: load it in PyTorch and write it by "
                      "save_pretrained() or safetensors.torch.save_file()"));

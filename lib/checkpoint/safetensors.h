@@ -52,7 +52,8 @@ class SafetensorsWriter {
 class SafetensorsFile {
  public:
   // Errors: NotFound, Unavailable; InvalidArgument for a file that is cut off, or whose header breaks a rule of the format (names the file
-  // and the tensor). Memory use is bounded by the size of the header, which is at most the size of the file and kMaxHeaderBytes.
+  // and the tensor); Unimplemented for a zip of torch.save and for what is beyond the limits of ParseSafetensorsHeader. Memory use is
+  // bounded by the size of the header, which is at most the size of the file and kMaxHeaderBytes.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

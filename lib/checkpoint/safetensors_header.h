@@ -25,7 +25,7 @@ inline constexpr size_t kMaxTensorNameBytes = 4096;
 struct TensorEntry {
   std::string name;
   std::string dtype_name;              // as in the file: "F32", "F8_E4M3"
-  std::optional<tensor::DType> dtype;  // nullopt: a type of the format that this project cannot hold; the tensor can be listed, not read
+  std::optional<tensor::DType> dtype;  // nullopt: a type that this project cannot hold or does not know; listed and copied, not read
   tensor::Shape shape;
   int64_t begin = 0;  // bytes from the start of the data
   int64_t end = 0;
@@ -42,14 +42,25 @@ struct SafetensorsHeader {
 };
 
 // Parses the JSON of a header in front of `data_bytes` bytes of data. Memory use is proportional to the JSON.
-// Errors: InvalidArgument for JSON of another form, duplicate names, unknown dtypes, shapes that overflow or disagree with the offsets,
-// data that overlaps, leaves gaps or is missing, limits above. The message names the tensor, not the file.
+// As the format's own reader: white space may stand in front, types that are not known are taken at the length that their offsets say, and
+// further fields of a tensor are passed over.
+// Errors: InvalidArgument for JSON of another form, duplicate names, shapes that overflow or disagree with the offsets, data that overlaps,
+// leaves gaps or is missing; Unimplemented for what is beyond the limits above. The message names the tensor, not the file.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json, int64_t data_bytes);
+
+// A type that this project cannot hold: its name in the format, and the bytes of the whole tensor.
+struct ForeignType {
+  std::string dtype_name;
+  int64_t bytes = 0;
+};
 
 // What is to be written: a type and a name.
 struct TensorSpec {
   std::string name;
   tensor::TensorType type;
+  std::optional<ForeignType> foreign = std::nullopt;  // then only the shape of `type` counts
+
+  int64_t bytes() const { return foreign ? foreign->bytes : static_cast<int64_t>(type.bytes()); }
 };
 
 // Sorts `specs` into the order in which their data must follow (wide types first, so that every tensor is aligned to its elements; then by
