@@ -140,12 +140,13 @@ TEST_F(StartTest, AStartWithALayerTheJobDoesNotHaveIsRefused) {
   const Outcome refused = Run(run);
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("spec.model.init.from: "), HasSubstr("start.safetensors: it is of another model"),
-                                 HasSubstr("spec.model.config.nLayer 2 -> 1"), HasSubstr("spec.model.init.ignore")));
+                                 HasSubstr("spec.model.config.nLayer 2 -> 1"), HasSubstr("spec.model.init.skip: ['transformer.h.1.*']")));
   const Outcome dry = Run(run + " --dry-run");
   EXPECT_EQ(dry.code, 2);
   EXPECT_EQ(dry.err, refused.err);
   EXPECT_FALSE(fs::exists(Path("new")));
   EXPECT_EQ(Run(run + " --set \"spec.model.init.ignore=['transformer.h.1.*']\"").code, 0);
+  EXPECT_EQ(Run(run + " --fresh --set \"spec.model.init.skip=['transformer.h.1.*']\"").code, 0);
 }
 
 TEST_F(StartTest, AFolderForTransformersSaysItsSizesItself) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -63,6 +65,10 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
   absl::Status first;
   store.ForEachParameter(
       [&](const std::string& name, tensor::TensorView view) {
+        if (workload::MayBeginAtZero(view.type) && !stored.Contains(name)) {
+          std::memset(view.data, 0, view.type.bytes());
+          return;
+        }
         if (first.ok()) first = stored.Read(name, view);
       },
       /*owned_only=*/false);
@@ -129,7 +135,9 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, std::move(resolved));
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
   FUSIONLLM_RETURN_IF_ERROR(job::CheckStartModel(job, stored.path()));
-  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(workload::CheckStart(job, graph, stored)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
+                             base::OfNamedFile(workload::CheckStart(job, graph, stored, workload::ReadFor::kEvaluation)));
+  for (const std::string& warning : warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::OfNamedFile(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));

@@ -155,6 +155,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   FUSIONLLM_ASSIGN_OR_RETURN(CheckedInput input, CheckInput(options.job, options.base));
   std::vector<std::string>& warnings = input.warnings;
   TellOfStart(options.job.spec.model);
+  for (const std::string& warning : input.of_start) warn(warning);
   for (const std::string& warning : job::Warnings(options.job)) warn(warning);
   if (!flags.topology.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.topology, job::LoadTopology(flags.topology));

@@ -96,14 +96,17 @@ absl::Status CheckStart(const job::Spec& spec, const std::string& base) {
   return whole.ok() ? whole : absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
 }
 
-// Whether the file that the job starts from is of its model. One of an object store is looked at by the broker, once it has it.
-absl::Status CheckStartFits(const job::FusionJob& job) {
+// Whether the file that the job starts from is of its model, and what is worth a word about it. One of an object store is looked at by the
+// broker, once it has it.
+absl::StatusOr<std::vector<std::string>> CheckStartFits(const job::FusionJob& job) {
   const std::optional<std::string>& from = job.spec.model.init.from;
-  if (!from.has_value() || base::IsUri(*from)) return absl::OkStatus();
+  if (!from.has_value() || base::IsUri(*from)) return std::vector<std::string>();
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, base::OfNamedFile(checkpoint::CheckpointReader::Open(*from)));
-  const absl::Status fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
-  return fits.ok() ? fits : absl::Status(fits.code(), absl::StrCat("spec.model.init.from: ", fits.message()));
+  auto fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
+  if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrCat("spec.model.init.from: ", fits.status().message()));
+  for (std::string& warning : *fits) warning = absl::StrCat("spec.model.init.from: ", warning);
+  return fits;
 }
 
 // Tables that somebody meant to fill, such as those of rotary positions, look like constants of zero. A checkpoint that the run goes on
@@ -188,7 +191,7 @@ absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::st
   FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
   FUSIONLLM_RETURN_IF_ERROR(CheckStart(job.spec, base));
   FUSIONLLM_ASSIGN_OR_RETURN(input.workload, workload::Resolve(job, ""));  // loaded paths are absolute
-  FUSIONLLM_RETURN_IF_ERROR(CheckStartFits(job));
+  FUSIONLLM_ASSIGN_OR_RETURN(input.of_start, CheckStartFits(job));
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
   input.warnings = ModelWarnings(*input.workload);
   if (data_in_store) return input;

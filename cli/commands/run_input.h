@@ -14,6 +14,7 @@ namespace fusionllm::cli {
 struct CheckedInput {
   std::unique_ptr<workload::Workload> workload;  // the job as it will be run
   std::vector<std::string> warnings;             // what is odd about model and data
+  std::vector<std::string> of_start;             // what is odd about the file of init.from
   std::string data;                              // what is read (DatasetSource::Summary); empty: it lies in an object store
 };
 // `base` is the folder of the job's file. Errors: what is wrong, beginning with the field; Unavailable for an object store that does not

@@ -9,9 +9,21 @@ namespace fusionllm::checkpoint {
 
 using tensor::DType;
 
+namespace {
+
+bool Widens(const TensorEntry& stored, DType into) {
+  return into == DType::kF32 && (stored.dtype == DType::kF16 || stored.dtype == DType::kBF16);
+}
+
+}  // namespace
+
+bool CanFill(const TensorEntry& stored, const tensor::TensorType& into) {
+  return stored.shape == into.shape && (stored.dtype == into.dtype || Widens(stored, into.dtype));
+}
+
 absl::StatusOr<TensorFill> TensorFill::Create(absl::string_view where, const TensorEntry& stored, const tensor::TensorView& into) {
-  const bool widens = into.type.dtype == DType::kF32 && (stored.dtype == DType::kF16 || stored.dtype == DType::kBF16);
-  if (stored.shape != into.type.shape || (stored.dtype != into.type.dtype && !widens)) {
+  const bool widens = Widens(stored, into.type.dtype);
+  if (!CanFill(stored, into.type)) {
     return absl::InvalidArgumentError(absl::StrCat("tensor '", stored.name, "' of ", where, " is ", stored.dtype_name,
                                                    stored.shape.ToString(), " but ", into.type.ToString(), " is wanted"));
   }

@@ -13,6 +13,9 @@
 
 namespace fusionllm::checkpoint {
 
+// Whether a tensor of this type can be filled with the stored one: shape and dtype are equal, or f32 comes from f16 or bf16.
+bool CanFill(const TensorEntry& stored, const tensor::TensorType& into);
+
 class TensorFill {
  public:
   // `into` has the shape and dtype of the stored tensor, or dtype f32 when it is stored as f16 or bf16; its memory outlives this. `where`

@@ -76,6 +76,7 @@ struct Init {
   int64_t seed = 1;
   std::optional<std::string> from;  // a checkpoint folder or a .safetensors file
   std::vector<std::string> ignore;  // patterns over names of its tensors
+  std::vector<std::string> skip;    // patterns over names of the model's parameters, which begin fresh
   bool operator==(const Init&) const = default;
 };
 

@@ -52,10 +52,13 @@ void Visit(V& v, Init& i) {
   v.Field("seed", i.seed, {.min = 0, .max = kMaxSeed}, "Seed of the initial parameters.");
   v.Field("from", i.from, {},
           "Checkpoint, folder as Hugging Face has it or .safetensors file to start from, relative to the job file, or its s3://BUCKET/KEY. "
-          "Every tensor must be one of the model's.");
+          "Every parameter of the model must be there.");
   v.Field("ignore", i.ignore, {},
           "Patterns over names of tensors of from that the model does not have and that may stay unread; '*' stands "
           "for any text.");
+  v.Field("skip", i.skip, {},
+          "Patterns over names of parameters that begin fresh, whatever from has for them, such as a new head: ['fc.*']; tensors of from "
+          "that they match stay unread. One that matches nothing is refused.");
 }
 
 template <class V>

@@ -1,5 +1,6 @@
 #include "lib/job/start_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -14,6 +15,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/job/gpt2_config_json.h"
 #include "lib/job/parse.h"
+#include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::job {
 namespace {
@@ -57,9 +59,27 @@ std::vector<Size> SizesOf(const ModelSettings& config, const std::optional<GptCo
           {"blockSize", json ? "n_positions" : "blockSize", config.block_size, std::nullopt, theirs.block_size}};
 }
 
+// Whether all tensors that differ with a size begin fresh, or stay unread.
+bool IsSkipped(const Init& init, const Size& size, int64_t ours, bool tied) {
+  const auto skips = [&](absl::string_view tensor) { return MatchesAny(init.skip, tensor); };
+  const absl::string_view field = size.field;
+  if (field == "vocabSize") return skips("transformer.wte.weight") && (tied || skips("lm_head.weight"));
+  if (field == "blockSize") return skips("transformer.wpe.weight");
+  if (field != "nLayer") return false;
+  for (int64_t layer = std::min(ours, size.theirs); layer < std::max(ours, size.theirs); ++layer) {
+    const std::string tensor = absl::StrCat("transformer.h.", layer, ".ln_1.weight");
+    if (!skips(tensor) && (ours > size.theirs || !MatchesAny(init.ignore, tensor))) return false;
+  }
+  return true;
+}
+
 void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const StartModel& start, absl::string_view remedy,
                 const Report& report) {
+  const Init& init = spec.model.init;
+  const std::optional<bool>& tied = spec.model.config.tie_weights;
   for (const Size& size : SizesOf(spec.model.config, preset, start)) {
+    const std::optional<int64_t> ours = size.given ? size.given : size.of_preset;
+    if (!ours || IsSkipped(init, size, *ours, tied.value_or(start.sizes.tie_weights))) continue;
     if (size.given && *size.given != size.theirs) {
       report({absl::StrCat("spec.model.config.", size.field)},
              absl::StrCat("is ", *size.given, ", and ", size.key, " is ", size.theirs, " in ", start.file, remedy));
@@ -68,8 +88,8 @@ void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const 
                                                  start.file, ", which spec.model.init.from starts from; leave it out to take that"));
     }
   }
-  const std::optional<bool>& tied = spec.model.config.tie_weights;
-  if (tied && *tied != start.sizes.tie_weights) {
+  const bool head_unread = MatchesAny(init.skip, "lm_head.weight") || (tied.value_or(false) && MatchesAny(init.ignore, "lm_head.weight"));
+  if (tied && *tied != start.sizes.tie_weights && !head_unread) {
     const char* const key = start.is_config_json ? "tie_word_embeddings" : "tieWeights";
     report({"spec.model.config.tieWeights"},
            absl::StrCat("is ", *tied ? "true" : "false", ", and ", key, " is ", *tied ? "false" : "true", " in ", start.file, remedy));
@@ -77,6 +97,10 @@ void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const 
 }
 
 }  // namespace
+
+bool MatchesAny(const std::vector<std::string>& patterns, absl::string_view tensor) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return scheduler::MatchesGlob(pattern, tensor); });
+}
 
 absl::StatusOr<std::optional<StartModel>> StartModelOfConfig(const std::string& text, const std::string& file) {
   const absl::StatusOr<std::optional<Gpt2ConfigJson>> parsed = ParseGpt2ConfigJson(text);

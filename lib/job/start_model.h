@@ -11,12 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lib/job/checks.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 
 namespace fusionllm::job {
+
+// Whether one of the patterns of spec.model.init.skip or ignore matches the name of a tensor; '*' stands for any text, '?' for one
+// character.
+bool MatchesAny(const std::vector<std::string>& patterns, absl::string_view tensor);
 
 struct StartModel {
   std::string file;  // that says it
@@ -34,7 +39,8 @@ absl::StatusOr<std::optional<StartModel>> StartModelOfConfig(const std::string& 
 std::optional<StartModel> StartModelOfManifest(const std::string& text, const std::string& file);
 
 // Sizes that the job leaves out become those of its start, init.from below `folder` or by `remote`; a preset counts where it is written.
-// Reports those that contradict it, each with both values and the file.
+// Reports those that contradict it, each with both values and the file; but not where init.skip has all tensors begin fresh whose shape or
+// number differs for it: another vocabulary, more positions, a head of its own, further layers.
 void TakeStartModel(const std::string& folder, Spec& spec, const Report& report, const RemoteStart& remote = nullptr);
 
 // Whether the job's model, defaults included, is the one that the description at `path` says. Errors: InvalidArgument as above, naming the

@@ -39,6 +39,9 @@ std::vector<std::string> Warnings(const FusionJob& job) {
   if (training.steps == 0 && !job.spec.checkpoint.has_value()) {
     warnings.push_back("spec.training.steps: 0 initialises and writes step-000000, but the run has no checkpoints, so nothing is written");
   }
+  if (!job.spec.model.init.from && !job.spec.model.init.skip.empty()) {
+    warnings.push_back("spec.model.init.skip: there is no spec.model.init.from, so every parameter begins fresh");
+  }
   return warnings;
 }
 

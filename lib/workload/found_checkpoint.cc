@@ -49,7 +49,7 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxReportedDifferences));
   // A broker may not see the file of a graph; the executors do.
   if (const absl::StatusOr<opdag::Graph> graph = BuildForwardGraph(job, base_directory); graph.ok()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, *graph, reader));
+    FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, *graph, reader, ReadFor::kGoingOn));
     if (!architecture.empty()) misfit.fields.clear();
     const std::string parameters = Describe(misfit, reader.path());
     if (!parameters.empty()) why.push_back(parameters);

@@ -1,68 +1,56 @@
 #include "lib/workload/stored_parameters.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <utility>
 #include <variant>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/checkpoint/tensor_fill.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
-#include "lib/scheduler/snapshot.h"
+#include "lib/job/start_model.h"
+#include "lib/workload/parameter_names.h"
+#include "lib/workload/stored_sizes.h"
 
 namespace fusionllm::workload {
 namespace {
 
-constexpr size_t kMaxTold = 3;  // tensors of a kind
-constexpr absl::string_view kBlocks = "transformer.h.";
-constexpr char kTokenEmbedding[] = "transformer.wte.weight", kPositions[] = "transformer.wpe.weight", kHead[] = "lm_head.weight";
+constexpr size_t kMaxTold = 20;     // tensors of a kind
+constexpr size_t kMaxPatterns = 6;  // of an advice: more of them are no remedy
+constexpr size_t kMaxPassedOver = 5;
 
-// Shapes by name; of files elsewhere only the names are known.
-using Stored = std::map<std::string, std::optional<tensor::Shape>>;
-
-Stored ParametersOf(const checkpoint::CheckpointReader& reader) {
-  Stored stored;
+StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
+  StoredEntries stored;
   for (const auto& [name, tensor] : reader.tensors()) {
-    if (reader.IsParameter(tensor)) stored.emplace(name, tensor.entry->shape);
+    if (reader.IsParameter(tensor)) stored.emplace(name, tensor.entry);
   }
   for (const checkpoint::FileEntry& file : reader.elsewhere()) {
     if (checkpoint::ShardKindOf(file.name) != checkpoint::ShardKind::kModel) continue;
-    for (const std::string& name : file.tensors) stored.emplace(name, std::nullopt);
+    for (const std::string& name : file.tensors) stored.emplace(name, nullptr);
   }
   return stored;
 }
 
-std::optional<job::GptConfig> GptOf(const job::FusionJob& job) {
-  const absl::StatusOr<job::ResolvedModel> model = job::ResolveModel(job.spec);
-  if (!model.ok() || !std::holds_alternative<job::GptConfig>(*model)) return std::nullopt;
-  return std::get<job::GptConfig>(*model);
+// Null: of another family, or not to be told.
+const job::GptConfig* GptOf(const absl::StatusOr<job::ResolvedModel>& model) {
+  return model.ok() ? std::get_if<job::GptConfig>(&*model) : nullptr;
 }
 
-// 0: of another family.
 int64_t HeadsOf(const job::FusionJob& job) {
-  const std::optional<job::GptConfig> gpt = GptOf(job);
-  return gpt ? gpt->n_head : 0;
+  const absl::StatusOr<job::ResolvedModel> model = job::ResolveModel(job.spec);
+  const job::GptConfig* const gpt = GptOf(model);
+  return gpt == nullptr ? 0 : gpt->n_head;
 }
 
-// What lies beside parameters in files of others, and says nothing of the model.
-bool IsBuffer(absl::string_view name, bool gpt2) {
-  if (absl::EndsWith(name, ".num_batches_tracked")) return true;
-  return gpt2 && absl::StartsWith(name, kBlocks) && (absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias"));
-}
-
-absl::StatusOr<bool> AreEqual(const checkpoint::StoredTensor& a, const checkpoint::StoredTensor& b) {
-  if (a.entry->dtype_name != b.entry->dtype_name || a.entry->shape != b.entry->shape) return false;
+absl::StatusOr<bool> HaveEqualBytes(const checkpoint::StoredTensor& a, const checkpoint::StoredTensor& b) {
   std::vector<std::byte> left(1 << 20), right(left.size());
   for (int64_t at = 0; at < a.entry->bytes(); at += static_cast<int64_t>(left.size())) {
     const size_t length = std::min(left.size(), static_cast<size_t>(a.entry->bytes() - at));
@@ -73,102 +61,200 @@ absl::StatusOr<bool> AreEqual(const checkpoint::StoredTensor& a, const checkpoin
   return true;
 }
 
-// Of a head that the job ties to the embedding.
+// Of a head that the job ties to the embedding. One that is stored in another dtype is compared as it would be read.
 absl::StatusOr<bool> IsTheEmbedding(const checkpoint::CheckpointReader& reader) {
-  const auto head = reader.tensors().find(kHead), embedding = reader.tensors().find(kTokenEmbedding);
+  const auto head = reader.tensors().find(kGptHead), embedding = reader.tensors().find(kGptEmbedding);
   if (head == reader.tensors().end() || embedding == reader.tensors().end()) return false;
-  return AreEqual(head->second, embedding->second);
+  const checkpoint::TensorEntry &a = *head->second.entry, &b = *embedding->second.entry;
+  if (a.shape != b.shape) return false;
+  if (a.dtype_name == b.dtype_name) return HaveEqualBytes(head->second, embedding->second);
+  const tensor::TensorType type{tensor::DType::kF32, a.shape};
+  if (!checkpoint::CanFill(a, type) || !checkpoint::CanFill(b, type)) return false;
+  tensor::Tensor left(type), right(type);
+  FUSIONLLM_RETURN_IF_ERROR(reader.Read(kGptHead, left.view()));
+  FUSIONLLM_RETURN_IF_ERROR(reader.Read(kGptEmbedding, right.view()));
+  return std::memcmp(left.f32(), right.f32(), type.bytes()) == 0;
 }
 
-int64_t BlocksOf(const Stored& stored) {
-  int64_t blocks = 0;
-  for (const auto& [name, shape] : stored) {
-    if (!absl::StartsWith(name, kBlocks)) continue;
-    int64_t block = 0;
-    const std::string rest = name.substr(kBlocks.size());
-    if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &block) && block < int64_t{1} << 32) blocks = std::max(blocks, block + 1);
+// Of the batch norms that are stored.
+std::set<std::string> RunningStatistics(const opdag::Graph& graph, const StoredEntries& stored) {
+  std::set<std::string> names;
+  for (const opdag::Op& op : graph.ops()) {
+    if (op.type != "batch_norm" || !stored.contains(graph.parameter(op.parameters[0]).name)) continue;
+    for (const opdag::ParameterId id : op.parameters) {
+      const opdag::Parameter& parameter = graph.parameter(id);
+      if (!parameter.trainable && !MayBeginAtZero(parameter.type)) names.insert(parameter.name);
+    }
   }
-  return blocks;
+  return names;
 }
 
-std::vector<job::FieldDifference> GptFields(const job::GptConfig& wanted, const Stored& stored, const ParameterMisfit& misfit) {
-  std::vector<job::FieldDifference> fields;
-  const auto add = [&](absl::string_view field, std::string from, std::string to) {
-    if (from != to) fields.push_back({absl::StrCat("spec.model.config.", field), std::move(from), std::move(to)});
-  };
-  const auto extents = [&](const char* name) -> std::optional<std::array<int64_t, 2>> {
-    const auto found = stored.find(name);
-    if (found == stored.end() || !found->second || found->second->rank() != 2) return std::nullopt;
-    return std::array{found->second->dim(0), found->second->dim(1)};
-  };
-  if (const int64_t blocks = BlocksOf(stored); blocks > 0) add("nLayer", absl::StrCat(blocks), absl::StrCat(wanted.n_layer));
-  if (const auto tokens = extents(kTokenEmbedding)) {
-    add("nEmbd", absl::StrCat((*tokens)[1]), absl::StrCat(wanted.n_embd));
-    add("vocabSize", absl::StrCat((*tokens)[0]), absl::StrCat(wanted.vocab_size));
+std::string Unlike(const opdag::Parameter& parameter, const checkpoint::TensorEntry& entry) {
+  const bool shape_alone = checkpoint::CanFill(entry, {parameter.type.dtype, entry.shape});
+  return absl::StrCat(parameter.name, " is ", shape_alone ? "" : entry.dtype_name, entry.shape.ToString(), ", not ",
+                      shape_alone ? parameter.type.shape.ToString() : parameter.type.ToString());
+}
+
+class Comparison {
+ public:
+  Comparison(const job::FusionJob& job, const opdag::Graph& graph, const checkpoint::CheckpointReader& reader, ReadFor reason)
+      : init_(job.spec.model.init),
+        graph_(graph),
+        reader_(reader),
+        reason_(reason),
+        model_(job::ResolveModel(job.spec)),
+        stored_(ParametersOf(reader)) {
+    for (const opdag::Parameter& parameter : graph.parameters()) wanted_.insert(parameter.name);
+    for (const std::string& name : wanted_) model_counts_.Add(name);
+    for (const auto& [name, entry] : stored_) stored_counts_.Add(name);
   }
-  if (const auto positions = extents(kPositions)) add("blockSize", absl::StrCat((*positions)[0]), absl::StrCat(wanted.block_size));
-  const auto has = [](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), kHead) != names.end(); };
-  if (has(misfit.unread)) add("tieWeights", "false", "true");
-  if (has(misfit.missing)) add("tieWeights", "true", "false");
-  return fields;
+
+  absl::StatusOr<ParameterMisfit> Make() {
+    CompareWanted();
+    FUSIONLLM_RETURN_IF_ERROR(CompareStored());
+    if (reason_ == ReadFor::kStart) FindUnmatched();
+    if (misfit_.empty() || !model_.ok()) return std::move(misfit_);
+    const auto has = [](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), kGptHead) != names.end(); };
+    misfit_.fields = SizeDifferences(*model_, stored_, has(misfit_.unread), has(misfit_.missing));
+    AdviseSkip();
+    return std::move(misfit_);
+  }
+
+ private:
+  void CompareWanted() {
+    const std::set<std::string> statistics = RunningStatistics(graph_, stored_);
+    for (const opdag::Parameter& parameter : graph_.parameters()) {
+      const std::string& name = parameter.name;
+      if (reason_ == ReadFor::kStart && job::MatchesAny(init_.skip, name)) continue;
+      const auto found = stored_.find(name);
+      if (found == stored_.end()) {
+        if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
+        (statistics.contains(name) ? misfit_.statistics : misfit_.missing).push_back(name);
+      } else if (found->second != nullptr && !checkpoint::CanFill(*found->second, parameter.type)) {
+        misfit_.unlike.push_back(Unlike(parameter, *found->second));
+        unlike_.push_back(name);
+      }
+    }
+  }
+
+  absl::Status CompareStored() {
+    const job::GptConfig* const gpt = GptOf(model_);
+    for (const auto& [name, entry] : stored_) {
+      if (wanted_.contains(name) || IsBuffer(name, gpt != nullptr) || job::MatchesAny(init_.ignore, name)) continue;
+      if (reason_ != ReadFor::kGoingOn && job::MatchesAny(init_.skip, name)) continue;
+      const bool tied_head = gpt != nullptr && gpt->tie_weights && name == kGptHead;
+      if (tied_head) {
+        FUSIONLLM_ASSIGN_OR_RETURN(const bool stored_twice, IsTheEmbedding(reader_));
+        if (stored_twice) continue;
+      }
+      const bool counts = reason_ == ReadFor::kGoingOn || tied_head || !model_counts_.Beyond(name).empty();
+      (counts ? misfit_.unread : misfit_.passed_over).push_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  void FindUnmatched() {
+    for (const std::string& pattern : init_.skip) {
+      const auto matches = [&](const std::string& name) { return job::MatchesAny({pattern}, name); };
+      const bool of_file = std::any_of(stored_.begin(), stored_.end(), [&](const auto& entry) { return matches(entry.first); });
+      if (!of_file && std::none_of(wanted_.begin(), wanted_.end(), matches)) misfit_.unmatched.push_back(Unmatched(pattern));
+    }
+  }
+
+  std::string Unmatched(const std::string& pattern) const {
+    const std::string behind = absl::StrCat("*", pattern);
+    const bool near = std::any_of(wanted_.begin(), wanted_.end(), [&](const std::string& name) { return job::MatchesAny({behind}, name); });
+    const std::string example = wanted_.empty() ? "" : absl::StrCat("; the model has names like '", *wanted_.begin(), "'");
+    return absl::StrCat("'", pattern, "'", near ? absl::StrCat(" (did you mean '", behind, "'?)") : example);
+  }
+
+  void AdviseSkip() {
+    std::vector<std::string> fresh = misfit_.missing;
+    fresh.insert(fresh.end(), unlike_.begin(), unlike_.end());
+    const auto add = [&](std::vector<std::string> patterns) {
+      for (std::string& pattern : patterns) {
+        if (std::find(misfit_.skip.begin(), misfit_.skip.end(), pattern) == misfit_.skip.end()) misfit_.skip.push_back(std::move(pattern));
+      }
+    };
+    if (reason_ == ReadFor::kStart) {
+      add(PatternsFor(fresh, {wanted_.begin(), wanted_.end()}, stored_counts_));
+      for (const std::string& name : misfit_.statistics) add({absl::StrCat("*", name.substr(std::min(name.rfind('.'), name.size())))});
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : stored_) names.push_back(name);
+    add(PatternsFor(misfit_.unread, names, model_counts_));
+  }
+
+  const job::Init& init_;
+  const opdag::Graph& graph_;
+  const checkpoint::CheckpointReader& reader_;
+  const ReadFor reason_;
+  const absl::StatusOr<job::ResolvedModel> model_;
+  const StoredEntries stored_;
+  std::set<std::string> wanted_;
+  NameCounts model_counts_, stored_counts_;
+  std::vector<std::string> unlike_;  // names of misfit_.unlike
+  ParameterMisfit misfit_;
+};
+
+std::string Some(const std::vector<std::string>& texts, size_t most = kMaxTold) {
+  const size_t told = std::min(texts.size(), most);
+  return absl::StrCat(absl::StrJoin(texts.begin(), texts.begin() + static_cast<int64_t>(told), ", "),
+                      texts.size() > told ? absl::StrCat(" and ", texts.size() - told, " more") : "");
 }
 
-std::string Some(const std::vector<std::string>& names) {
-  const size_t told = std::min(names.size(), kMaxTold);
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(told), ", "),
-                      names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "");
+std::string Count(const std::vector<std::string>& names) { return base::Counted(static_cast<int64_t>(names.size()), "tensor"); }
+
+std::string PatternList(const std::vector<std::string>& patterns) { return absl::StrCat("['", absl::StrJoin(patterns, "', '"), "']"); }
+
+std::string Remedy(const ParameterMisfit& misfit) {
+  std::vector<std::string> fields;
+  for (const job::FieldDifference& field : misfit.fields) fields.push_back(absl::StrCat(field.path, ": ", field.from));
+  std::vector<std::string> remedies;
+  if (!fields.empty()) remedies.push_back(absl::StrCat("give the file's own ", absl::StrJoin(fields, ", ")));
+  if (!misfit.skip.empty() && misfit.skip.size() <= kMaxPatterns) {
+    const bool begin = misfit.unread.empty() || !misfit.missing.empty() || !misfit.unlike.empty() || !misfit.statistics.empty();
+    remedies.push_back(
+        absl::StrCat(begin ? "let what differs begin fresh" : "leave them unread", " by spec.model.init.skip: ", PatternList(misfit.skip)));
+  }
+  return remedies.empty() ? "" : absl::StrCat("; ", absl::StrJoin(remedies, ", or "));
+}
+
+std::vector<std::string> WarningsOf(const ParameterMisfit& misfit, const std::string& path) {
+  if (misfit.passed_over.empty()) return {};
+  return {absl::StrCat(path, " has ", Count(misfit.passed_over), " that the model does not have, left unread: ",
+                       Some(misfit.passed_over, kMaxPassedOver), "; spec.model.init.ignore names what may be left without a word")};
 }
 
 }  // namespace
 
+bool MayBeginAtZero(const tensor::TensorType& type) { return type.dtype == tensor::DType::kI64 && type.shape.dims().empty(); }
+
 absl::StatusOr<ParameterMisfit> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
-                                                  const checkpoint::CheckpointReader& reader) {
-  const Stored stored = ParametersOf(reader);
-  const std::optional<job::GptConfig> gpt = GptOf(job);
-  ParameterMisfit misfit;
-  std::set<std::string> wanted;
-  for (const opdag::Parameter& parameter : graph.parameters()) {
-    wanted.insert(parameter.name);
-    const auto found = stored.find(parameter.name);
-    if (found == stored.end()) {
-      misfit.missing.push_back(parameter.name);
-    } else if (found->second && *found->second != parameter.type.shape) {
-      misfit.shapes.push_back(absl::StrCat(parameter.name, " is ", found->second->ToString(), ", not ", parameter.type.shape.ToString()));
-    }
-  }
-  const std::vector<std::string>& ignored = job.spec.model.init.ignore;
-  for (const auto& [name, shape] : stored) {
-    if (wanted.contains(name) || IsBuffer(name, gpt.has_value())) continue;
-    if (std::any_of(ignored.begin(), ignored.end(), [&](const auto& pattern) { return scheduler::MatchesGlob(pattern, name); })) continue;
-    if (gpt && gpt->tie_weights && name == kHead) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const bool stored_twice, IsTheEmbedding(reader));
-      if (stored_twice) continue;
-    }
-    misfit.unread.push_back(name);
-  }
-  if (gpt && !misfit.empty()) misfit.fields = GptFields(*gpt, stored, misfit);
-  return misfit;
+                                                  const checkpoint::CheckpointReader& stored, ReadFor reason) {
+  return Comparison(job, graph, stored, reason).Make();
 }
 
 std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
   if (misfit.empty()) return "";
   std::vector<std::string> parts;
+  const auto tell = [&](const std::vector<std::string>& names, const std::string& what) {
+    if (!names.empty()) parts.push_back(absl::StrCat(what, Some(names)));
+  };
   if (!misfit.fields.empty()) parts.push_back(absl::StrCat("it is of another model: ", job::ToString(misfit.fields, misfit.fields.size())));
-  if (!misfit.missing.empty()) {
-    parts.push_back(
-        absl::StrCat("it has no tensor '", misfit.missing[0], "'",
-                     misfit.missing.size() == 1 ? "" : absl::StrCat(" and ", misfit.missing.size() - 1, " more that the model has")));
-  }
-  if (!misfit.unread.empty()) {
-    parts.push_back(absl::StrCat("it has ", base::Counted(static_cast<int64_t>(misfit.unread.size()), "tensor"),
-                                 " that the model does not have: ", Some(misfit.unread)));
-  }
-  if (!misfit.shapes.empty()) parts.push_back(Some(misfit.shapes));
+  tell(misfit.unmatched, "neither it nor the model has a tensor that spec.model.init.skip matches by ");
+  tell(misfit.missing, absl::StrCat(Count(misfit.missing), " of the model ", misfit.missing.size() == 1 ? "is" : "are", " not there: "));
+  tell(misfit.statistics, "running statistics of batch norms, with which a trained model computes, are not there: ");
+  tell(misfit.unread, absl::StrCat("it has ", Count(misfit.unread), " that the model does not have: "));
+  // Under which names it has what is missing.
+  if (!misfit.missing.empty()) tell(misfit.passed_over, absl::StrCat("it has ", Count(misfit.passed_over), " of other names: "));
+  tell(misfit.unlike, "");
   return absl::StrCat(path, ": ", absl::StrJoin(parts, "; "));
 }
 
-absl::Status CheckStart(const job::FusionJob& job, const opdag::Graph& graph, const checkpoint::CheckpointReader& stored) {
-  FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, graph, stored));
+absl::StatusOr<std::vector<std::string>> CheckStart(const job::FusionJob& job, const opdag::Graph& graph,
+                                                    const checkpoint::CheckpointReader& stored, ReadFor reason) {
+  FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, graph, stored, reason));
   if (misfit.empty() && stored.manifest().has_value()) {
     // Heads leave no trace in the shapes.
     const absl::StatusOr<job::FusionJob> maker = job::ParseFusionJob(stored.manifest()->resolved_job, "resolved_job");
@@ -179,11 +265,8 @@ absl::Status CheckStart(const job::FusionJob& job, const opdag::Graph& graph, co
           absl::StrCat(stored.path(), ": it is of another model: ", job::ToString(misfit.fields, misfit.fields.size())));
     }
   }
-  if (misfit.empty()) return absl::OkStatus();
-  const bool only_unread = misfit.missing.empty() && misfit.shapes.empty() && !misfit.unread.empty();
-  return absl::InvalidArgumentError(
-      absl::StrCat(Describe(misfit, stored.path()),
-                   only_unread ? "; give the model's own sizes, or leave the tensors unread by spec.model.init.ignore" : ""));
+  if (misfit.empty()) return WarningsOf(misfit, stored.path());
+  return absl::InvalidArgumentError(absl::StrCat(Describe(misfit, stored.path()), Remedy(misfit)));
 }
 
 }  // namespace fusionllm::workload

@@ -312,9 +312,14 @@ class Preparation {
     }
     const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     const absl::StatusOr<checkpoint::CheckpointReader> start = checkpoint::CheckpointReader::Open(init_from_);
+    if (absl::IsInvalidArgument(start.status()) || absl::IsUnimplemented(start.status()) || absl::IsDataLoss(start.status())) {
+      return absl::FailedPreconditionError(absl::StrCat("spec.model.init.from: ", start.status().message()));
+    }
     if (!graph.ok() || !start.ok()) return absl::OkStatus();  // executors may see what is not to be seen here, and say what is wrong
-    const absl::Status fits = workload::CheckStart(job_, *graph, *start);
-    return fits.ok() ? fits : absl::FailedPreconditionError(absl::StrCat("spec.model.init.from: ", fits.message()));
+    const absl::StatusOr<std::vector<std::string>> fits = workload::CheckStart(job_, *graph, *start);
+    if (!fits.ok()) return absl::FailedPreconditionError(absl::StrCat("spec.model.init.from: ", fits.status().message()));
+    for (const std::string& warning : *fits) base::Log(base::LogLevel::kWarning, absl::StrCat("spec.model.init.from: ", warning));
+    return absl::OkStatus();
   }
 
   absl::Status OpenExchange() {

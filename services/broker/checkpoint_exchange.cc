@@ -285,7 +285,8 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   if (std::set<std::string>(request->names().begin(), request->names().end()).size() != static_cast<size_t>(request->names_size())) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "a tensor is asked for twice"};
   }
-  if (request->names_size() > kMaxNames) return {grpc::StatusCode::INVALID_ARGUMENT, "too many tensors are asked for"};
+  if (request->names_size() > kMaxNames || request->may_lack_size() > kMaxNames)
+    return {grpc::StatusCode::INVALID_ARGUMENT, "too many tensors are asked for"};
   const absl::StatusOr<std::string> path = PathOf(**call, request->source());
   if (!path.ok()) return ToGrpc(path.status());
   absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::Elsewhere::kLeaveOut);
@@ -298,7 +299,9 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
     piece.mutable_checkpoint()->set_samples_consumed(reader->manifest()->samples_consumed);
   }
   if (!writer->Write(piece)) return grpc::Status::CANCELLED;
+  const std::set<std::string> may_lack(request->may_lack().begin(), request->may_lack().end());
   for (const std::string& name : request->names()) {
+    if (may_lack.contains(name) && !reader->Contains(name)) continue;
     if (const absl::Status status = SendTensor(*reader, name, *writer); !status.ok()) return ToGrpc(status);
   }
   return grpc::Status::OK;

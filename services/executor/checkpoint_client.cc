@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "absl/strings/match.h"
@@ -12,6 +13,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/safetensors_header.h"
 #include "lib/checkpoint/tensor_fill.h"
+#include "lib/workload/stored_parameters.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {
@@ -34,7 +36,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
 // Checks the stream of one Fetch, piece by piece, and fills the tensors.
 class Receiver {
  public:
-  explicit Receiver(const CheckpointClient::Wanted& wanted) : wanted_(wanted) {}
+  // Of `may_lack` any may not come.
+  Receiver(const CheckpointClient::Wanted& wanted, std::set<std::string> may_lack) : wanted_(wanted), may_lack_(std::move(may_lack)) {}
 
   absl::Status Take(const v1::TensorPiece& piece) {
     if (piece.has_checkpoint()) {
@@ -55,13 +58,18 @@ class Receiver {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<CheckpointPosition> Finish() const {
+  absl::StatusOr<CheckpointPosition> Finish() {
+    PassOver("");
     if (done_ != wanted_.size()) return Broken("ends early");
     return position_;
   }
 
  private:
+  void PassOver(const std::string& name) {
+    while (done_ < wanted_.size() && wanted_[done_].first != name && may_lack_.contains(wanted_[done_].first)) ++done_;
+  }
   absl::Status Begin(const v1::TensorHeader& header) {
+    PassOver(header.name());
     if (done_ == wanted_.size() || header.name() != wanted_[done_].first) return Broken("has another order than was asked for");
     if (header.shape_size() > static_cast<int>(checkpoint::kMaxRank)) return Broken("has a shape of too many dimensions");
     const checkpoint::TensorEntry stored = {.name = header.name(),
@@ -78,6 +86,7 @@ class Receiver {
   }
 
   const CheckpointClient::Wanted& wanted_;
+  const std::set<std::string> may_lack_;
   std::string path_;
   CheckpointPosition position_;
   std::optional<checkpoint::TensorFill> fill_;
@@ -245,11 +254,17 @@ absl::StatusOr<CheckpointPosition> CheckpointClient::Fetch(uint32_t epoch, v1::F
   request.set_executor(options_.executor);
   request.set_epoch(epoch);
   request.set_source(source);
-  for (const auto& [name, view] : wanted) request.add_names(name);
+  std::set<std::string> may_lack;
+  for (const auto& [name, view] : wanted) {
+    request.add_names(name);
+    if (source != v1::FetchTensorsRequest::INIT || !workload::MayBeginAtZero(view.type)) continue;
+    request.add_may_lack(name);
+    may_lack.insert(name);
+  }
   v1::CheckpointExchange::Stub& stub = Stub();
   Call call(*this, epoch);
   const auto reader = stub.FetchTensors(&call.context(), request);
-  Receiver receiver(wanted);
+  Receiver receiver(wanted, std::move(may_lack));
   v1::TensorPiece piece;
   absl::Status taken;
   while (taken.ok() && reader->Read(&piece)) taken = receiver.Take(piece);

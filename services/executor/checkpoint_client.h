@@ -43,9 +43,9 @@ class CheckpointClient {
   absl::StatusOr<std::vector<checkpoint::FileEntry>> PutShard(uint32_t epoch, int64_t step, int stage, int stages,
                                                               const checkpoint::ShardContents& contents);
 
-  // Fills the tensors by name, from the checkpoint that the epoch restores or from what the job starts from. Errors: Cancelled,
-  // Unavailable, InvalidArgument for another shape or dtype, DataLoss for a checksum, else what the broker says; then some tensors may be
-  // filled.
+  // Fills the tensors by name, from the checkpoint that the epoch restores or from what the job starts from; of a start, what it lacks and
+  // workload::MayBeginAtZero allows stays as it is. Errors: Cancelled, Unavailable, InvalidArgument for another shape or dtype, DataLoss
+  // for a checksum, else what the broker says; then some tensors may be filled.
   using Wanted = std::vector<std::pair<std::string, tensor::TensorView>>;
   absl::StatusOr<CheckpointPosition> Fetch(uint32_t epoch, v1::FetchTensorsRequest::Source source, const Wanted& wanted);
 

@@ -16,7 +16,9 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/start_model.h"
 #include "lib/runtime/device_pacer.h"
+#include "lib/workload/stored_parameters.h"
 #include "services/executor/local_access.h"
 #include "services/machine_identity.h"
 
@@ -57,9 +59,7 @@ int64_t BytesOf(const CheckpointClient::Wanted& wanted) {
 }
 
 // Takes out of `wanted` what it has read; what lies in other sites stays.
-absl::StatusOr<CheckpointPosition> ReadFiles(const std::string& path, CheckpointClient::Wanted& wanted) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                             checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
+absl::StatusOr<CheckpointPosition> ReadFiles(const checkpoint::CheckpointReader& reader, CheckpointClient::Wanted& wanted) {
   std::set<std::string> elsewhere;
   for (const checkpoint::FileEntry& file : reader.elsewhere()) elsewhere.insert(file.tensors.begin(), file.tensors.end());
   CheckpointClient::Wanted left;
@@ -120,7 +120,9 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Read(uint32_t epoch, const std
   const bool shared = shared_.Has(checkpoint);
   CheckpointPosition position;
   if (shared) {
-    FUSIONLLM_ASSIGN_OR_RETURN(position, ReadFiles(checkpoint, left));
+    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
+                               checkpoint::CheckpointReader::Open(checkpoint, checkpoint::Elsewhere::kLeaveOut));
+    FUSIONLLM_ASSIGN_OR_RETURN(position, ReadFiles(reader, left));
     if (left.empty()) return position;
   }
   const int64_t here = BytesOf(left);
@@ -148,11 +150,21 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Restore(uint32_t epoch, const 
   return position;
 }
 
-absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const {
+absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, const workload::Workload& workload,
+                                       runtime::ParameterStore& store) const {
   CheckpointClient::Wanted wanted = TensorsOf(store, /*with_state=*/false);
-  // What lies in an object store has the broker fetched.
+  const std::vector<std::string>& skip = workload.job.spec.model.init.skip;
+  std::erase_if(wanted, [&](const auto& tensor) { return job::MatchesAny(skip, tensor.first); });
+  // What lies in an object store has the broker fetched, and compared.
   const bool here = !base::IsUri(path) && shared_.Has(path);
-  if (here) FUSIONLLM_RETURN_IF_ERROR(ReadFiles(path, wanted).status());
+  if (here) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
+                               checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
+    FUSIONLLM_RETURN_IF_ERROR(workload::CheckStart(workload.job, workload.training.graph, reader).status());
+    std::erase_if(wanted,
+                  [&](const auto& tensor) { return workload::MayBeginAtZero(tensor.second.type) && !reader.Contains(tensor.first); });
+    FUSIONLLM_RETURN_IF_ERROR(ReadFiles(reader, wanted).status());
+  }
   if (!wanted.empty()) FUSIONLLM_RETURN_IF_ERROR(client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status());
   return store.PushToDevice();
 }

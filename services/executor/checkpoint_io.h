@@ -13,6 +13,7 @@
 #include "lib/checkpoint/writer.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_executor.h"
+#include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
 
@@ -53,9 +54,11 @@ class StageRestorer {
   // Likewise, of these tensors.
   absl::StatusOr<CheckpointPosition> Read(uint32_t epoch, const std::string& checkpoint, const SiteFiles& site_files,
                                           const CheckpointClient::Wanted& wanted) const;
-  // Parameters only, from what the job starts from: a checkpoint folder, a folder with a Hugging Face index, or one .safetensors file;
-  // of a URI by way of the broker, which has fetched it.
-  absl::Status Initialize(uint32_t epoch, const std::string& path, runtime::ParameterStore& store) const;
+  // Parameters only, from what the job starts from, spec.model.init.from at `path`: a checkpoint folder, a folder with a Hugging Face
+  // index, or one .safetensors file; of a URI by way of the broker, which has fetched it. `store` is initialised: what init.skip names and
+  // counters that are not there stay as they are. What can be read here is compared with the whole model first.
+  absl::Status Initialize(uint32_t epoch, const std::string& path, const workload::Workload& workload,
+                          runtime::ParameterStore& store) const;
 
  private:
   // Fills what the file has of `wanted`, and takes that out of it.

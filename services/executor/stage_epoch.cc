@@ -204,7 +204,7 @@ absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign,
   if (const std::optional<std::string>& from = workload.job.spec.model.init.from; from.has_value()) {
     const bool whole = from->front() == '/' || base::IsUri(*from);
     const std::string path = whole ? *from : absl::StrCat(workload.base_directory, "/", *from);
-    FUSIONLLM_RETURN_IF_ERROR(setting.restorer.Initialize(epoch.number, path, epoch.executor->store()));
+    FUSIONLLM_RETURN_IF_ERROR(setting.restorer.Initialize(epoch.number, path, workload, epoch.executor->store()));
   }
   if (setting.source != nullptr) setting.source->StartAt(1, {});
   return absl::OkStatus();
