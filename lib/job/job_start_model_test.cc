@@ -57,6 +57,24 @@ TEST_F(StartModelTest, SizesThatContradictAreNamedWithBothValuesAndBothFiles) {
                     HasSubstr("spec.model.config.tieWeights: is false, and tie_word_embeddings is true in ")));
 }
 
+TEST_F(StartModelTest, ASizeMayDifferWhereAllThatItShapesBeginsFresh) {
+  const auto load = [&](const std::string& skip, const std::string& config) {
+    const std::string text = absl::StrCat(
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: t}\nspec:\n  model: {family: gpt2, init: {from: hf, skip: [",
+        skip, "]}, config: {", config, "}}\n  data: {kind: tokens, path: [a.bin]}\n  training: {sequenceLength: 32}\n");
+    return LoadFusionJob(folder_.Write("job.yaml", text)).status();
+  };
+  EXPECT_TRUE(load("transformer.wte.*", "vocabSize: 1024").ok());
+  EXPECT_THAT(load("transformer.wte.*", "vocabSize: 1024, tieWeights: false").message(),
+              HasSubstr("begin fresh there by spec.model.init.skip: ['transformer.wte.*', 'lm_head.*']"));
+  EXPECT_TRUE(load("transformer.wte.*, lm_head.*", "vocabSize: 1024, tieWeights: false").ok());
+  EXPECT_TRUE(load("transformer.wpe.*", "blockSize: 256").ok());
+  EXPECT_TRUE(load("transformer.h.2.*, transformer.h.3.*", "nLayer: 4").ok());
+  EXPECT_FALSE(load("transformer.h.2.*", "nLayer: 4").ok());
+  EXPECT_TRUE(load("transformer.h.1.*", "nLayer: 1").ok()) << "left unread";
+  EXPECT_FALSE(load("'*'", "nHead: 8").ok()) << "no shape shows it";
+}
+
 TEST_F(StartModelTest, APresetCountsWhereItIsWritten) {
   EXPECT_THAT(Refusal(", preset: tiny"), AllOf(HasSubstr("job.yaml:5: spec.model.preset: has nLayer 4, and n_layer is 2 in "),
                                                HasSubstr("has nEmbd 128"), Not(HasSubstr("nHead"))));

@@ -73,16 +73,26 @@ bool IsSkipped(const Init& init, const Size& size, int64_t ours, bool tied) {
   return true;
 }
 
+// What begins fresh where a size differs for good: the way besides taking the file's.
+std::string SkipRemedy(absl::string_view field, bool tied) {
+  const char* const patterns = field == "vocabSize"   ? (tied ? "'transformer.wte.*'" : "'transformer.wte.*', 'lm_head.*'")
+                               : field == "blockSize" ? "'transformer.wpe.*'"
+                               : field == "nLayer"    ? "'transformer.h.N.*'"
+                                                      : nullptr;
+  return patterns == nullptr ? "" : absl::StrCat(", or begin fresh there by spec.model.init.skip: [", patterns, "]");
+}
+
 void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const StartModel& start, absl::string_view remedy,
                 const Report& report) {
   const Init& init = spec.model.init;
   const std::optional<bool>& tied = spec.model.config.tie_weights;
+  const bool is_tied = tied.value_or(start.sizes.tie_weights);
   for (const Size& size : SizesOf(spec.model.config, preset, start)) {
     const std::optional<int64_t> ours = size.given ? size.given : size.of_preset;
-    if (!ours || IsSkipped(init, size, *ours, tied.value_or(start.sizes.tie_weights))) continue;
+    if (!ours || IsSkipped(init, size, *ours, is_tied)) continue;
     if (size.given && *size.given != size.theirs) {
-      report({absl::StrCat("spec.model.config.", size.field)},
-             absl::StrCat("is ", *size.given, ", and ", size.key, " is ", size.theirs, " in ", start.file, remedy));
+      report({absl::StrCat("spec.model.config.", size.field)}, absl::StrCat("is ", *size.given, ", and ", size.key, " is ", size.theirs,
+                                                                            " in ", start.file, remedy, SkipRemedy(size.field, is_tied)));
     } else if (!size.given && size.of_preset && *size.of_preset != size.theirs) {
       report({"spec.model.preset"}, absl::StrCat("has ", size.field, " ", *size.of_preset, ", and ", size.key, " is ", size.theirs, " in ",
                                                  start.file, ", which spec.model.init.from starts from; leave it out to take that"));

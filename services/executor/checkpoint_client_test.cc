@@ -98,6 +98,22 @@ TEST_F(CheckpointClientTest, ShardsOfTwoMachinesMakeOneCheckpointThatIsReadBackB
   EXPECT_EQ(moment.f32()[0], 20110);
 }
 
+TEST_F(CheckpointClientTest, ACounterThatAStartLacksStaysAsItIsAndOfACheckpointItIsMissed) {
+  const std::vector<float> values = {1, 2, 3};
+  const std::string file = folder_ / "old.safetensors";
+  ASSERT_TRUE(
+      checkpoint::WriteSafetensors(file, std::vector<checkpoint::NamedTensor>{{"w", {{tensor::DType::kF32, {3}}, values.data()}}}).ok());
+  Show(file, file);
+  tensor::Tensor weight({tensor::DType::kF32, {3}}), first({tensor::DType::kI64, {}}), last({tensor::DType::kI64, {}});
+  *last.as<int64_t>() = 7;
+  const CheckpointClient::Wanted wanted = {{"a.count", first.view()}, {"w", weight.view()}, {"z.count", last.view()}};
+  const auto fetched = client_->Fetch(1, v1::FetchTensorsRequest::INIT, wanted);
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(weight.f32()[2], 3);
+  EXPECT_EQ(*last.as<int64_t>(), 7);
+  EXPECT_TRUE(absl::IsNotFound(client_->Fetch(1, v1::FetchTensorsRequest::RESTORE, wanted).status()));
+}
+
 TEST_F(CheckpointClientTest, HalfWidthsAreWidenedAndOtherShapesRefused) {
   const std::vector<uint16_t> halves = {0x3C00, 0xC000, 0x0000};
   const std::string file = folder_ / "half.safetensors";
