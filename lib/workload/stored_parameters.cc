@@ -214,8 +214,10 @@ std::string Remedy(const ParameterMisfit& misfit) {
   if (!fields.empty()) remedies.push_back(absl::StrCat("give the file's own ", absl::StrJoin(fields, ", ")));
   if (!misfit.skip.empty() && misfit.skip.size() <= kMaxPatterns) {
     const bool begin = misfit.unread.empty() || !misfit.missing.empty() || !misfit.unlike.empty() || !misfit.statistics.empty();
-    remedies.push_back(
-        absl::StrCat(begin ? "let what differs begin fresh" : "leave them unread", " by spec.model.init.skip: ", PatternList(misfit.skip)));
+    remedies.push_back(absl::StrCat(begin                       ? "let what differs begin fresh"
+                                    : misfit.unread.size() == 1 ? "leave it unread"
+                                                                : "leave them unread",
+                                    " by spec.model.init.skip: ", PatternList(misfit.skip)));
   }
   return remedies.empty() ? "" : absl::StrCat("; ", absl::StrJoin(remedies, ", or "));
 }
@@ -246,6 +248,9 @@ std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
   tell(misfit.missing, absl::StrCat(Count(misfit.missing), " of the model ", misfit.missing.size() == 1 ? "is" : "are", " not there: "));
   tell(misfit.statistics, "running statistics of batch norms, with which a trained model computes, are not there: ");
   tell(misfit.unread, absl::StrCat("it has ", Count(misfit.unread), " that the model does not have: "));
+  if (std::find(misfit.unread.begin(), misfit.unread.end(), kGptHead) != misfit.unread.end()) {
+    parts.push_back(absl::StrCat(kGptHead, " is not ", kGptEmbedding, ", to which the job ties it"));
+  }
   // Under which names it has what is missing.
   if (!misfit.missing.empty()) tell(misfit.passed_over, absl::StrCat("it has ", Count(misfit.passed_over), " of other names: "));
   tell(misfit.unlike, "");

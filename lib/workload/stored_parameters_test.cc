@@ -195,7 +195,7 @@ TEST(StoredParametersTest, ATiedHeadMayBeStoredTwiceAndOfItsOwnItIsRefused) {
   file.Add("lm_head.weight", {256, 8}, 1);
   EXPECT_THAT(file.Check(tied).message(),
               AllOf(HasSubstr("spec.model.config.tieWeights false -> true"), HasSubstr("does not have: lm_head.weight"),
-                    HasSubstr("give the file's own spec.model.config.tieWeights: false, or leave them unread by spec.model.init.skip: "
+                    HasSubstr("give the file's own spec.model.config.tieWeights: false, or leave it unread by spec.model.init.skip: "
                               "['lm_head.*']")));
   EXPECT_TRUE(file.Check(Gpt2("nLayer: 1", "{skip: ['lm_head.*']}")).ok());
   EXPECT_TRUE(file.Check(untied).ok());
