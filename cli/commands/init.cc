@@ -136,7 +136,7 @@ void AddInit(CLI::App& app, const Globals&, Action& action) {
   command->add_option("--preset", flags->preset, PresetHelp())->option_text("NAME");
   command->add_option("--data", flags->data, "kind of data (default: text for gpt2, shapes for the others)")
       ->check(OneOf(job::EnumChoices<job::DataKind>()));
-  command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(ObjectName());
+  command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(JobName());
   command->add_option("-o,--output", flags->output, "file to write (default: stdout)");
   command->add_flag("--force", flags->force, "replace the file if there is one");
   command->footer("Example:\n  fusionctl init --family gpt2 --data text README.md docs -o job.yaml && fusionctl run job.yaml --dry-run");

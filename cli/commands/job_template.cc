@@ -120,7 +120,7 @@ std::string JobTemplate(const TemplateOptions& options) {
       "apiVersion: fusionllm.io/v1alpha1\n"
       "kind: FusionJob\n"
       "metadata: {name: ",
-      name, "}\nspec:\n  model:\n", Model(options), "  data:\n", Data(options), "  training:\n", Training(options),
+      job::YamlText(name), "}\nspec:\n  model:\n", Model(options), "  data:\n", Data(options), "  training:\n", Training(options),
       "  # strategy: {stages: 2}         # where the planner is not to decide\n"
       "  # compression: {policy: adatopk} # of what crosses slow links; omitted: none\n"
       "  checkpoint: {path: checkpoints/, everySteps: 50, keep: 3}   # below the run's folder; from there a run that is started again goes "

@@ -46,6 +46,13 @@ CLI::Validator ObjectName() {
   return CLI::Validator(check, "NAME", "ObjectName");
 }
 
+CLI::Validator JobName() {
+  const auto check = [](const std::string& text) -> std::string {
+    return job::IsJobName(text) ? "" : absl::StrFormat("'%s' is no name of a job: it must be %s", text, job::kJobNameRule);
+  };
+  return CLI::Validator(check, "NAME", "JobName");
+}
+
 CLI::Validator ClusterName() {
   static constexpr size_t kMostLetters = 20;  // as the definition of FusionClusters has it
   const auto check = [](const std::string& text) -> std::string {

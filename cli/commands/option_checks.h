@@ -14,6 +14,7 @@ CLI::Validator NumberFrom(double least, bool above = false);
 inline CLI::Validator NumberAbove(double least) { return NumberFrom(least, /*above=*/true); }
 // A name of a Kubernetes object that is also a label of DNS (RFC 1123).
 CLI::Validator ObjectName();
+CLI::Validator JobName();
 CLI::Validator ClusterName();  // of a FusionCluster, after which Pods are named
 // A name of a site, as topologies have it.
 CLI::Validator SiteName();

@@ -75,6 +75,9 @@ for object in "$work"/refused/*.yaml; do
   check "$(sed -n 's/^metadata: //p' "$object") is refused" "${expected:?}" "$(grep -F "$object" <<<"$answers" || true)"
 done
 
+check "values and documents in YAML are read as the reader of job files reads them" ", 0 not as the table says" \
+  "$(HUB_KUBECONFIG=$HUB_KUBECONFIG KUBECTL=$kubectl e2e/crd/yaml_values_test.sh 2>&1 || true)"
+
 # What only the operator refuses: where the server does so now, the reason there is gone.
 taken=$(k create --dry-run=server --validate=strict -f e2e/crd/reader-alone.yaml 2>&1 || true)
 for name in $(sed -n 's/^metadata: {name: \(.*\)}/\1/p' e2e/crd/reader-alone.yaml); do

@@ -6,6 +6,7 @@
 #include "lib/base/dns_label.h"
 #include "lib/base/object_uri.h"
 #include "lib/job/checks.h"
+#include "lib/job/name.h"
 
 namespace fusionllm::job {
 namespace {
@@ -147,9 +148,10 @@ void CheckFailurePolicy(const FailurePolicy& policy, const Report& report) {
 }  // namespace
 
 void CheckJob(const FusionJob& job, const Report& report) {
-  // It becomes part of Kubernetes object names and of folder names.
+  // It becomes part of Kubernetes object names and of folder names. The rest of the rule is for files of jobs alone (parse.cc): a
+  // checkpoint of a longer name, made before the rule was, can be read.
   if (!base::IsDnsLabel(job.metadata.name)) {
-    report({"metadata.name"}, "must be lower-case letters, digits and '-', with a letter or digit at both ends");
+    report({"metadata.name"}, absl::StrCat("must be ", kJobNameRule));
   }
   CheckModel(job.spec, report);
   CheckData(job.spec, report);

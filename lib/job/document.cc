@@ -12,7 +12,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/yaml_scalar.h"
 #include "lib/job/scalar.h"
 
 namespace fusionllm::job {
@@ -67,6 +69,8 @@ class TreeBuilder : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     size_t first_value = 0;        // count of values when it was opened
     std::optional<Node> key = {};  // of a map: read, its value is still to come
+    bool has_merge = false;
+    std::unordered_map<std::string, size_t> merged = {};  // keys that << brought, and where their values are
   };
 
   static int Line(const YAML::Mark& mark) { return std::max(mark.line, 0) + 1; }
@@ -117,6 +121,52 @@ class TreeBuilder : public YAML::EventHandler {
     Place(std::move(done.node), 0);
   }
 
+  // A number or word of YAML as a key is the text of its value, as kubectl makes it.
+  static std::string KeyText(const Node& key) {
+    if (key.quoted) return key.text;
+    const base::YamlScalar scalar = base::ResolveYamlScalar(key.text);
+    if (scalar.type == base::YamlScalar::Type::kFloat || scalar.type == base::YamlScalar::Type::kNotFinite) {
+      throw Refused{key.line, absl::StrCat("the key ", key.text, " is a number: put it in quotes")};
+    }
+    return scalar.text;
+  }
+
+  // What is written in the map itself goes before, and in a list of maps what stands first. Behind a key that it brings again
+  // a merge would count to kubectl, against YAML's rules.
+  static void Merge(OpenNode& map, Node value, int line) {
+    constexpr char kTakes[] = "<< takes a mapping, or a list of mappings";
+    if (map.has_merge) throw Refused{line, "duplicate key <<: to merge several mappings give it a list of them"};
+    map.has_merge = true;
+    std::vector<Node> maps;
+    if (value.kind == Node::Kind::kList) {
+      maps = std::move(value.items);
+    } else {
+      maps.push_back(std::move(value));
+    }
+    std::unordered_map<std::string, int> own;
+    for (size_t i = 0; i < map.node.keys.size(); ++i) own.emplace(map.node.keys[i], map.node.items[i].line);
+    for (Node& from : maps) {
+      if (from.kind != Node::Kind::kMap) throw Refused{line, kTakes};
+      for (size_t i = 0; i < from.keys.size(); ++i) {
+        if (const auto before = own.find(from.keys[i]); before != own.end()) {
+          throw Refused{line, absl::StrCat("<< brings the key ", Quoted(from.keys[i]), " again, which stands before it on line ",
+                                           before->second, ": readers of YAML differ in which of the two counts; put << first")};
+        }
+        if (!map.merged.emplace(from.keys[i], map.node.items.size()).second) continue;
+        map.node.keys.push_back(std::move(from.keys[i]));
+        map.node.items.push_back(std::move(from.items[i]));
+      }
+    }
+  }
+
+  static std::string Quoted(const std::string& text) {
+    Node node;
+    node.kind = Node::Kind::kScalar;
+    node.quoted = true;
+    node.text = text;
+    return Describe(node);
+  }
+
   void Place(Node node, YAML::anchor_t anchor) {
     if (anchor != 0) anchored_[anchor] = {node, 1};
     if (open_.empty()) {
@@ -130,10 +180,17 @@ class TreeBuilder : public YAML::EventHandler {
       if (node.kind != Node::Kind::kScalar) throw Refused{node.line, "a key must be text"};
       parent.key = std::move(node);
     } else {
-      node.line = parent.key->line;
-      parent.node.keys.push_back(std::move(parent.key->text));
+      const Node key = *std::exchange(parent.key, std::nullopt);
+      if (!key.quoted && key.text == "<<") return Merge(parent, std::move(node), key.line);
+      node.line = key.line;
+      std::string text = KeyText(key);
+      if (const auto merged = parent.merged.find(text); merged != parent.merged.end()) {
+        parent.node.items[merged->second] = std::move(node);
+        parent.merged.erase(merged);
+        return;
+      }
+      parent.node.keys.push_back(std::move(text));
       parent.node.items.push_back(std::move(node));
-      parent.key.reset();
     }
   }
 
@@ -153,11 +210,15 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
   for (size_t i = 0; i < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[i]);
     if (c == '\n') ++line;
-    if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') {
+    if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F) {
       return Refused{line, absl::StrCat("control character ", static_cast<int>(c), " at byte ", i)};
     }
     const size_t length = Utf8SequenceLength(text.substr(i));
     if (length == 0) return Refused{line, absl::StrCat("not UTF-8 at byte ", i)};
+    if (const int rune = OddCharacter(text.substr(i, length)); rune != 0 && !(rune == 0xFEFF && i == 0)) {
+      return Refused{line,
+                     absl::StrFormat("the character U+%04X at byte %d, which readers of YAML take differently, or not at all", rune, i)};
+    }
     i += length;
   }
   return std::nullopt;
@@ -175,11 +236,17 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
-    TreeBuilder builder(root, limits);
-    if (!parser.HandleNextDocument(builder)) return Refused{1, "the document is empty"};
-    Node second;
-    TreeBuilder second_builder(second, limits);
-    if (parser.HandleNextDocument(second_builder)) return Refused{second.line, "a second document: one file holds one document"};
+    bool any = false;
+    while (true) {
+      Node document;
+      TreeBuilder builder(document, limits);
+      if (!parser.HandleNextDocument(builder)) break;
+      any = true;
+      if (document.kind == Node::Kind::kNull) continue;  // nothing, or remarks, between two lines of ---
+      if (root.kind != Node::Kind::kNull) return Refused{document.line, "a second document: one file holds one document"};
+      root = std::move(document);
+    }
+    if (!any) return Refused{1, "the document is empty"};
   } catch (const Refused& refused) {
     return refused;
   } catch (const YAML::Exception& error) {

@@ -2,7 +2,9 @@
 // that is wrong with it.
 //
 // Limits: DocumentLimits after aliases are expanded, and 64 levels. Text must be UTF-8 without control characters. Anchors and
-// aliases are followed; tags other than !!str, merge keys and further documents in the same text are refused. Not thread-safe.
+// aliases are followed, and merge keys (<<); tags other than !!str and further documents in the same text are refused, documents without
+// a value passed over. What is read has the value that kubectl reads (testdata/yaml_values.txt); where the two would differ it is refused.
+// Not thread-safe.
 #pragma once
 
 #include <span>
@@ -29,7 +31,7 @@ struct Node {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
   bool quoted = false;            // a scalar in quotes is text, whatever it looks like
-  std::string text;               // of a scalar
+  std::string text;               // of a scalar, as it is written; without quotes base/yaml_scalar.h says what it is
   int line = 1;                   // of a map's value: the line of its key
   int override_index = -1;        // >= 0: set by that --set instead of by the file
   std::vector<std::string> keys;  // of a map, parallel to items

@@ -14,8 +14,8 @@ inline constexpr size_t kMaxClusters = 64;
 
 template <class V>
 void Visit(V& v, Metadata& m) {
-  v.Field("name", m.name, {.required = true, .name = true},
-          "Lower-case letters, digits and '-', at most 63; of a FusionCluster at most 20.");
+  v.Field("name", m.name, {.required = true},
+          "At most 37 lower-case letters, digits and '-', the first a letter, the last not '-'; of a FusionCluster at most 20.");
   v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace; a FusionCluster has none.");
   v.Field("labels", m.labels, {}, "Kubernetes labels.");
   v.Field("annotations", m.annotations, {}, "Kubernetes annotations.");
@@ -65,7 +65,7 @@ template <class V>
 void Visit(V& v, Model& m) {
   v.Field("family", m.family, {},
           "Built-in model. Exactly one of family and graph; other models, a Llama too, are graphs (docs/graphs.md).");
-  v.Field("preset", m.preset, {},
+  v.Field("preset", m.preset, {.number_or_text = true},
           "Size: gpt2 tiny, small, medium, large, xl (omitted: that of init.from where it says it, else small); resnet 18, 34, 50, 101, "
           "152 (omitted: 18); mlp has none.");
   v.Field("config", m.config, {}, "Overrides of the preset; only the family's own fields.");

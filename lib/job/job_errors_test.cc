@@ -61,9 +61,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"EmptyName", 3, "metadata: {name: ''}", "3: metadata.name: must not be empty"},
         BadJob{"NullName", 3, "metadata: {name: }", "3: metadata.name: must be text, got nothing"},
         BadJob{"NameWithSlash", 3, "metadata: {name: a/b}",
-               "3: metadata.name: must be 1 to 63 letters, digits, '-', '_' or '.', the first a letter or digit, got \"a/b\""},
+               "3: metadata.name: must be at most 37 lower-case letters, digits and '-', the first a letter, the last not '-': Pods are "
+               "named after it"},
         BadJob{"NameWithCapitals", 3, "metadata: {name: Job}",
-               "3: metadata.name: must be lower-case letters, digits and '-', with a letter or digit at both ends"},
+               "3: metadata.name: must be at most 37 lower-case letters, digits and '-', the first a letter, the last not '-': Pods are "
+               "named after it"},
         BadJob{"UnknownTopKey", 8, "sepc: 1", "8: sepc: unknown field; did you mean spec?"},
         BadJob{"MetadataAsText", 3, "metadata: t", "3: metadata: must be a mapping, got \"t\""}),
     Name);
@@ -105,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"TextForADivisor", 5, "  model: {family: gpt2, config: {nHead: six}}",
                "5: spec.model.config.nHead: must be a whole number, got \"six\""},
         BadJob{"NoHeads", 5, "  model: {family: gpt2, config: {nHead: 0}}", "5: spec.model.config.nHead: must be at least 1, got 0"},
-        BadJob{"YesForABool", 5, "  model: {family: gpt2, config: {tieWeights: yes}}",
-               "5: spec.model.config.tieWeights: must be true or false, got \"yes\""},
+        BadJob{"WordForABool", 5, "  model: {family: gpt2, config: {tieWeights: yep}}",
+               "5: spec.model.config.tieWeights: must be true or false, got \"yep\""},
         BadJob{"ImagesForGpt", 6, "  data: {kind: cifar10, path: [a]}",
                "6: spec.data.kind: family gpt2 trains on text or tokens, got cifar10"},
         BadJob{"TextForResnet", 5, "  model: {family: resnet}",
@@ -158,13 +160,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"MicroBatchAsWord", 7, "  training: {microBatchSize: automatic}",
                "7: spec.training.microBatchSize: must be a whole number or auto, got \"automatic\""},
         BadJob{"NanLearningRate", 7, "  training: {optimizer: {learningRate: .nan}}",
-               "7: spec.training.optimizer.learningRate: must be a finite number, got \".nan\""},
+               "7: spec.training.optimizer.learningRate: must be a finite number, got .nan"},
         BadJob{"InfiniteLearningRate", 7, "  training: {optimizer: {learningRate: -.inf}}",
-               "7: spec.training.optimizer.learningRate: must be a finite number, got \"-.inf\""},
+               "7: spec.training.optimizer.learningRate: must be a finite number, got -.inf"},
         BadJob{"VanishingLearningRate", 7, "  training: {optimizer: {learningRate: 1.0e-400}}",
                "7: spec.training.optimizer.learningRate: must be 0 or a number that can be told from 0, got 1.0e-400"},
         BadJob{"OverflowingLearningRate", 7, "  training: {optimizer: {learningRate: 1e999}}",
-               "7: spec.training.optimizer.learningRate: must be a finite number, got 1e999"},
+               "7: spec.training.optimizer.learningRate: must be a finite number, got \"1e999\""},
         BadJob{"LearningRateAsWord", 7, "  training: {optimizer: {learningRate: high}}",
                "7: spec.training.optimizer.learningRate: must be a number, got \"high\""},
         BadJob{"BetaOfOne", 7, "  training: {optimizer: {beta1: 1.0}}", "7: spec.training.optimizer.beta1: must be below 1, got 1.0"},
@@ -333,13 +335,13 @@ TEST(JobOverridesTest, ReplaceAddAndReachIntoLists) {
   const std::string yaml = JobWithLine(8, "  strategy: {pins: [{ops: a, device: d}]}");
   const std::vector<std::string> overrides = {
       "spec.training.steps=50", "spec.training.optimizer.learningRate=3e-4", "spec.strategy.pins[0].device=lab-1",
-      "spec.data.path=[x, y]",  "spec.checkpoint={everySteps: 7}",           "spec.model.config.nLayer=2"};
+      "spec.data.path=[x, z]",  "spec.checkpoint={everySteps: 7}",           "spec.model.config.nLayer=2"};
   const absl::StatusOr<FusionJob> job = ParseFusionJob(yaml, "job.yaml", overrides);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->spec.training.steps, 50);
   EXPECT_EQ(job->spec.training.optimizer.learning_rate, 3e-4);
   EXPECT_EQ(job->spec.strategy.pins[0].device, "lab-1");
-  EXPECT_EQ(job->spec.data.path, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(job->spec.data.path, (std::vector<std::string>{"x", "z"}));
   EXPECT_EQ(job->spec.checkpoint->every_steps, 7);
   EXPECT_EQ(job->spec.model.config.n_layer, 2);
 }
@@ -388,11 +390,12 @@ TEST(JobDefaultsTest, OmittedMeansWhatTheReferenceSays) {
 
 TEST(JobDefaultsTest, FreeShapesAreKeptAsJson) {
   const absl::StatusOr<FusionJob> job = ParseFusionJob(
-      JobWithLine(8, "  executors: {template: {spec: {nodeSelector: {zone: 'true', disk: ssd, n: 007}, gpus: [1, 2.5, true, ~]}}}"),
+      JobWithLine(
+          8, "  executors: {template: {spec: {nodeSelector: {zone: 'true', disk: ssd, 'n': '007', off: 0x10}, gpus: [1, 2.5, true, ~]}}}"),
       "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->spec.executors.pod_template.json,
-            R"({"spec": {"nodeSelector": {"zone": "true", "disk": "ssd", "n": "007"}, "gpus": [1, 2.5, true, null]}})");
+            R"({"spec": {"nodeSelector": {"zone": "true", "disk": "ssd", "n": "007", "false": 16}, "gpus": [1, 2.5, true, null]}})");
 }
 
 }  // namespace

@@ -58,10 +58,10 @@ class Filler {
                            std::ldexp(static_cast<double>(draw_.Below(uint64_t{1} << 32) + 1), -33 - static_cast<int>(draw_.Below(60)));
   }
   void Fill(std::string& value, const Rule& rule) {
-    static const std::vector<std::string> kNasty = {"true", "null",     "~",         "1.5", "1f1b", "- a", "a: b",  "#x",  "'",
-                                                    "\"",   "\\",       "a\nb",      " a ", "{x}",  "[y]", "*a",    "&b",  "!t",
-                                                    "%d",   "@",        "`",         "|\n", "\t",   "no",  "0x1F",  "1e3", "2020-01-01",
-                                                    ".inf", "\x01\x7f", "é漢🙂", "?",   "<<",   "a b", "?x: y", "---", "\r\n"};
+    static const std::vector<std::string> kNasty = {
+        "true",       "null", "~",        "1.5",       "1f1b", "- a", "a: b", "#x",    "'",   "\"",   "\\",       "a\nb",         " a ",
+        "{x}",        "[y]",  "*a",       "&b",        "!t",   "%d",  "@",    "`",     "|\n", "\t",   "no",       "0x1F",         "1e3",
+        "2020-01-01", ".inf", "\x01\x7f", "é漢🙂", "?",    "<<",  "a b",  "?x: y", "---", "\r\n", "\xC2\x85", "a\xE2\x80\xA8"};
     value = rule.name ? absl::StrCat("n", draw_.Below(1000)) : kNasty[draw_.Below(kNasty.size())];
   }
   void Fill(Bandwidth& value, const Rule&) {
@@ -70,7 +70,7 @@ class Filler {
   void Fill(ByteSize& value, const Rule&) { value.bytes = static_cast<int64_t>(draw_.Below(uint64_t{1} << (1 + draw_.Below(50)))); }
   void Fill(Duration& value, const Rule&) { value.ns = static_cast<int64_t>(draw_.Below(uint64_t{1} << (1 + draw_.Below(40)))); }
   void Fill(Opaque& value, const Rule&) {
-    value.json = draw_.Coin() ? "" : draw_.Coin() ? "{}" : R"({"a b": {"c": [1, -2.5e3, "x\n\"y\\", null, true, "true"]}, "": {}})";
+    value.json = draw_.Coin() ? "" : draw_.Coin() ? "{}" : R"({"a b": {"c": [1, -2.5e-07, "x\n\"y\\", null, true, "true"]}, "": {}})";
   }
   template <class T>
   void Fill(T& value, const Rule&) {

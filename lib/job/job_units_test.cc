@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/yaml_scalar.h"
 #include "lib/job/scalar.h"
 #include "lib/job/units.h"
 
@@ -62,7 +63,7 @@ TEST(UnitsTest, EveryValueReadsBackAsItIsPrinted) {
     EXPECT_EQ(ParseDuration(ToString(Duration{value}))->ns, value) << "seed " << seed;
     EXPECT_EQ(ParseBandwidth(ToString(Bandwidth{value + 1}))->bits_per_s, value + 1) << "seed " << seed;
     const double number = std::ldexp(static_cast<double>(static_cast<int64_t>(draw())), static_cast<int>(draw() % 600) - 300);
-    EXPECT_EQ(ToFiniteDouble(NumberText(number)), number) << "seed " << seed;
+    EXPECT_EQ(base::ResolveYamlScalar(NumberText(number)).number, number) << "seed " << seed;
   }
 }
 

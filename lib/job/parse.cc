@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/dns_label.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/checks.h"
@@ -18,6 +19,7 @@
 #include "lib/job/field_hints.h"
 #include "lib/job/field_places.h"
 #include "lib/job/fusion_job_fields.h"
+#include "lib/job/name.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
 #include "lib/job/start_model.h"
@@ -132,7 +134,10 @@ absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const
   const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
   if (error) return absl::NotFoundError(absl::StrCat(path, ": has no absolute path: ", error.message()));
   // Data may be elsewhere, but without its graph a job says nothing. Here, where the line is known.
-  const FurtherCheck<FusionJob> check_graph = [&](const FusionJob& job, const Report& report) {
+  const FurtherCheck<FusionJob> check_further = [&](const FusionJob& job, const Report& report) {
+    if (base::IsDnsLabel(job.metadata.name) && !IsJobName(job.metadata.name)) {
+      report({"metadata.name"}, absl::StrCat("must be ", kJobNameRule));
+    }
     if (!job.spec.model.graph || !job.spec.model.graph->file) return;
     const std::string file = (folder / *job.spec.model.graph->file).lexically_normal().string();
     const std::string why = WhyUnreadable(file);
@@ -142,7 +147,7 @@ absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const
     TakeStartModel(folder.string(), job.spec, report, remote_start);
   };
   Node root;
-  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, root, check_graph, take_start));
+  FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, root, check_further, take_start));
   ResolvePaths(folder.string(), job);
   if (places != nullptr) *places = FieldPlaces(path, std::move(root), overrides);
   return job;

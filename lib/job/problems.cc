@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/yaml_scalar.h"
 #include "lib/job/document.h"
 #include "lib/job/scalar.h"
 
@@ -94,7 +95,14 @@ std::string JoinPath(absl::string_view path, absl::string_view key) {
 
 std::string JsonQuote(absl::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const size_t length = Utf8SequenceLength(text.substr(i));
+    if (const int odd = OddCharacter(text.substr(i, length)); length > 1 && odd != 0) {
+      absl::StrAppendFormat(&out, "\\u%04x", odd);
+      i += length - 1;
+      continue;
+    }
     switch (c) {
       case '"':
         out += "\\\"";
@@ -129,15 +137,10 @@ std::string ToJson(const Node& node) {
       return "null";
     case Node::Kind::kScalar: {
       if (node.quoted) return JsonQuote(node.text);
-      if (node.text == "true" || node.text == "True" || node.text == "TRUE") return "true";
-      if (node.text == "false" || node.text == "False" || node.text == "FALSE") return "false";
-      // JSON has no leading '+' or '.', no trailing '.', no leading zeros: such numbers are left as text.
-      const absl::string_view digits = absl::string_view(node.text).substr(node.text[0] == '-' ? 1 : 0);
-      const bool json_number = LooksLikeNumber(node.text) && digits[0] >= '0' && digits[0] <= '9' &&
-                               !(digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') &&
-                               digits.find(".e") == absl::string_view::npos && digits.find(".E") == absl::string_view::npos &&
-                               digits.back() != '.';
-      return json_number ? node.text : JsonQuote(node.text);
+      const base::YamlScalar scalar = base::ResolveYamlScalar(node.text);
+      if (scalar.type == base::YamlScalar::Type::kFloat) return NumberText(scalar.number);
+      const bool text = scalar.type == base::YamlScalar::Type::kText || scalar.type == base::YamlScalar::Type::kNotFinite;
+      return text ? JsonQuote(node.text) : scalar.text;
     }
     case Node::Kind::kList:
       return absl::StrCat("[", absl::StrJoin(node.items, ", ", [](std::string* o, const Node& n) { absl::StrAppend(o, ToJson(n)); }), "]");
@@ -167,7 +170,7 @@ std::string Describe(const Node& node) {
     while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
     text = text.substr(0, cut) + "...";
   }
-  return !node.quoted && LooksLikeNumber(node.text) ? text : JsonQuote(text);
+  return !node.quoted && base::ResolveYamlScalar(node.text).type != base::YamlScalar::Type::kText ? text : JsonQuote(text);
 }
 
 }  // namespace fusionllm::job

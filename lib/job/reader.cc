@@ -4,17 +4,30 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "lib/base/nearest_name.h"
+#include "lib/base/yaml_scalar.h"
 #include "lib/job/name.h"
 
 namespace fusionllm::job {
 namespace {
 
+using base::YamlScalar;
+using Type = base::YamlScalar::Type;
+
+constexpr double kExactIntegers = 9007199254740992.0;  // 2^53
+
 std::string Got(const Node& node) { return absl::StrCat(", got ", Describe(node)); }
 
 // A null Node is an absent value, so both read the same: `steps:` with nothing behind it is a slip that deserves a word.
 bool IsPlain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
+
+// What it is where it is no text.
+YamlScalar Resolve(const Node& node) { return IsPlain(node) ? base::ResolveYamlScalar(node.text) : YamlScalar{Type::kText, node.text}; }
+
+// 1e-400 would become 0, which means something else. `text` is a number that came out as 0.
+bool IsTooSmall(absl::string_view text) {
+  return text.substr(0, text.find_first_of("eE")).find_first_of("123456789") != absl::string_view::npos;
+}
 
 std::string CheckBounds(double value, const Rule& rule, const std::string& got) {
   if (value < rule.min && rule.min == 0 && rule.zero_is_auto) return absl::StrCat("must be auto (0) or at least 1", got);
@@ -25,16 +38,23 @@ std::string CheckBounds(double value, const Rule& rule, const std::string& got) 
   return "";
 }
 
-bool IsInteger(absl::string_view text) {
-  const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  const absl::string_view digits = text.substr(sign);
-  return !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+bool IsNumber(const YamlScalar& scalar) { return scalar.type == Type::kInteger || scalar.type == Type::kFloat; }
+
+// Empty: the node is text. What is none without quotes is refused, for the API server refuses it too.
+std::string WhyNoText(const Node& node) {
+  if (node.quoted) return "";
+  const YamlScalar scalar = base::ResolveYamlScalar(node.text);
+  if (scalar.type == Type::kText) return "";
+  return absl::StrCat("must be text, got ", Describe(node), ", which without quotes is ",
+                      scalar.type == Type::kBool ? "true or false" : "a number", " in YAML: write ", JsonQuote(node.text));
 }
 
+// A number without a unit counts as its digits.
 template <class T>
 std::string ReadQuantity(const Node& node, absl::StatusOr<T> (*parse)(absl::string_view), absl::string_view what, T& out) {
   if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be a ", what, Got(node));
-  absl::StatusOr<T> value = parse(node.text);
+  const YamlScalar scalar = node.quoted ? YamlScalar{Type::kText, node.text} : base::ResolveYamlScalar(node.text);
+  absl::StatusOr<T> value = parse(scalar.type == Type::kFloat ? NumberText(scalar.number) : scalar.text);
   if (!value.ok()) return std::string(value.status().message());
   out = *value;
   return "";
@@ -43,10 +63,9 @@ std::string ReadQuantity(const Node& node, absl::StatusOr<T> (*parse)(absl::stri
 }  // namespace
 
 std::string ReadScalar(const Node& node, const Rule& rule, bool& out) {
-  const bool yes = node.text == "true" || node.text == "True" || node.text == "TRUE";
-  const bool no = node.text == "false" || node.text == "False" || node.text == "FALSE";
-  if (!IsPlain(node) || !(yes || no)) return absl::StrCat("must be true or false", Got(node));
-  out = yes;
+  const YamlScalar scalar = Resolve(node);
+  if (scalar.type != Type::kBool) return absl::StrCat("must be true or false", Got(node));
+  out = scalar.text == "true";
   return "";
 }
 
@@ -56,37 +75,38 @@ std::string ReadScalar(const Node& node, const Rule& rule, int64_t& out) {
     return "";
   }
   const absl::string_view expected = rule.zero_is_auto ? "must be a whole number or auto" : "must be a whole number";
-  if (!IsPlain(node) || !IsInteger(node.text)) return absl::StrCat(expected, Got(node));
-  // Through double first: a number of fifty digits is out of bounds, not malformed. All bounds are below 2^53.
-  double approximate = 0;
-  int64_t value = 0;
-  if (!absl::SimpleAtod(node.text, &approximate)) return absl::StrCat(expected, Got(node));
-  std::string wrong = CheckBounds(approximate, rule, Got(node));
+  const YamlScalar scalar = Resolve(node);
+  if (!IsNumber(scalar) || scalar.number != std::floor(scalar.number)) return absl::StrCat(expected, Got(node));
+  if (scalar.number == 0 && IsTooSmall(node.text)) return absl::StrCat(expected, Got(node));
+  std::string wrong = CheckBounds(scalar.number, rule, Got(node));
   if (!wrong.empty()) return wrong;
-  if (!absl::SimpleAtoi(node.text, &value)) return absl::StrCat("is too large", Got(node));
-  out = value;
+  if (std::abs(scalar.number) >= kExactIntegers) return absl::StrCat("is too large", Got(node));  // all bounds are below it
+  out = static_cast<int64_t>(scalar.number);
   return "";
 }
 
 std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
-  if (!IsPlain(node)) return absl::StrCat("must be a number", Got(node));
-  const std::optional<double> value = ToFiniteDouble(node.text);
-  if (!value) {
-    double rounded = 1;
-    if (LooksLikeNumber(node.text) && absl::SimpleAtod(node.text, &rounded) && rounded == 0) {
-      return absl::StrCat("must be 0 or a number that can be told from 0", Got(node));
-    }
-    const std::string lower = absl::AsciiStrToLower(node.text);
-    const bool not_finite = LooksLikeNumber(node.text) || lower.find("inf") != std::string::npos || lower.find("nan") != std::string::npos;
+  const YamlScalar scalar = Resolve(node);
+  if (!IsNumber(scalar)) {
+    const std::string lower = IsPlain(node) ? absl::AsciiStrToLower(node.text) : "";
+    const bool not_finite =
+        base::IsDecimalNumber(lower) || lower.find("inf") != std::string::npos || lower.find("nan") != std::string::npos;
     return absl::StrCat(not_finite ? "must be a finite number" : "must be a number", Got(node));
   }
-  std::string wrong = CheckBounds(*value, rule, Got(node));
-  if (wrong.empty()) out = *value == 0 ? 0 : *value;  // -0 becomes 0
+  if (scalar.number == 0 && IsTooSmall(node.text)) return absl::StrCat("must be 0 or a number that can be told from 0", Got(node));
+  std::string wrong = CheckBounds(scalar.number, rule, Got(node));
+  if (wrong.empty()) out = scalar.number == 0 ? 0 : scalar.number;  // -0 becomes 0
   return wrong;
 }
 
 std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
   if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be text", Got(node));
+  if (rule.number_or_text && IsNumber(Resolve(node))) {
+    const YamlScalar scalar = Resolve(node);
+    out = scalar.type == Type::kInteger ? scalar.text : NumberText(scalar.number);
+    return "";
+  }
+  if (std::string wrong = WhyNoText(node); !wrong.empty()) return wrong;
   if (node.text.empty() && !rule.may_be_empty) return "must not be empty";
   if (node.text.size() > rule.max_length) {
     return absl::StrCat("must have at most ", rule.max_length, " bytes, got ", node.text.size());
@@ -121,6 +141,14 @@ int ReadChoice(const Node& node, const std::vector<std::string>& choices, std::s
   const std::string near = node.kind == Node::Kind::kScalar ? base::NearestName(node.text, choices) : "";
   if (!near.empty()) absl::StrAppend(&wrong, "; did you mean ", near, "?");
   return -1;
+}
+
+const Node* FirstNotFinite(const Node& node) {
+  if (IsPlain(node) && base::ResolveYamlScalar(node.text).type == Type::kNotFinite) return &node;
+  for (const Node& item : node.items) {
+    if (const Node* const found = FirstNotFinite(item); found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 void Reader::Constant(absl::string_view name, absl::string_view expected) {

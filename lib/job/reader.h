@@ -27,6 +27,9 @@ std::string ReadScalar(const Node& node, const Rule& rule, Duration& out);
 // The index of the choice, or -1 with what is wrong.
 int ReadChoice(const Node& node, const std::vector<std::string>& choices, std::string& wrong);
 
+// The first value below it that is no number that JSON has, .inf say; null: none.
+const Node* FirstNotFinite(const Node& node);
+
 template <class E>
 requires std::is_enum_v<E> std::string ReadScalar(const Node& node, const Rule& rule, E& out) {
   std::string wrong;
@@ -83,7 +86,9 @@ class Reader {
     } else if constexpr (IsVector<T>::value) {
       ReadList(node, path, rule, value);
     } else if constexpr (std::is_same_v<T, Opaque>) {
-      if (node.kind == Node::Kind::kMap) {
+      if (const Node* const bad = FirstNotFinite(node); bad != nullptr) {
+        problems_.AddAtNode(*bad, path, absl::StrCat(Describe(*bad), " is no finite number; as text it needs quotes"));
+      } else if (node.kind == Node::Kind::kMap) {
         value.json = ToJson(node);
       } else if (node.kind != Node::Kind::kNull) {
         problems_.AddAtNode(node, path, absl::StrCat("must be a mapping, got ", Describe(node)));

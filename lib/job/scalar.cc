@@ -45,35 +45,12 @@ size_t Utf8SequenceLength(absl::string_view text) {
   return length;
 }
 
-bool LooksLikeNumber(absl::string_view text) {
-  size_t i = 0;
-  const auto digits = [&] {
-    const size_t start = i;
-    while (i < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[i]))) ++i;
-    return i > start;
-  };
-  if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
-  bool mantissa = digits();
-  if (i < text.size() && text[i] == '.') {
-    ++i;
-    mantissa = digits() || mantissa;
-  }
-  if (!mantissa) return false;
-  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
-    ++i;
-    if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
-    if (!digits()) return false;
-  }
-  return i == text.size();
-}
-
-std::optional<double> ToFiniteDouble(absl::string_view text) {
-  double value = 0;
-  if (!LooksLikeNumber(text) || !absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
-  // 1e-400 would become 0, which means something else.
-  const absl::string_view mantissa = text.substr(0, text.find_first_of("eE"));
-  if (value == 0 && mantissa.find_first_of("123456789") != absl::string_view::npos) return std::nullopt;
-  return value;
+int OddCharacter(absl::string_view sequence) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(sequence[i]); };
+  if (sequence.size() == 2 && byte(0) == 0xC2 && byte(1) < 0xA0) return byte(1);  // C1 controls, NEL
+  if (sequence.size() != 3) return 0;
+  const int rune = (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+  return rune == 0x2028 || rune == 0x2029 || rune == 0xFEFF || rune >= 0xFFFE ? rune : 0;
 }
 
 std::string NumberText(double value) {

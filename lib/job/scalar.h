@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -20,10 +19,9 @@ PathStep NextPathStep(absl::string_view& path);
 
 // Bytes of the UTF-8 sequence at the start of text, which is not empty; 0 when it is malformed.
 size_t Utf8SequenceLength(absl::string_view text);
-
-// Decimal numbers as JSON and YAML write them; nothing else (no hexadecimal, no infinities, no spaces).
-bool LooksLikeNumber(absl::string_view text);
-std::optional<double> ToFiniteDouble(absl::string_view text);
+// Of one such sequence, the character where it is one that YAML 1.1 takes for the end of a line, or does not allow (U+0085, U+2028, a byte
+// order mark); else 0.
+int OddCharacter(absl::string_view sequence);
 
 // The shortest text that reads back as the same number, always with a decimal point when there is an exponent ("3.0e-04"), because some
 // YAML readers take 3e-04 for text. Whole numbers below 2^53 come out as such.

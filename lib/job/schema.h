@@ -37,6 +37,7 @@ struct Rule {
   size_t max_items = 1000;
   absl::string_view list_key = "";    // of a list of mappings: the field whose value no two elements share
   bool may_be_empty = false;          // text: empty is a value
+  bool number_or_text = false;        // text that may be written as a number: 18 is "18"
   size_t max_length = 4096;           // of text, in bytes
   bool kubernetes_only = false;       // kept, but without effect outside Kubernetes
   bool applies = true;                // false: another field's value rules this one out, giving it is an error

@@ -11,9 +11,7 @@
 
 namespace fusionllm::kubeapi {
 
-// `<job>-<cluster>-<index>` names a Pod's host and must have at most 63 characters, with an index of up to four digits.
-inline constexpr size_t kMaxJobName = 37;
-inline constexpr size_t kMaxClusterName = 20;
+inline constexpr size_t kMaxClusterName = 20;  // job/name.h says why
 
 // A rule in the Common Expression Language that the API server checks; what it says of an object that breaks it names the field.
 struct Rule {

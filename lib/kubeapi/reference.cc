@@ -110,9 +110,10 @@ std::string ReferencePage() {
       "<!-- Generated from lib/kubeapi: `tools/check-generated.sh --write` writes it anew. -->\n\n"
       "The spec of a FusionJob is that of a job file: [job-reference.md](job-reference.md). `kubectl explain fusionjob.spec` says the "
       "same.\n\n"
-      "In a cluster, besides: a job's name has at most ",
-      kMaxJobName, " characters and a FusionCluster's at most ", kMaxClusterName,
-      "; relative paths of data lie in `data.volume`, those of a graph in `model.graph.volume` or `data.volume`. The API server checks "
+      "In a cluster, besides: a FusionCluster's name has at most ",
+      kMaxClusterName,
+      " characters; relative paths of data lie in `data.volume`, those of a graph in `model.graph.volume` or `data.volume`. The API server "
+      "checks "
       "types, ranges and the rules below; what no schema can say the operator checks, and answers with the condition `Accepted`.\n\n"
       "## FusionJob: rules\n");
   AppendRules(FusionJobRules(), page);

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "lib/job/fusion_job.h"
+#include "lib/job/name.h"
 #include "lib/kubeapi/crd.h"
 
 namespace fusionllm::kubeapi {
@@ -27,10 +28,8 @@ Rule Belongs(const std::string& path, const char* sort, const char* owner, const
 
 void AddLifeRules(std::vector<Rule>& rules) {
   rules.push_back(
-      {"", absl::StrCat("size(self.metadata.name) <= ", kMaxJobName, " && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
-       absl::StrCat("metadata.name: must be at most ", kMaxJobName,
-                    " lower-case letters, digits and '-', the first a letter, the last not '-': Pods are named after it"),
-       ""});
+      {"", absl::StrCat("size(self.metadata.name) <= ", job::kMaxJobName, " && self.metadata.name.matches('", job::kJobNamePattern, "')"),
+       absl::StrCat("metadata.name: must be ", job::kJobNameRule), ""});
   rules.push_back({"",
                    "self.spec.suspend == oldSelf.spec.suspend || !has(oldSelf.status) || !has(oldSelf.status.conditions) || "
                    "!oldSelf.status.conditions.exists(c, c.type in ['Complete', 'Failed'] && c.status == 'True')",

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lib/job/fusion_job.h"
+#include "lib/job/name.h"
 #include "lib/kubeapi/crd.h"
 
 namespace fusionllm::op {
@@ -14,7 +15,7 @@ namespace {
 constexpr size_t kMaxDnsLabel = 63, kMaxDnsName = 253;
 
 TEST(IdentityTest, TheLongestNamesAreNamesStill) {
-  const JobIdentity job = {.name = std::string(kubeapi::kMaxJobName, 'j'), .ns = "team", .uid = "u", .origin = "hub"};
+  const JobIdentity job = {.name = std::string(job::kMaxJobName, 'j'), .ns = "team", .uid = "u", .origin = "hub"};
   const ExecutorSlot last = {std::string(kubeapi::kMaxClusterName, 'c'), static_cast<int>(job::kMaxExecutors) - 1, false};
   const std::string device = DeviceName(last);
   EXPECT_LE(device.size(), kMaxDnsLabel) << "a label's value, and a name in a certificate";
