@@ -24,12 +24,15 @@ struct ShapesConfig {
 };
 
 enum class TextEncoding : uint8_t { kUtf8, kBytes };  // what files of text must be; kBytes: anything
-enum class HeldOut : uint8_t { kEven, kEnd };         // which samples a fraction takes: split.h, or the last ones
+// Which files of a folder of images or tokens are meant, that holds those of both: parts.h.
+enum class Part : uint8_t { kTraining, kTest };
+enum class HeldOut : uint8_t { kEven, kEnd };  // which samples a fraction takes: split.h, or the last ones
 
 struct DatasetConfig {
   DatasetKind kind = DatasetKind::kText;
   std::vector<std::string> paths;  // files or folders, in this order; each folder in sorted order
-  std::string base_folder;         // what relative paths are relative to; empty: the working directory
+  Part part = Part::kTraining;
+  std::string base_folder;  // what relative paths are relative to; empty: the working directory
 
   int64_t sequence_length = 0;  // text, tokens: tokens of a window, 1 .. 2^24
   int64_t vocabulary_size = 0;  // text, tokens: ids at or above it are an error; 0: not checked

@@ -91,6 +91,7 @@ absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config) {
   if (!config.validation_paths.empty()) {
     DatasetConfig validation = config;
     validation.paths = config.validation_paths;
+    validation.part = Part::kTest;
     absl::StatusOr<std::unique_ptr<Dataset>> opened = OpenDataset(validation);
     if (!opened.ok()) {
       return absl::Status(opened.status().code(), absl::StrCat("spec.data.validation.path: ", opened.status().message()));

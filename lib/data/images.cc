@@ -1,8 +1,6 @@
 #include "lib/data/images.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
+#include "lib/data/parts.h"
 
 namespace fusionllm::data {
 namespace {
@@ -20,42 +19,14 @@ constexpr int64_t kCifarPlane = kCifarSide * kCifarSide;
 constexpr int64_t kCifarRecord = 1 + 3 * kCifarPlane;
 constexpr int64_t kCifarClasses = 10;
 
-std::string BaseName(const std::string& path) { return std::filesystem::path(path).filename().string(); }
-
-// Folders keep the files of training and of testing side by side. Of the files that came out of a folder (those not listed by name), keeps
-// only the ones that start with `prefix`, if there are any.
-absl::StatusOr<std::vector<std::string>> ExpandTrainingFiles(const DatasetConfig& config, absl::string_view prefix,
-                                                             const FileFilter& filter) {
-  std::vector<std::string> kept;
-  if (config.paths.empty()) return ExpandPaths(config.paths, config.base_folder, filter).status();
-  for (const std::string& path : config.paths) {
-    FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> found, ExpandPaths({&path, 1}, config.base_folder, filter));
-    const auto is_training = [&](const std::string& file) { return absl::StartsWith(BaseName(file), prefix); };
-    if (found.size() > 1 && std::any_of(found.begin(), found.end(), is_training)) {
-      found.erase(std::remove_if(found.begin(), found.end(), std::not_fn(is_training)), found.end());
-    }
-    kept.insert(kept.end(), found.begin(), found.end());
-  }
-  return kept;
-}
-
 absl::Status CheckLabel(int64_t label, int64_t limit, int64_t offset, const std::string& path) {
   if (label < limit) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("label ", label, " at byte ", offset, " of ", path, " is outside the ", limit, " classes"));
 }
 
-// Reads the labels of the first samples.
-absl::Status CheckFirstLabels(const Dataset& dataset) {
-  tensor::Tensor target({tensor::DType::kI32, {1}});
-  for (int64_t i = 0; i < std::min(dataset.size(), kLabelsCheckedAtOpen); ++i) {
-    FUSIONLLM_RETURN_IF_ERROR(dataset.FillBatch({&i, 1}, {}, target.view()));
-  }
-  return absl::OkStatus();
-}
-
-// Which part a sample lies in, when part i starts at starts[i].
-size_t PartOf(const std::vector<int64_t>& starts, int64_t index) {
+// Which file a sample lies in, when file i starts at starts[i].
+size_t FileOf(const std::vector<int64_t>& starts, int64_t index) {
   return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), index) - starts.begin()) - 1;
 }
 
@@ -68,14 +39,20 @@ class Cifar10 : public Dataset {
         starts_(std::move(starts)),
         scale_{PixelScale(0.4914, 0.2470), PixelScale(0.4822, 0.2435), PixelScale(0.4465, 0.2616)} {}
 
+  // Those of the first samples.
+  absl::Status CheckLabels() const {
+    for (int64_t i = 0; i < std::min(size(), kCifarLabelsCheckedAtOpen); ++i) FUSIONLLM_RETURN_IF_ERROR(FillSample(i, nullptr, nullptr));
+    return absl::OkStatus();
+  }
+
  protected:
   absl::Status FillSample(int64_t index, void* input, void* target) const override {
-    const size_t part = PartOf(starts_, index);
-    const int64_t offset = (index - starts_[part]) * kCifarRecord;
+    const size_t file = FileOf(starts_, index);
+    const int64_t offset = (index - starts_[file]) * kCifarRecord;
     std::array<uint8_t, kCifarRecord> record;
     const std::span<uint8_t> wanted(record.data(), input == nullptr ? 1 : record.size());
-    FUSIONLLM_RETURN_IF_ERROR(files_[part].ReadAt(offset, std::as_writable_bytes(wanted)));
-    FUSIONLLM_RETURN_IF_ERROR(CheckLabel(record[0], label_limit_, offset, files_[part].path()));
+    FUSIONLLM_RETURN_IF_ERROR(files_[file].ReadAt(offset, std::as_writable_bytes(wanted)));
+    FUSIONLLM_RETURN_IF_ERROR(CheckLabel(record[0], label_limit_, offset, files_[file].path()));
     if (target != nullptr) *static_cast<int32_t*>(target) = record[0];
     if (auto* pixel = static_cast<float*>(input); pixel != nullptr) {
       for (size_t i = 0; i < kCifarPlane; ++i) {
@@ -144,21 +121,34 @@ class IdxImages : public Dataset {
         starts_(std::move(starts)),
         scale_(0.1307, 0.3081) {}
 
+  absl::Status CheckLabels() const {
+    int64_t left = kLabelsCheckedAtOpen;
+    for (const IdxFile& labels : labels_) {
+      for (int64_t at = labels.header_bytes; at < labels.file.size() && left > 0;) {
+        std::vector<uint8_t> chunk(static_cast<size_t>(std::min({int64_t{1} << 20, labels.file.size() - at, left})));
+        FUSIONLLM_RETURN_IF_ERROR(labels.file.ReadAt(at, std::as_writable_bytes(std::span(chunk))));
+        for (const uint8_t label : chunk) FUSIONLLM_RETURN_IF_ERROR(CheckLabel(label, label_limit_, at++, labels.file.path()));
+        left -= static_cast<int64_t>(chunk.size());
+      }
+    }
+    return absl::OkStatus();
+  }
+
  protected:
   absl::Status FillSample(int64_t index, void* input, void* target) const override {
-    const size_t part = PartOf(starts_, index);
-    const int64_t item = index - starts_[part];
+    const size_t file = FileOf(starts_, index);
+    const int64_t item = index - starts_[file];
     if (target != nullptr) {
       uint8_t label = 0;
-      const int64_t offset = labels_[part].header_bytes + item;
-      FUSIONLLM_RETURN_IF_ERROR(labels_[part].file.ReadAt(offset, std::as_writable_bytes(std::span(&label, 1))));
-      FUSIONLLM_RETURN_IF_ERROR(CheckLabel(label, label_limit_, offset, labels_[part].file.path()));
+      const int64_t offset = labels_[file].header_bytes + item;
+      FUSIONLLM_RETURN_IF_ERROR(labels_[file].file.ReadAt(offset, std::as_writable_bytes(std::span(&label, 1))));
+      FUSIONLLM_RETURN_IF_ERROR(CheckLabel(label, label_limit_, offset, labels_[file].file.path()));
       *static_cast<int32_t*>(target) = label;
     }
     if (input != nullptr) {
       std::vector<uint8_t> bytes(static_cast<size_t>(sample_type().input.elements() / repeats_));
-      const int64_t offset = images_[part].header_bytes + item * static_cast<int64_t>(bytes.size());
-      FUSIONLLM_RETURN_IF_ERROR(images_[part].file.ReadAt(offset, std::as_writable_bytes(std::span(bytes))));
+      const int64_t offset = images_[file].header_bytes + item * static_cast<int64_t>(bytes.size());
+      FUSIONLLM_RETURN_IF_ERROR(images_[file].file.ReadAt(offset, std::as_writable_bytes(std::span(bytes))));
       auto* value = static_cast<float*>(input);
       for (const uint8_t byte : bytes) value = std::fill_n(value, repeats_, scale_[byte]);
     }
@@ -185,7 +175,7 @@ SampleType Cifar10SampleType() { return {{tensor::DType::kF32, {kCifarSide, kCif
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
   const FileFilter filter = {[](absl::string_view name) { return absl::EndsWith(name, ".bin"); },
                              "file of CIFAR-10's binary version (*.bin)"};
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandTrainingFiles(config, "data_batch", filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, FilesOfPart(config, filter));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
   FilesRead read;
@@ -202,22 +192,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
   }
   const int64_t limit = config.num_classes > 0 ? std::min(config.num_classes, kCifarClasses) : kCifarClasses;
   auto dataset = std::make_unique<Cifar10>(samples, limit, std::move(files), std::move(starts), std::move(read));
-  FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
+  FUSIONLLM_RETURN_IF_ERROR(dataset->CheckLabels());
   return dataset;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   const FileFilter filter = {[](absl::string_view name) { return absl::StrContains(name, "idx"); }, "file in MNIST's idx format (*idx*)"};
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandTrainingFiles(config, "train", filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, FilesOfPart(config, filter));
   std::vector<IdxFile> images, labels;
   FilesRead read;
-  // torchvision leaves the archives beside what it has unpacked.
-  const std::set<std::string> all(paths.begin(), paths.end());
-  std::erase_if(paths, [&](const std::string& path) {
-    const bool twice = absl::EndsWith(path, ".gz") && all.contains(path.substr(0, path.size() - 3));
-    if (twice) read.Skip(path, "it lies there unpacked as well");
-    return twice;
-  });
+  for (std::string& archive : TakeUnpackedArchives(paths)) read.Skip(std::move(archive), "it lies there unpacked as well");
   for (const std::string& path : paths) {
     FUSIONLLM_ASSIGN_OR_RETURN(IdxFile file, OpenIdxFile(path, paths.size() <= 128));
     read.Add(file.file);
@@ -251,7 +235,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   const int64_t limit = config.num_classes > 0 ? config.num_classes : 256;
   auto dataset = std::make_unique<IdxImages>(samples, tensor::Shape(std::move(extents)), repeats, limit, std::move(images),
                                              std::move(labels), std::move(starts), std::move(read));
-  FUSIONLLM_RETURN_IF_ERROR(CheckFirstLabels(*dataset));
+  FUSIONLLM_RETURN_IF_ERROR(dataset->CheckLabels());
   return dataset;
 }
 

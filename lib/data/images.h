@@ -20,8 +20,9 @@ namespace fusionllm::data {
 
 inline constexpr int64_t kMaxImageBytes = int64_t{1} << 24;
 // Labels are checked whenever they are read, and so many of them when the dataset is opened: too few classes are an error before the first
-// step, and opening stays quick.
-inline constexpr int64_t kLabelsCheckedAtOpen = int64_t{1} << 16;
+// step, and opening stays quick. Those of an idx file lie side by side; CIFAR-10 itself has fewer.
+inline constexpr int64_t kLabelsCheckedAtOpen = int64_t{64} << 20;
+inline constexpr int64_t kCifarLabelsCheckedAtOpen = int64_t{1} << 16;
 
 // The normalised value of each byte for one channel: a table makes the result the same everywhere it is used.
 class PixelScale {
@@ -33,8 +34,8 @@ class PixelScale {
   std::array<float, 256> values_;
 };
 
-// Records of 3073 bytes: a label below 10, then 32 x 32 red, green and blue planes. From a folder come its data_batch*.bin, or all *.bin if
-// it has none of them: test_batch.bin is for validation and is named by path.
+// Records of 3073 bytes: a label below 10, then 32 x 32 red, green and blue planes. From a folder come its *.bin of
+// config.part (parts.h): data_batch*.bin, or test_batch.bin.
 // Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (names file and byte).
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
 
@@ -42,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
 SampleType Cifar10SampleType();
 
 // Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a
-// folder come its files with "idx" in their name: those that start with "train" if there are any, else all. Not gzipped: of an
+// folder come its files with "idx" in their name, of config.part (parts.h). Not gzipped: of an
 // archive whose file lies beside it only the file is read. Gray images are
 // repeated to three channels where config.image_channels is 3, as networks for colour images are commonly given them.
 // Errors: InvalidArgument for a foreign magic number, sizes that disagree with the header, images without labels, pairs of different

@@ -75,6 +75,20 @@ TEST(Cifar10Test, LeavesTheTestBatchOfAFolderOut) {
   EXPECT_THAT(Labels(*data->validation), ElementsAre(9));
 }
 
+TEST(Cifar10Test, AFolderForValidationMeansItsTestBatchOrIsRefused) {
+  const base::TempFolder folder;
+  folder.Write("c/data_batch_1.bin", CifarRecord(1));
+  DatasetConfig config = Images(folder, DatasetKind::kCifar10, {"c"});
+  config.validation_paths = {"c"};
+  EXPECT_THAT(OpenTrainingData(config).status().message(),
+              AllOf(HasSubstr("spec.data.validation.path: "), HasSubstr("holds files for training (data_batch_1.bin)")));
+  folder.Write("c/test_batch.bin", CifarRecord(9));
+  const auto data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT(Labels(*data->training), ElementsAre(1));
+  EXPECT_THAT(Labels(*data->validation), ElementsAre(9));
+}
+
 TEST(Cifar10Test, NamesTheFileThatIsCutOffAndTheLabelOutOfRange) {
   const base::TempFolder folder;
   folder.Write("cut.bin", CifarRecord(1) + CifarRecord(2).substr(0, 3000));
@@ -101,6 +115,22 @@ TEST(IdxTest, ReadsImagesAndLabelsFromAFolderOfBothSets) {
   ASSERT_TRUE((*dataset)->FillBatch(std::vector<int64_t>{0, 1}, inputs.view(), {}).ok());
   EXPECT_FLOAT_EQ(inputs.f32()[11], (1.0f - 0.1307f) / 0.3081f);
   EXPECT_FLOAT_EQ(inputs.f32()[1], (1 / 255.0f - 0.1307f) / 0.3081f);
+}
+
+// Their labels are out of range, which is told if and only if they are read.
+TEST(IdxTest, AFolderForValidationMeansItsTestFiles) {
+  const base::TempFolder folder;
+  folder.Write("m/train-images-idx3-ubyte", Idx({1, 1, 2}, {0, 1}));
+  folder.Write("m/train-labels-idx1-ubyte", Idx({1}, {4}));
+  folder.Write("m/t10k-images-idx3-ubyte", Idx({1, 1, 2}, {0, 1}));
+  folder.Write("m/t10k-labels-idx1-ubyte", Idx({1}, {9}));
+  folder.Write("m/t10k-labels-idx1-ubyte.gz", "\x1f\x8b");
+  DatasetConfig config = Images(folder, DatasetKind::kIdx, {"m"});
+  config.validation_paths = {"m"};
+  const auto data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT(Labels(*data->training), ElementsAre(4));
+  EXPECT_THAT(Labels(*data->validation), ElementsAre(9));
 }
 
 TEST(IdxTest, GrayImagesAreRepeatedForModelsOfColour) {
@@ -153,22 +183,17 @@ TEST(IdxTest, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(error({"none", "no-labels"}), HasSubstr("no images"));
 }
 
-// Those further back are found when they are read.
-TEST(IdxTest, ChecksTheFirstLabelsAtOpen) {
+TEST(IdxTest, LabelsFarBackAreCheckedAtOpen) {
   const base::TempFolder folder;
-  constexpr int64_t kCount = kLabelsCheckedAtOpen + 1;
-  static_assert(kCount == 0x10001);
-  std::string images("\0\0\x08\x03\0\1\0\1\0\0\0\1\0\0\0\1", 16), labels("\0\0\x08\x01\0\1\0\1", 8);
+  constexpr int64_t kCount = 3 * 65536 + 1;
+  std::string images("\0\0\x08\x03\0\3\0\1\0\0\0\1\0\0\0\1", 16), labels("\0\0\x08\x01\0\3\0\1", 8);
   folder.Write("images", images + std::string(kCount, 'x'));
   labels += std::string(kCount, '\1');
   labels.back() = '\2';
   folder.Write("labels", labels);
   DatasetConfig config = Images(folder, DatasetKind::kIdx, {"images", "labels"});
   config.num_classes = 2;
-  const auto dataset = OpenDataset(config);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  Tensor targets({DType::kI32, {1}});
-  EXPECT_THAT((*dataset)->FillBatch(std::vector<int64_t>{kCount - 1}, {}, targets.view()).message(), HasSubstr("label 2 at byte 65544 of"));
+  EXPECT_THAT(OpenDataset(config).status().message(), HasSubstr("label 2 at byte 196616 of"));
 }
 
 TEST(IdxTest, ReportsALabelOutsideTheClasses) {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
+#include "lib/data/parts.h"
 #include "lib/data/text_check.h"
 
 namespace fusionllm::data {
@@ -268,7 +269,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
   const bool tokens = config.kind == DatasetKind::kTokens;
   const FileFilter filter = {[](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); },
                              "file of token ids (*.bin, *.u16, *.uint16, *.u32, *.uint32)"};
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandPaths(config.paths, config.base_folder, tokens ? filter : FileFilter()));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                             tokens ? FilesOfPart(config, filter) : ExpandPaths(config.paths, config.base_folder));
   FilesRead read;
   if (!tokens && config.encoding == TextEncoding::kUtf8) {
     FUSIONLLM_ASSIGN_OR_RETURN(paths, KeepText(config, std::move(paths), read));

@@ -361,5 +361,17 @@ TEST(TokenWindowsTest, AnEpochReadsEveryTokenOnce) {
   }
 }
 
+TEST(TokenWindowsTest, AFolderWithTrainAndValIsReadByItsParts) {
+  const base::TempFolder folder;
+  folder.Write("d/train.bin", U16({1, 2, 3, 4, 5}));
+  folder.Write("d/val.bin", U16({7, 8, 9}));
+  DatasetConfig config = Tokens(folder, {"d"}, 2);
+  config.validation_paths = {"d"};
+  const auto data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->training->size(), 2);
+  EXPECT_EQ(data->validation->size(), 1);
+}
+
 }  // namespace
 }  // namespace fusionllm::data

@@ -75,7 +75,10 @@ void Visit(V& v, Model& m) {
 
 template <class V>
 void Visit(V& v, Validation& d) {
-  v.Field("path", d.path, {.one_or_many = true}, "Files or folders, relative to the job file, or s3://BUCKET/KEY.");
+  v.Field("path", d.path, {.one_or_many = true},
+          "Files or folders, relative to the job file, or s3://BUCKET/KEY. Of a folder of images or tokens its test files (t10k*, test*, "
+          "val*) are "
+          "read; one with files for training alone is refused.");
   v.Field("fraction", d.fraction, {.min = 0, .max = 1, .above_min = true, .below_max = true}, "Share of the training data held out.");
   v.Field(
       "split", d.split, {.applies = d.fraction.has_value(), .belongs_to = "a fraction"},
@@ -98,7 +101,8 @@ void Visit(V& v, Data& d) {
   v.Field(
       "path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
       "Files or folders, read in sorted order, relative to the job file, or s3://BUCKET/KEY of an object or of all below it, which whoever "
-      "reads them fetches first. Required unless kind is shapes.");
+      "reads them fetches first. Of a folder of images or tokens those for training are read (train*, data_batch*). Required unless kind "
+      "is shapes.");
   v.Field(
       "encoding", d.encoding, {.applies = d.kind == DataKind::kText, .belongs_to = "data of kind text"},
       "utf-8: files that are named must be text, those of folders that are none are skipped. bytes: any files. Omitted: utf-8, and in a "

@@ -1,0 +1,73 @@
+#include "lib/data/parts.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+
+namespace fusionllm::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FilesOfPartTest : public ::testing::Test {
+ protected:
+  // Of the folder "d", by their paths below it; or what is wrong.
+  std::vector<std::string> Files(Part part, std::vector<std::string> files, std::vector<std::string> paths = {"d"}) {
+    const base::TempFolder folder;
+    for (const std::string& file : files) folder.Write("d/" + file, "x");
+    DatasetConfig config;
+    config.part = part;
+    config.base_folder = folder.path();
+    config.paths = paths;
+    const auto found = FilesOfPart(config, {});
+    if (!found.ok()) return {std::string(found.status().message())};
+    std::vector<std::string> names;
+    for (const std::string& file : *found) names.push_back(file.substr(folder.path().size() + 3));
+    return names;
+  }
+  std::vector<std::string> Training(std::vector<std::string> files) { return Files(Part::kTraining, std::move(files)); }
+  std::vector<std::string> Test(std::vector<std::string> files) { return Files(Part::kTest, std::move(files)); }
+};
+
+TEST_F(FilesOfPartTest, PublishedNamesTellTheirPart) {
+  const std::vector<std::vector<std::string>> kPairs = {
+      {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"},
+      {"data_batch_1.bin", "test_batch.bin"},
+      {"emnist-letters-train-images-idx3-ubyte", "emnist-letters-test-images-idx3-ubyte"},
+      {"Train.idx", "VAL.idx"},
+      {"training_set.idx", "validation_set.idx"},
+      {"train/images.idx", "test/images.idx"},
+      {"a/train/test.d/train.idx", "a/test/train.d/testing.idx"},
+  };
+  for (const std::vector<std::string>& pair : kPairs) {
+    EXPECT_THAT(Training(pair), ElementsAre(pair[0]));
+    EXPECT_THAT(Test(pair), ElementsAre(pair[1]));
+  }
+}
+
+TEST_F(FilesOfPartTest, AFolderThatTellsNoPartsIsReadWhole) {
+  EXPECT_THAT(Training({"a.idx", "latest.idx"}), ElementsAre("a.idx", "latest.idx"));
+  EXPECT_THAT(Test({"a.idx", "latest.idx"}), ElementsAre("a.idx", "latest.idx"));
+}
+
+TEST_F(FilesOfPartTest, TestFilesAreTrainedOnOnlyWhereThereAreNoOthers) {
+  EXPECT_THAT(Training({"a.idx", "test.idx"}), ElementsAre("a.idx"));
+  EXPECT_THAT(Training({"t10k-a.idx", "test.idx"}), ElementsAre("t10k-a.idx", "test.idx"));
+}
+
+TEST_F(FilesOfPartTest, TrainingFilesAreNeverTestedOnUnlessNamed) {
+  EXPECT_THAT(Test({"a.idx", "train.idx"}),
+              ElementsAre(AllOf(HasSubstr("holds files for training (train.idx)"), HasSubstr("name the files"))));
+  EXPECT_THAT(Files(Part::kTest, {"train.idx"}, {"d/train.idx"}), ElementsAre("train.idx"));
+}
+
+TEST(TakeUnpackedArchivesTest, AnArchiveCountsOnlyWhereItsFileIsNotThere) {
+  std::vector<std::string> paths = {"/m/a-idx3", "/m/a-idx3.gz", "/m/b.gz", "/m/c.idx3-ubyte", "/m/c-idx3-ubyte.bz2", "/n/a-idx3.xz"};
+  EXPECT_THAT(TakeUnpackedArchives(paths), ElementsAre("/m/a-idx3.gz", "/m/c-idx3-ubyte.bz2"));
+  EXPECT_THAT(paths, ElementsAre("/m/a-idx3", "/m/b.gz", "/m/c.idx3-ubyte", "/n/a-idx3.xz"));
+}
+
+}  // namespace
+}  // namespace fusionllm::data
