@@ -52,7 +52,7 @@ absl::Status CheckOwnAddress(const std::string& address, bool advertised) {
 }
 
 // What the broker or gRPC said, as an error whose sentence tells what to do.
-absl::Status Explain(const grpc::Status& status, const std::string& address) {
+absl::Status Explain(const grpc::Status& status, const std::string& address, const std::string& ca_pem) {
   const std::string& said = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::PERMISSION_DENIED:
@@ -64,6 +64,9 @@ absl::Status Explain(const grpc::Status& status, const std::string& address) {
       return absl::UnavailableError(absl::StrCat("nobody answers at ", address, "; is the run still waiting there?"));
     case grpc::StatusCode::UNAVAILABLE:
       if (absl::StrContains(said, "andshake") || absl::StrContains(said, "CERTIFICATE_VERIFY")) {
+        if (const absl::Status dates = security::CheckDates(ca_pem, "the certificate of the run that this token is for"); !dates.ok()) {
+          return absl::InvalidArgumentError(absl::StrCat(address, " cannot be trusted: ", dates.message()));
+        }
         return absl::InvalidArgumentError(
             absl::StrCat("what listens at ", address,
                          " is not the run that this token is for: it is another program, or its certificate is of "
@@ -137,7 +140,8 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   request.set_token(options.token);
   request.set_name(options.name);
   v1::EnrollResponse response;
-  if (const grpc::Status status = stub->Enroll(&context, request, &response); !status.ok()) return Explain(status, options.address);
+  if (const grpc::Status status = stub->Enroll(&context, request, &response); !status.ok())
+    return Explain(status, options.address, token->ca_pem);
   const security::CredentialTexts texts{response.ca_certificate_pem(), response.certificate_pem(), response.private_key_pem()};
   FUSIONLLM_RETURN_IF_ERROR(security::CheckCredentials(texts, response.name()));
   return Enrolled{response.name(), texts.ca_pem, texts.certificate_pem, texts.private_key_pem};

@@ -50,11 +50,11 @@ absl::StatusOr<ObjectUri> ParseObjectUri(absl::string_view text) {
   }
   absl::string_view key = rest.substr(bucket.size());
   absl::ConsumePrefix(&key, "/");
-  absl::ConsumeSuffix(&key, "/");
+  const bool folder = absl::ConsumeSuffix(&key, "/");
   if (!key.empty() && !IsRelativePath(key)) {
     return wrong("names no object: between the slashes of its key, of 1024 bytes at most, there is something, and neither . nor ..");
   }
-  return ObjectUri{.bucket = std::string(bucket), .key = std::string(key)};
+  return ObjectUri{.bucket = std::string(bucket), .key = std::string(key), .folder = folder};
 }
 
 std::string ToString(const ObjectUri& uri) { return absl::StrCat(kScheme, uri.bucket, uri.key.empty() ? "" : "/", uri.key); }

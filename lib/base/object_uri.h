@@ -13,7 +13,8 @@ struct ObjectUri {
   // Of an object, or what the keys of a folder begin with; without a slash at its ends. Empty: the whole bucket. It can be joined to a
   // path: no part of it is empty, "." or "..".
   std::string key;
-  bool operator==(const ObjectUri&) const = default;
+  bool folder = false;  // it was written with a slash at its end: no object is meant, but what lies below. Not part of what it names.
+  bool operator==(const ObjectUri& other) const { return bucket == other.bucket && key == other.key; }
 };
 
 // Whether a path is meant as a URI, of whatever scheme, and not as a file: it begins with letters and "://".

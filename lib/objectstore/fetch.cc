@@ -37,20 +37,43 @@ struct Wanted {
   std::map<std::string, ObjectInfo> objects;  // by path below the folder
 };
 
-absl::StatusOr<Wanted> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
-  Wanted wanted;
-  if (!uri.key.empty()) {
-    // An object sorts before all whose keys continue its own.
-    FUSIONLLM_ASSIGN_OR_RETURN(std::vector<ObjectInfo> first, store.List(uri.bucket, uri.key, 1));
-    if (!first.empty() && first.front().key == uri.key) {
-      wanted.single = true;
-      wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = std::move(first.front());
-      return wanted;
+// Keys "a" and "a/b" may both be there; a file and a folder of one name cannot.
+absl::Status CheckNoFileIsAFolder(const base::ObjectUri& uri, const std::map<std::string, ObjectInfo>& objects) {
+  for (const auto& [path, object] : objects) {
+    for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+      const auto file = objects.find(path.substr(0, slash));
+      if (file == objects.end()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(base::ToString(uri), " has the objects '", file->second.key, "' and '", object.key,
+                                                     "': here one name cannot be a file and a folder"));
     }
   }
+  return absl::OkStatus();
+}
+
+// An object is looked at before anything is listed, for who may read it need not be allowed to list; a folder is listed with the slash
+// behind its name, as policies for a prefix have it.
+absl::StatusOr<Wanted> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
+  Wanted wanted;
+  absl::Status looked;
+  if (!uri.key.empty() && !uri.folder) {
+    absl::StatusOr<ObjectInfo> object = store.Look(uri);
+    if (object.ok()) {
+      wanted.single = true;
+      wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = *std::move(object);
+      return wanted;
+    }
+    looked = object.status();
+    // Without the right to list a store does not say that an object is not there: it denies it.
+    if (!absl::IsNotFound(looked) && !absl::IsPermissionDenied(looked)) return looked;
+  }
   const std::string prefix = uri.key.empty() ? "" : absl::StrCat(uri.key, "/");
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, store.List(uri.bucket, prefix, most));
-  for (ObjectInfo& object : objects) {
+  absl::StatusOr<std::vector<ObjectInfo>> objects = store.List(uri.bucket, prefix, most);
+  if (absl::IsPermissionDenied(objects.status()) && absl::IsPermissionDenied(looked)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(looked.message(), "; nor may the objects below it be listed: ", objects.status().message()));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(objects.status());
+  for (ObjectInfo& object : *objects) {
     const std::string path = object.key.substr(prefix.size());
     if (path.empty() || absl::EndsWith(path, "/")) continue;  // stands for an empty folder
     if (!base::IsRelativePath(path)) {
@@ -58,8 +81,10 @@ absl::StatusOr<Wanted> Find(ObjectStore& store, const base::ObjectUri& uri, size
     }
     if (!IsHidden(path)) wanted.objects[path] = std::move(object);
   }
+  if (wanted.objects.empty() && absl::IsPermissionDenied(looked)) return looked;
   if (wanted.objects.empty())
     return absl::NotFoundError(absl::StrCat(base::ToString(uri), " at ", store.endpoint(), ": there is no such object, and none below it"));
+  FUSIONLLM_RETURN_IF_ERROR(CheckNoFileIsAFolder(uri, wanted.objects));
   return wanted;
 }
 
@@ -141,7 +166,6 @@ absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri
   for (const auto& [path, object] : wanted.objects) {
     const std::string file = absl::StrCat(folder, "/", path);
     if (const auto known = index.find(path); known != index.end() && known->second == object.etag && IsHere(file, object.bytes)) continue;
-    // Keys "a" and "a/b" may both be there; a file and a folder of one name cannot.
     status = base::MakeFolders(fs::path(file).parent_path().string());
     if (status.ok()) status = store.Fetch({.bucket = uri.bucket, .key = object.key}, object.bytes, object.etag, file).status();
     if (!status.ok()) break;

@@ -22,12 +22,22 @@ class FetchTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::string> Fetch(const std::string& key) {
     ObjectStore store(server_.Settings(), testing::Hasty());
-    return objectstore::Fetch(store, {.bucket = "models", .key = key}, scratch_.path());
+    return objectstore::Fetch(store, *base::ParseObjectUri(absl::StrCat("s3://models/", key)), scratch_.path());
+  }
+  // But for prefixes that begin with `allowed`, unless that is empty. An object that is not there is denied, too, as S3 does then.
+  void DenyListing(const std::string& allowed) {
+    server_.SetHook([this, allowed](const testing::FakeRequest& request, kube::testing::RawConnection& connection) {
+      const auto prefix = request.query.find("prefix");
+      const bool lists = request.query.contains("list-type");
+      if (lists && !allowed.empty() && prefix != request.query.end() && absl::StartsWith(prefix->second, allowed)) return false;
+      if (!lists && server_.Get(request.bucket, request.key).has_value()) return false;
+      return connection.Answer(403, testing::FakeS3::Error("AccessDenied", "Access Denied"));
+    });
   }
   size_t Gets() const {
     const std::vector<std::string> log = server_.Log();
     return static_cast<size_t>(
-        std::count_if(log.begin(), log.end(), [](const std::string& line) { return absl::StartsWith(line, "GET models/"); }));
+        std::count_if(log.begin(), log.end(), [](const std::string& line) { return absl::StartsWith(line, "GET models/data/"); }));
   }
 
   testing::FakeS3 server_;
@@ -88,6 +98,56 @@ TEST_F(FetchTest, KeysThatLeaveTheFolderAreRefused) {
   const auto path = Fetch("data");
   EXPECT_EQ(path.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(path.status().message()), HasSubstr("data/../../etc/x"));
+}
+
+TEST_F(FetchTest, AnObjectNeedsNoRightToList) {
+  server_.Put("models", "data/tiny.bin", "tokens");
+  server_.Put("models", "data/empty", "");
+  DenyListing("");
+  const auto path = Fetch("data/tiny.bin");
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(ReadWholeFile(*path), "tokens");
+  const auto empty = Fetch("data/empty");
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_EQ(ReadWholeFile(*empty), "");
+}
+
+TEST_F(FetchTest, AFolderNeedsTheRightToListItsPrefixAlone) {
+  server_.Put("models", "data/a", "1");
+  server_.Put("models", "data-old/b", "2");
+  DenyListing("data/");
+  for (const char* uri : {"s3://models/data/", "s3://models/data"}) {
+    ObjectStore store(server_.Settings(), testing::Hasty());
+    const auto path = objectstore::Fetch(store, *base::ParseObjectUri(uri), scratch_.path());
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_EQ(ReadWholeFile(*path + "/a"), "1");
+  }
+}
+
+TEST_F(FetchTest, ASlashAtTheEndMeansTheFolderThoughThereIsAnObject) {
+  server_.Put("models", "data", "object");
+  server_.Put("models", "data/a", "1");
+  ObjectStore store(server_.Settings(), testing::Hasty());
+  const auto path = objectstore::Fetch(store, *base::ParseObjectUri("s3://models/data/"), scratch_.path());
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(ReadWholeFile(*path + "/a"), "1");
+  EXPECT_EQ(ReadWholeFile(*Fetch("data")), "object");
+}
+
+TEST_F(FetchTest, AFolderThatMayNotBeListedSaysSo) {
+  server_.Put("models", "data/a", "1");
+  DenyListing("");
+  const auto path = Fetch("data/");
+  EXPECT_EQ(path.status().code(), absl::StatusCode::kPermissionDenied) << path.status();
+}
+
+TEST_F(FetchTest, AFileAndAFolderOfOneNameAreToldBeforeAnythingComes) {
+  server_.Put("models", "data/a", "1");
+  server_.Put("models", "data/a/b.txt", "2");
+  const auto path = Fetch("data");
+  EXPECT_EQ(path.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(path.status().message()), HasSubstr("'data/a' and 'data/a/b.txt'"));
+  EXPECT_EQ(Gets(), 0u);
 }
 
 TEST_F(FetchTest, WhatIsNotThereIsNamed) {

@@ -72,6 +72,7 @@ class HttpExchange::Call {
   Response response_;
   absl::Status failure_;  // what a callback found
   int64_t read_ = 0;      // of the request's body
+  int64_t passed_ = 0;    // of Request::have
   size_t header_bytes_ = 0;
   curl_off_t told_ = 0;
 };
@@ -96,7 +97,14 @@ absl::Status HttpExchange::Call::Take(std::span<const std::byte> bytes) {
   long status = 0;
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   const bool good = status / 100 == 2;
-  if (good && request_.sink) return request_.sink(bytes);
+  if (good && request_.sink) {
+    if (status == 200) {
+      const size_t known = std::min(bytes.size(), static_cast<size_t>(request_.have - passed_));
+      passed_ += static_cast<int64_t>(known);
+      bytes = bytes.subspan(known);
+    }
+    return bytes.empty() ? absl::OkStatus() : request_.sink(bytes);
+  }
   const size_t most = good ? kMaxCollectedBytes : kMaxErrorBytes;
   if (response_.body.size() + bytes.size() > most) {
     if (!good) return absl::OkStatus();  // enough of it to tell what is wrong

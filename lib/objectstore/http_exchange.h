@@ -33,6 +33,9 @@ struct Request {
   std::string body_sha256;
   // Takes the body of an answer with a 2xx status; not set: it is collected in Response::body.
   std::function<absl::Status(std::span<const std::byte>)> sink;
+  // So many bytes at the front are there already and were not asked for, by a range: of a server that sends all the same (200) the sink
+  // does not get them.
+  int64_t have = 0;
 };
 
 struct Response {

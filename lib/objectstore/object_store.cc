@@ -5,7 +5,9 @@
 #include <mutex>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -16,10 +18,14 @@ namespace {
 
 constexpr size_t kPageObjects = 1000;  // the most that a server lists at once
 constexpr int kMostPages = 100'000;
+constexpr int kRangeNotSatisfiable = 416;
 
 bool IsServersTrouble(int status, absl::string_view code) {
   return status >= 500 || status == 429 || status == 408 || code == "SlowDown" || code == "RequestTimeout" || code == "InternalError";
 }
+
+// Some servers write the quotes that belong to an ETag in one answer and not in another.
+std::string Unquoted(absl::string_view etag) { return absl::StrReplaceAll(etag, {{"\"", ""}}); }
 
 Request RequestFor(absl::string_view method, const base::ObjectUri& uri) {
   Request request;
@@ -62,10 +68,11 @@ absl::Status ObjectStore::ErrorOf(const Request& request, const Response& respon
   return Explain(request, absl::Status(code, text));
 }
 
-absl::StatusOr<Response> ObjectStore::Try(const Request& request) {
+absl::StatusOr<Response> ObjectStore::Try(const Request& request, bool empty_is_fine) {
   absl::StatusOr<Response> response = exchange_.Send(request, options_.progress, options_.stop);
   if (!response.ok()) return Explain(request, response.status());
   const bool error_inside = response->status / 100 == 2 && !ParseError(response->body).code.empty();
+  if (response->status == kRangeNotSatisfiable && empty_is_fine) return response;
   if (response->status / 100 != 2 || error_inside) return ErrorOf(request, *response);
   return response;
 }
@@ -81,9 +88,9 @@ bool ObjectStore::Pause(int attempt) const {
   return !options_.stop.stop_requested();
 }
 
-absl::StatusOr<Response> ObjectStore::Send(const Request& request) {
+absl::StatusOr<Response> ObjectStore::Send(const Request& request, bool empty_is_fine) {
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<Response> response = Try(request);
+    absl::StatusOr<Response> response = Try(request, empty_is_fine);
     if (!absl::IsUnavailable(response.status()) || attempt >= options_.patience.attempts) return response;
     if (!Pause(attempt)) return Explain(request, absl::CancelledError("the transfer was stopped"));
   }
@@ -114,12 +121,30 @@ absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& buc
   return Explain(request, absl::InvalidArgumentError("the listing has no end"));
 }
 
+absl::StatusOr<ObjectInfo> ObjectStore::Look(const base::ObjectUri& uri) {
+  Request request = RequestFor("GET", uri);
+  request.headers.push_back({"range", "bytes=0-0"});
+  request.sink = [](std::span<const std::byte>) { return absl::OkStatus(); };  // a server that knows no ranges sends all of it
+  ObjectInfo info{.key = uri.key};
+  absl::StatusOr<Response> response = Send(request, /*empty_is_fine=*/true);
+  FUSIONLLM_RETURN_IF_ERROR(response.status());
+  if (response->status == kRangeNotSatisfiable) return info;  // of an empty object there is no first byte
+  const std::string range = response->headers["content-range"];
+  const absl::string_view bytes =
+      absl::StrContains(range, '/') ? absl::string_view(range).substr(range.find('/') + 1) : response->headers["content-length"];
+  if (!absl::SimpleAtoi(bytes, &info.bytes) || info.bytes < 0) {
+    return Explain(request, absl::InvalidArgumentError("the answer does not say how long the object is"));
+  }
+  info.etag = response->headers["etag"];
+  return info;
+}
+
 absl::StatusOr<std::string> ObjectStore::Read(const base::ObjectUri& uri, int64_t bytes_max) {
   Request request = RequestFor("GET", uri);
   std::string content;
   request.sink = [&](std::span<const std::byte> bytes) {
     if (static_cast<int64_t>(content.size() + bytes.size()) > bytes_max) {
-      return Explain(request, absl::InvalidArgumentError(absl::StrCat("the object has more than ", bytes_max, " bytes")));
+      return absl::InvalidArgumentError(absl::StrCat("the object has more than ", bytes_max, " bytes"));
     }
     content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return absl::OkStatus();
@@ -140,7 +165,7 @@ absl::StatusOr<checkpoint::WrittenFile> ObjectStore::Fetch(const base::ObjectUri
   Request request = RequestFor("GET", uri);
   request.sink = [&](std::span<const std::byte> piece) {
     if (static_cast<int64_t>(piece.size()) > bytes - got) {
-      return Explain(request, absl::DataLossError(absl::StrCat("the object has more than ", bytes, " bytes")));
+      return absl::DataLossError(absl::StrCat("the object has more than ", bytes, " bytes"));
     }
     FUSIONLLM_RETURN_IF_ERROR(file.Write(piece));
     got += static_cast<int64_t>(piece.size());
@@ -151,10 +176,13 @@ absl::StatusOr<checkpoint::WrittenFile> ObjectStore::Fetch(const base::ObjectUri
     request.headers.clear();
     if (!etag.empty()) request.headers.push_back({"if-match", etag});
     if (got > 0) request.headers.push_back({"range", absl::StrCat("bytes=", got, "-")});
-    const absl::StatusOr<Response> response = Try(request);
+    request.have = got;
+    absl::StatusOr<Response> response = Try(request);
     absl::Status status = response.status();
-    if (response.ok() && before > 0 && response->status != 206) {
-      return Explain(request, absl::DataLossError("the server begins anew where the rest of an object was asked for"));
+    if (response.ok() && before > 0 && response->status != 206 && (etag.empty() || Unquoted(response->headers["etag"]) != Unquoted(etag))) {
+      return Explain(request,
+                     absl::DataLossError(
+                         "the server begins anew where the rest of an object was asked for, and does not say that it is the same object"));
     }
     if (status.ok() && got < bytes)
       status = Explain(request, absl::UnavailableError(absl::StrCat("only ", got, " of ", bytes, " bytes came")));

@@ -55,6 +55,9 @@ class ObjectStore {
   // The objects whose keys begin with `prefix`, as the store sorts them: `most` at the most.
   absl::StatusOr<std::vector<ObjectInfo>> List(const std::string& bucket, const std::string& prefix, size_t most);
 
+  // Length and ETag of one object, whose first byte is fetched: that needs the right to read it and none to list. NotFound: there is none.
+  absl::StatusOr<ObjectInfo> Look(const base::ObjectUri& uri);
+
   // A small object, whole. InvalidArgument when it is longer than `bytes_max`.
   absl::StatusOr<std::string> Read(const base::ObjectUri& uri, int64_t bytes_max);
 
@@ -72,8 +75,9 @@ class ObjectStore {
   absl::Status Remove(const base::ObjectUri& uri);
 
  private:
-  absl::StatusOr<Response> Send(const Request& request);
-  absl::StatusOr<Response> Try(const Request& request);
+  // `empty_is_fine`: 416 for a range is an answer, and no error.
+  absl::StatusOr<Response> Send(const Request& request, bool empty_is_fine = false);
+  absl::StatusOr<Response> Try(const Request& request, bool empty_is_fine = false);
   bool Pause(int attempt) const;
   absl::Status Explain(const Request& request, const absl::Status& error) const;
   absl::Status ErrorOf(const Request& request, const Response& response) const;

@@ -22,6 +22,7 @@ using testing::FakeRequest;
 using testing::FakeS3;
 using ::testing::HasSubstr;
 using testing::Hasty;
+using ::testing::Not;
 
 class ObjectStoreTest : public ::testing::Test {
  protected:
@@ -139,6 +140,24 @@ TEST_F(ObjectStoreTest, ABodyThatIsCutShortIsTakenUpWhereItEnded) {
   EXPECT_EQ(fetched->sha256, Sha256Hex(content));
   EXPECT_EQ(base::ReadWholeFile(folder_ / "f"), content);
   EXPECT_EQ(ranges, (std::vector<std::string>{"", "bytes=3-", "bytes=6-"}));
+}
+
+TEST_F(ObjectStoreTest, AServerWithoutRangesIsReadAgainFromTheBeginningIfItIsTheSameObject) {
+  const std::string content = "0123456789";
+  std::string etag = "\"a\"";
+  std::atomic<int> asked = 0;
+  server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
+    const size_t sent = ++asked % 2 == 1 ? 4 : 10;
+    return connection.Write(absl::StrCat("HTTP/1.1 200 X\r\nETag: ", etag, "\r\nContent-Length: 10\r\n\r\n", content.substr(0, sent)));
+  });
+  const auto fetched = store_.Fetch(uri_, 10, "\"a\"", folder_ / "f");
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(base::ReadWholeFile(folder_ / "f"), content);
+  for (const char* listed : {"", "\"b\""}) {
+    const absl::Status status = store_.Fetch(uri_, 10, listed, folder_ / "g").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(Text(status), AllOf(HasSubstr("begins anew"), Not(HasSubstr("more than"))));
+  }
 }
 
 TEST_F(ObjectStoreTest, ABodyThatIsAlwaysCutShortLeavesNoFile) {

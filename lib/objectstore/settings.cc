@@ -8,18 +8,36 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/base/status_macros.h"
 
 namespace fusionllm::objectstore {
 namespace {
 
 constexpr char kDefaultRegion[] = "us-east-1";
 
-// One that is empty counts as not set, as with Amazon's own tools.
-std::string FirstOf(const Environment& environment, std::initializer_list<const char*> names) {
+struct Variable {
+  const char* name = "";
+  std::string value;
+};
+
+// The first that is set, without white space at its ends: what comes out of a file or of `echo` ends in a line feed. One that is empty then
+// counts as not set, as with Amazon's own tools.
+Variable FirstOf(const Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (const std::optional<std::string> value = environment(name); value.has_value() && !value->empty()) return *value;
+    const std::optional<std::string> value = environment(name);
+    const absl::string_view trimmed = value.has_value() ? absl::StripAsciiWhitespace(*value) : "";
+    if (!trimmed.empty()) return {name, std::string(trimmed)};
   }
-  return "";
+  return {};
+}
+
+// White space or control characters within a value would break a header or a signature.
+absl::Status CheckVisible(const Variable& variable) {
+  const bool visible = std::all_of(variable.value.begin(), variable.value.end(), [](char c) {
+    return !absl::ascii_isspace(static_cast<unsigned char>(c)) && !absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  return visible ? absl::OkStatus()
+                 : absl::InvalidArgumentError(absl::StrCat(variable.name, " has a blank, a line break or a control character in it"));
 }
 
 bool IsEndpoint(absl::string_view url) {
@@ -41,23 +59,25 @@ std::optional<std::string> ProcessEnvironment(const char* name) {
 
 absl::StatusOr<StoreSettings> SettingsFrom(const Environment& environment) {
   StoreSettings settings;
-  settings.access_key_id = FirstOf(environment, {"AWS_ACCESS_KEY_ID"});
-  settings.secret_access_key = FirstOf(environment, {"AWS_SECRET_ACCESS_KEY"});
-  for (const auto& [name, value] :
-       {std::pair("AWS_ACCESS_KEY_ID", &settings.access_key_id), std::pair("AWS_SECRET_ACCESS_KEY", &settings.secret_access_key)}) {
-    if (value->empty()) return absl::InvalidArgumentError(absl::StrCat("an object store is named, and ", name, " is not set"));
+  const Variable key = FirstOf(environment, {"AWS_ACCESS_KEY_ID"}), secret = FirstOf(environment, {"AWS_SECRET_ACCESS_KEY"});
+  for (const auto& [name, variable] : {std::pair("AWS_ACCESS_KEY_ID", &key), std::pair("AWS_SECRET_ACCESS_KEY", &secret)}) {
+    if (variable->value.empty()) return absl::InvalidArgumentError(absl::StrCat("an object store is named, and ", name, " is not set"));
   }
-  settings.session_token = FirstOf(environment, {"AWS_SESSION_TOKEN"});
-  settings.region = FirstOf(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
-  if (settings.region.empty()) settings.region = kDefaultRegion;
-  if (!IsRegion(settings.region)) return absl::InvalidArgumentError("AWS_REGION is no name of a region");
-  settings.endpoint = FirstOf(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
-  if (settings.endpoint.empty()) settings.endpoint = absl::StrCat("https://s3.", settings.region, ".amazonaws.com");
+  const Variable token = FirstOf(environment, {"AWS_SESSION_TOKEN"});
+  const Variable region = FirstOf(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
+  const Variable endpoint = FirstOf(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
+  for (const Variable* variable : {&key, &secret, &token, &region, &endpoint}) FUSIONLLM_RETURN_IF_ERROR(CheckVisible(*variable));
+  settings.access_key_id = key.value;
+  settings.secret_access_key = secret.value;
+  settings.session_token = token.value;
+  settings.region = region.value.empty() ? kDefaultRegion : region.value;
+  if (!IsRegion(settings.region)) return absl::InvalidArgumentError(absl::StrCat(region.name, " is no name of a region"));
+  settings.endpoint = endpoint.value.empty() ? absl::StrCat("https://s3.", settings.region, ".amazonaws.com") : endpoint.value;
   settings.endpoint = std::string(absl::StripSuffix(settings.endpoint, "/"));
   if (!IsEndpoint(settings.endpoint)) {
-    return absl::InvalidArgumentError("AWS_ENDPOINT_URL_S3, or AWS_ENDPOINT_URL, is no http://HOST[:PORT] or https://HOST[:PORT]");
+    return absl::InvalidArgumentError(absl::StrCat(endpoint.name, " is no http://HOST[:PORT] or https://HOST[:PORT]"));
   }
-  settings.ca_file = FirstOf(environment, {"AWS_CA_BUNDLE"});
+  settings.ca_file = FirstOf(environment, {"AWS_CA_BUNDLE"}).value;
   return settings;
 }
 

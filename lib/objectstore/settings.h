@@ -1,5 +1,7 @@
 // Where the object store is and as whom to speak to it: the environment variables that the tools of Amazon's S3 read.
 //
+// White space at the ends of a value counts as not there.
+//
 //   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   required
 //   AWS_SESSION_TOKEN                          of temporary credentials
 //   AWS_REGION, AWS_DEFAULT_REGION             else us-east-1

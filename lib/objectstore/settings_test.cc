@@ -42,6 +42,35 @@ TEST(StoreSettingsTest, TheMoreParticularVariableGoesFirst) {
   EXPECT_EQ(settings->ca_file, "/etc/ca.pem");
 }
 
+TEST(StoreSettingsTest, WhiteSpaceAtTheEndsIsCutOff) {
+  const auto settings = From({{"AWS_ACCESS_KEY_ID", "id\n"},
+                              {"AWS_SECRET_ACCESS_KEY", " secret\r\n"},
+                              {"AWS_SESSION_TOKEN", "token\t\n"},
+                              {"AWS_REGION", " \n"},
+                              {"AWS_DEFAULT_REGION", "local\n"},
+                              {"AWS_ENDPOINT_URL", "http://minio.store:9000/\n"},
+                              {"AWS_CA_BUNDLE", "/etc/ca.pem\n"}});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->access_key_id, "id");
+  EXPECT_EQ(settings->secret_access_key, "secret");
+  EXPECT_EQ(settings->session_token, "token");
+  EXPECT_EQ(settings->region, "local");
+  EXPECT_EQ(settings->endpoint, "http://minio.store:9000");
+  EXPECT_EQ(settings->ca_file, "/etc/ca.pem");
+  EXPECT_THAT(std::string(From({{"AWS_ACCESS_KEY_ID", " \n"}, {"AWS_SECRET_ACCESS_KEY", "s"}}).status().message()),
+              HasSubstr("AWS_ACCESS_KEY_ID is not set"));
+}
+
+TEST(StoreSettingsTest, ALineBreakWithinAValueIsNamedAndNotTold) {
+  for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"}) {
+    std::map<std::string, std::string> variables = {{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "s"}};
+    variables[name] = "hu\nsh";
+    const auto settings = From(variables);
+    EXPECT_EQ(settings.status().code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(settings.status().message()), ::testing::AllOf(HasSubstr(name), ::testing::Not(HasSubstr("sh "))));
+  }
+}
+
 TEST(StoreSettingsTest, WhatIsMissingOrWrongIsNamedAndNoSecretTold) {
   EXPECT_THAT(std::string(From({}).status().message()), HasSubstr("AWS_ACCESS_KEY_ID"));
   EXPECT_THAT(std::string(From({{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", ""}}).status().message()),

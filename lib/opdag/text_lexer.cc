@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::opdag::text {
@@ -105,6 +106,7 @@ absl::StatusOr<std::vector<Token>> Tokenize(absl::string_view text, absl::string
   if (text.size() > kMaxText) {
     return ErrorAt(file, {}, absl::StrCat("a graph of ", text.size(), " bytes passes the limit of ", kMaxText));
   }
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // the byte order mark that editors on Windows put in front
   return Lexer(text, file).Run();
 }
 

@@ -103,6 +103,18 @@ TEST(TextTest, ACycleIsRefusedWithItsOps) {
   EXPECT_THAT(ErrorOf("graph \"g\" { a = neg(a) }"), HasSubstr("in a cycle: 'a'"));
 }
 
+TEST(TextTest, AByteOrderMarkAndCrLfAreReadAsNothingAndLf) {
+  const absl::StatusOr<Graph> plain = ParseGraph(kMlp, "mlp.dag");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  for (const std::string& text :
+       {absl::StrCat("\xEF\xBB\xBF", kMlp), absl::StrCat("\xEF\xBB\xBF", absl::StrReplaceAll(kMlp, {{"\n", "\r\n"}}))}) {
+    const absl::StatusOr<Graph> graph = ParseGraph(text, "mlp.dag");
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(PrintGraph(*graph), PrintGraph(*plain));
+  }
+  EXPECT_THAT(ErrorOf(absl::StrCat(" \xEF\xBB\xBF", kMlp)), HasSubstr(":1:2: "));
+}
+
 TEST(TextTest, LimitsAreErrorsAndNotAllocations) {
   EXPECT_THAT(ErrorOf(absl::StrCat("graph \"", std::string(1000, 'x'), "\" {}")), HasSubstr("512 bytes"));
   std::string list;

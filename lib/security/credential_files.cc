@@ -112,6 +112,25 @@ absl::Status WriteCredentials(const std::string& folder, absl::string_view name,
   return WritePrivateFile(paths.certificate, texts.certificate_pem);
 }
 
+absl::Status CheckDates(absl::string_view certificate_pem, absl::string_view whose, absl::Time now) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CertificatePtr> certificates, ParseCertificates(certificate_pem, std::string(whose)));
+  time_t moment = absl::ToTimeT(now);
+  for (const CertificatePtr& certificate : certificates) {
+    const std::string clock = absl::FormatTime("%Y-%m-%d %H:%M:%SZ", now, absl::UTCTimeZone());
+    const ASN1_TIME* const begin = X509_get0_notBefore(certificate.get());
+    const ASN1_TIME* const end = X509_get0_notAfter(certificate.get());
+    if (X509_cmp_time(begin, &moment) > 0) {
+      return absl::FailedPreconditionError(absl::StrCat("the clock of this machine says ", clock, ", and ", whose, " is not valid before ",
+                                                        Moment(*begin), ": the clock is behind"));
+    }
+    if (X509_cmp_time(end, &moment) < 0) {
+      return absl::FailedPreconditionError(absl::StrCat("the clock of this machine says ", clock, ", and ", whose, " expired at ",
+                                                        Moment(*end), ": it is out of date, or the clock is ahead"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCredentials(const CredentialTexts& texts, absl::string_view name, absl::Time now, absl::string_view folder) {
   const Paths paths(folder, name);
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CertificatePtr> issuers, ParseCertificates(texts.ca_pem, paths.ca));

@@ -34,6 +34,10 @@ absl::Status WriteCredentials(const std::string& folder, absl::string_view name,
 absl::Status CheckCredentials(const CredentialTexts& texts, absl::string_view name, absl::Time now = absl::Now(),
                               absl::string_view folder = "");
 
+// Whether `now` is within the dates of a certificate in PEM; else FailedPrecondition that names the date and, in `whose` words, the
+// certificate ("the run's certificate"): a handshake that fails for a wrong clock says nothing of it. InvalidArgument: not PEM, damaged.
+absl::Status CheckDates(absl::string_view certificate_pem, absl::string_view whose, absl::Time now = absl::Now());
+
 // Reads the three files and checks them as CheckCredentials. NotFound: a file is missing.
 absl::StatusOr<CredentialTexts> ReadCredentials(const std::string& folder, absl::string_view name, absl::Time now = absl::Now());
 

@@ -150,6 +150,17 @@ TEST_F(CredentialFilesTest, ACertificateOfAnotherJobIsRefused) {
   EXPECT_TRUE(Read().ok()) << Read();
 }
 
+TEST_F(CredentialFilesTest, DatesNameTheClockAndTheCertificate) {
+  const absl::Time now = absl::Now();
+  const std::string pem = Texts("paris-0", {.validity = absl::Hours(2), .now = now}).certificate_pem;
+  const auto message = [&](absl::Time at) { return std::string(CheckDates(pem, "the run's certificate", at).message()); };
+  EXPECT_TRUE(CheckDates(pem, "the run's certificate", now).ok());
+  EXPECT_THAT(message(now - absl::Minutes(61)),
+              AllOf(HasSubstr("the run's certificate is not valid before 2"), HasSubstr("clock is behind")));
+  EXPECT_THAT(message(now + absl::Minutes(121)), AllOf(HasSubstr("the run's certificate expired at 2"), HasSubstr("clock is ahead")));
+  EXPECT_EQ(CheckDates("x", "it", now).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(CredentialFilesTest, CertificatesHoldOnlyInTheirTime) {
   const absl::Time now = absl::Now();
   Write(Texts("paris-0", {.validity = absl::Hours(2), .now = now}));

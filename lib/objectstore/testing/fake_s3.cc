@@ -225,13 +225,16 @@ FakeS3::Answer FakeS3::GetObject(const FakeRequest& request) const {
   if (found == objects.end()) return {404, Error("NoSuchKey", "The specified key does not exist."), ""};
   const std::string if_match = Header(request, "if-match"), range = Header(request, "range");
   if (!if_match.empty() && if_match != found->second.etag) return {412, Error("PreconditionFailed", ""), ""};
-  size_t from = 0;
+  const std::string& content = found->second.content;
+  const std::string etag = absl::StrCat("ETag: ", found->second.etag, "\r\n");
   absl::string_view text = range;
-  if (!absl::ConsumePrefix(&text, "bytes=")) return {200, found->second.content, ""};
-  if (!absl::SimpleAtoi(absl::StripSuffix(text, "-"), &from) || from >= found->second.content.size()) {
-    return {416, Error("InvalidRange", ""), ""};
-  }
-  return {206, found->second.content.substr(from), ""};
+  if (!absl::ConsumePrefix(&text, "bytes=")) return {200, content, etag};
+  const std::pair<std::string, std::string> ends = absl::StrSplit(text, absl::MaxSplits('-', 1));
+  size_t from = 0, to = content.size();
+  if (!absl::SimpleAtoi(ends.first, &from) || from >= content.size()) return {416, Error("InvalidRange", ""), ""};
+  if (!absl::SimpleAtoi(ends.second, &to) || to >= content.size()) to = content.size() - 1;
+  return {206, content.substr(from, to - from + 1),
+          absl::StrCat(etag, "Content-Range: bytes ", from, "-", to, "/", content.size(), "\r\n")};
 }
 
 FakeS3::Answer FakeS3::Upload(const FakeRequest& request) {

@@ -1,0 +1,68 @@
+#include "cli/join/join_run.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lib/security/certificate_authority.h"
+#include "lib/security/grpc/credentials.h"
+#include "lib/security/join_token.h"
+
+namespace fusionllm::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A run whose certificate is in order; who asks has a token of another one, made at `now` and valid for two hours.
+class EnrollTest : public ::testing::Test {
+ protected:
+  EnrollTest() {
+    const auto authority = security::CertificateAuthority::Create();
+    EXPECT_TRUE(authority.ok()) << authority.status();
+    const auto texts = security::IssueCredentials(*authority, "broker");
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    const auto credentials = security::EnrollingTlsServer(*texts);
+    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    grpc::EnableDefaultHealthCheckService(true);  // a server has a service
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", *credentials, &port_);
+    server_ = builder.BuildAndStart();
+    EXPECT_NE(server_, nullptr);
+  }
+  ~EnrollTest() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  std::string ErrorWith(absl::Time now) {
+    const auto other = security::CertificateAuthority::Create({.validity = absl::Hours(2), .now = now});
+    EXPECT_TRUE(other.ok()) << other.status();
+    const auto token = security::MakeJoinToken(*security::MakeJoinSecret(), other->certificate_pem());
+    EXPECT_TRUE(token.ok()) << token.status();
+    const auto enrolled = Enroll({.address = absl::StrCat("127.0.0.1:", port_), .token = *token, .name = "lab"});
+    EXPECT_EQ(enrolled.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(enrolled.status().message());
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(EnrollTest, ACertificateThatIsNotYetValidIsPutDownToTheClock) {
+  EXPECT_THAT(ErrorWith(absl::Now() + absl::Hours(3)),
+              AllOf(HasSubstr("the clock of this machine says 2"), HasSubstr("is not valid before 2"), HasSubstr("the clock is behind"),
+                    Not(HasSubstr("another authority"))));
+}
+
+TEST_F(EnrollTest, ACertificateThatHasExpiredIsNamedAsThat) {
+  EXPECT_THAT(ErrorWith(absl::Now() - absl::Hours(72)), AllOf(HasSubstr("expired at 2"), HasSubstr("or the clock is ahead")));
+}
+
+TEST_F(EnrollTest, ACertificateOfAnotherRunIsNotPutDownToTheClock) {
+  EXPECT_THAT(ErrorWith(absl::Now()), AllOf(HasSubstr("of another authority"), Not(HasSubstr("clock"))));
+}
+
+}  // namespace
+}  // namespace fusionllm::cli
