@@ -400,7 +400,7 @@ class Preparation {
       log.Recall(past);
       FUSIONLLM_RETURN_IF_ERROR(TellAndRecord(taken_up, log, journal));
     } else {
-      for (const broker::Announce& news : NewsOfStart()) {
+      for (const broker::Announce& news : NewsOfStart(start_, run_options_.start_step, rules_kept_)) {
         log.Event(news);
         setup_.probe->Event(news);
       }
@@ -440,24 +440,6 @@ class Preparation {
                   .message = absl::StrFormat("%s, %d bytes, came from site %s by %s", file.name, file.bytes, file.site, executor)});
     });
     return absl::OkStatus();
-  }
-
-  std::vector<broker::Announce> NewsOfStart() const {
-    std::vector<broker::Announce> news;
-    const int64_t step = run_options_.start_step;
-    for (const std::string& sentence : start_.skipped) news.push_back({.reason = "CheckpointSkipped", .step = step, .message = sentence});
-    if (!start_.fetched_from.empty()) {
-      news.push_back({.reason = "CheckpointFetched",
-                      .step = step,
-                      .message = absl::StrCat("the newest whole checkpoint comes from ", start_.fetched_from)});
-    }
-    if (!rules_kept_.empty()) news.push_back({.reason = "DataRulesKept", .step = step, .message = rules_kept_});
-    if (!start_.changed.empty()) {
-      news.push_back({.reason = "JobChanged",
-                      .step = step,
-                      .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start_.changed)});
-    }
-    return news;
   }
 
   absl::Status AdmitOthers() {

@@ -84,6 +84,23 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
   return named;
 }
 
+std::vector<broker::Announce> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept) {
+  std::vector<broker::Announce> news;
+  for (const std::string& sentence : start.skipped) news.push_back({.reason = "CheckpointSkipped", .step = step, .message = sentence});
+  if (!start.fetched_from.empty()) {
+    news.push_back({.reason = "CheckpointFetched",
+                    .step = step,
+                    .message = absl::StrCat("the newest whole checkpoint comes from ", start.fetched_from)});
+  }
+  if (!rules_kept.empty()) news.push_back({.reason = "DataRulesKept", .step = step, .message = rules_kept});
+  if (!start.changed.empty()) {
+    news.push_back({.reason = "JobChanged",
+                    .step = step,
+                    .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start.changed)});
+  }
+  return news;
+}
+
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
                              checkpoint::CheckpointReader::Open(checkpoint, checkpoint::Elsewhere::kLeaveOut));

@@ -33,6 +33,9 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
 absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                             const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible);
 
+// What users are told of the checkpoint that a run goes on from at `step`. `rules_kept`: what of its data's rules the job does not say.
+std::vector<broker::Announce> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept);
+
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);
 
