@@ -85,10 +85,11 @@ void OrphanCollector::Leave(const std::string& cluster) {
 }
 
 absl::Status OrphanCollector::SeeTo(Member& member, const Tombstone& tombstone, const std::stop_token& stop) {
-  const std::optional<AnchorView> anchor = member.AnchorOf(tombstone.job_uid);
+  const JobIdentity job{.name = tombstone.job, .ns = tombstone.ns, .uid = tombstone.job_uid, .origin = ""};
+  const std::optional<AnchorView> anchor = member.AnchorOf(job);
   if (!anchor.has_value()) {
     // Nothing is left, or only pods that the cluster's own garbage collector is about to find without their owner.
-    if (!tombstone.preserve && !member.PodsOf(tombstone.job_uid).empty()) return absl::OkStatus();
+    if (!tombstone.preserve && !member.PodsOf(job).empty()) return absl::OkStatus();
     base::Log(base::LogLevel::kInfo,
               absl::StrCat("cluster ", member.name(), ": nothing is left of job ", tombstone.ns, "/", tombstone.job));
     return tombstones_.Remove(tombstone, stop);

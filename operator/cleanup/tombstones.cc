@@ -16,11 +16,15 @@ using nlohmann::json;
 
 constexpr char kPreserve[] = "preserve";
 
+// A uid and a cluster's name: together no longer than a name may be, and never another job's.
+std::string NameOf(const std::string& job_uid, const std::string& cluster) {
+  return absl::StrCat("fusion-tombstone-", job_uid, "-", cluster);
+}
+
 }  // namespace
 
 absl::Status Tombstones::Set(const JobIdentity& job, const std::string& cluster, bool preserve, absl::Time now, std::stop_token stop) {
-  // A uid and a cluster's name: together no longer than a name may be, and never another job's.
-  const std::string name = absl::StrCat("fusion-tombstone-", job.uid, "-", cluster);
+  const std::string name = NameOf(job.uid, cluster);
   json labels = {{"app.kubernetes.io/name", "fusionllm"},
                  {"app.kubernetes.io/managed-by", "fusion-operator"},
                  {kOriginLabel, origin_},
@@ -56,13 +60,15 @@ absl::StatusOr<std::vector<Tombstone>> Tombstones::In(const std::string& cluster
   const json list = kube::ParseJson(answer);
   std::vector<Tombstone> tombstones;
   for (const json& object : kube::ListOf(kube::At(list, "items"))) {
-    tombstones.push_back({.name = TextAt(object, "metadata", "name"),
-                          .uid = TextAt(object, "metadata", "uid"),
-                          .cluster = cluster,
-                          .ns = TextAt(object, "data", "namespace"),
-                          .job = TextAt(object, "data", "job"),
-                          .job_uid = TextAt(object, "data", "uid"),
-                          .preserve = TextAt(object, "data", kPreserve) == "true"});
+    Tombstone tombstone{.name = TextAt(object, "metadata", "name"),
+                        .uid = TextAt(object, "metadata", "uid"),
+                        .cluster = cluster,
+                        .ns = TextAt(object, "data", "namespace"),
+                        .job = TextAt(object, "data", "job"),
+                        .job_uid = TextAt(object, "data", "uid"),
+                        .preserve = TextAt(object, "data", kPreserve) == "true"};
+    // Labels are easily copied; what somebody made by them is none of ours to act upon, or to delete.
+    if (tombstone.name == NameOf(tombstone.job_uid, cluster)) tombstones.push_back(std::move(tombstone));
   }
   return tombstones;
 }

@@ -172,7 +172,15 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
                     {"kind", "Pod"},
                     {"metadata",
                      {{"name", "train-tokyo-0-r0"},
-                      {"labels", {{kOriginLabel, "hub"}, {kJobLabel, "train"}, {kJobUidLabel, "u"}, {kRoleLabel, kExecutorRole}}}}}};
+                      {"ownerReferences", {{{"kind", "ConfigMap"}, {"name", "train-anchor"}, {"uid", "a"}, {"controller", true}}}},
+                      {"labels",
+                       {{kOriginLabel, "hub"},
+                        {kJobLabel, "train"},
+                        {kJobUidLabel, "u"},
+                        {kRoleLabel, kExecutorRole},
+                        {kClusterLabel, "tokyo"},
+                        {kIndexLabel, "0"},
+                        {kAttemptLabel, "0"}}}}}};
   ASSERT_TRUE(tokyo->Create(kPods, "default", pod.dump()).ok());
   EXPECT_TRUE(Eventually([&] { return changes > 0; })) << "what happens in another member is seen";
   EXPECT_LT(pouring->most(), size_t{64} << 20);

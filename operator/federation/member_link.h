@@ -97,8 +97,8 @@ class MemberLink : public Member {
   // Between its lists and its watches nobody would know whether it is away.
   bool listed() const override { return admitted_ && cache_.Listed() && cache_.Watched(); }
   kube::ApiClient& client() const override { return cache_.client(); }
-  std::vector<PodView> PodsOf(const std::string& job_uid) const override { return cache_.PodsOf(job_uid); }
-  std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override { return cache_.AnchorOf(job_uid); }
+  std::vector<PodView> PodsOf(const JobIdentity& job) const override { return cache_.PodsOf(job); }
+  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override { return cache_.AnchorOf(job); }
   std::vector<AnchorView> Anchors() const override { return cache_.Anchors(); }
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override {
     cache_.Wrote(job_uid, resource, answer);

@@ -1,17 +1,32 @@
 #include "operator/inventory/job_pod.h"
 
+#include <utility>
+
 #include "lib/base/status_macros.h"
 #include "lib/kube/watch/shared_values.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
+namespace {
 
-JobRefPtr JobRefOf(const kube::ObjectMeta& meta) {
+JobRefPtr Share(JobRef job) {
   // For the life of the process: a job has objects in many clusters.
   static auto& jobs = *new kube::SharedValues<JobRef>();
+  return jobs.Share(std::move(job));
+}
+
+}  // namespace
+
+JobRefPtr JobRefOf(const kube::ObjectMeta& meta) {
   const absl::string_view uid = meta.Label(kJobUidLabel);
   if (uid.empty()) return nullptr;
-  return jobs.Share({std::string(meta.Label(kJobLabel)), std::string(uid), std::string(meta.Label(kHubLabel))});
+  return Share({std::string(meta.Label(kJobLabel)), std::string(uid), std::string(meta.Label(kHubLabel))});
+}
+
+JobRefPtr OwnedBy(const JobRef& job, const std::string& owner) {
+  JobRef owned = job;
+  owned.owner = owner;
+  return Share(std::move(owned));
 }
 
 absl::Status ReadJobPod(absl::string_view json, JobPod& pod) {

@@ -9,24 +9,29 @@
 
 namespace fusionllm::op {
 
-// Whose an object is, as its labels say.
+// Whose an object is, as it says itself.
 struct JobRef {
   std::string name;
   std::string uid;
-  std::string hub;  // uid of the hub that made it
+  std::string hub;         // uid of the hub that made it
+  std::string owner = "";  // of a pod: uid of the anchor that owns it; empty: not asked for
 
   bool operator==(const JobRef&) const = default;
   template <class H>
   friend H AbslHashValue(H state, const JobRef& job) {
-    return H::combine(std::move(state), job.name, job.uid, job.hub);
+    return H::combine(std::move(state), job.name, job.uid, job.hub, job.owner);
   }
 };
-// One for all objects of a job; null: the labels name none.
+// One for all objects of a job and owner; null: the labels name none.
 using JobRefPtr = std::shared_ptr<const JobRef>;
 JobRefPtr JobRefOf(const kube::ObjectMeta& meta);
+// The same job's, with this owner.
+JobRefPtr OwnedBy(const JobRef& job, const std::string& owner);
 
 struct JobPod : kube::PodDemand {
-  size_t Bytes() const override { return PodDemand::Bytes() + (job == nullptr ? 0 : job->name.size() + job->uid.size() + job->hub.size()); }
+  size_t Bytes() const override {
+    return PodDemand::Bytes() + (job == nullptr ? 0 : job->name.size() + job->uid.size() + job->hub.size() + job->owner.size());
+  }
   JobRefPtr job;
   bool executor = false;
 };

@@ -66,8 +66,9 @@ const ClusterView* Decider::Refusing() const {
 }
 
 const PodView* Decider::Broker(int64_t attempt) const {
-  for (const PodView* pod : Pods()) {
-    if (pod->role == kBrokerRole && pod->attempt == attempt) return pod;
+  if (seen_.clusters.empty()) return nullptr;
+  for (const PodView& pod : seen_.clusters.front().pods) {  // the hub: there are none elsewhere
+    if (pod.role == kBrokerRole && pod.attempt == attempt) return &pod;
   }
   return nullptr;
 }

@@ -18,8 +18,12 @@ namespace fusionllm::op {
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
 struct PodView {
+  std::string ns;
   std::string name;
   std::string uid;
+  // By its own words: the job's name, and the uid of the anchor that owns it. Both empty where its name or its owner is not what such a
+  // pod's is.
+  std::string job, owner;
   std::string role;  // kBrokerRole, kExecutorRole
   std::string cluster;
   int index = 0;        // of an executor

@@ -2,9 +2,18 @@
 
 #include "absl/strings/numbers.h"
 #include "lib/base/status_macros.h"
-#include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
+
+bool IsAnchorOf(const AnchorView& anchor, const JobIdentity& job) {
+  return anchor.ns == job.ns && anchor.name == AnchorName(job) && anchor.job == job.name && anchor.job_uid == job.uid;
+}
+
+std::optional<JobIdentity> JobOf(const AnchorView& anchor) {
+  JobIdentity job{.name = anchor.job, .ns = anchor.ns, .uid = anchor.job_uid, .origin = "", .hub = anchor.hub};
+  if (job.name.empty() || job.uid.empty() || !IsAnchorOf(anchor, job)) return std::nullopt;
+  return job;
+}
 
 absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text, kube::ObjectMeta* into) {
   kube::ObjectMeta own;

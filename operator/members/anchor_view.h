@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/kube/watch/object.h"
+#include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
 
@@ -29,6 +31,11 @@ struct AnchorView {
 
   bool operator==(const AnchorView&) const = default;
 };
+
+// Whether it is this job's: its name and namespace are, which its labels alone do not make so.
+bool IsAnchorOf(const AnchorView& anchor, const JobIdentity& job);
+// Whose it says that it is; nothing: its name is not that of such a job's anchor.
+std::optional<JobIdentity> JobOf(const AnchorView& anchor);
 
 // From the JSON of the object as an API server gives it. `meta`, if given: its metadata. InvalidArgument when it is none.
 absl::StatusOr<AnchorView> ReadAnchor(absl::string_view text, kube::ObjectMeta* meta = nullptr);

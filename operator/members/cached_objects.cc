@@ -10,6 +10,9 @@ absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   const auto pod = std::make_shared<CachedPod>();
   FUSIONLLM_RETURN_IF_ERROR(ReadJobPod(text, *pod));
   FUSIONLLM_ASSIGN_OR_RETURN(PodView view, ReadPod(text, /*cluster=*/""));
+  // What claims to be a job's by its labels alone takes room as any other pod, and no part in the job.
+  pod->job = view.owner.empty() || pod->job == nullptr ? nullptr : OwnedBy(*pod->job, view.owner);
+  pod->executor = pod->executor && pod->job != nullptr;
   pod->broker_ = view.role == kBrokerRole;
   pod->ready_ = view.ready;
   pod->phase_ = view.phase;
@@ -39,8 +42,11 @@ size_t CachedPod::Bytes() const {
 PodView CachedPod::View(const std::string& cluster) const {
   static const Words kNone;
   const Words& words = words_ == nullptr ? kNone : *words_;
-  return {.name = meta.name,
+  return {.ns = meta.ns,
+          .name = meta.name,
           .uid = meta.uid,
+          .job = job == nullptr ? "" : job->name,
+          .owner = job == nullptr ? "" : job->owner,
           .role = broker_ ? kBrokerRole : kExecutorRole,
           .cluster = cluster,
           .index = index_,

@@ -30,6 +30,7 @@ json FailedBroker() {
             {"uid", "u1"},
             {"resourceVersion", "41"},
             {"deletionTimestamp", "2026-11-21T10:00:00Z"},
+            {"ownerReferences", {{{"kind", "ConfigMap"}, {"name", "train-anchor"}, {"uid", "u2"}, {"controller", true}}}},
             {"labels", {{kJobLabel, "train"}, {kJobUidLabel, "j"}, {kRoleLabel, kBrokerRole}, {kAttemptLabel, "2"}}}}},
           {"spec", {{"nodeName", "n1"}, {"containers", {{{"name", "broker"}, {"resources", {{"requests", {{"cpu", "1"}}}}}}}}}},
           {"status",
@@ -45,6 +46,7 @@ json RunningExecutor() {
   pod["metadata"].erase("deletionTimestamp");
   pod["metadata"]["labels"][kRoleLabel] = kExecutorRole;
   pod["metadata"]["labels"][kIndexLabel] = "1";
+  pod["metadata"]["labels"][kClusterLabel] = "paris";
   pod["status"] = {{"phase", "Running"}, {"podIP", "10.0.0.8"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}};
   return pod;
 }
@@ -97,7 +99,10 @@ TEST(CachedPodTest, SaysWhatThePodSays) {
 TEST(CachedPodTest, KeepsEveryFieldOfAView) {
   const PodView broker = ViewOf(CachedPod::Decode(FailedBroker().dump()).value());
   EXPECT_EQ(broker.name, "train-broker-r2");
+  EXPECT_EQ(broker.ns, "default");
   EXPECT_EQ(broker.uid, "u1");
+  EXPECT_EQ(broker.job, "train");
+  EXPECT_EQ(broker.owner, "u2");
   EXPECT_EQ(broker.role, kBrokerRole);
   EXPECT_EQ(broker.disruption, "PreemptionByScheduler");
   EXPECT_EQ(broker.attempt, 2);

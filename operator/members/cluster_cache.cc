@@ -17,6 +17,10 @@ constexpr absl::Duration kCompareTimeout = absl::Minutes(2);
 const CachedPod& AsPod(const kube::Object& object) { return static_cast<const CachedPod&>(object); }
 const CachedAnchor& AsAnchor(const kube::Object& object) { return static_cast<const CachedAnchor&>(object); }
 
+JobIdentity IdentityOf(const kube::ObjectMeta& meta, const JobRef& job) {
+  return {.name = job.name, .ns = meta.ns, .uid = job.uid, .origin = ""};
+}
+
 std::vector<std::string> UidOf(const JobRefPtr& job) { return job == nullptr ? std::vector<std::string>() : std::vector{job->uid}; }
 
 kube::Informer::Options PodOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits) {
@@ -70,9 +74,8 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
     tell(event, Known(event), AsPod(Known(event)).job);
   });
   anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
-    const JobRefPtr& job = AsAnchor(Known(event)).job();
-    if (event.kind == kube::InformerEvent::Kind::kDeleted && job != nullptr) ForgetReport(job->uid);
-    tell(event, Known(event), job);
+    if (event.kind == kube::InformerEvent::Kind::kDeleted) Left(AsAnchor(Known(event)));
+    tell(event, Known(event), AsAnchor(Known(event)).job());
   });
 }
 
@@ -143,6 +146,7 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
     const std::lock_guard lock(writes_mutex_);
     std::erase_if(written_, [this](const auto& of_job) { return AllSeenLocked(of_job.second); });
   }
+  ForgetAnchorsWithoutPods();
   absl::Status first;
   for (kube::Informer* informer : {&pods_, &anchors_}) {
     const absl::StatusOr<bool> same = informer->IsConsistent({.timeout = kCompareTimeout, .stop = stop});
@@ -157,20 +161,49 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
   return first;
 }
 
-std::vector<PodView> ClusterCache::PodsOf(const std::string& job_uid) const {
+std::vector<PodView> ClusterCache::PodsOf(const JobIdentity& job) const {
+  const std::set<std::string> anchors = AnchorUids(job);
   std::vector<PodView> views;
-  for (const kube::ObjectPtr& object : pods_.Find(kByJob, job_uid)) {
+  for (const kube::ObjectPtr& object : pods_.Find(kByJob, job.uid)) {
     const CachedPod& pod = AsPod(*object);
-    views.push_back(pod.View(name_));
-    views.back().node_away_since = inventory_.AwaySince(pod.node);
+    PodView view = pod.View(name_);
+    if (!IsPodOf(view, job, anchors)) continue;
+    view.node_away_since = inventory_.AwaySince(pod.node);
+    views.push_back(std::move(view));
   }
   return views;
 }
 
-std::optional<AnchorView> ClusterCache::AnchorOf(const std::string& job_uid) const {
-  const std::vector<kube::ObjectPtr> found = anchors_.Find(kByJob, job_uid);
-  if (found.empty()) return std::nullopt;
-  return AsAnchor(*found.front()).View();
+std::optional<AnchorView> ClusterCache::AnchorOf(const JobIdentity& job) const {
+  for (const kube::ObjectPtr& object : anchors_.Find(kByJob, job.uid)) {
+    if (AnchorView anchor = AsAnchor(*object).View(); IsAnchorOf(anchor, job)) return anchor;
+  }
+  return std::nullopt;
+}
+
+std::set<std::string> ClusterCache::AnchorUids(const JobIdentity& job) const {
+  std::set<std::string> uids;
+  {
+    const std::lock_guard lock(left_mutex_);
+    if (const auto at = gone_.find(KeyOf(job)); at != gone_.end()) uids = at->second;
+  }
+  if (const auto anchor = AnchorOf(job)) uids.insert(anchor->uid);
+  return uids;
+}
+
+void ClusterCache::Left(const CachedAnchor& gone) {
+  const AnchorView anchor = gone.View();
+  const std::optional<JobIdentity> job = JobOf(anchor);
+  if (!job.has_value()) return;
+  ForgetReport(*job);
+  // Pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside them.
+  const std::lock_guard lock(left_mutex_);
+  gone_[KeyOf(*job)].insert(anchor.uid);
+}
+
+void ClusterCache::ForgetAnchorsWithoutPods() {
+  const std::lock_guard lock(left_mutex_);
+  std::erase_if(gone_, [this](const auto& of_job) { return pods_.Find(kByJob, of_job.first.uid).empty(); });
 }
 
 void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
@@ -180,33 +213,35 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
     const auto* const cached = dynamic_cast<const CachedPod*>(pod.get());
     if (cached == nullptr || cached->job == nullptr) continue;
     const PodView view = cached->View(name_);
-    if (view.role != kBrokerRole || !view.report.has_value()) continue;
-    const std::string& uid = cached->job->uid;
+    const JobIdentity job = IdentityOf(cached->meta, *cached->job);
+    if (view.role != kBrokerRole || !view.report.has_value() || !IsPodOf(view, job, AnchorUids(job))) continue;
     {
-      const std::lock_guard lock(reports_mutex_);
-      const auto [at, is_new] = reports_.try_emplace(uid, BrokerReport{view.attempt, *view.report});
+      const std::lock_guard lock(left_mutex_);
+      const auto [at, is_new] = reports_.try_emplace(KeyOf(job), BrokerReport{view.attempt, *view.report});
       if (!is_new && at->second.attempt <= view.attempt) at->second = {view.attempt, *view.report};
     }
     // Whose anchor went first is asked about no more. The other way round, the anchor's own end does it.
-    if (anchors_.Find(kByJob, uid).empty()) ForgetReport(uid);
+    if (!AnchorOf(job).has_value()) ForgetReport(job);
     return;
   }
 }
 
-void ClusterCache::ForgetReport(const std::string& job_uid) {
-  const std::lock_guard lock(reports_mutex_);
-  reports_.erase(job_uid);
+void ClusterCache::ForgetReport(const JobIdentity& job) {
+  const std::lock_guard lock(left_mutex_);
+  reports_.erase(KeyOf(job));
 }
 
-std::optional<BrokerReport> ClusterCache::LastReportOf(const std::string& job_uid) const {
-  const std::lock_guard lock(reports_mutex_);
-  const auto at = reports_.find(job_uid);
+std::optional<BrokerReport> ClusterCache::LastReportOf(const JobIdentity& job) const {
+  const std::lock_guard lock(left_mutex_);
+  const auto at = reports_.find(KeyOf(job));
   return at == reports_.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::vector<AnchorView> ClusterCache::Anchors() const {
   std::vector<AnchorView> views;
-  for (const kube::ObjectPtr& anchor : anchors_.All()) views.push_back(AsAnchor(*anchor).View());
+  for (const kube::ObjectPtr& object : anchors_.All()) {
+    if (AnchorView anchor = AsAnchor(*object).View(); JobOf(anchor).has_value()) views.push_back(std::move(anchor));
+  }
   return views;
 }
 

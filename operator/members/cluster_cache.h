@@ -19,6 +19,8 @@
 
 namespace fusionllm::op {
 
+class CachedAnchor;
+
 // Called on a thread of the cache for each change of a pod or an anchor, with the job that it belongs to.
 using JobChanged = std::function<void(const kube::ObjectKey& job, bool urgent)>;
 
@@ -59,9 +61,9 @@ class ClusterCache : public Member {
   bool reachable() const override { return Connection().ok(); }
   bool lost() const override { return false; }  // this one alone cannot say how long is too long
   kube::ApiClient& client() const override { return writes_; }
-  std::vector<PodView> PodsOf(const std::string& job_uid) const override;
-  std::optional<AnchorView> AnchorOf(const std::string& job_uid) const override;
-  std::optional<BrokerReport> LastReportOf(const std::string& job_uid) const override;
+  std::vector<PodView> PodsOf(const JobIdentity& job) const override;
+  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override;
+  std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const override;
   std::vector<AnchorView> Anchors() const override;
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override;
   bool SeenWrites(const std::string& job_uid) override;
@@ -69,8 +71,17 @@ class ClusterCache : public Member {
 
  private:
   bool AllSeenLocked(const std::set<kube::ObjectKey>& keys);
+  struct JobKey {
+    std::string ns, name, uid;
+    auto operator<=>(const JobKey&) const = default;
+  };
+  static JobKey KeyOf(const JobIdentity& job) { return {job.ns, job.name, job.uid}; }
+  // Of the one that is there, and of those that have gone.
+  std::set<std::string> AnchorUids(const JobIdentity& job) const;
+  void Left(const CachedAnchor& gone);
+  void ForgetAnchorsWithoutPods();
   void KeepReport(const kube::InformerEvent& gone);
-  void ForgetReport(const std::string& job_uid);
+  void ForgetReport(const JobIdentity& job);
 
   const std::string name_;
   const kube::PulsedClient& reads_;
@@ -83,8 +94,9 @@ class ClusterCache : public Member {
   kube::WriteBarrier pod_writes_, anchor_writes_;
   std::mutex writes_mutex_;
   std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
-  mutable std::mutex reports_mutex_;
-  std::map<std::string, BrokerReport> reports_;  // by job uid, of jobs with an anchor
+  mutable std::mutex left_mutex_;
+  std::map<JobKey, BrokerReport> reports_;        // of jobs with an anchor
+  std::map<JobKey, std::set<std::string>> gone_;  // uids of anchors that pods may still have as their owner
   ClusterInventory inventory_;
   mutable std::atomic<bool> listed_ = false;  // Listed() was true: it is asked for each look at a job
 };

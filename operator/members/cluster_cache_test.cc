@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,6 +35,13 @@ class ClusterCacheTest : public ::testing::Test {
   }
   ~ClusterCacheTest() override { cache_.Stop(); }
 
+  static JobIdentity Job(const std::string& name) { return {.name = name, .ns = "default", .uid = name + "-uid", .origin = "hub"}; }
+  // As the job's anchor owns what is made beside it.
+  json OwnedByAnchorOf(const std::string& job) {
+    if (!anchor_uids_.contains(job)) CreateAnchor(job);
+    return json::array(
+        {{{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"name", job + "-anchor"}, {"uid", anchor_uids_[job]}, {"controller", true}}});
+  }
   std::string CreateAnchor(const std::string& job) {
     const json object = {
         {"apiVersion", "v1"},
@@ -41,13 +49,16 @@ class ClusterCacheTest : public ::testing::Test {
         {"metadata",
          {{"name", job + "-anchor"},
           {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}}}}}};
-    return client_.Create(kConfigMaps, "default", object.dump(), {}, {}).value();
+    std::string made = client_.Create(kConfigMaps, "default", object.dump(), {}, {}).value();
+    anchor_uids_[job] = json::parse(made)["metadata"]["uid"];
+    return made;
   }
   void CreateBroker(const std::string& job, int attempt = 3) {
     const json pod = {{"apiVersion", "v1"},
                       {"kind", "Pod"},
                       {"metadata",
                        {{"name", absl::StrCat(job, "-broker-r", attempt)},
+                        {"ownerReferences", OwnedByAnchorOf(job)},
                         {"labels",
                          {{kOriginLabel, "hub"},
                           {kRoleLabel, kBrokerRole},
@@ -74,7 +85,15 @@ class ClusterCacheTest : public ::testing::Test {
                       {"kind", "Pod"},
                       {"metadata",
                        {{"name", "a-paris-0-r0"},
-                        {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kExecutorRole}, {kJobLabel, "a"}, {kJobUidLabel, "a-uid"}}}}},
+                        {"ownerReferences", OwnedByAnchorOf("a")},
+                        {"labels",
+                         {{kOriginLabel, "hub"},
+                          {kRoleLabel, kExecutorRole},
+                          {kJobLabel, "a"},
+                          {kJobUidLabel, "a-uid"},
+                          {kClusterLabel, "paris"},
+                          {kIndexLabel, "0"},
+                          {kAttemptLabel, "0"}}}}},
                       {"spec", {{"nodeName", "n1"}}}};
     ASSERT_TRUE(client_.Create(kPods, "default", pod.dump(), {}, {}).ok());
   }
@@ -86,7 +105,7 @@ class ClusterCacheTest : public ::testing::Test {
   }
   bool AwaySinceBecomes(std::optional<absl::Time> since) {
     return Eventually([&] {
-      const std::vector<PodView> pods = cache_.PodsOf("a-uid");
+      const std::vector<PodView> pods = cache_.PodsOf(Job("a"));
       return pods.size() == 1 && pods[0].node_away_since == since;
     });
   }
@@ -105,6 +124,7 @@ class ClusterCacheTest : public ::testing::Test {
   }
 
   int others_ = 0;
+  std::map<std::string, std::string> anchor_uids_;  // by job
   std::mutex mutex_;
   std::set<std::string> told_;  // jobs; guarded by mutex_
   kube::Clock& clock_ = kube::RealClock();
@@ -194,44 +214,99 @@ TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   const std::string written = CreateAnchor("c");
   cache_.Wrote("c-uid", kConfigMaps, written);
   EXPECT_TRUE(Eventually([&] { return cache_.SeenWrites("c-uid"); }));
-  EXPECT_TRUE(cache_.AnchorOf("c-uid").has_value()) << "seen is seen";
+  EXPECT_TRUE(cache_.AnchorOf(Job("c")).has_value()) << "seen is seen";
 }
 
 TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   CreateAnchor("a");
   CreateBroker("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf("a-uid").size() == 1 && cache_.AnchorOf("a-uid").has_value(); }));
-  EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
+  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1 && cache_.AnchorOf(Job("a")).has_value(); }));
+  EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
   AwaitPods();
   EndBroker("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.LastReportOf("a-uid").has_value(); }));
-  EXPECT_TRUE(cache_.PodsOf("a-uid").empty());
-  EXPECT_EQ(cache_.LastReportOf("a-uid")->attempt, 3);
-  EXPECT_EQ(cache_.LastReportOf("a-uid")->progress.checkpoint_step, 72);
-  EXPECT_FALSE(cache_.LastReportOf("b-uid").has_value());
+  ASSERT_TRUE(Eventually([&] { return cache_.LastReportOf(Job("a")).has_value(); }));
+  EXPECT_TRUE(cache_.PodsOf(Job("a")).empty());
+  EXPECT_EQ(cache_.LastReportOf(Job("a"))->attempt, 3);
+  EXPECT_EQ(cache_.LastReportOf(Job("a"))->progress.checkpoint_step, 72);
+  EXPECT_FALSE(cache_.LastReportOf(Job("b")).has_value());
   ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
-  EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf("a-uid").has_value(); })) << "the job is gone";
+  EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf(Job("a")).has_value(); })) << "the job is gone";
+}
+
+// Whoever may make pods in some namespace reads a job's uid off its objects, if he may see them.
+TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
+  const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "other"}}}};
+  ASSERT_TRUE(client_.Create(kNamespaces, "", ns.dump(), {}, {}).ok());
+  CreateAnchor("a");
+  CreateBroker("a", 1);
+  AwaitPods();
+  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1; }));
+  const json broker = json::parse(client_.Get(kPods, {"default", "a-broker-r1"}, {}).value());
+  const json anchor = json::parse(client_.Get(kConfigMaps, {"default", "a-anchor"}, {}).value());
+  const auto imitate = [&](const kube::Resource& resource, const json& original, const std::string& where, const json& change) {
+    json copy = {{"apiVersion", "v1"},
+                 {"kind", resource.kind},
+                 {"metadata", {{"name", original["metadata"]["name"]}, {"labels", original["metadata"]["labels"]}}}};
+    if (original["metadata"].contains("ownerReferences")) copy["metadata"]["ownerReferences"] = original["metadata"]["ownerReferences"];
+    copy["metadata"].merge_patch(change);
+    const auto made = client_.Create(resource, where, copy.dump(), {}, {});
+    EXPECT_TRUE(made.ok()) << made.status();
+  };
+  json foreign = broker["metadata"]["ownerReferences"];
+  foreign[0]["uid"] = json::parse(CreateAnchor("b"))["metadata"]["uid"];
+  const json second = {{"labels", {{kAttemptLabel, "2"}}}, {"name", "a-broker-r2"}};
+  json without = second, with_foreign = second;
+  without["ownerReferences"] = nullptr;
+  with_foreign["name"] = "a-broker-r3";
+  with_foreign["labels"][kAttemptLabel] = "3";
+  with_foreign["ownerReferences"] = foreign;
+  imitate(kPods, broker, "other", json::object());
+  imitate(kPods, broker, "default", {{"name", "innocent"}});
+  imitate(kPods, broker, "default", without);
+  imitate(kPods, broker, "default", with_foreign);
+  imitate(kConfigMaps, anchor, "other", json::object());
+  imitate(kConfigMaps, anchor, "default", {{"name", "innocent"}});
+  EndBroker("a", 3);  // the last word of nobody's
+  AwaitPods();
+  CreateAnchor("last");
+  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf(Job("last")).has_value(); }));
+  const std::vector<PodView> pods = cache_.PodsOf(Job("a"));
+  ASSERT_EQ(pods.size(), 1);
+  EXPECT_EQ(pods[0].uid, broker["metadata"]["uid"]);
+  EXPECT_EQ(cache_.AnchorOf(Job("a"))->uid, anchor["metadata"]["uid"]);
+  EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
+  for (const AnchorView& one : cache_.Anchors()) EXPECT_NE(one.name, "innocent");
+  EXPECT_TRUE(cache_.PodsOf({.name = "a", .ns = "other", .uid = "a-uid", .origin = "hub"}).empty()) << "its owner is not there";
 }
 
 TEST_F(ClusterCacheTest, OfSeveralBrokersTheNewestHasTheLastWord) {
   CreateAnchor("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf("a-uid").has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf(Job("a")).has_value(); }));
   for (const auto& [attempt, newest] : {std::pair(3, 3), std::pair(5, 5), std::pair(4, 5)}) {
     CreateBroker("a", attempt);
     AwaitPods();
     EndBroker("a", attempt);
     AwaitPods();
-    ASSERT_TRUE(cache_.LastReportOf("a-uid").has_value());
-    EXPECT_EQ(cache_.LastReportOf("a-uid")->attempt, newest);
+    ASSERT_TRUE(cache_.LastReportOf(Job("a")).has_value());
+    EXPECT_EQ(cache_.LastReportOf(Job("a"))->attempt, newest);
   }
 }
 
 TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
   CreateBroker("a");
   AwaitPods();
+  // So that the garbage collector does not take it away at once.
+  const json held = {{"metadata", {{"finalizers", {"example.org/hold"}}}}}, let_go = {{"metadata", {{"finalizers", nullptr}}}};
+  const kube::ObjectKey broker{"default", "a-broker-r3"};
+  ASSERT_TRUE(client_.Patch(kPods, broker, kube::PatchType::kMerge, held.dump(), {}, {}).ok());
+  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1; }));
+  ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
+  ASSERT_TRUE(Eventually([&] { return !cache_.AnchorOf(Job("a")).has_value(); }));
+  EXPECT_EQ(cache_.PodsOf(Job("a")).size(), 1) << "nothing else is to be at work beside it";
   EndBroker("a");
+  ASSERT_TRUE(client_.Patch(kPods, broker, kube::PatchType::kMerge, let_go.dump(), {}, {}).ok());
   AwaitPods();
-  EXPECT_FALSE(cache_.LastReportOf("a-uid").has_value());
+  EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
 }
 
 // A tenant's objects are nobody's business but for what their pods take from the nodes.

@@ -35,11 +35,12 @@ class Member {
   // What is there was read once: without that, pods and anchors that it does not tell of may be there all the same.
   virtual bool listed() const { return true; }
   virtual kube::ApiClient& client() const = 0;
-  virtual std::vector<PodView> PodsOf(const std::string& job_uid) const = 0;
-  virtual std::optional<AnchorView> AnchorOf(const std::string& job_uid) const = 0;
+  // Those alone that the job's anchor owns, by their names and in its namespace: whoever may make pods anywhere may give them its labels.
+  virtual std::vector<PodView> PodsOf(const JobIdentity& job) const = 0;
+  virtual std::optional<AnchorView> AnchorOf(const JobIdentity& job) const = 0;
   // What the newest broker that is gone has left behind: its pod may have gone before anybody looked at it as it was at its end. Nothing:
   // none was seen to go, or its job has no anchor any more.
-  virtual std::optional<BrokerReport> LastReportOf(const std::string& job_uid) const { return std::nullopt; }
+  virtual std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const { return std::nullopt; }
   // Of all jobs, other hubs' of the same origin with them.
   virtual std::vector<AnchorView> Anchors() const = 0;
   // The server's answer to a write of a pod or an anchor of the job.

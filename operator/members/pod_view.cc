@@ -96,12 +96,29 @@ void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, Po
   }
 }
 
+// Labels are easily copied, into any namespace: a pod of the operator's has a name of its own besides, and an owner.
+void ReadOwner(const kube::Pod& pod, PodView& view) {
+  const JobIdentity job{.name = std::string(pod.meta.Label(kJobLabel)), .uid = std::string(pod.meta.Label(kJobUidLabel))};
+  if (job.name.empty() || job.uid.empty()) return;
+  const ExecutorSlot slot{.cluster = std::string(pod.meta.Label(kClusterLabel)), .index = view.index};
+  const bool broker = view.role == kBrokerRole;
+  if (view.name != (broker ? BrokerPodName(job, view.attempt) : ExecutorPodName(job, slot, view.attempt))) return;
+  if (pod.controller.kind != "ConfigMap" || pod.controller.name != AnchorName(job) || pod.controller.uid.empty()) return;
+  view.job = job.name;
+  view.owner = pod.controller.uid;
+}
+
 }  // namespace
+
+bool IsPodOf(const PodView& pod, const JobIdentity& job, const std::set<std::string>& anchors) {
+  return pod.ns == job.ns && pod.job == job.name && anchors.contains(pod.owner);
+}
 
 absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& cluster) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ObjectPtr decoded, kube::DecodePod(json));
   const auto& pod = static_cast<const kube::Pod&>(*decoded);
   PodView view;
+  view.ns = pod.meta.ns;
   view.name = pod.meta.name;
   view.uid = pod.meta.uid;
   view.role = std::string(pod.meta.Label(kRoleLabel));
@@ -112,6 +129,7 @@ absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& clust
   }
   if (!absl::SimpleAtoi(pod.meta.Label(kAttemptLabel), &view.attempt)) view.attempt = -1;
   if (!absl::SimpleAtoi(pod.meta.Label(kIndexLabel), &view.index)) view.index = -1;
+  ReadOwner(pod, view);
   view.phase = PhaseOf(pod.phase);
   view.ready = Condition(pod, "Ready").status == "True";
   if (const kube::PodCondition& ends = Condition(pod, "DisruptionTarget"); ends.status == "True") view.disruption = ends.reason;

@@ -1,6 +1,7 @@
 // What the operator keeps of a Pod.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,5 +13,8 @@ namespace fusionllm::op {
 // From the JSON of a Pod as an API server gives it. `cluster`: where it was read; a label does not count, for whoever may write pods may
 // write labels. InvalidArgument when it is none, or none of the operator's.
 absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& cluster);
+
+// Whether it is this job's, whose anchors have or had these uids: its namespace, name and owner are, which its labels alone do not make so.
+bool IsPodOf(const PodView& pod, const JobIdentity& job, const std::set<std::string>& anchors);
 
 }  // namespace fusionllm::op

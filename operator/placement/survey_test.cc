@@ -24,8 +24,8 @@ class FakeMember : public Member {
   bool reachable() const override { return reachable_; }
   bool lost() const override { return false; }
   kube::ApiClient& client() const override { std::abort(); }
-  std::vector<PodView> PodsOf(const std::string&) const override { return {}; }
-  std::optional<AnchorView> AnchorOf(const std::string&) const override { return std::nullopt; }
+  std::vector<PodView> PodsOf(const JobIdentity&) const override { return {}; }
+  std::optional<AnchorView> AnchorOf(const JobIdentity&) const override { return std::nullopt; }
   std::vector<AnchorView> Anchors() const override { return {}; }
   void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
   bool SeenWrites(const std::string&) override { return true; }

@@ -30,13 +30,15 @@ ClusterView JobClusters::LookInto(const Member& member) const {
   const bool listed = member.listed();
   ClusterView cluster{
       .name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .listed = listed, .used = Named(member.name())};
-  if (const auto anchor = member.AnchorOf(view_.identity.uid)) {
+  if (const auto anchor = member.AnchorOf(view_.identity)) {
     cluster.anchor = true;
     cluster.anchor_terminating = anchor->terminating;
     cluster.anchor_preserved = anchor->preserved;
     cluster.waiting = anchor->waiting;
   }
-  cluster.pods = member.PodsOf(view_.identity.uid);
+  cluster.pods = member.PodsOf(view_.identity);
+  // Brokers are on the hub alone: whoever may make pods in a member is not to say how a job ends.
+  if (&member != &hub_) std::erase_if(cluster.pods, [](const PodView& pod) { return pod.role != kExecutorRole; });
   return cluster;
 }
 
@@ -58,7 +60,7 @@ void JobClusters::AddUnknown(std::vector<ClusterView>& clusters) const {
 }
 
 void JobClusters::FindEndpoints(Observation& seen) const {
-  const auto center = hub_.AnchorOf(view_.identity.uid);
+  const auto center = hub_.AnchorOf(view_.identity);
   // Of a job that is over the addresses are gone with its Services: what was told last stays.
   if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
@@ -71,7 +73,7 @@ void JobClusters::FindEndpoints(Observation& seen) const {
   if (!local_.empty()) hub.endpoint = ExecutorEndpoint(ways, hub, center->executor_addresses);
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
     const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
-    const auto anchor = member->AnchorOf(view_.identity.uid);
+    const auto anchor = member->AnchorOf(view_.identity);
     if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, *at, anchor->executor_addresses);
   }
 }

@@ -12,6 +12,19 @@ using kube::At;
 using kube::TextAt;
 using nlohmann::json;
 
+namespace {
+
+// Null: it has none.
+const json& ControllerOf(const json& object) {
+  static const auto& kNone = *new json();
+  for (const json& owner : kube::ListOf(At(object, "metadata", "ownerReferences"))) {
+    if (At(owner, "controller") == true) return owner;
+  }
+  return kNone;
+}
+
+}  // namespace
+
 absl::StatusOr<json> JobObjects::Find(const kube::Resource& resource, const std::string& name) const {
   const absl::StatusOr<std::string> answer = member_.client().Get(resource, {job_.ns, name}, call_);
   if (kube::IsApiNotFound(answer.status())) return json();
@@ -35,9 +48,8 @@ absl::Status JobObjects::BelongsToSomebodyElse(const kube::Resource& resource, c
       absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " of cluster ", member_.name(), " belongs to somebody else"));
 }
 
-std::string OwnerUidOf(const json& object) {
-  const json& owners = kube::ListOf(At(object, "metadata", "ownerReferences"));
-  return owners.empty() ? "" : TextAt(owners.front(), "uid");
-}
+std::string OwnerUidOf(const json& object) { return TextAt(ControllerOf(object), "uid"); }
+
+std::string OwnerNameOf(const json& object) { return TextAt(ControllerOf(object), "name"); }
 
 }  // namespace fusionllm::op

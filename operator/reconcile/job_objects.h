@@ -31,7 +31,9 @@ class JobObjects {
   const kube::CallOptions call_;
 };
 
-// Uid of the object's owner; empty: it has none.
+// Uid of the owner that controls the object; empty: it has none.
 std::string OwnerUidOf(const nlohmann::json& object);
+// The same owner's name.
+std::string OwnerNameOf(const nlohmann::json& object);
 
 }  // namespace fusionllm::op

@@ -103,14 +103,14 @@ class JobReconciler::Pass {
   }
 
   bool Placed() const {
-    const auto anchor = owner_.hub_.AnchorOf(view_.identity.uid);
+    const auto anchor = owner_.hub_.AnchorOf(view_.identity);
     return anchor.has_value() && !ParsePlacement(view_.status.attempt, anchor->placement).empty();
   }
 
   // Whether anything was made for it, or may have been.
   bool Begun() const {
     return view_.status.start_time.has_value() || !view_.status.cluster_statuses.empty() ||
-           owner_.hub_.AnchorOf(view_.identity.uid).has_value();
+           owner_.hub_.AnchorOf(view_.identity).has_value();
   }
 
   // A spec that cannot be read says nothing of what a job at work needs. One that has ended, is to be suspended or to be deleted needs
@@ -152,7 +152,7 @@ class JobReconciler::Pass {
     seen.force_delete = view_.force_delete;
     seen.memory = MemoryOf(view_.status);
     seen.clusters = clusters_.Look();
-    if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity.uid);
+    if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
         left.has_value() && left->attempt == seen.memory.attempt) {
       seen.left = left->progress;
     }
@@ -172,7 +172,7 @@ class JobReconciler::Pass {
   // Once for each attempt: clusters that come and go meanwhile, and room, move nobody by themselves. The hub's part places; the others find
   // it settled.
   void PlaceExecutors(Observation& seen) {
-    if (const auto anchor = owner_.hub_.AnchorOf(view_.identity.uid)) {
+    if (const auto anchor = owner_.hub_.AnchorOf(view_.identity)) {
       seen.slots = ParsePlacement(seen.memory.attempt, anchor->placement);
       seen.placed = !seen.slots.empty();
       seen.wanted_when_placed = anchor->wanted;
@@ -349,7 +349,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status RemoveIdleIn(Member& member, const Observation& seen, const IdleServices& idle) {
-    const auto anchor = member.AnchorOf(view_.identity.uid);
+    const auto anchor = member.AnchorOf(view_.identity);
     if (!anchor.has_value() || !HasIdleServices(*anchor, seen.slots, idle)) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
     return RemoveIdleServices(member, Request(seen, seen.memory.attempt, idle.cluster, ""), idle, call_.stop);
@@ -402,7 +402,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
-    const std::optional<Progress> progress = NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity.uid));
+    const std::optional<Progress> progress = NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity));
     return Tell(BuildStatus(view_, seen, decision, progress));
   }
 

@@ -39,7 +39,8 @@ absl::Status MemberWrites::Adopt(const json& wanted) {
   const json& items = kube::ListOf(kube::At(list, "items"));
   if (items.empty()) return absl::UnavailableError(absl::StrCat(which, " was there and is gone"));
   const json& there = items.front();
-  if (kube::TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) {
+  // By its labels alone anybody's may look like the job's.
+  if (kube::TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid || OwnerNameOf(there) != AnchorName(job_)) {
     return absl::AlreadyExistsError(absl::StrCat(which, " belongs to somebody else"));
   }
   if (!kube::At(there, "metadata", "deletionTimestamp").is_null()) return absl::OkStatus();  // its end brings us back
@@ -67,7 +68,7 @@ absl::Status MemberWrites::RemovePods(const std::string& cluster, const std::vec
 }
 
 absl::Status MemberWrites::DeleteAnchor() {
-  const auto anchor = member_.AnchorOf(job_.uid);
+  const auto anchor = member_.AnchorOf(job_);
   if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
   // In the foreground: while it is there, something of the job is.
   const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
@@ -76,7 +77,7 @@ absl::Status MemberWrites::DeleteAnchor() {
 }
 
 absl::Status MemberWrites::PreserveAnchor() {
-  const auto anchor = member_.AnchorOf(job_.uid);
+  const auto anchor = member_.AnchorOf(job_);
   if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
   const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{kPreservedAnnotation, "true"}}}}}};
   const absl::StatusOr<std::string> answer = member_.client().Patch(kConfigMaps, {job_.ns, AnchorName(job_)}, kube::PatchType::kMerge,

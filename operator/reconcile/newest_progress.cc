@@ -6,10 +6,9 @@ namespace fusionllm::op {
 namespace {
 
 const PodView* BrokerOf(const Observation& seen, int64_t attempt) {
-  for (const ClusterView& cluster : seen.clusters) {
-    for (const PodView& pod : cluster.pods) {
-      if (pod.role == kBrokerRole && pod.attempt == attempt) return &pod;
-    }
+  if (seen.clusters.empty()) return nullptr;
+  for (const PodView& pod : seen.clusters.front().pods) {  // the hub: there are none elsewhere
+    if (pod.role == kBrokerRole && pod.attempt == attempt) return &pod;
   }
   return nullptr;
 }

@@ -97,7 +97,7 @@ class Preparation {
   }
 
   absl::StatusOr<Prepared> Remote(Member& hub) {
-    const auto center = hub.AnchorOf(id_.uid);
+    const auto center = hub.AnchorOf(id_);
     if (!center.has_value() || center->terminating || center->placement != PlacementText(request_.attempt, request_.slots) ||
         center->remote_broker_address.empty()) {
       return absl::UnavailableError("the hub is not prepared for this attempt yet");
@@ -148,7 +148,7 @@ class Preparation {
   // What an anchor says that has everything beside it.
   std::optional<Prepared> Already(const std::string& want, const std::string& cluster) const {
     if (request_.anew) return std::nullopt;
-    const auto anchor = member_.AnchorOf(id_.uid);
+    const auto anchor = member_.AnchorOf(id_);
     if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
     Prepared prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
     if (!ServesExecutors()) {

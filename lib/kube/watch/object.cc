@@ -14,7 +14,26 @@ absl::string_view AnnotationOf(const Annotations& annotations, absl::string_view
   return {};
 }
 
-void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields, Annotations* annotations) {
+namespace {
+
+void ReadController(JsonValue owners, ControllingOwner& controller) {
+  ForEachElement(owners, [&](JsonValue owner) {
+    ControllingOwner read;
+    bool controls = false;
+    ForEachField(owner, [&](std::string_view field, JsonValue value) {
+      if (field == "kind") read.kind = TextOf(value);
+      if (field == "name") read.name = TextOf(value);
+      if (field == "uid") read.uid = TextOf(value);
+      if (field == "controller") controls = value.type() == simdjson::ondemand::json_type::boolean && bool(value.get_bool());
+    });
+    if (controls) controller = std::move(read);
+  });
+}
+
+}  // namespace
+
+void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* managed_fields, Annotations* annotations,
+                  ControllingOwner* controller) {
   ForEachField(metadata, [&](std::string_view field, JsonValue value) {
     if (field == "namespace") {
       meta.ns = TextOf(value);
@@ -36,6 +55,8 @@ void ReadMetadata(JsonValue metadata, ObjectMeta& meta, std::string_view* manage
       ForEachField(value, [&](std::string_view name, JsonValue text) {
         if (text.type() == simdjson::ondemand::json_type::string) annotations->emplace_back(name, TextOf(text));
       });
+    } else if (field == "ownerReferences" && controller != nullptr) {
+      ReadController(value, *controller);
     } else if (field == "managedFields" && managed_fields != nullptr && !value.is_null()) {
       *managed_fields = value.get_array().value().raw_json();
     }

@@ -75,6 +75,11 @@ struct ContainerStatus {
   bool ready = false;
 };
 
+// Of metadata.ownerReferences, the one that says controller; empty: there is none. Whoever may write the object may write that, too.
+struct ControllingOwner {
+  std::string kind, name, uid;
+};
+
 struct PodCondition {
   std::string type, status, reason, message;
 };
@@ -82,6 +87,7 @@ struct PodCondition {
 struct Pod : Object {
   std::string phase, reason, message;
   std::string node, pod_ip, host_ip;
+  ControllingOwner controller;
   std::vector<PodCondition> conditions;
   std::vector<ContainerStatus> init_containers, containers;
 

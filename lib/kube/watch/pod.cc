@@ -78,7 +78,7 @@ absl::StatusOr<ObjectPtr> DecodePod(absl::string_view json) {
   absl::Status status = ReadJson(json, [&](simdjson::ondemand::object root) {
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
-      if (name == "metadata") ReadMetadata(field.value(), pod->meta);
+      if (name == "metadata") ReadMetadata(field.value(), pod->meta, nullptr, nullptr, &pod->controller);
       if (name == "status") ReadStatus(field.value(), *pod);
       if (name == "spec") {
         ForEachField(field.value(), [&](std::string_view of_spec, JsonValue value) {

@@ -14,14 +14,17 @@ namespace fusionllm::op::testing {
 // Of a cluster.
 class FrozenMember : public Member {
  public:
-  FrozenMember(const DirectMember& seen, kube::ApiClient& client, const std::string& uid)
-      : name_(seen.name()), client_(client), pods_(seen.PodsOf(uid)), anchors_(seen.Anchors()) {}
+  FrozenMember(const DirectMember& seen, kube::ApiClient& client, const std::string& job_uid)
+      : name_(seen.name()),
+        client_(client),
+        pods_(seen.PodsOf({.name = "train", .ns = "default", .uid = job_uid, .origin = kOrigin})),
+        anchors_(seen.Anchors()) {}
   const std::string& name() const override { return name_; }
   bool reachable() const override { return true; }
   bool lost() const override { return false; }
   kube::ApiClient& client() const override { return client_; }
-  std::vector<PodView> PodsOf(const std::string&) const override { return pods_; }
-  std::optional<AnchorView> AnchorOf(const std::string&) const override {
+  std::vector<PodView> PodsOf(const JobIdentity&) const override { return pods_; }
+  std::optional<AnchorView> AnchorOf(const JobIdentity&) const override {
     return anchors_.empty() ? std::nullopt : std::optional(anchors_.front());
   }
   std::vector<AnchorView> Anchors() const override { return anchors_; }

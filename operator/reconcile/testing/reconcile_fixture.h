@@ -84,22 +84,26 @@ class DirectMember : public Member {
   std::vector<std::string> wrote_;  // names
   bool SeenWrites(const std::string&) override { return !behind_; }
 
-  std::vector<PodView> PodsOf(const std::string& uid) const override {
+  std::vector<PodView> PodsOf(const JobIdentity& job) const override {
+    (void)AnchorOf(job);
     std::vector<PodView> views;
-    const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", uid));
+    const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", job.uid));
     for (const json& pod : pods) {
-      if (pod["metadata"]["name"] != hidden_) views.push_back(ReadPod(pod.dump(), name_).value());
+      PodView view = ReadPod(pod.dump(), name_).value();
+      if (view.name != hidden_ && IsPodOf(view, job, seen_anchors_)) views.push_back(std::move(view));
     }
     return views;
   }
-  std::optional<AnchorView> AnchorOf(const std::string& uid) const override {
+  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override {
     for (const AnchorView& anchor : Anchors()) {
-      if (anchor.job_uid == uid) return anchor;
+      if (!IsAnchorOf(anchor, job)) continue;
+      seen_anchors_.insert(anchor.uid);
+      return anchor;
     }
     return std::nullopt;
   }
   // What a cache has seen to go that a test's kubelet has taken away.
-  std::optional<BrokerReport> LastReportOf(const std::string&) const override { return left_; }
+  std::optional<BrokerReport> LastReportOf(const JobIdentity&) const override { return left_; }
   std::optional<BrokerReport> left_;
   // As a cache that hears of no anchor any more.
   void KeepAnchors() { kept_ = Anchors(); }
@@ -107,7 +111,10 @@ class DirectMember : public Member {
     if (kept_.has_value()) return *kept_;
     std::vector<AnchorView> anchors;
     const json objects = List(kConfigMaps, absl::StrCat(kRoleLabel, "=", kAnchorRole));
-    for (const json& object : objects) anchors.push_back(ReadAnchor(object.dump()).value());
+    for (const json& object : objects) {
+      AnchorView anchor = ReadAnchor(object.dump()).value();
+      if (JobOf(anchor).has_value()) anchors.push_back(std::move(anchor));
+    }
     return anchors;
   }
 
@@ -120,6 +127,7 @@ class DirectMember : public Member {
   }
   const std::string name_;
   std::string hidden_;
+  mutable std::set<std::string> seen_anchors_;  // uids, those of anchors that are gone included
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
   std::shared_ptr<const ClusterCapacity> capacity_;
   std::optional<std::vector<AnchorView>> kept_;
@@ -135,9 +143,9 @@ class WritingMember : public Member {
   bool lost() const override { return seen_.lost(); }
   bool listed() const override { return seen_.listed(); }
   kube::ApiClient& client() const override { return client_; }
-  std::vector<PodView> PodsOf(const std::string& uid) const override { return seen_.PodsOf(uid); }
-  std::optional<AnchorView> AnchorOf(const std::string& uid) const override { return seen_.AnchorOf(uid); }
-  std::optional<BrokerReport> LastReportOf(const std::string& uid) const override { return seen_.LastReportOf(uid); }
+  std::vector<PodView> PodsOf(const JobIdentity& job) const override { return seen_.PodsOf(job); }
+  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override { return seen_.AnchorOf(job); }
+  std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const override { return seen_.LastReportOf(job); }
   std::vector<AnchorView> Anchors() const override { return seen_.Anchors(); }
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return seen_.Capacity(); }
   void Wrote(const std::string& uid, const kube::Resource& resource, const std::string& answer) override {
