@@ -2,84 +2,128 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
+
+#include "absl/cleanup/cleanup.h"
 
 namespace fusionllm::op {
 
-ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told, Happened happened)
+ProgressWatch::ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told, Happened happened, int threads)
     : clock_(clock),
       fetch_(std::move(fetch)),
       changed_(std::move(changed)),
       told_(std::move(told)),
       happened_(std::move(happened)),
-      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+      of_namespace_max_(std::max(1, threads / 2)) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { Run(stop); });
+}
 
-ProgressWatch::~ProgressWatch() = default;
+ProgressWatch::~ProgressWatch() {
+  for (std::jthread& thread : threads_) thread.request_stop();
+}
 
 std::optional<Progress> ProgressWatch::Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) {
   const std::lock_guard lock(mutex_);
-  Followed& followed = followed_[uid];
-  if (followed.address != address) followed = {.job = job, .address = address};
+  const auto [at, is_new] = followed_.try_emplace(uid);
+  Followed& followed = at->second;
+  if (!is_new && followed.address == address) return followed.newest;
+  const bool asking = followed.asking;
+  if (!is_new && !asking) Remove(uid, followed);
+  followed = {.job = job, .address = address, .next = clock_.Monotonic(), .asking = asking};
+  if (!asking) waiting_.emplace(followed.next, uid);  // else when the answer is there
   return followed.newest;
 }
 
 void ProgressWatch::Forget(const std::string& uid) {
   const std::lock_guard lock(mutex_);
-  followed_.erase(uid);
+  const auto at = followed_.find(uid);
+  if (at == followed_.end()) return;
+  if (!at->second.asking) Remove(uid, at->second);
+  followed_.erase(at);
+}
+
+void ProgressWatch::Remove(const std::string& uid, const Followed& followed) {
+  waiting_.erase({followed.next, uid});
+  if (const auto of = asked_of_.find(followed.job.ns); of != asked_of_.end()) of->second.held_back.erase({followed.next, uid});
 }
 
 void ProgressWatch::Run(const std::stop_token& stop) {
-  while (clock_.WaitFor(kEvery, stop)) {
-    std::vector<std::string> uids;
-    {
-      const std::lock_guard lock(mutex_);
-      const absl::Time now = clock_.Now();
-      for (const auto& [uid, followed] : followed_) {
-        if (followed.not_before <= now) uids.push_back(uid);
-      }
-    }
-    for (const std::string& uid : uids) {
+  absl::Duration wait = kEvery;
+  while (clock_.WaitFor(wait, stop)) {
+    while (std::optional<Question> question = Take()) {
+      Ask(*std::move(question));
       if (stop.stop_requested()) return;
-      Ask(uid);
     }
+    const std::lock_guard lock(mutex_);
+    wait = waiting_.empty() ? kEvery : std::clamp(waiting_.begin()->first - clock_.Monotonic(), kLeastWait, kEvery);
   }
 }
 
-void ProgressWatch::Ask(const std::string& uid) {
-  std::string address;
-  int64_t told_event = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto at = followed_.find(uid);
-    if (at == followed_.end()) return;
-    address = at->second.address;
-    told_event = at->second.told_event;
+std::optional<ProgressWatch::Question> ProgressWatch::Take() {
+  const std::lock_guard lock(mutex_);
+  const absl::Duration now = clock_.Monotonic();
+  while (!waiting_.empty() && waiting_.begin()->first <= now) {
+    const Turn turn = *waiting_.begin();
+    waiting_.erase(waiting_.begin());
+    Followed& followed = followed_.at(turn.second);
+    OfNamespace& of = asked_of_[followed.job.ns];
+    if (of.asked >= of_namespace_max_) {
+      of.held_back.insert(turn);
+      continue;
+    }
+    ++of.asked;
+    followed.asking = true;
+    return Question{followed.job, turn.second, followed.address, followed.told_event};
   }
-  const absl::Time asked = clock_.Now();
-  const absl::StatusOr<std::string> page = fetch_(address);
-  if (const absl::Time now = clock_.Now(); page.ok() || now - asked >= kSlow) {
-    const std::lock_guard lock(mutex_);
-    const auto at = followed_.find(uid);
-    if (at == followed_.end() || at->second.address != address) return;
-    at->second.pause = page.ok() ? absl::ZeroDuration() : std::clamp(2 * at->second.pause, kEvery, kLongestPause);
-    at->second.not_before = now + at->second.pause;
+  return std::nullopt;
+}
+
+void ProgressWatch::Answered(const Question& question, bool ok, absl::Duration took) {
+  const std::lock_guard lock(mutex_);
+  const auto of = asked_of_.find(question.job.ns);
+  --of->second.asked;
+  auto& held = of->second.held_back;
+  if (!held.empty()) waiting_.insert(held.extract(held.begin()));
+  if (of->second.asked == 0 && held.empty()) asked_of_.erase(of);
+  const auto at = followed_.find(question.uid);
+  // One that was forgotten meanwhile and is followed anew has its turn already.
+  if (at == followed_.end() || !at->second.asking) return;
+  Followed& followed = at->second;
+  followed.asking = false;
+  absl::Duration rest;  // none for another address, which has not been asked yet
+  if (followed.address == question.address) {
+    rest = std::max(kEvery, std::min(kRestForTime * took, kLongestPause));
+    if (took >= kSlow) {
+      followed.pause = std::clamp(2 * followed.pause, kEvery, kLongestPause);
+      rest = std::max(rest, followed.pause);
+    } else if (ok) {
+      followed.pause = absl::ZeroDuration();
+    }
   }
+  followed.next = clock_.Monotonic() + rest;
+  waiting_.emplace(followed.next, question.uid);
+}
+
+void ProgressWatch::Ask(Question question) {
+  const absl::Duration asked = clock_.Monotonic();
+  const absl::StatusOr<std::string> page = fetch_(question.address);
+  const absl::Duration took = clock_.Monotonic() - asked;
+  const absl::Cleanup answered = [&] { Answered(question, page.ok(), took); };
   if (!page.ok()) return;  // starting, or ending: its pod tells
-  const absl::StatusOr<ProgressPage> read = ParseProgressPage(*page, told_event, clock_.Now());
+  const absl::StatusOr<ProgressPage> read = ParseProgressPage(*page, question.told_event, clock_.Now());
   if (!read.ok()) return;
   kube::WorkKey job;
   bool moved = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = followed_.find(uid);
-    if (at == followed_.end() || at->second.address != address) return;
+    const auto at = followed_.find(question.uid);
+    if (at == followed_.end() || at->second.address != question.address) return;
     moved = at->second.newest != read->progress;
     at->second.newest = read->progress;
-    at->second.told_event = told_event;
+    at->second.told_event = question.told_event;
     job = at->second.job;
   }
   for (const RunEvent& event : read->events) {
-    if (happened_) happened_(job, uid, event);
+    if (happened_) happened_(job, question.uid, event);
   }
   if (!moved) return;
   if (told_) told_(job, *page);  // what it says of links is news only where it says more, too

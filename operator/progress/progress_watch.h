@@ -1,8 +1,9 @@
 // Asks the brokers of running jobs where they stand, every so often, and says when that has changed, and what has happened.
 //
-// One thread asks one broker after the other with a short deadline each. One that has kept it waiting and has not answered is left alone
-// for a while, each time for twice as long: brokers of a node that is gone do not make the word of others late. What a pod answers is not
-// trusted (progress.h). Thread-safe.
+// A few threads ask one broker after the other with a short deadline each, no more than half of them those of one namespace at a time. One
+// that has kept them waiting is left alone for a while, for many times as long as it took, and from kSlow on each time for twice as long,
+// whether it has answered in the end or not: neither brokers of a node that is gone nor a tenant's slow pages make the word of others late.
+// What a pod answers is not trusted (progress.h). Thread-safe; what it is given is called by several threads at once.
 #pragma once
 
 #include <condition_variable>
@@ -10,8 +11,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "lib/kube/clock.h"
@@ -26,16 +30,18 @@ class ProgressWatch : public ProgressSource {
   // GET http://ADDRESS/progress: the body, or why there is none. Blocks, with a deadline of its own.
   using Fetch = std::function<absl::StatusOr<std::string>(const std::string& address)>;
   using Changed = std::function<void(const kube::WorkKey& job)>;
-  // A page of the job's broker, as it is. Called on the thread that asks.
+  // A page of the job's broker, as it is. Called on a thread that asks.
   using Told = std::function<void(const kube::WorkKey& job, const std::string& page)>;
 
-  // What has happened in the job's run, each event once (run_events.h). On that thread, too.
+  // What has happened in the job's run, each event once (run_events.h). On such a thread, too.
   using Happened = std::function<void(const kube::WorkKey& job, const std::string& uid, const RunEvent& event)>;
 
   static constexpr absl::Duration kEvery = absl::Seconds(5);
   static constexpr absl::Duration kSlow = absl::Seconds(1), kLongestPause = absl::Minutes(1);
+  static constexpr int kRestForTime = 20;  // how many times as long as its answer took nobody asks it at the least
+  static constexpr int kThreads = 4;       // pages that are waited for at a time
 
-  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {}, Happened happened = {});
+  ProgressWatch(kube::Clock& clock, Fetch fetch, Changed changed, Told told = {}, Happened happened = {}, int threads = kThreads);
   ~ProgressWatch() override;
 
   std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) override;
@@ -47,20 +53,41 @@ class ProgressWatch : public ProgressSource {
     std::string address;
     std::optional<Progress> newest;
     int64_t told_event = 0;  // the last one; 0: nothing has been asked yet
-    absl::Duration pause;    // the last one
-    absl::Time not_before = absl::InfinitePast();
+    absl::Duration pause;    // for being slow, the last one
+    absl::Duration next;     // it is asked then, by the clock's monotonic time
+    bool asking = false;
   };
+  static constexpr absl::Duration kLeastWait = absl::Milliseconds(100);
+
   void Run(const std::stop_token& stop);
-  void Ask(const std::string& uid);
+  // What is to be asked, as it was when it was taken.
+  struct Question {
+    kube::WorkKey job;
+    std::string uid, address;
+    int64_t told_event = 0;
+  };
+  using Turn = std::pair<absl::Duration, std::string>;  // when, and whose: a uid
+  struct OfNamespace {
+    int asked = 0;             // at this moment
+    std::set<Turn> held_back;  // until fewer are
+  };
+  void Remove(const std::string& uid, const Followed& followed);
+  // One that is to be asked now, of those that have waited longest; whoever gets it asks it.
+  std::optional<Question> Take();
+  void Ask(Question question);
+  void Answered(const Question& question, bool ok, absl::Duration took);
 
   kube::Clock& clock_;
   const Fetch fetch_;
   const Changed changed_;
   const Told told_;
   const Happened happened_;
+  const int of_namespace_max_;
   std::mutex mutex_;
   std::map<std::string, Followed> followed_;  // by uid
-  std::jthread thread_;
+  std::set<Turn> waiting_;                    // those that are not being asked, and not held back
+  std::map<std::string, OfNamespace> asked_of_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace fusionllm::op

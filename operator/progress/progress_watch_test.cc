@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "lib/kube/testing/fake_clock.h"
 
 namespace fusionllm::op {
@@ -30,6 +32,7 @@ class ProgressWatchTest : public ::testing::Test {
     asked_.push_back(address);
     changed_.notify_all();
     if (address == "closed") return absl::UnavailableError("connection refused");
+    if (address == "slow") clock_.Advance(absl::Milliseconds(900));
     if (address != "gone" || !away_) return R"({"step":1})";
     clock_.Advance(absl::Seconds(2));
     return absl::DeadlineExceededError("no answer");
@@ -61,7 +64,7 @@ class ProgressWatchTest : public ::testing::Test {
 
 TEST_F(ProgressWatchTest, WhoKeepsItWaitingIsAskedLessAndLess) {
   ProgressWatch watch(
-      clock_, [this](const std::string& address) { return Fetch(address); }, [](const kube::WorkKey&) {});
+      clock_, [this](const std::string& address) { return Fetch(address); }, [](const kube::WorkKey&) {}, {}, {}, /*threads=*/1);
   watch.Follow({"", "default", "a"}, "a", "closed");
   watch.Follow({"", "default", "b"}, "b", "gone");
   watch.Follow({"", "default", "c"}, "c", "here");
@@ -81,6 +84,75 @@ TEST_F(ProgressWatchTest, WhoKeepsItWaitingIsAskedLessAndLess) {
   (void)Next(3);  // a round that had begun
   EXPECT_THAT(Next(20), Each(Ne("gone")));
   Allow(1 << 20);  // the watch ends first
+}
+
+TEST_F(ProgressWatchTest, WhoAnswersSlowlyIsAskedLess) {
+  ProgressWatch watch(
+      clock_, [this](const std::string& address) { return Fetch(address); }, [](const kube::WorkKey&) {}, {}, {}, /*threads=*/1);
+  watch.Follow({"", "default", "a"}, "a", "slow");
+  watch.Follow({"", "default", "b"}, "b", "here");
+  (void)Next(20);
+  const std::vector<std::string> asked = Next(100);
+  // Each 18 s, twenty times as long as its page takes, and a bit; the other each five.
+  EXPECT_THAT(Of(asked, "slow"), testing::AllOf(testing::Ge(15), testing::Le(25)));
+  Allow(1 << 20);
+}
+
+// Pages that do not come while a test holds them.
+class HeldPages {
+ public:
+  absl::StatusOr<std::string> Fetch(const std::string& address) {
+    std::unique_lock lock(mutex_);
+    ++asked_[address];
+    changed_.notify_all();
+    if (address.starts_with("held")) {
+      ++held_;
+      most_ = std::max(most_, held_);
+      changed_.wait(lock, [this] { return released_; });
+      --held_;
+    }
+    return R"({"step":1})";
+  }
+  void AwaitAsked(const std::string& address, int times) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asked_[address] >= times; });
+  }
+  void AwaitHeld(int pages) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_ == pages; });
+  }
+  void Release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  int most() {
+    const std::lock_guard lock(mutex_);
+    return most_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, int> asked_;
+  int held_ = 0, most_ = 0;
+  bool released_ = false;
+};
+
+TEST_F(ProgressWatchTest, ATenantsSlowPagesDoNotHoldUpOthers) {
+  HeldPages pages;
+  ProgressWatch watch(
+      clock_, [&](const std::string& address) { return pages.Fetch(address); }, [](const kube::WorkKey&) {});
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = absl::StrCat("held-", i);
+    watch.Follow({"", "tenant", name}, name, name);
+  }
+  pages.AwaitHeld(ProgressWatch::kThreads / 2);
+  watch.Follow({"", "default", "a"}, "a", "here");
+  pages.AwaitAsked("here", 100);  // again and again while nobody has let go of the others
+  EXPECT_EQ(pages.most(), ProgressWatch::kThreads / 2);
+  pages.Release();
+  pages.AwaitAsked("held-19", 1);
 }
 
 }  // namespace
