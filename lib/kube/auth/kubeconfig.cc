@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -236,19 +237,34 @@ absl::StatusOr<Kubeconfig> Read(const YAML::Node& root, absl::string_view name, 
   return config;
 }
 
-}  // namespace
-
-absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_view name, absl::string_view folder) {
+// What `read` makes of the text's root.
+template <class F>
+auto OfYaml(absl::string_view text, absl::string_view name, const F& read) -> decltype(read(YAML::Node())) {
   if (text.size() > kMaxKubeconfigBytes) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": is longer than ", kMaxKubeconfigBytes, " bytes"));
   }
   try {
-    return Read(YAML::Load(std::string(text)), name, folder);
+    return read(YAML::Load(std::string(text)));
   } catch (const YAML::Exception& e) {
     const int line = e.mark.is_null() ? 0 : e.mark.line + 1;
     // Not the library's own text: it may quote what it read.
     return absl::InvalidArgumentError(absl::StrCat(name, ":", line, ": is no YAML"));
   }
+}
+
+// Nothing: the file is empty, or has blanks and remarks alone.
+absl::StatusOr<std::optional<Kubeconfig>> ParseFile(absl::string_view text, absl::string_view path, absl::string_view folder) {
+  return OfYaml(text, path, [&](const YAML::Node& root) -> absl::StatusOr<std::optional<Kubeconfig>> {
+    if (root.IsNull()) return std::nullopt;
+    FUSIONLLM_ASSIGN_OR_RETURN(Kubeconfig config, Read(root, path, folder));
+    return config;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_view name, absl::string_view folder) {
+  return OfYaml(text, name, [&](const YAML::Node& root) { return Read(root, name, folder); });
 }
 
 absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths) {
@@ -260,12 +276,13 @@ absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths)
     if (!text.ok()) return text.status();
     const size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
-    FUSIONLLM_ASSIGN_OR_RETURN(Kubeconfig config, ParseKubeconfig(*text, path, folder));
+    FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Kubeconfig> config, ParseFile(*text, path, folder));
+    if (!config.has_value()) continue;  // one that was touched, or emptied by a tool: kubectl goes on, too
     found = true;
-    merged.clusters.merge(config.clusters);
-    merged.users.merge(config.users);
-    merged.contexts.merge(config.contexts);
-    if (merged.current_context.empty()) merged.current_context = config.current_context;
+    merged.clusters.merge(config->clusters);
+    merged.users.merge(config->users);
+    merged.contexts.merge(config->contexts);
+    if (merged.current_context.empty()) merged.current_context = config->current_context;
   }
   if (!found) {
     return absl::NotFoundError(paths.empty() ? std::string("no kubeconfig is named")

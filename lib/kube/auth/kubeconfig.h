@@ -42,8 +42,8 @@ struct Kubeconfig {
 // `name` opens every error; paths in the text are relative to `folder`, or stay as they are when it is empty.
 absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_view name, absl::string_view folder);
 
-// As kubectl: of files that name the same cluster, user or context, or a current context, the first wins. Files that do not exist are left
-// out; NotFound when none does. Blocks on the file system.
+// As kubectl: of files that name the same cluster, user or context, or a current context, the first wins. Files that do not exist, or are
+// empty but for blanks and remarks, are left out; NotFound when no other is there. Blocks on the file system.
 absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths);
 // Those of $KUBECONFIG, separated by ':', else ~/.kube/config.
 std::vector<std::string> DefaultKubeconfigPaths();

@@ -191,6 +191,27 @@ contexts: [{name: c, context: {cluster: a}}, {name: d, context: {cluster: b}}]
   EXPECT_EQ(ResolveContext(*config)->ca.path, folder.path() + "/ca.pem");
   EXPECT_EQ(ResolveContext(*config, "d")->server, "https://b");
   EXPECT_TRUE(absl::IsNotFound(LoadKubeconfig({folder.path() + "/missing"}).status()));
+  // As a tool leaves a file that it has made and not filled, or emptied.
+  std::vector<std::string> empty;
+  for (const char* text :
+       {"", "\n", " \t \n\n", "# nothing yet\n", "\n# nothing\n# at all", "---\n", "\xEF\xBB\xBF", "---\n# nothing\n...\n", "null\n"}) {
+    empty.push_back(folder.Write(absl::StrCat("empty-", empty.size()), text));
+    for (const std::vector<std::string>& paths :
+         {std::vector{empty.back(), one, two}, {one, empty.back(), two}, {one, two, empty.back()}}) {
+      const auto merged = LoadKubeconfig(paths);
+      ASSERT_TRUE(merged.ok()) << "\"" << text << "\": " << merged.status();
+      EXPECT_EQ(ResolveContext(*merged)->server, "https://one");
+      EXPECT_EQ(ResolveContext(*merged, "d")->server, "https://b");
+    }
+  }
+  const absl::Status none = LoadKubeconfig(empty).status();
+  EXPECT_TRUE(absl::IsNotFound(none)) << none;
+  EXPECT_EQ(none.message(), absl::StrCat("there is no kubeconfig at ", empty[0]));
+  for (const char* text : {"[]", "text", "{}\n---\n"}) {
+    const std::string odd = folder.Write("odd", text);
+    EXPECT_EQ(LoadKubeconfig({one, odd}).ok(), text[0] == '{') << text;
+  }
+  EXPECT_FALSE(ParseKubeconfig("", "Secret", "").ok()) << "one that is all there is";
   EXPECT_EQ(LoadKubeconfig({folder.path()}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
