@@ -207,7 +207,7 @@ int Main(int argc, char** argv) {
   OrphanCollector collector(hub_client, *hub_uid, tombstones, knows_job, &orphan_metrics);
   const MemberClientOptions member_options{.user_agent = user_agent,
                                            .limits = {.cache_bytes = static_cast<size_t>(flags.member_cache_mib) << 20},
-                                           .exec_allowed = {flags.exec_programs.begin(), flags.exec_programs.end()},
+                                           .exec_rules = ExecRulesOf(flags),
                                            .profile_exec_allowed = CommandsOf(access_providers)};
   std::unique_ptr<JobReconciler> reconciler;  // made below: it and the registry know each other
   const auto reconcile = [&](const kube::WorkKey& key, std::stop_token stop_token) {

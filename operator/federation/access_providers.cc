@@ -12,6 +12,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/auth/exec_plugin.h"
+#include "lib/kube/auth/exec_rules.h"
 #include "lib/kube/auth/small_file.h"
 
 namespace fusionllm::op {
@@ -121,8 +122,8 @@ AccessProvider ReadProvider(Reader& reader, const json& map, const std::string& 
   size_t i = 0;
   for (const json& one : reader.List(map, kEnvNames, path)) {
     const std::string variable = kube::TextOf(one), variable_path = absl::StrCat(path, ".", kEnvNames, "[", i++, "]");
-    const bool is_name = !variable.empty() && !absl::StrContains(variable, '=') && !absl::StrContains(variable, '\0');
-    if (!one.is_string() || !is_name) reader.Fail(variable_path, "must be the name of a variable");
+    if (!one.is_string()) reader.Fail(variable_path, "must be the name of a variable");
+    reader.Check(variable_path, kube::CheckExecVariable(variable));
     provider.profile_env.insert(variable);
   }
   return provider;

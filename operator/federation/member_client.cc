@@ -18,8 +18,12 @@ kube::RestClientOptions RestOptionsOf(const kubeapi::FusionClusterSpec& spec, co
 absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec,
                                                                const MemberClientOptions& options, kube::Clock& clock,
                                                                const kube::RestMetrics* metrics) {
-  const std::set<std::string>& programs = spec.cluster_profile_ref.has_value() ? options.profile_exec_allowed : options.exec_allowed;
-  const kube::ConnectOptions connect{.access = {.exec_allowed = programs}, .rest = RestOptionsOf(spec, options)};
+  kube::ConnectOptions connect{.rest = RestOptionsOf(spec, options)};
+  if (spec.cluster_profile_ref.has_value()) {
+    connect.access.exec_allowed = options.profile_exec_allowed;
+  } else {
+    connect.access.exec_rules = options.exec_rules;
+  }
   auto client = kube::ConnectForeign(kubeconfig, connect, clock, metrics);
   if (!client.ok()) return client.status();
   return *std::move(client);

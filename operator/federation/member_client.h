@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/kube/auth/exec_rules.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/member_link.h"
@@ -15,9 +16,10 @@ namespace fusionllm::op {
 struct MemberClientOptions {
   std::string user_agent;
   MemberLimits limits;
-  // Programs that print credentials which a kubeconfig may have us run, by the command as it is written there; others are refused.
-  std::set<std::string> exec_allowed;
-  // The same of what is made of a ClusterProfile: the programs of access providers, which no kubeconfig in a Secret gets to run.
+  // What a kubeconfig in a Secret may have us run for credentials; all else is refused.
+  kube::ExecRules exec_rules;
+  // The same of what is made of a ClusterProfile: the programs of access providers, whose file says of arguments and variables what a
+  // profile may add. No kubeconfig in a Secret gets to run them.
   std::set<std::string> profile_exec_allowed = {};
 };
 

@@ -25,9 +25,12 @@ TEST(MemberClientTest, OnlyProgramsThatAreAllowedMayBeRunForCredentials) {
   const auto refused = ConnectMember(kWithProgram, {}, {.user_agent = "test"}, clock, nullptr);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("ExecNotAllowed"));
-  EXPECT_FALSE(ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_allowed = {"gcloud"}}, clock, nullptr).ok());
-  const auto allowed = ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_allowed = {"gcloud", "aws"}}, clock, nullptr);
+  EXPECT_FALSE(ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_rules = {.calls = {{"gcloud", {}}}}}, clock, nullptr).ok());
+  const auto allowed = ConnectMember(
+      kWithProgram, {}, {.user_agent = "test", .exec_rules = {.calls = {{"gcloud", {}}, {"aws", {"eks", "get-token"}}}}}, clock, nullptr);
   EXPECT_TRUE(allowed.ok()) << allowed.status();
+  EXPECT_FALSE(ConnectMember(kWithProgram, {}, {.user_agent = "test", .exec_rules = {.calls = {{"aws", {}}}}}, clock, nullptr).ok())
+      << "with other arguments";
 }
 
 TEST(MemberClientTest, ProgramsOfAccessProvidersAreForClusterProfilesAlone) {
@@ -38,7 +41,7 @@ TEST(MemberClientTest, ProgramsOfAccessProvidersAreForClusterProfilesAlone) {
   const MemberClientOptions providers{.user_agent = "test", .profile_exec_allowed = {"aws"}};
   EXPECT_TRUE(ConnectMember(kWithProgram, by_profile, providers, clock, nullptr).ok());
   EXPECT_FALSE(ConnectMember(kWithProgram, by_secret, providers, clock, nullptr).ok());
-  const MemberClientOptions listed{.user_agent = "test", .exec_allowed = {"aws"}};
+  const MemberClientOptions listed{.user_agent = "test", .exec_rules = {.calls = {{"aws", {"eks", "get-token"}}}}};
   EXPECT_FALSE(ConnectMember(kWithProgram, by_profile, listed, clock, nullptr).ok());
 }
 

@@ -35,6 +35,7 @@ void Visit(V& v, Flags& f) {
   v.Field("kubeApiBurst", f.hub_burst, {.min = 1, .max = 10'000}, "--kube-api-burst");
   v.Field("watchNamespaces", f.namespaces, {}, "--watch-namespaces");
   v.Field("memberCacheMib", f.member_cache_mib, {.min = 4, .max = 65'536}, "--member-cache-mib");
+  v.Field("execEnv", f.exec_env, {.one_or_many = true}, "--exec-env");
   v.Field("execProgram", f.exec_programs, {.one_or_many = true}, "--exec-program");
   v.Field("clusterProfileProviders", f.profile_providers, text, "--cluster-profile-providers");
   v.Field("workers", f.workers, {.min = 1, .max = 256}, "--workers");

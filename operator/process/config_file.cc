@@ -40,6 +40,7 @@ void CheckTexts(const Flags& flags, job::Problems& problems) {
   for (size_t i = 0; i < flags.namespaces.size(); ++i) check_with(absl::StrCat("watchNamespaces[", i, "]"), flags.namespaces[i], CheckName);
   for (size_t i = 0; i < flags.exec_programs.size(); ++i)
     check_with(absl::StrCat("execProgram[", i, "]"), flags.exec_programs[i], CheckProgram);
+  for (size_t i = 0; i < flags.exec_env.size(); ++i) check_with(absl::StrCat("execEnv[", i, "]"), flags.exec_env[i], CheckVariable);
   if (flags.scheduler.empty()) return;
   if (const absl::Status status = base::CheckDialable(flags.scheduler); !status.ok()) problems.Add("scheduler", status.message());
 }

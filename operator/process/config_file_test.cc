@@ -143,7 +143,9 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
   const std::set<std::string> few_words = {"featureGates", "imagePullPolicy", "logFormat", "logLevel", "scheduler"};
   for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
     if (!field.constant.empty() || few_words.contains(field.name)) continue;
-    const std::string value = field.name == "leaderElect" || field.name == "hubOnDemand" ? "true" : "37",
+    const std::string value = field.name == "leaderElect" || field.name == "hubOnDemand" ? "true"
+                              : field.name == "execEnv"                                  ? "V37"
+                                                                                         : "37",
                       argument = absl::StrCat(field.doc, "=", value);
     const auto by_file = Merge(absl::StrCat(field.name, ": ", field.name == "watchNamespaces" ? absl::StrCat("[", value, "]") : value));
     const auto by_flag = Merge("", {argument.c_str()});

@@ -29,7 +29,17 @@ std::string CheckName(const std::string& text) {
 
 std::string CheckHost(const std::string& text) { return std::string(base::CheckDialableHost(text).message()); }
 
-std::string CheckProgram(const std::string& text) { return std::string(kube::CheckExecCommand(text).message()); }
+std::string CheckProgram(const std::string& text) { return std::string(kube::ParseExecRule(text).status().message()); }
+
+std::string CheckVariable(const std::string& text) { return std::string(kube::CheckExecVariable(text).message()); }
+
+kube::ExecRules ExecRulesOf(const Flags& flags) {
+  kube::ExecRules rules{.env = {flags.exec_env.begin(), flags.exec_env.end()}};
+  for (const std::string& text : flags.exec_programs) {
+    if (auto rule = kube::ParseExecRule(text); rule.ok()) rules.calls.push_back(*std::move(rule));
+  }
+  return rules;
+}
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
@@ -84,9 +94,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(4, 65'536))
       ->capture_default_str();
   app.add_option("--exec-program", flags.exec_programs,
-                 "A program, as kubeconfigs of members name it, that these may have the operator run for credentials; may be given again. "
-                 "Default: none")
+                 "A program, as kubeconfigs of members name it, and all of its arguments, that these may have the operator run for "
+                 "credentials, as \"aws eks get-token --cluster-name *\": * stands for one argument that does not begin with '-'. May be "
+                 "given again. Default: none")
       ->check(CheckProgram);
+  app.add_option("--exec-env", flags.exec_env,
+                 "A variable of its environment that kubeconfigs of members may set for such a program; may be given again. Default: none")
+      ->check(CheckVariable);
   app.add_option("--cluster-profile-providers", flags.profile_providers,
                  "JSON file with the access providers, programs that print credentials, by which FusionClusters that name a ClusterProfile "
                  "are reached. Default: such FusionClusters are not used");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/daemon/program.h"
+#include "lib/kube/auth/exec_rules.h"
 #include "operator/features/feature_gates.h"
 #include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/run_objects.h"
@@ -25,7 +26,7 @@ struct Flags {
   double hub_qps = 500;
   int64_t hub_burst = 1000;
   int64_t member_cache_mib = 48;
-  std::vector<std::string> exec_programs;
+  std::vector<std::string> exec_programs, exec_env;
   bool elect = false;
   bool hub_on_demand = false;
   std::vector<std::string> namespaces;
@@ -37,6 +38,11 @@ struct Flags {
 std::string CheckName(const std::string& text);
 std::string CheckHost(const std::string& text);
 std::string CheckProgram(const std::string& text);
+// As that, as a variable that a kubeconfig may set.
+std::string CheckVariable(const std::string& text);
+
+// Of flags that were checked.
+kube::ExecRules ExecRulesOf(const Flags& flags);
 
 // All of them, daemon's own included.
 void AddFlags(CLI::App& app, Flags& flags);

@@ -31,13 +31,17 @@ absl::Status CheckConfig(const ClientConfig& config) {
   return absl::OkStatus();
 }
 
+// Empty: it may be run.
+std::string ExecRefusal(const ExecConfig& exec, const AccessOptions& options) {
+  if (options.exec_rules.has_value()) return RefusalOf(exec, *options.exec_rules);
+  if (options.exec_allowed.contains(exec.command)) return "";
+  return absl::StrCat("exec would run ", exec.command, " here, which is not among the programs allowed");
+}
+
 absl::StatusOr<std::shared_ptr<CredentialSource>> Source(const ClientConfig& config, Clock& clock, const AccessOptions& options,
                                                          const ExecMetrics* metrics) {
   if (config.exec.has_value()) {
-    if (!options.exec_allowed.contains(config.exec->command)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the program ", config.exec->command, " is not among those that may make credentials"));
-    }
+    if (const std::string refusal = ExecRefusal(*config.exec, options); !refusal.empty()) return absl::InvalidArgumentError(refusal);
     return MakeExecPlugin(*config.exec, config, clock, metrics);
   }
   if (!config.token_file.empty()) return std::make_shared<TokenFile>(config.token_file, clock);
@@ -108,8 +112,8 @@ std::vector<ConfigRefusal> CheckForeignConfig(const ClientConfig& config, const 
   if (config.basic_auth) refuse("BasicAuthNotAllowed", "user name and password are not supported");
   if (config.auth_provider) refuse("AuthProviderNotAllowed", "auth-provider is not supported");
   if (config.impersonation) refuse("ImpersonationNotAllowed", "impersonation (as, as-groups) is not supported");
-  if (config.exec.has_value() && !options.exec_allowed.contains(config.exec->command)) {
-    refuse("ExecNotAllowed", absl::StrCat("exec would run ", config.exec->command, " here, which is not among the programs allowed"));
+  if (config.exec.has_value()) {
+    if (std::string refusal = ExecRefusal(*config.exec, options); !refusal.empty()) refuse("ExecNotAllowed", std::move(refusal));
   }
   const absl::StatusOr<ServerUrl> server = ParseServerUrl(config.server);
   if (!server.ok()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "lib/kube/auth/client_config.h"
 #include "lib/kube/auth/credentials.h"
 #include "lib/kube/auth/exec_metrics.h"
+#include "lib/kube/auth/exec_rules.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/http/transport.h"
 
@@ -19,6 +21,8 @@ namespace fusionllm::kube {
 struct AccessOptions {
   // Programs that a kubeconfig may have us run, by the command as it is written there. Others are refused.
   std::set<std::string> exec_allowed = {};
+  // The same with arguments and variables, for a kubeconfig that somebody else wrote: it then decides in place of the first.
+  std::optional<ExecRules> exec_rules = std::nullopt;
 };
 
 struct ClusterAccess {

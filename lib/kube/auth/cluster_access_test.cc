@@ -76,6 +76,20 @@ TEST(CheckForeignConfig, ExecIsAllowedByItsWholeCommand) {
   EXPECT_THAT(Reasons(config, {.exec_allowed = {"aws"}}), ElementsAre("ExecNotAllowed"));
 }
 
+TEST(CheckForeignConfig, ExecIsAllowedByItsArgumentsAndVariablesToo) {
+  ClientConfig config = Good();
+  config.exec = {.api_version = "client.authentication.k8s.io/v1", .command = "aws", .args = {"eks", "get-token"}};
+  const AccessOptions rules{.exec_allowed = {"aws"}, .exec_rules = ExecRules{.calls = {{"aws", {"eks", "get-token"}}}}};
+  EXPECT_THAT(Reasons(config, rules), ElementsAre());
+  config.exec->args.push_back("--debug");
+  EXPECT_THAT(Reasons(config, rules), ElementsAre("ExecNotAllowed"));
+  config.exec->args.pop_back();
+  config.exec->env = {{"LD_PRELOAD", "/tmp/x.so"}};
+  EXPECT_THAT(Reasons(config, rules), ElementsAre("ExecNotAllowed"));
+  testing::FakeClock clock;
+  EXPECT_EQ(OpenAccess(config, clock, rules).status().code(), absl::StatusCode::kInvalidArgument) << "nor is it run";
+}
+
 class OpenAccessTest : public ::testing::Test {
  protected:
   absl::Status Open(const ClientConfig& config) { return OpenAccess(config, clock_).status(); }
@@ -143,7 +157,7 @@ TEST_F(OpenAccessTest, WhatContradictsItselfOrIsNotSupportedIsRefused) {
   refused([](ClientConfig& c) { c.impersonation = true; }, "impersonation");
   refused([](ClientConfig& c) { c.insecure = true; }, "contradict");
   refused([](ClientConfig& c) { c.certificate.data = "C"; }, "its key");
-  refused([](ClientConfig& c) { c.exec = {.api_version = "client.authentication.k8s.io/v1", .command = "rm"}; }, "the program rm");
+  refused([](ClientConfig& c) { c.exec = {.api_version = "client.authentication.k8s.io/v1", .command = "rm"}; }, "exec would run rm");
   refused([](ClientConfig& c) { c.server = "http://10.0.0.1:8080"; }, "plain http");
   refused([](ClientConfig& c) { c.server = "10.0.0.1"; }, "must begin with https://");
 }
