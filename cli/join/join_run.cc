@@ -39,6 +39,16 @@ constexpr int kEchoMs = 500;  // between two looks at the executor's log
 constexpr size_t kMaxAnswerBytes = 16 << 20;
 constexpr int kKillAfterMs = 10'000;  // from the wish to end to SIGKILL
 
+// Of those who dial it, which of a run elsewhere are not on this machine.
+absl::Status CheckNotLoopback(const char* option, const std::string& address, const std::string& broker) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
+  const absl::StatusOr<base::HostPort> run = base::SplitHostPort(broker);
+  if (!base::IsLoopback(at.host) || !run.ok() || base::IsLoopback(run->host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " ", address, ": the run is at ", broker, ", and ", at.host,
+                   " leads each of its machines to itself; name an address of this machine that the others dial"));
+}
+
 absl::Status CheckOwnAddress(const std::string& address, bool advertised) {
   if (const absl::Status listen = CheckListen(address); !listen.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
@@ -149,6 +159,11 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
 
 absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckOwnAddress(*options.listen, options.advertise.has_value()));
+  if (options.advertise) {
+    FUSIONLLM_RETURN_IF_ERROR(CheckNotLoopback("--advertise", *options.advertise, options.address));
+  } else if (options.listen) {
+    FUSIONLLM_RETURN_IF_ERROR(CheckNotLoopback("--listen", *options.listen, options.address));
+  }
   // Before the run hears of this machine: the executor would say it too late.
   if (const absl::Status there = kernels::ChooseDevice(options.device).status(); !there.ok()) {
     return absl::InvalidArgumentError(there.message());

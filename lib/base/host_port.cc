@@ -76,6 +76,18 @@ bool StandsForAny(absl::string_view host) {
   return std::all_of(std::begin(six.s6_addr) + 12, std::end(six.s6_addr), [](uint8_t byte) { return byte == 0; });
 }
 
+bool IsLoopback(absl::string_view host) {
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  in_addr four;
+  if (inet_aton(std::string(host).c_str(), &four) != 0) return (ntohl(four.s_addr) >> 24) == IN_LOOPBACKNET;
+  in6_addr six;
+  if (inet_pton(AF_INET6, std::string(host.substr(0, host.find('%'))).c_str(), &six) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == IN_LOOPBACKNET);
+  }
+  if (absl::EndsWith(host, ".")) host.remove_suffix(1);
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost");
+}
+
 std::string JoinHostPort(absl::string_view host, absl::string_view port) {
   const bool bare = absl::StrContains(host, ':') && !absl::StartsWith(host, "[");
   return absl::StrCat(bare ? "[" : "", host, bare ? "]" : "", ":", port);

@@ -13,6 +13,9 @@ namespace fusionllm::base {
 // however it is spelt: nobody can dial such a host.
 bool StandsForAny(absl::string_view host);
 
+// Whether `host`, as above or a name, leads from each machine to that machine itself, however it is spelt: 127.0.0.0/8, ::1, localhost.
+bool IsLoopback(absl::string_view host);
+
 // "lab:7001", "[2001:db8::1]:7001": an IPv6 address gets its brackets. `port` as text, for it may be a name or a placeholder.
 std::string JoinHostPort(absl::string_view host, absl::string_view port);
 

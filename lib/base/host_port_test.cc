@@ -95,6 +95,17 @@ TEST(HostPortTest, AnyAddressIsKnownHoweverItIsSpelt) {
   }
 }
 
+TEST(HostPortTest, LoopbackIsKnownHoweverItIsSpelt) {
+  for (const char* own : {"127.0.0.1", "127.1", "127.255.3.4", "0x7f.1", "2130706433", "::1", "[::1]", "0:0:0:0:0:0:0:1",
+                          "[::ffff:127.0.0.1]", "::ffff:7f00:1", "::1%lo", "localhost", "LocalHost", "localhost.", "kind.localhost"}) {
+    EXPECT_TRUE(IsLoopback(own)) << own;
+  }
+  for (const char* other : {"", "128.0.0.1", "126.255.255.255", "10.127.0.1", "::", "::2", "[::ffff:10.0.0.1]", "localhost.example.org",
+                            "mylocalhost", "0.0.0.0", "lab"}) {
+    EXPECT_FALSE(IsLoopback(other)) << other;
+  }
+}
+
 // The system takes these, and gRPC asks a DNS server for them by name.
 TEST(HostPortTest, AShortenedAddressIsRefusedByNameAndWrittenOut) {
   for (const auto& [text, whole] :

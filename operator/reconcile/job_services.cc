@@ -90,6 +90,9 @@ absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside,
   const std::string address = base::JoinHostPort(reached, absl::StrCat(port));
   if (const absl::Status dialable = base::CheckDialable(address); !dialable.ok()) {
     reach.missing = absl::StrCat("nobody can dial ", Called(wanted), ": ", std::string(dialable.message()));
+  } else if (base::IsLoopback(reached)) {
+    reach.missing = absl::StrCat("nobody elsewhere can dial ", Called(wanted), ": ", reached,
+                                 " leads each machine to itself; set spec.network.address to one that other clusters reach");
   } else {
     reach.outside = address;
   }

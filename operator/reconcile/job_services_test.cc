@@ -73,6 +73,16 @@ class JobServicesTest : public ::testing::Test {
       kube::RestClientOptions{.max_retries = 0}, clock_);
 };
 
+TEST_F(JobServicesTest, AnAddressThatLeadsEverybodyToHimselfIsNone) {
+  AddNode("a", true, {{"InternalIP", "10.0.0.1"}});
+  for (const char* own : {"127.0.0.1", "127.9.0.1", "::1", "localhost"}) {
+    EXPECT_THAT(Reach(kNodePort, own), ::testing::HasSubstr(absl::StrCat(own, " leads each machine to itself"))) << "said of the broker";
+    EXPECT_THAT(Reach(kNodePort, std::nullopt, own), ::testing::HasSubstr(absl::StrCat(own, " leads each machine to itself")))
+        << "of nodes";
+  }
+  EXPECT_THAT(Reach(kNodePort), StartsWith("10.0.0.1:"));
+}
+
 TEST_F(JobServicesTest, ANodeThatWorksGoesBeforeOneThatIsReachedFromAfar) {
   AddNode("a", false, {{"ExternalIP", "203.0.113.1"}, {"InternalIP", "10.0.0.1"}});
   AddNode("b", true, {{"Hostname", "b"}, {"InternalIP", "10.0.0.2"}});
