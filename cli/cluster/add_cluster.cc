@@ -10,9 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "cli/cluster/member_objects.h"
 #include "cli/cluster/server_objects.h"
+#include "lib/base/host_port.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/http/server_url.h"
+#include "lib/kubeapi/pod_policy.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -25,8 +28,54 @@ constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
   for (const ClusterObject& object : objects) {
     const auto applied = client.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager});
+    if (kube::IsApiNotFound(applied.status()) && object.resource.group == kAdmissionPolicyResource.group) {
+      return absl::FailedPreconditionError(absl::StrCat(where, ": its API server has no ", object.resource.kind,
+                                                        ", without which nothing would "
+                                                        "keep Pods of jobs from their nodes: Kubernetes 1.30 or newer is needed"));
+    }
     if (!applied.ok()) return Named(applied.status(), where, object.resource, object.key);
     tell(absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+// By which the hub reaches the member.
+absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const kube::ClientConfig& config, const Tell& tell) {
+  const std::string server = options.server.empty() ? config.server : options.server;
+  if (!absl::StartsWith(server, "https://")) {
+    return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServerUrl url, kube::ParseServerUrl(server));
+  if (!base::IsLoopback(url.host)) return server;
+  if (options.server.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("the member's server ", server,
+                                                   ", as its kubeconfig has it, leads to this machine alone: "
+                                                   "the hub's Pods would meet themselves there; name one that the hub reaches by --server "
+                                                   "https://HOST:PORT"));
+  }
+  tell(absl::StrCat("warning: --server ", server,
+                    " leads each machine to itself: the hub reaches the member there only if both are on one"));
+  return server;
+}
+
+absl::Status CheckNamespaces(const AddClusterOptions& options) {
+  if (options.job_namespaces.empty() && !options.all_namespaces) {
+    return absl::InvalidArgumentError(
+        "name the namespaces of jobs by --job-namespace, where alone the hub may make Pods and read Secrets, or "
+        "give it these rights in all of the member by --all-namespaces");
+  }
+  if (!options.job_namespaces.empty() && options.all_namespaces) {
+    return absl::InvalidArgumentError("--job-namespace and --all-namespaces contradict each other");
+  }
+  for (const std::string& ns : options.job_namespaces) {
+    if (kubeapi::IsSystemNamespace(ns)) {
+      return absl::InvalidArgumentError(absl::StrCat("--job-namespace ", ns, ": it is Kubernetes' own, and jobs may have nothing there"));
+    }
+    if (ns == options.member_namespace) {
+      return absl::InvalidArgumentError(absl::StrCat("--job-namespace ", ns,
+                                                     ": it is that of the hub's account (--member-namespace), and jobs "
+                                                     "may have nothing beside it"));
+    }
   }
   return absl::OkStatus();
 }
@@ -142,10 +191,8 @@ AddedCluster ReadyOf(const json& cluster) {
 
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
                                         const kube::ClientConfig& member_config, kube::Clock& clock, const Tell& tell) {
-  const std::string server = options.server.empty() ? member_config.server : options.server;
-  if (!absl::StartsWith(server, "https://")) {
-    return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
-  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string server, ServerFor(options, member_config, tell));
+  FUSIONLLM_RETURN_IF_ERROR(CheckNamespaces(options));
   FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
   FUSIONLLM_ASSIGN_OR_RETURN(const Withdrawn withdrawn, FindWithdrawn(options, member));
   FUSIONLLM_RETURN_IF_ERROR(CheckNoJobsLoseRights(options, withdrawn, hub));

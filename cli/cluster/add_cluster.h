@@ -19,11 +19,14 @@ struct AddClusterOptions {
   std::string name;                         // of the FusionCluster and its Secret
   std::string hub_namespace = "fusionllm";  // where the operator runs
   std::string member_namespace = "fusionllm";
-  std::string account = "fusion-hub";           // service account in the member; hubs that share a member take different ones
-  std::vector<std::string> job_namespaces;      // of jobs, the only ones with rights for Pods and Secrets; empty: all
-  bool owner_references_enforced = false;       // the member has OwnerReferencesPermissionEnforcement
-  std::string server;                           // URL by which the hub reaches the member; empty: that of the member's kubeconfig
-  absl::Duration patience = absl::Seconds(60);  // for the account's token, and then for the hub to be connected
+  std::string account = "fusion-hub";  // service account in the member; hubs that share a member take different ones
+  // Namespaces of jobs, the only ones with rights for Pods and Secrets; or all_namespaces: all, and job_namespaces is empty.
+  std::vector<std::string> job_namespaces;
+  bool all_namespaces = false;
+  std::vector<std::string> job_service_accounts;  // that Pods of jobs may use besides their namespace's `default`
+  bool owner_references_enforced = false;         // the member has OwnerReferencesPermissionEnforcement
+  std::string server;                             // URL by which the hub reaches the member; empty: that of the member's kubeconfig
+  absl::Duration patience = absl::Seconds(60);    // for the account's token, and then for the hub to be connected
 };
 
 struct AddedCluster {
@@ -35,6 +38,10 @@ struct AddedCluster {
 // Calls block. `tell` is called with what has been done, a line each. Nothing is made before the hub has said, of a dry run, that it takes
 // its part. Running it again with the same options changes nothing that is as it should be; with others the account has the rights of these
 // alone. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
+//
+// Neither the namespaces of Kubernetes itself (kube-*) nor that of the account are for jobs, and nothing is made in the member that
+// kubeapi::PodPolicySpec() and PlacePolicySpec() refuse, which its API server sees to. A server on loopback, which leads the hub to itself,
+// is refused where the member's kubeconfig says it, and told where `options.server` does.
 //
 // Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
 // hub has no operator's namespace or no FusionClusters; FailedPrecondition where jobs have objects in namespaces that would lose the hub's

@@ -31,11 +31,15 @@ TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
   EXPECT_EQ(added->message, "connected");
   EXPECT_EQ(added->server, "https://paris.example:6443");
   EXPECT_THAT(member_server_.objects(),
-              UnorderedElementsAre("namespaces default", "namespaces kube-system", "namespaces fusionllm",
-                                   "serviceaccounts fusionllm/fusion-hub", "clusterroles.rbac.authorization.k8s.io fusion-hub-watch",
-                                   "clusterroles.rbac.authorization.k8s.io fusion-hub-work",
-                                   "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch",
-                                   "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work", "secrets fusionllm/fusion-hub-token"));
+              UnorderedElementsAre(
+                  "namespaces default", "namespaces kube-system", "namespaces fusionllm", "serviceaccounts fusionllm/fusion-hub",
+                  "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-pods",
+                  "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-pods",
+                  "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-places",
+                  "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-places",
+                  "clusterroles.rbac.authorization.k8s.io fusion-hub-watch", "clusterroles.rbac.authorization.k8s.io fusion-hub-work",
+                  "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch",
+                  "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work", "secrets fusionllm/fusion-hub-token"));
   const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
   EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-work"})["rules"], json(kubeapi::MemberWorkRules()));
   EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-watch"})["rules"], json(kubeapi::MemberWatchRules()));
@@ -77,8 +81,78 @@ TEST_F(AddClusterTest, AServerThatIsNotCheckedHereIsCheckedByTheHub) {
   EXPECT_EQ(config.server, "https://10.0.0.7:6443");
 }
 
+TEST_F(AddClusterTest, NothingIsMadeBeforeItIsSaidWhereJobsAre) {
+  struct Case {
+    std::vector<std::string> namespaces;
+    bool all;
+    const char* said;
+  };
+  const std::vector<std::string> before = member_server_.objects();
+  for (const Case& wrong : {Case{{}, false, "name the namespaces of jobs by --job-namespace"},
+                            Case{{"training"}, true, "--job-namespace and --all-namespaces contradict"},
+                            Case{{"training", "kube-system"}, false, "--job-namespace kube-system: it is Kubernetes' own"},
+                            Case{{"kube-public"}, false, "kube-public"}, Case{{"kube-node-lease"}, false, "kube-node-lease"},
+                            Case{{"fusionllm"}, false, "--job-namespace fusionllm: it is that of the hub's account"}}) {
+    options_.job_namespaces = wrong.namespaces;
+    options_.all_namespaces = wrong.all;
+    const absl::Status status = Add().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.said));
+    EXPECT_EQ(member_server_.objects(), before);
+  }
+}
+
+TEST_F(AddClusterTest, AServerThatLeadsTheHubToItselfIsRefusedBeforeAnythingIsMade) {
+  const std::vector<std::string> hub = hub_server_.objects(), member = member_server_.objects();
+  for (const char* server : {"https://127.0.0.1", "https://127.3.2.1", "https://[::1]", "https://localhost", "https://LOCALHOST",
+                             "https://kind.localhost/path"}) {
+    config_.server = server;
+    const absl::Status status = Add().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(server), HasSubstr("--server https://HOST:PORT")));
+    EXPECT_EQ(hub_server_.objects(), hub);
+    EXPECT_EQ(member_server_.objects(), member);
+  }
+  options_.server = "https://10.0.0.9:6443";
+  EXPECT_TRUE(Add().ok());
+  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("warning"))) << line;
+  options_.server = "https://127.0.0.1";
+  EXPECT_TRUE(Add().ok()) << "who says so himself may know why";
+  EXPECT_THAT(told_, Contains(AllOf(HasSubstr("warning"), HasSubstr("https://127.0.0.1 leads each machine to itself"))));
+}
+
+TEST_F(AddClusterTest, WhatTheAccountMayMakeIsBoundByPolicies) {
+  options_.account = "north";
+  options_.member_namespace = "hubs";
+  options_.job_service_accounts = {"s3-reader"};
+  ASSERT_TRUE(Add().ok());
+  const json pods = Get(member_, kAdmissionPolicyResource, {"", "north-pods"})["spec"];
+  EXPECT_EQ(pods["matchConditions"][0]["expression"], "request.userInfo.username == 'system:serviceaccount:hubs:north'");
+  EXPECT_THAT(pods.dump(), HasSubstr("['', 'default', 's3-reader']"));
+  EXPECT_THAT(Get(member_, kAdmissionPolicyResource, {"", "north-places"})["spec"].dump(), HasSubstr("request.namespace != 'hubs'"));
+  for (const char* name : {"north-pods", "north-places"}) {
+    const json binding = Get(member_, kAdmissionPolicyBindingResource, {"", name})["spec"];
+    EXPECT_EQ(binding["policyName"], name);
+    EXPECT_EQ(binding["validationActions"], json::array({"Deny"}));
+  }
+}
+
+TEST_F(AddClusterTest, AServerWithoutPoliciesIsNoMember) {
+  member_server_.AddFault(
+      {.verb = "apply",
+       .target = "validatingadmissionpolicies",
+       .times = 9,
+       .code = 404,
+       .body = R"({"kind":"Status","code":404,"reason":"NotFound","message":"the server could not find the requested resource"})"});
+  const absl::Status status = Add().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Kubernetes 1.30"));
+  EXPECT_THAT(member_server_.objects(), Not(Contains(HasSubstr("clusterrole")))) << "no rights without bounds";
+}
+
 TEST_F(AddClusterTest, JobNamespacesAloneGiveRightsForPods) {
   CreateNamespace(member_, "training");
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training"};
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io training/fusion-hub-work"),
@@ -90,6 +164,7 @@ TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
   options_.owner_references_enforced = true;
   ASSERT_TRUE(Add().ok());
   options_.owner_references_enforced = false;
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training", "research"};
   ASSERT_TRUE(Add().ok());
   const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
@@ -98,6 +173,7 @@ TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
                                               Not(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")),
                                               Contains("rolebindings.rbac.authorization.k8s.io research/fusion-hub-work")));
   EXPECT_THAT(told_, Contains("member: deleted ClusterRoleBinding fusion-hub-work"));
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training"};
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io training/fusion-hub-work"),
@@ -114,6 +190,7 @@ TEST_F(AddClusterTest, RightsThatJobsNeedAreNotTakenAway) {
   AddJob("elsewhere", "oslo", "research");
   AddJob("llm", "paris", "research");
   const auto refused = [this](const std::vector<std::string>& job_namespaces) {
+    options_.all_namespaces = false;
     options_.job_namespaces = job_namespaces;
     told_.clear();
     const std::vector<std::string> hub = hub_server_.objects(), member = member_server_.objects();
@@ -126,16 +203,20 @@ TEST_F(AddClusterTest, RightsThatJobsNeedAreNotTakenAway) {
   };
   EXPECT_THAT(refused({"training"}), HasSubstr("cluster paris has objects of 1 job: research/llm; in namespaces that are not named"))
       << "rights in all namespaces would go";
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training", "research", "idle"};
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(refused({"training"}), HasSubstr("1 job: research/llm;")) << "those in some would go";
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training", "research"};
   EXPECT_TRUE(Add().ok()) << "no job is in the other";
   ASSERT_TRUE(hub_.Delete(testing::kFusionJobs, {"research", "llm"}).ok());
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training"};
   EXPECT_TRUE(Add().ok());
   AddJob("late", "paris", "research");
   EXPECT_TRUE(Add().ok()) << "where there were no rights none go";
+  options_.all_namespaces = true;
   options_.job_namespaces = {};
   EXPECT_TRUE(Add().ok()) << "in all namespaces are more";
 }
@@ -151,6 +232,7 @@ TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
   };
   bind(kRoleBindingResource, "default");
   bind(kClusterRoleBindingResource, "");
+  options_.all_namespaces = false;
   options_.job_namespaces = {"training"};
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work"),

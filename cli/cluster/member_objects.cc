@@ -1,7 +1,10 @@
 #include "cli/cluster/member_objects.h"
 
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "lib/kubeapi/pod_policy.h"
 #include "lib/kubeapi/rights.h"
 
 namespace fusionllm::cli {
@@ -34,6 +37,10 @@ const kube::Resource kSecretResource = {"", "v1", "secrets", "Secret", true};
 const kube::Resource kNamespaceResource = {"", "v1", "namespaces", "Namespace", false};
 const kube::Resource kRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
 const kube::Resource kClusterRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
+const kube::Resource kAdmissionPolicyResource = {"admissionregistration.k8s.io", "v1", "validatingadmissionpolicies",
+                                                 "ValidatingAdmissionPolicy", false};
+const kube::Resource kAdmissionPolicyBindingResource = {"admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings",
+                                                        "ValidatingAdmissionPolicyBinding", false};
 const kube::Resource kFusionClusterResource = {"fusionllm.io", "v1alpha1", "fusionclusters", "FusionCluster", false};
 
 kube::ObjectKey TokenSecret(const AddClusterOptions& options) {
@@ -50,6 +57,14 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
                      {"", options.member_namespace},
                      {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", options.member_namespace}}}}});
   objects.push_back(Object(kServiceAccount, {options.member_namespace, options.account}));
+  // Before the rights that they bound.
+  const kubeapi::PolicySubject subject{options.member_namespace, options.account, options.job_service_accounts};
+  for (const auto& [what, spec] :
+       {std::pair("-pods", kubeapi::PodPolicySpec(subject)), std::pair("-places", kubeapi::PlacePolicySpec(subject))}) {
+    const std::string name = absl::StrCat(options.account, what);
+    objects.push_back(Object(kAdmissionPolicyResource, {"", name}, {{"spec", json(spec)}}));
+    objects.push_back(Object(kAdmissionPolicyBindingResource, {"", name}, {{"spec", json(kubeapi::PolicyBindingSpec(name))}}));
+  }
   objects.push_back(Object(kClusterRole, {"", watch}, {{"rules", kubeapi::MemberWatchRules()}}));
   json work_rules = kubeapi::MemberWorkRules();
   if (options.owner_references_enforced) work_rules.push_back(json(kubeapi::OwnerReferencesRule()));

@@ -20,7 +20,8 @@ inline constexpr char kFieldManager[] = "fusionctl";
 // Marks what this command made, so that it takes nothing over that somebody else did.
 inline constexpr char kManagedBy[] = "app.kubernetes.io/managed-by";
 
-extern const kube::Resource kSecretResource, kFusionClusterResource, kNamespaceResource, kRoleBindingResource, kClusterRoleBindingResource;
+extern const kube::Resource kSecretResource, kFusionClusterResource, kNamespaceResource, kRoleBindingResource, kClusterRoleBindingResource,
+    kAdmissionPolicyResource, kAdmissionPolicyBindingResource;
 
 // In the order in which they must be applied; the last is the Secret into which the member's control plane writes the account's token.
 std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options);

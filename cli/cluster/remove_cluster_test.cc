@@ -42,7 +42,9 @@ TEST_F(RemoveClusterTest, NothingIsLeftOfWhatAddMadeButNamespaces) {
 }
 
 TEST_F(RemoveClusterTest, BindingsInNamespacesOfJobsGoToo) {
-  options_.job_namespaces = {"default", "kube-system"};
+  CreateNamespace(member_, "training");
+  options_.all_namespaces = false;
+  options_.job_namespaces = {"default", "training"};
   ASSERT_TRUE(Add().ok());
   ASSERT_THAT(member_server_.objects(), Contains(HasSubstr("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work")));
   ASSERT_TRUE(Remove().ok());

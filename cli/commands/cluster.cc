@@ -125,10 +125,20 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
   command->add_option("NAME", options.name, "of the FusionCluster")->required()->check(ClusterName());
   AddServerOptions(*command, flags->servers, options.hub_namespace, options.member_namespace, options.account);
   command
-      ->add_option(
-          "--job-namespace", options.job_namespaces,
-          "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; default: all); for a "
-          "cluster that is added again it withdraws these rights in all other namespaces, and is refused while jobs have objects there")
+      ->add_option("--job-namespace", options.job_namespaces,
+                   "namespace of jobs, where alone the account may make Pods, Services, ConfigMaps and Secrets (repeatable; this or "
+                   "--all-namespaces is needed); for a cluster that is added again it withdraws these rights in all other namespaces, and "
+                   "is refused "
+                   "while jobs have objects there")
+      ->check(ObjectName())
+      ->allow_extra_args(false);
+  command->add_flag(
+      "--all-namespaces", options.all_namespaces,
+      "these rights in all namespaces, those of others and their Secrets included: whoever may write jobs in a namespace of the "
+      "hub has Pods in the member's of the same name");
+  command
+      ->add_option("--job-service-account", options.job_service_accounts,
+                   "service account that Pods of jobs may use, besides their namespace's default (repeatable)")
       ->check(ObjectName())
       ->allow_extra_args(false);
   command->add_flag("--owner-references-enforced", options.owner_references_enforced,

@@ -102,7 +102,7 @@ done
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set admission.fence=true,admission.executorLimits=true \
   --wait --timeout "$patience" >/dev/null
 make_namespace genoa fusionllm
-helm_in genoa install fusion "$source_folder/helm/fusionllm" --set role=member,admission.fence=true --wait --timeout "$patience" >/dev/null
+helm_in genoa install fusion "$source_folder/helm/fusionllm" --set role=member,admission.fence=true,rbac.jobNamespaces='{team}' --wait --timeout "$patience" >/dev/null
 for cluster in "${machines[@]}"; do
   epoch=$(epoch_in "$cluster")
   # The server takes a moment to know a policy.

@@ -17,7 +17,7 @@ took "a hub, and a cluster that it does not know"
 servers=(--kubeconfig "$(kubeconfig_of dhub)" --member-kubeconfig "$(kubeconfig_of porto)")
 adding=(--job-namespace team --server "$(server_of porto)" --wait-seconds "${patience%s}")
 made_in_member() {
-  kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,rolebindings --all-namespaces \
+  kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,rolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings --all-namespaces \
     --selector app.kubernetes.io/managed-by=fusionctl --output name
 }
 "$fusionctl" cluster add porto "${servers[@]}" "${adding[@]}" || fail "porto is no member"
@@ -26,6 +26,30 @@ made=$(made_in_member)
 "$fusionctl" cluster add porto "${servers[@]}" "${adding[@]}" || fail "added twice"
 [ "$(made_in_member)" = "$made" ] || fail "the second time made something else"
 took "porto is a member"
+
+# as_account NAMESPACE OVERRIDES: the account makes a Pod so, by a dry run; what the server says is kept.
+as_account() {
+  kubectl_of porto --as system:serviceaccount:fusionllm:fusion-hub --namespace "$1" run tried --image=none --restart=Never \
+    --dry-run=server --overrides="$2" >"$scratch/said" 2>&1
+}
+refuses() { ! as_account "$1" "$2" && grep -q "$3" "$scratch/said"; }
+# The server takes a moment to know a policy.
+until_true "porto to refuse hostPath" refuses team '{"spec": {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}}' 'hostPath'
+as_account team '{}' || fail "a plain Pod is refused: $(cat "$scratch/said")"
+for field in hostNetwork hostPID hostIPC; do
+  refuses team "{\"spec\": {\"$field\": true}}" hostNetwork || fail "$field is allowed: $(cat "$scratch/said")"
+done
+container='"name": "tried", "image": "none", "securityContext"'
+refuses team "{\"spec\": {\"containers\": [{$container: {\"privileged\": true}}]}}" privileged || fail "privileged: $(cat "$scratch/said")"
+refuses team "{\"spec\": {\"initContainers\": [{$container: {\"capabilities\": {\"add\": [\"NET_ADMIN\"]}}}]}}" capabilities ||
+  fail "capabilities of an init container: $(cat "$scratch/said")"
+kubectl_of porto --namespace team create serviceaccount foreign >/dev/null
+refuses team '{"spec": {"serviceAccountName": "foreign"}}' 'service account' || fail "a foreign account: $(cat "$scratch/said")"
+kubectl_of porto --namespace team delete serviceaccount foreign >/dev/null
+for namespace in kube-system fusionllm; do
+  as_account "$namespace" '{}' && fail "a Pod in $namespace"
+done
+took "its account is kept from nodes and foreign accounts"
 
 job short 40 "{name: porto, min: 2}"
 wait_for short condition=Complete

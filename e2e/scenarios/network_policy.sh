@@ -21,7 +21,7 @@ of_jobs=(--set 'networkPolicy.jobs.enabled=true,networkPolicy.jobs.namespaces={t
 for member in "${members[@]}"; do
   prepare_member "$member"
   make_namespace "$member" fusionllm
-  helm_in "$member" install fusion "$source_folder/helm/fusionllm" --set role=member "${of_jobs[@]}" --wait --timeout "$patience" >/dev/null
+  helm_in "$member" install fusion "$source_folder/helm/fusionllm" --set role=member --set 'rbac.jobNamespaces={team}' "${of_jobs[@]}" --wait --timeout "$patience" >/dev/null
 done
 install_operator --set networkPolicy.enabled=true "${of_jobs[@]}"
 for member in "${members[@]}"; do register "$member" "$(for_hub "$member")"; done

@@ -163,6 +163,8 @@ install_operator() {
     [ -n "${IMAGE_REGISTRY:-}" ] || die "IMAGE_REGISTRY does not say where the clusters pull the images"
     mapfile -t values < <(given_chart_values)
   fi
+  # A namespace that is deleted with a job in it would take rights in it along first.
+  values+=(--set rbac.allNamespaces=true)
   helm_in "$hub" install fusion "$source_folder/helm/fusionllm" "${values[@]}" "$@" --wait --timeout "$patience" >/dev/null
 }
 # uninstall CLUSTER: the release there. What helm says is told where it fails.

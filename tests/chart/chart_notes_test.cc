@@ -21,7 +21,7 @@ constexpr char kKnown[] = " --api-versions monitoring.coreos.com/v1 ";
 TEST_F(ChartTest, WhoeverGivesRightsInAllNamespacesIsTold) {
   const auto warning = HasSubstr("may read and write Secrets and make Pods in all namespaces");
   for (const char* role : {"--set role=hub", "--set role=member"}) {
-    EXPECT_THAT(Notes(role), AllOf(warning, HasSubstr("rbac.jobNamespaces="))) << role;
+    EXPECT_THAT(Notes(role), AllOf(warning, HasSubstr("rbac.jobNamespaces={NAMESPACE,...}"))) << role;
     EXPECT_THAT(Notes(absl::StrCat(role, " --set 'rbac.jobNamespaces={a}'")), Not(warning)) << role;
     EXPECT_THAT(Notes(absl::StrCat(role, " --set 'watchNamespaces={a}'")), Not(warning)) << role;
     EXPECT_THAT(Notes(absl::StrCat(role, ",rbac.create=false")), Not(warning)) << role << ": somebody else gives the rights";

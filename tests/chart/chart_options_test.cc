@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "lib/kubeapi/pod_policy.h"
 #include "operator/federation/access_providers.h"
 #include "tests/chart/helm_chart.h"
 
@@ -313,7 +317,7 @@ TEST_F(ChartTest, UsersSeeClustersAndAdminsRegisterThem) {
 
 // What the expressions do only an API server can tell; here, that they speak of what the operator writes.
 TEST_F(ChartTest, PodsOfAnOldLeaderCanBeRefused) {
-  EXPECT_THAT(Kinds(Objects("")), Not(Contains(HasSubstr("ValidatingAdmissionPolicy"))));
+  for (const YAML::Node& policy : OfKind(Objects(""), "ValidatingAdmissionPolicy")) EXPECT_NE(NameOf(policy), "fusion-fusionllm-fence");
   for (const char* role : {"hub", "member"}) {
     const std::vector<YAML::Node> objects = Objects(absl::StrCat("--set admission.fence=true,operator.origin=lab,role=", role));
     const YAML::Node policy = Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-fence")["spec"];
@@ -341,14 +345,43 @@ TEST_F(ChartTest, NamespacesCanLimitTheirJobs) {
   const YAML::Node binding = Named(objects, "ValidatingAdmissionPolicyBinding", "fusion-fusionllm-spares")["spec"];
   EXPECT_EQ(binding["paramRef"]["parameterNotFoundAction"].as<std::string>(), "Allow");
   EXPECT_FALSE(binding["paramRef"]["namespace"]) << "that of the job that is scaled";
-  EXPECT_THAT(Kinds(Objects("--set admission.executorLimits=true,role=member")), Not(Contains("ValidatingAdmissionPolicy")));
+  EXPECT_THAT(Kinds(Objects("--set admission.executorLimits=true,admission.pods.enabled=false,role=member")),
+              Not(Contains("ValidatingAdmissionPolicy")));
+}
+
+// As `fusionctl cluster add` makes them, of the same source.
+TEST_F(ChartTest, PodsOfJobsAreKeptFromTheirNodes) {
+  for (const char* role : {"hub", "member"}) {
+    const std::vector<YAML::Node> objects =
+        Objects(absl::StrCat("--set serviceAccount.name=north,role=", role, " --set 'admission.pods.serviceAccounts={a,b-2}'"));
+    for (const auto& [name, spec] : {std::pair("pods", kubeapi::PodPolicySpec({"system", "north", {"a", "b-2"}})),
+                                     std::pair("places", kubeapi::PlacePolicySpec({"system", "north", {"a", "b-2"}}))}) {
+      const std::string full = absl::StrCat("fusion-fusionllm-", name);
+      const YAML::Node policy = Named(objects, "ValidatingAdmissionPolicy", full)["spec"];
+      EXPECT_EQ(policy["failurePolicy"].as<std::string>(), "Fail");
+      EXPECT_EQ(policy["matchConditions"][0]["expression"].as<std::string>(), spec["matchConditions"][0]["expression"].get<std::string>());
+      ASSERT_EQ(policy["validations"].size(), spec["validations"].size());
+      for (size_t i = 0; i < spec["validations"].size(); ++i) {
+        for (const char* field : {"expression", "message", "reason"}) {
+          EXPECT_EQ(policy["validations"][i][field].as<std::string>(), spec["validations"][i][field].get<std::string>());
+        }
+      }
+      const YAML::Node binding = Named(objects, "ValidatingAdmissionPolicyBinding", full)["spec"];
+      EXPECT_EQ(binding["policyName"].as<std::string>(), full);
+      EXPECT_EQ(binding["validationActions"][0].as<std::string>(), "Deny");
+    }
+  }
+  const YAML::Node none = Named(Objects(""), "ValidatingAdmissionPolicy", "fusion-fusionllm-pods")["spec"];
+  EXPECT_THAT(none["validations"][5]["expression"].as<std::string>(), HasSubstr("in ['', 'default']"));
+  EXPECT_THAT(Kinds(Objects("--set admission.pods.enabled=false")), Not(Contains("ValidatingAdmissionPolicy")));
 }
 
 // Older servers drop the definitions' selectableFields, or refuse the definitions for them.
 TEST_F(ChartTest, AKubernetesThatDoesNotKnowOurDefinitionsIsRefused) {
   for (const char* chart : {"fusionllm", "fusion-crds"}) {
     const auto rendered = [&](const char* version) {
-      return Helm(absl::StrCat("template fusion '", SourceFolder(), "/helm/", chart, "' --kube-version ", version));
+      return Helm(absl::StrCat("template fusion '", SourceFolder(), "/helm/", chart, "' --kube-version ", version,
+                               chart == std::string("fusionllm") ? " --set rbac.allNamespaces=true" : ""));
     };
     const Outcome first = rendered("1.31.0");
     EXPECT_EQ(first.code, 0) << first.text;

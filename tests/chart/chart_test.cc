@@ -24,7 +24,7 @@ TEST_F(ChartTest, HelmFindsNothingToComplainOf) {
   for (const char* options :
        {"", "--set role=member", "--set networkPolicy.enabled=true,crds.install=false", "--set scheduler.enabled=true",
         "--set grafana.dashboards.enabled=true,metrics.prometheusRule.enabled=true"}) {
-    const Outcome outcome = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", options));
+    const Outcome outcome = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", WithNamespaces(options)));
     EXPECT_EQ(outcome.code, 0) << options << "\n" << outcome.text;
   }
 }
@@ -38,7 +38,9 @@ TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
   EXPECT_THAT(Kinds(objects),
               UnorderedElementsAre("ServiceAccount", "ConfigMap", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole",
                                    "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
-                                   "Role", "RoleBinding", "Service", "Deployment", "Job", "ServiceAccount", "Role", "RoleBinding", "Pod"))
+                                   "Role", "RoleBinding", "Service", "Deployment", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+                                   "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "Job", "ServiceAccount", "Role",
+                                   "RoleBinding", "Pod"))
       << "the last four are those of helm test";
   for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
     EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
@@ -162,7 +164,9 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
 TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   const std::vector<YAML::Node> objects = Objects("--set role=member");
   EXPECT_THAT(Kinds(objects),
-              UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding"));
+              UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
+                                   "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+                                   "ValidatingAdmissionPolicyBinding"));
   const auto rights = RightsByRole(objects);
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"), UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps",
                                                                         "list nodes", "watch nodes", "get namespaces"));
@@ -195,6 +199,25 @@ TEST_F(ChartTest, SecretsCanBeClosedOutsideOfJobNamespaces) {
   // Events of FusionClusters, which have no namespace, are in `default`.
   EXPECT_THAT(bound, UnorderedElementsAre("team-a:fusion-fusionllm-work", "team-b:fusion-fusionllm-work", "system:fusion-fusionllm-own",
                                           "system:fusion-fusionllm-test", "default:fusion-fusionllm-cluster-events"));
+}
+
+TEST_F(ChartTest, WithoutAWordWhereJobsAreNothingIsMade) {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"--set rbac.allNamespaces=false", "name the namespaces of jobs, where alone the operator may make Pods and read Secrets"},
+      {"--set rbac.allNamespaces=true --set 'rbac.jobNamespaces={a}'", "leave out one of the two"},
+      {"--set rbac.allNamespaces=true --set 'watchNamespaces={a}'", "leave out one of the two"},
+      {"--set 'rbac.jobNamespaces={a,kube-system}'", "kube-system is Kubernetes' own namespace"},
+      {"--set 'rbac.jobNamespaces={kube-node-lease}'", "kube-node-lease is Kubernetes' own namespace"},
+      {"--set 'watchNamespaces={kube-public}'", "kube-public is Kubernetes' own namespace"},
+      {"--set 'rbac.jobNamespaces={a,system}'", "system is the operator's own namespace"}};
+  for (const char* role : {" --set role=hub", " --set role=member"}) {
+    for (const auto& [options, said] : wrong) {
+      const Outcome outcome = Render(options + role);
+      EXPECT_NE(outcome.code, 0) << options << role;
+      EXPECT_THAT(outcome.text, HasSubstr(said)) << options << role;
+    }
+    EXPECT_EQ(Render(absl::StrCat("--set rbac.allNamespaces=false,rbac.create=false", role)).code, 0) << "somebody else gives the rights";
+  }
 }
 
 TEST_F(ChartTest, OptionsAddTheirObjects) {
@@ -382,7 +405,7 @@ TEST_F(ChartTest, WrongValuesAreRefusedByName) {
 
 TEST_F(ChartTest, LongNamesStayWithinTheirLimit) {
   const std::string release(53, 'r');  // the longest that helm takes
-  const Outcome outcome = Helm(absl::StrCat("template ", release, " '", ChartFolder(), "' --kube-version 1.34"));
+  const Outcome outcome = Helm(absl::StrCat("template ", release, " '", ChartFolder(), "' --kube-version 1.34 ", WithNamespaces("")));
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   for (const YAML::Node& object : YAML::LoadAll(outcome.text)) {
     if (!object.IsMap()) continue;

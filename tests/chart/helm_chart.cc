@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
@@ -58,8 +59,15 @@ Outcome Helm(const std::string& arguments) {
   return outcome;
 }
 
+std::string WithNamespaces(const std::string& options) {
+  for (const char* said : {"jobNamespaces", "watchNamespaces", "allNamespaces", "/ci/"}) {
+    if (absl::StrContains(options, said)) return options;
+  }
+  return absl::StrCat("--set rbac.allNamespaces=true ", options);
+}
+
 Outcome Render(const std::string& options) {
-  return Helm(absl::StrCat("template fusion '", ChartFolder(), "' --namespace system --kube-version 1.34 ", options));
+  return Helm(absl::StrCat("template fusion '", ChartFolder(), "' --namespace system --kube-version 1.34 ", WithNamespaces(options)));
 }
 
 std::vector<YAML::Node> ObjectsOf(const Outcome& outcome) {
@@ -122,7 +130,8 @@ std::string Notes(const std::string& options) {
   const std::string notes = base::ReadWholeFile(folder / "chart/templates/NOTES.txt");
   folder.Write("chart/templates/_notes.tpl", absl::StrCat("{{- define \"notes\" -}}\n", notes, "\n{{- end -}}\n"));
   folder.Write("chart/templates/notes.yaml", "kind: Notes\nmetadata: {name: notes}\ntext: {{ include \"notes\" . | toJson }}\n");
-  const Outcome outcome = Helm(absl::StrCat("template fusion '", folder / "chart", "' --namespace system --kube-version 1.34 ", options));
+  const Outcome outcome =
+      Helm(absl::StrCat("template fusion '", folder / "chart", "' --namespace system --kube-version 1.34 ", WithNamespaces(options)));
   return Named(ObjectsOf(outcome), "Notes", "notes")["text"].as<std::string>("");
 }
 

@@ -28,7 +28,9 @@ struct Outcome {
 
 // `arguments` are for a shell.
 Outcome Helm(const std::string& arguments);
-// helm template, for Kubernetes 1.34, into namespace "system" as release "fusion".
+// `options`, and where they do not say in which namespaces jobs are, all of them.
+std::string WithNamespaces(const std::string& options);
+// helm template with these, for Kubernetes 1.34, into namespace "system" as release "fusion".
 Outcome Render(const std::string& options);
 // The objects that helm gave; fails the test if it failed.
 std::vector<YAML::Node> ObjectsOf(const Outcome& outcome);

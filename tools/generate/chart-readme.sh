@@ -39,12 +39,12 @@ readme() {
 
 mkdir -p "$1/helm/fusionllm" "$1/helm/fusion-crds"
 # shellcheck disable=SC2016  # back quotes of Markdown
-readme fusionllm 'helm install fusion helm/fusionllm --namespace fusionllm --create-namespace --set image.registry=REGISTRY
+readme fusionllm 'helm install fusion helm/fusionllm --namespace fusionllm --create-namespace --set image.registry=REGISTRY,rbac.jobNamespaces={training}
 helm test fusion --namespace fusionllm' \
   'In the repository, `docs/kubernetes.md` says how to use what it installs; `ci/` has values that are tried with each change.' \
   >"$1/helm/fusionllm/README.md"
 # shellcheck disable=SC2016
 readme fusion-crds 'helm install fusion-crds helm/fusion-crds
-helm install fusion helm/fusionllm --namespace fusionllm --create-namespace --set crds.install=false' \
+helm install fusion helm/fusionllm --namespace fusionllm --create-namespace --set crds.install=false,rbac.jobNamespaces={training}' \
   'Definitions that a release of the chart fusionllm has brought along belong to it: `--take-ownership` (helm 3.17) hands them over.' \
   >"$1/helm/fusion-crds/README.md"

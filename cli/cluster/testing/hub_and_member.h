@@ -46,6 +46,8 @@ class HubAndMember : public ::testing::Test {
       server->Serve({"", "v1", "serviceaccounts", "ServiceAccount", true}, {.builtin = true});
       server->Serve({"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false}, {.builtin = true});
       server->Serve({"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false}, {.builtin = true});
+      server->Serve(kAdmissionPolicyResource, {.builtin = true});
+      server->Serve(kAdmissionPolicyBindingResource, {.builtin = true});
     }
     hub_server_.Serve(kFusionClusterResource);
     hub_server_.Serve(kFusionJobs);
@@ -116,7 +118,7 @@ class HubAndMember : public ::testing::Test {
   kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
   kube::ApiClient& hub_ = hub_client_;
   kube::ApiClient& member_ = member_client_;
-  AddClusterOptions options_{.name = "paris"};
+  AddClusterOptions options_{.name = "paris", .all_namespaces = true};
   kube::ClientConfig config_{.server = "https://paris.example:6443", .ca = {.data = "authority"}, .token = "the user's own"};
   std::vector<std::string> told_;
 };

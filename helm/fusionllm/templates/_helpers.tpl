@@ -73,6 +73,25 @@ capabilities:
 {{- .Values.watchNamespaces | default .Values.rbac.jobNamespaces | toJson -}}
 {{- end -}}
 
+{{/* Fails unless it is said where jobs are, and that no place is Kubernetes' own or the operator's. */}}
+{{- define "fusionllm.checkNamespaces" -}}
+{{- $namespaces := include "fusionllm.jobNamespaces" . | fromJsonArray -}}
+{{- if and (not $namespaces) (not .Values.rbac.allNamespaces) -}}
+{{- fail "rbac.jobNamespaces: name the namespaces of jobs, where alone the operator may make Pods and read Secrets, as --set 'rbac.jobNamespaces={training}', or give it these rights everywhere by --set rbac.allNamespaces=true" -}}
+{{- end -}}
+{{- if and $namespaces .Values.rbac.allNamespaces -}}
+{{- fail "rbac.allNamespaces: namespaces are named by rbac.jobNamespaces or watchNamespaces as well: leave out one of the two" -}}
+{{- end -}}
+{{- range $namespaces -}}
+{{- if hasPrefix "kube-" . -}}
+{{- fail (printf "rbac.jobNamespaces: %s is Kubernetes' own namespace, and jobs may have nothing there" .) -}}
+{{- end -}}
+{{- if eq . $.Release.Namespace -}}
+{{- fail (printf "rbac.jobNamespaces: %s is the operator's own namespace, and jobs may have nothing there" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 Values of which the release's role makes nothing, as a JSON list of their names. What they are by default says nothing, and what both roles may be
 given by one file of values is for neither to refuse: NOTES.txt tells.
@@ -154,5 +173,6 @@ scheduler: {enabled: false, port: 7002, logLevel: info}
 metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, namespace: "", disabled: [], runbookUrl: docs/alerts.md}}
 grafana: {dashboards: {enabled: false, label: grafana_dashboard, labelValue: "1", namespace: "", folder: ""}}
 networkPolicy: {jobs: {enabled: false, namespaces: [], fromCIDRs: []}}
-admission: {fence: false, executorLimits: false}
+rbac: {allNamespaces: false}
+admission: {fence: false, executorLimits: false, pods: {enabled: true, serviceAccounts: []}}
 {{- end -}}

@@ -1,0 +1,30 @@
+// What the hub's operator may make in a cluster, beyond its rights (rights.h): whoever may write FusionJobs on the hub says what Pods of
+// jobs are like, in members too, where he may have no rights. As ValidatingAdmissionPolicies (admissionregistration.k8s.io/v1), which bind
+// the operator's account alone: the one source for the chart (helm/fusionllm/files/pod-policy.yaml is generated) and for `fusionctl cluster
+// add`. Pod security standards say more, of all accounts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json_fwd.hpp"
+
+namespace fusionllm::kubeapi {
+
+// Whom the policies bind, and what he may use.
+struct PolicySubject {
+  std::string account_namespace, account;
+  std::vector<std::string> service_accounts;  // of Pods of jobs, besides the namespace's `default`
+};
+
+// Spec of a policy, by what follows the account's name in the policy's: Pods take nothing of their node and no foreign account.
+nlohmann::ordered_json PodPolicySpec(const PolicySubject& subject);
+// Nothing is made in the namespaces of Kubernetes itself (kube-*), nor Pods, Services or Secrets in that of the account.
+nlohmann::ordered_json PlacePolicySpec(const PolicySubject& subject);
+// Of the binding that puts a policy in force.
+nlohmann::ordered_json PolicyBindingSpec(const std::string& policy);
+
+// Whether jobs may never be there, whatever the rights: kube-*.
+bool IsSystemNamespace(const std::string& ns);
+
+}  // namespace fusionllm::kubeapi
