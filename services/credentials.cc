@@ -1,5 +1,7 @@
 #include "services/credentials.h"
 
+#include "absl/strings/str_cat.h"
+#include "lib/base/host_port.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/credential_files.h"
@@ -20,6 +22,16 @@ absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const 
   FUSIONLLM_ASSIGN_OR_RETURN(credentials.server, security::MutualTlsServer(own));
   FUSIONLLM_ASSIGN_OR_RETURN(credentials.enrolling_server, security::EnrollingTlsServer(own));
   return credentials;
+}
+
+absl::Status CheckServedPlaintext(const std::string& tls_directory, bool insecure, const std::string& listen_address) {
+  if (!tls_directory.empty() || insecure) return absl::OkStatus();
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(listen_address));
+  if (base::IsLoopback(at.host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--listen ", listen_address,
+                   " is reached from other machines, and without --tls FOLDER whoever asks is served in clear: "
+                   "give --tls, listen on 127.0.0.1, or say --insecure"));
 }
 
 }  // namespace fusionllm::services

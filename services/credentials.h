@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace fusionllm::services {
@@ -23,5 +24,9 @@ struct Credentials {
 // Reads `directory`/ca.pem, NAME.pem and NAME.key and checks that a handshake with them can succeed; an empty directory means no TLS.
 // Blocks. Errors: those of security::ReadCredentials, in words that name the file.
 absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const std::string& name);
+
+// What is served without TLS anybody on the way reads and writes. OK with a folder of TLS files, with `insecure`, or where `listen_address`
+// is of loopback; else InvalidArgument, in words that name the flags.
+absl::Status CheckServedPlaintext(const std::string& tls_directory, bool insecure, const std::string& listen_address);
 
 }  // namespace fusionllm::services

@@ -35,6 +35,17 @@ TEST_F(CredentialsTest, WithoutAFolderThereIsNoTls) {
   EXPECT_FALSE(credentials->secure);
 }
 
+TEST_F(CredentialsTest, WithoutTlsOnlyThisMachineIsServedUnlessOneSaysSo) {
+  for (const char* own : {"127.0.0.1:0", "127.1.2.3:7000", "[::1]:7000", "localhost:7000"}) {
+    EXPECT_TRUE(CheckServedPlaintext("", false, own).ok()) << own;
+  }
+  for (const char* others : {"0.0.0.0:7000", "[::]:7000", "10.0.0.7:7000", "lab.example.org:7000"}) {
+    EXPECT_EQ(CheckServedPlaintext("", false, others).code(), absl::StatusCode::kInvalidArgument) << others;
+    EXPECT_TRUE(CheckServedPlaintext("", true, others).ok()) << others;
+    EXPECT_TRUE(CheckServedPlaintext("tls", false, others).ok()) << others;
+  }
+}
+
 TEST_F(CredentialsTest, MembersOfOneJobAgreeOnItsHash) {
   Write(Issue("lab-0"));
   ASSERT_TRUE(security::WriteCredentials(folder_, "broker", Issue("broker")).ok());

@@ -151,6 +151,7 @@ class Preparation {
   absl::Status ReadJob() {
     FUSIONLLM_ASSIGN_OR_RETURN(job_text_, ReadText(flags_.job_file));
     FUSIONLLM_ASSIGN_OR_RETURN(job_, job::ParseFusionJob(job_text_, flags_.job_file));
+    FUSIONLLM_RETURN_IF_ERROR(CheckServedPlaintext(flags_.tls_directory, flags_.insecure, flags_.listen_address));
     FUSIONLLM_ASSIGN_OR_RETURN(credentials_, LoadCredentials(flags_.tls_directory, "broker"));
     setup_.credentials = credentials_.enrolling_server;
     setup_.attendance.build_version = kBuildVersion;

@@ -23,6 +23,7 @@ struct BrokerFlags {
   std::string listen_address = "127.0.0.1:0";
   std::string scheduler_address;
   std::string tls_directory;  // empty: no TLS
+  bool insecure = false;      // then also for other machines (CheckServedPlaintext)
   std::string profiles_file;
   std::vector<std::string> expected;
   std::vector<std::string> gone;  // with resume_journal: executors that have ended

@@ -51,7 +51,8 @@ int ExitCodeOf(const RunOutcome& outcome) {
   if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
   // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
   // FailedPrecondition is said of peers.
-  const bool input = absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status) || absl::IsPermissionDenied(outcome.status);
+  const bool input =
+      absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status) || absl::IsPermissionDenied(outcome.status);
   if (input) return kExitBadInput;
   if (!outcome.status.ok()) return kExitFailed;
   return outcome.interrupted ? kExitInterrupted : kExitDone;
@@ -77,6 +78,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->check([](const std::string& text) { return std::string(base::SplitHostPort(text).status().message()); })
       ->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
+  app.add_flag("--insecure", flags.insecure, "Without --tls: serve other machines all the same, in clear");
   app.add_option("--expect", expected, "Executors to wait for, separated by commas");
   app.add_option("--min-executors", flags.min_executors, "Wait, without limit, for so many executors in all")
       ->check(CLI::Range(1, 1'000'000));

@@ -49,7 +49,7 @@ struct Flags {
   BrokerContact::Options contact;
   double broker_lost_seconds = 0;
   std::string tls_directory, device = "auto";
-  bool listens = false, relay = false, phases = false;
+  bool listens = false, relay = false, phases = false, insecure = false;
   daemon::CommonFlags common;
 };
 
@@ -68,6 +68,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
     return text.empty() || job::IsName(text) ? "" : absl::StrCat("'", text, "' is no name: ", job::kNameRule);
   });
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
+  app.add_flag("--insecure", flags.insecure, "Without --tls: listen beyond this machine all the same, in clear");
   app.add_option("--site-checkpoints", flags.host.site_checkpoints,
                  "Folder of this site, shared by its executors and outliving them: shards of checkpoints stay there, instead of going to "
                  "the broker");
@@ -141,6 +142,9 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   host_options.device_memory_bytes = chosen->memory_bytes;
   base::Log(base::LogLevel::kInfo, absl::StrCat("computing on ", chosen->description));
   daemon::HoldStopSignals();
+  if (const absl::Status served = CheckServedPlaintext(flags.tls_directory, flags.insecure, data_options.listen_address); !served.ok()) {
+    return Complain(served, kExitBadInput);
+  }
   absl::StatusOr<Credentials> credentials = LoadCredentials(flags.tls_directory, host_options.name);
   if (!credentials.ok()) return Complain(credentials.status(), kExitBadInput);
   session_options.credentials = credentials->channel;
