@@ -26,6 +26,26 @@ class EarlyRefusalsTest : public FusionctlTest {
 
 constexpr char kOnTopology[] = " --topology topology.yaml";
 
+TEST_F(EarlyRefusalsTest, NamesThatAClusterRefusesAreRefused) {
+  for (const char* name : {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "2026-run", "run.v1", "Run", "run-"}) {
+    for (const char* command :
+         {"plan job.yaml --set metadata.name=", "run job.yaml --output out --set metadata.name=", "init text.txt --name "}) {
+      const Outcome outcome = Run(absl::StrCat(command, name));
+      EXPECT_EQ(outcome.code, 2) << command << name;
+      EXPECT_THAT(outcome.err, HasSubstr("at most 37 lower-case letters")) << command << name;
+    }
+  }
+}
+
+TEST_F(EarlyRefusalsTest, ADocumentOfRemarksIsNoneAndTwoJobsAreRefused) {
+  Write("remarks.yaml", absl::StrCat("---\n# remark\n---\n", kJob, "---\n# remark\n"));
+  EXPECT_EQ(Run("plan remarks.yaml").code, 0);
+  Write("two.yaml", absl::StrCat(kJob, "---\n", kJob));
+  const Outcome two = Run("plan two.yaml");
+  EXPECT_EQ(two.code, 2);
+  EXPECT_THAT(two.err, HasSubstr("a second document: one file holds one document"));
+}
+
 TEST_F(EarlyRefusalsTest, APinToNoDeviceNamesLineAndDevices) {
   for (const char* command : {"plan pinned.yaml", "simulate pinned.yaml", "run pinned.yaml --output out", "run pinned.yaml --dry-run",
                               "graph pinned.yaml --plan -o out.svg"}) {
