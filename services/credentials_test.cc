@@ -3,6 +3,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/host_port.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
@@ -36,10 +37,11 @@ TEST_F(CredentialsTest, WithoutAFolderThereIsNoTls) {
 }
 
 TEST_F(CredentialsTest, WithoutTlsOnlyThisMachineIsServedUnlessOneSaysSo) {
-  for (const char* own : {"127.0.0.1:0", "127.1.2.3:7000", "[::1]:7000", "localhost:7000"}) {
-    EXPECT_TRUE(CheckServedPlaintext("", false, own).ok()) << own;
+  for (const char* own : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+    EXPECT_TRUE(CheckServedPlaintext("", false, base::JoinHostPort(own, "0")).ok()) << own;
   }
-  for (const char* others : {"0.0.0.0:7000", "[::]:7000", "10.0.0.7:7000", "lab.example.org:7000"}) {
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.7", "lab.example.org"}) {
+    const std::string others = base::JoinHostPort(host, "0");
     EXPECT_EQ(CheckServedPlaintext("", false, others).code(), absl::StatusCode::kInvalidArgument) << others;
     EXPECT_TRUE(CheckServedPlaintext("", true, others).ok()) << others;
     EXPECT_TRUE(CheckServedPlaintext("tls", false, others).ok()) << others;
