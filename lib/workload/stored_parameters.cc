@@ -245,7 +245,12 @@ std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
   };
   if (!misfit.fields.empty()) parts.push_back(absl::StrCat("it is of another model: ", job::ToString(misfit.fields, misfit.fields.size())));
   tell(misfit.unmatched, "neither it nor the model has a tensor that spec.model.init.skip matches by ");
-  tell(misfit.missing, absl::StrCat(Count(misfit.missing), " of the model ", misfit.missing.size() == 1 ? "is" : "are", " not there: "));
+  if (!misfit.missing.empty()) {
+    const std::vector<std::string> more(misfit.missing.begin() + 1, misfit.missing.end());
+    parts.push_back(
+        absl::StrCat("it has no tensor '", misfit.missing[0], "'",
+                     more.empty() ? "" : absl::StrCat(" and ", more.size(), " more that the model has: ", Some(more, kMaxTold - 1))));
+  }
   tell(misfit.statistics, "running statistics of batch norms, with which a trained model computes, are not there: ");
   tell(misfit.unread, absl::StrCat("it has ", Count(misfit.unread), " that the model does not have: "));
   if (std::find(misfit.unread.begin(), misfit.unread.end(), kGptHead) != misfit.unread.end()) {
