@@ -91,7 +91,7 @@ std::vector<Case> Topologies() {
              "ELF\x02\x01\x01\0\0\0\0",
              11);
        },
-       {"topology.yaml:1: control character 2 at byte 4"}},
+       {"topology.yaml:1: control character 127 at byte 0"}},
       {"NoUtf8", file, [] { return OneSite("{name: \xff\xfe}"); }, {"topology.yaml:6: not UTF-8"}},
       {"Endless",
        file,

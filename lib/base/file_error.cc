@@ -27,7 +27,7 @@ absl::Status FileError(int error, absl::string_view what, absl::string_view path
     case ENOTDIR:
     case ENAMETOOLONG:
     case ELOOP:
-      return absl::InvalidArgumentError(message);
+      return absl::FailedPreconditionError(message);
     case ESTALE:
     case ETIMEDOUT:
     case EHOSTDOWN:

@@ -10,7 +10,7 @@ namespace fusionllm::base {
 //   NotFound           it is not there
 //   PermissionDenied   this user may not
 //   ResourceExhausted  no space, quota or descriptors are left
-//   InvalidArgument    it is of another kind: a folder for a file, a file for a folder, a name that is too long
+//   FailedPrecondition something else is in its place: a folder for a file, a file for a folder, a circle of links
 //   Unavailable        a network file system that does not answer; another try may help
 //   Internal           anything else
 // But for Unavailable they are lasting: whoever tries again gets the same.

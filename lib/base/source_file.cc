@@ -13,7 +13,11 @@
 namespace fusionllm::base {
 namespace {
 
-absl::Status CannotRead(const std::string& path, int error) { return FileError(error, "read", path); }
+// Whoever named a folder where a file is read has named the wrong thing.
+absl::Status CannotRead(const std::string& path, int error) {
+  const absl::Status status = FileError(error, "read", path);
+  return error == EISDIR ? absl::InvalidArgumentError(status.message()) : status;
+}
 
 absl::StatusOr<int> OpenDescriptor(const std::string& path, int more_flags = 0) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags);

@@ -237,10 +237,13 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     bool any = false;
-    while (true) {
+    // Each document has a line of its own that begins or ends it. yaml-cpp tells the same empty one for ever where a token is left that
+    // begins none ("}").
+    for (int64_t left = std::count(text.begin(), text.end(), '\n') + 2;; --left) {
       Node document;
       TreeBuilder builder(document, limits);
       if (!parser.HandleNextDocument(builder)) break;
+      if (left == 0) return Refused{std::max(document.line, 1), "not YAML: what stands behind the document begins none"};
       any = true;
       if (document.kind == Node::Kind::kNull) continue;  // nothing, or remarks, between two lines of ---
       if (root.kind != Node::Kind::kNull) return Refused{document.line, "a second document: one file holds one document"};

@@ -374,6 +374,14 @@ TEST(JobOverridesTest, NothingBehindTheEqualsSignTakesAnOptionalFieldAway) {
   EXPECT_FALSE(ParseFusionJob(yaml, "job.yaml", overrides)->spec.checkpoint.has_value());
 }
 
+// yaml-cpp tells one empty document after the other of these.
+TEST(JobErrorsTest, ATokenThatBeginsNoDocumentEndsTheReading) {
+  for (const char* text : {"}", "]", "a: b\n}", "---\n]\n", "{}\n}\n}\n", ",", "a: {}\n---\n]"}) {
+    const absl::Status status = ParseFusionJob(text, "job.yaml").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text << ": " << status;
+  }
+}
+
 TEST(JobDefaultsTest, OmittedMeansWhatTheReferenceSays) {
   const absl::StatusOr<FusionJob> job = ParseFusionJob(JobWithLine(0, ""), "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();

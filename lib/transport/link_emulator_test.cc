@@ -78,7 +78,7 @@ TEST(SharedBuckets, BadSpecsAndFilesAreRefusedByName) {
   EXPECT_THAT(refuse({{"l", 1}, {"l", 1}}), HasSubstr("twice"));
   EXPECT_THAT(refuse({{std::string(496, 'x'), 1}}), HasSubstr("496"));
   const TemporaryFolder folder;
-  EXPECT_EQ(SharedBuckets::Open(folder / "absent").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(SharedBuckets::Open(folder / "absent").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(folder / "short") << "x";
   EXPECT_EQ(SharedBuckets::Open(folder / "short").status().code(), absl::StatusCode::kDataLoss);
   std::ofstream(folder / "noise") << std::string(5000, 'x');

@@ -116,7 +116,7 @@ void Federation::AddMember(const std::string& name, const MemberOptions& options
 
 std::vector<std::string> Federation::Arguments(bool elect) const {
   std::vector<std::string> arguments = {"--kubeconfig", folder_ / "kubeconfig", "--namespace", kOperatorNamespace, "--hub-address",
-                                        "127.0.0.1",    "--metrics-address",    "127.0.0.1:0"};
+                                        "192.0.2.1",    "--metrics-address",    "127.0.0.1:0"};
   if (elect) arguments.emplace_back("--leader-elect");
   return arguments;
 }

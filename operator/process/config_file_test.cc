@@ -147,7 +147,11 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
                               : field.name == "execEnv"                                  ? "V37"
                                                                                          : "37",
                       argument = absl::StrCat(field.doc, "=", value);
-    const auto by_file = Merge(absl::StrCat(field.name, ": ", field.name == "watchNamespaces" ? absl::StrCat("[", value, "]") : value));
+    const auto in_file = [&](const std::string& text) {
+      return Merge(absl::StrCat(field.name, ": ", field.name == "watchNamespaces" ? absl::StrCat("[", text, "]") : text));
+    };
+    auto by_file = in_file(value);
+    if (!by_file.ok()) by_file = in_file(absl::StrCat("'", value, "'"));  // a text that would be a number
     const auto by_flag = Merge("", {argument.c_str()});
     ASSERT_TRUE(by_file.ok() && by_flag.ok()) << by_file.status() << by_flag.status();
     EXPECT_EQ(job::Printer::Print(*by_file), job::Printer::Print(*by_flag)) << field.name;

@@ -292,7 +292,9 @@ TEST_F(RefusedJobTest, APodOfAnotherOwnerIsMadeAnew) {
   Settle();
   json pod = json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value());
   const std::string uid = pod["metadata"]["uid"];
-  const json orphan = {{"metadata", {{"ownerReferences", nullptr}}}};
+  json owner = pod["metadata"]["ownerReferences"][0];
+  owner["uid"] = "of-the-anchor-before";
+  const json orphan = {{"metadata", {{"ownerReferences", json::array({owner})}}}};
   Patch(kPods, "train-local-1-r0", orphan);
   member_->Hide("train-local-1-r0");  // the cache does not show it
   (void)Reconcile();

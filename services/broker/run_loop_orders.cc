@@ -170,6 +170,13 @@ void RunLoop::Carry(const broker::CommitCheckpoint& action) {
 }
 
 void RunLoop::CheckNextCommit() {
+  const std::vector<broker::ShardFile>& files = to_commit_.front().files;
+  if (std::all_of(files.begin(), files.end(), [](const broker::ShardFile& file) { return !file.site.empty(); })) {
+    Commit(to_commit_.front(), absl::OkStatus());  // there is nothing here to read
+    to_commit_.pop_front();
+    if (!to_commit_.empty()) CheckNextCommit();
+    return;
+  }
   Help([this, action = to_commit_.front()] {
     Post([this, action, staged = CheckStaged(options_.checkpoint_directory, action)] {
       Commit(action, staged);
