@@ -168,11 +168,20 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
     EXPECT_TRUE(Eventually([&] { return pouring->streams() >= 8; })) << "it is tried again: two times each cache";
   }
   EXPECT_TRUE(Eventually([&] { return member("tokyo") != nullptr && member("tokyo")->reachable(); }));
+  // Without labels it is no news itself; without it the garbage collector would take the Pod away.
+  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
+  const auto made = tokyo->Create(kConfigMaps, "default", anchor.dump());
+  ASSERT_TRUE(made.ok()) << made.status();
+  const json owner = {{"apiVersion", "v1"},
+                      {"kind", "ConfigMap"},
+                      {"name", "train-anchor"},
+                      {"uid", json::parse(*made)["metadata"]["uid"]},
+                      {"controller", true}};
   const json pod = {{"apiVersion", "v1"},
                     {"kind", "Pod"},
                     {"metadata",
                      {{"name", "train-tokyo-0-r0"},
-                      {"ownerReferences", {{{"kind", "ConfigMap"}, {"name", "train-anchor"}, {"uid", "a"}, {"controller", true}}}},
+                      {"ownerReferences", json::array({owner})},
                       {"labels",
                        {{kOriginLabel, "hub"},
                         {kJobLabel, "train"},
