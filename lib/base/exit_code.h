@@ -18,8 +18,8 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitInfeasible = 3;     // a plan was refused
 inline constexpr int kExitInterrupted = 130;  // after a checkpoint, where the job keeps any
 
-// kExitBadInput for InvalidArgument, NotFound, FailedPrecondition and PermissionDenied, kExitFailed for other errors. Of what befell a file that the user
-// named, ask with OfNamedFile(status).
+// kExitBadInput for InvalidArgument, NotFound, FailedPrecondition and PermissionDenied, kExitFailed for other errors. Of what befell a file
+// that the user named, ask with OfNamedFile(status).
 int ExitCodeFor(const absl::Status& status);
 
 // The error of an attempt to use a file or folder that the user named: InvalidArgument with the same words, whatever it was, so that it is

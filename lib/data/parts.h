@@ -1,4 +1,5 @@
-// Folders of images and of token ids as they are published hold the files of training and those of testing side by side: which of them are meant.
+// Folders of images and of token ids as they are published hold the files of training and those of testing side by side: which of them are
+// meant.
 #pragma once
 
 #include <string>

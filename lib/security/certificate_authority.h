@@ -32,7 +32,7 @@ struct CertificateAuthorityOptions {
 };
 
 struct IssueOptions {
-  std::vector<std::string> hosts;                  // more DNS names or IP addresses under which the process is dialled; trusted as given
+  std::vector<std::string> hosts;  // more DNS names or IP addresses under which the process is dialled; trusted as given
   // Ends no later than the CA itself. As long as that by itself: nothing renews the certificates of a run, or revokes one, so that an
   // earlier end would be one of the run and of nothing else (docs/adr/0036).
   absl::Duration validity = absl::Hours(24 * 365);

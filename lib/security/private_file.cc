@@ -57,8 +57,8 @@ absl::Status MakePrivateFolder(const std::string& path) {
   if (stat(path.c_str(), &info) != 0) return FileError("look at", path, errno);
   if (!S_ISDIR(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
   if (info.st_uid != geteuid()) {
-    return absl::FailedPreconditionError(absl::StrCat("the folder ", path, " belongs to another user (", info.st_uid,
-                                                      "), so keys are not safe in it; name another folder"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the folder ", path, " belongs to another user (", info.st_uid, "), so keys are not safe in it; name another folder"));
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::FailedPreconditionError(absl::StrFormat(

@@ -50,9 +50,7 @@ absl::Status CheckSpecs(std::span<const BucketSpec> specs) {
   return absl::OkStatus();
 }
 
-absl::Status SystemError(absl::string_view doing, const std::string& path) {
-  return base::FileError(errno, doing, path);
-}
+absl::Status SystemError(absl::string_view doing, const std::string& path) { return base::FileError(errno, doing, path); }
 
 }  // namespace
 

@@ -161,7 +161,8 @@ TEST_F(ChartTest, AReleaseFromBeforeCanKeepItsValues) {
   }
   EXPECT_THAT(later, testing::IsSupersetOf({"admission", "operator.clusterProfiles", "metrics.enabled"}));
   const std::string without = absl::StrCat(" --set ", absl::StrJoin(later, "=null,"), "=null");
-  const std::string known = "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,rbac.allNamespaces=true,role=";
+  const std::string known =
+      "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,rbac.allNamespaces=true,role=";
   for (const std::string& options : {known + "hub,operator.replicas=2", known + "member"}) {
     const Outcome outcome = Render(options + without);
     EXPECT_EQ(outcome.code, 0) << outcome.text;

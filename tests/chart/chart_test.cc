@@ -163,10 +163,9 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
 
 TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   const std::vector<YAML::Node> objects = Objects("--set role=member");
-  EXPECT_THAT(Kinds(objects),
-              UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
-                                   "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-                                   "ValidatingAdmissionPolicyBinding"));
+  EXPECT_THAT(Kinds(objects), UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding",
+                                                   "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+                                                   "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding"));
   const auto rights = RightsByRole(objects);
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"), UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps",
                                                                         "list nodes", "watch nodes", "get namespaces"));
