@@ -76,7 +76,7 @@ class Operator {
     const std::string settings =
         folder_.Write("operator.yaml", "apiVersion: config.fusionllm.io/v1alpha1\nkind: OperatorConfig\nlogLevel: error\n");
     program_ = std::make_unique<daemon::Program>(
-        "fusion-operator", std::vector<std::string>{"--kubeconfig", kubeconfig, "--namespace", "default", "--hub-address", "127.0.0.1",
+        "fusion-operator", std::vector<std::string>{"--kubeconfig", kubeconfig, "--namespace", "default", "--hub-address", "192.0.2.1",
                                                     "--leader-elect", "--config", settings, "--metrics-address", "127.0.0.1:0"});
     metrics_ = daemon::MetricsAddress(program_->Line());
     EXPECT_FALSE(metrics_.empty()) << "fusion-operator did not start";
