@@ -13,7 +13,7 @@ namespace fusionllm::base {
 //   FailedPrecondition something else is in its place: a folder for a file, a file for a folder, a circle of links
 //   Unavailable        a network file system that does not answer; another try may help
 //   Internal           anything else
-// But for Unavailable they are lasting: whoever tries again gets the same.
+// But for Unavailable they are lasting: another try ends the same.
 absl::Status FileError(int error, absl::string_view what, absl::string_view path);
 
 }  // namespace fusionllm::base

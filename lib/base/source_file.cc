@@ -13,7 +13,7 @@
 namespace fusionllm::base {
 namespace {
 
-// Whoever named a folder where a file is read has named the wrong thing.
+// A folder where a file is read: the wrong thing was named.
 absl::Status CannotRead(const std::string& path, int error) {
   const absl::Status status = FileError(error, "read", path);
   return error == EISDIR ? absl::InvalidArgumentError(status.message()) : status;

@@ -64,8 +64,8 @@ std::optional<YamlScalar> Integer(absl::string_view text) {
     if (value > (std::numeric_limits<uint64_t>::max() - more) / base) return std::nullopt;
     value = value * base + more;
   }
-  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  if (value > (sign ? kMost + (negative ? 1 : 0) : std::numeric_limits<uint64_t>::max())) return std::nullopt;
+  constexpr auto kMaxSigned = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (value > (sign ? kMaxSigned + (negative ? 1 : 0) : std::numeric_limits<uint64_t>::max())) return std::nullopt;
   const auto magnitude = static_cast<double>(value);
   return YamlScalar{YamlScalar::Type::kInteger, absl::StrCat(negative && value > 0 ? "-" : "", value), negative ? -magnitude : magnitude};
 }

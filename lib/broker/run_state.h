@@ -176,6 +176,7 @@ class RunState {
   void Take(PlanSummary plan);
   void Load();
   void StartAll();
+  std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
   void FailByStage(const std::string& name, const absl::Status& why);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);

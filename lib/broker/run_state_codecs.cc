@@ -95,8 +95,7 @@ bool RunState::BackOffFromNotFinite(const Ended& event) {
   const std::optional<compression::CodecSpec> harshest = HarshestInForce();
   if (!event.not_finite || !harshest.has_value() || !options_.checkpoints || options_.guard != compression::GuardMode::kAuto) return false;
   codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::AfterBadLoss(*harshest);
-  const std::string where =
-      absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message()));
+  const std::string where = AtStage(event.name, event.status);
   Do(Announce{.reason = "CompressionBackoff",
               .step = last_step_,
               .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,

@@ -54,7 +54,7 @@ void RunState::Handle(const Ready& event) {
   if (phase_ != Phase::kLoading || event.epoch != epoch_ || StageOf(event.name) < 0) return;
   if (!event.status.ok()) {
     if (IsTransient(event.status)) {
-      Drain(absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message())));
+      Drain(AtStage(event.name, event.status));
     } else {
       // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
       FailByStage(event.name, loaded_once_ ? base::LostUnderRun(event.status) : event.status);
@@ -66,9 +66,11 @@ void RunState::Handle(const Ready& event) {
   if (waiting_.empty()) StartAll();
 }
 
-void RunState::FailByStage(const std::string& name, const absl::Status& why) {
-  Fail(absl::Status(why.code(), absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(name)), name, std::string(why.message()))));
+std::string RunState::AtStage(const std::string& name, const absl::Status& why) const {
+  return absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(name)), name, std::string(why.message()));
 }
+
+void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), AtStage(name, why))); }
 
 void RunState::StartAll() {
   phase_ = Phase::kRunning;
@@ -125,7 +127,7 @@ void RunState::Handle(const Ended& event) {
       TellNotMissed(seat, std::string(event.status.message()));
       EndOtherReplicas(absl::StrCat(event.name, " has failed"));
     } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
-      Drain(absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(event.name)), event.name, std::string(event.status.message())));
+      Drain(AtStage(event.name, event.status));
       DrainedOne(event.name);
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.

@@ -138,7 +138,7 @@ class FewRecoveriesTest : public RetryTest {
  protected:
   FewRecoveriesTest() : RetryTest(/*max_recoveries=*/3) {}
 };
-TEST_F(FewRecoveriesTest, WhoeverGivesUpSaysWhatTheLastCauseWas) {
+TEST_F(FewRecoveriesTest, GivingUpNamesTheLastCause) {
   Join();
   for (int i = 0; i < 3; ++i) {
     FailToLoad(absl::UnavailableError("another cause"));

@@ -13,7 +13,7 @@ constexpr uint64_t kEncodedElementBytes = 16;
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint64_t kReportEntryBytes = 32;
 // What replicas say to each other beside tensors: greetings, NCCL's ids, farewells with a message.
-constexpr uint64_t kLetterSlack = uint64_t{64} << 20;
+constexpr uint64_t kReplicaSlackBytes = uint64_t{64} << 20;
 
 uint64_t EncodedBytesMax(const tensor::TensorType& type) {
   return kHeaderBytes + kEncodedElementBytes * static_cast<uint64_t>(type.elements());
@@ -43,17 +43,18 @@ ExpectedMessages::ExpectedMessages(const autodiff::TrainingGraph& training, cons
   for (const opdag::ParameterId parameter : program.parameters) {
     letter_bytes_max_ += EncodedBytesMax(training.graph.parameter(parameter).type);
   }
-  letter_bytes_max_ = 2 * letter_bytes_max_ + kLetterSlack;  // of this call and of the next one
+  letter_bytes_max_ = 2 * letter_bytes_max_ + kReplicaSlackBytes;  // of this call and of the next one
   const uint64_t report = kHeaderBytes + kReportEntryBytes * training.graph.parameters().size();
   const int loss_stage = stage_of_op[static_cast<size_t>(training.graph.value(training.graph.loss()).producer)];
+  const int reader = LowestReader(training, stage_of_op);
   for (int stage = 0; stage < stages_; ++stage) {
     if (stage == program.stage) continue;
     if (program.stage == 0) Add(MessageKind::kReport, stage, stage, report);
     if (stage == 0) Add(MessageKind::kDecision, 0, stage, kHeaderBytes);
     if (stage == loss_stage) {
-      for (const int32_t id : {kEvaluationEnd, kEvaluationWindow}) Add(MessageKind::kEvaluated, id, stage, kHeaderBytes);
+      for (const int32_t id : {kEvaluatedAll, kEvaluatedWindow}) Add(MessageKind::kEvaluated, id, stage, kHeaderBytes);
     }
-    if (stage == LowestReader(training, stage_of_op)) Add(MessageKind::kEvaluationSize, 0, stage, kHeaderBytes);
+    if (stage == reader) Add(MessageKind::kEvaluationSize, 0, stage, kHeaderBytes);
   }
 }
 

@@ -6,8 +6,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

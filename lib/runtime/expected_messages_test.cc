@@ -83,7 +83,7 @@ TEST_F(ExpectedReportsTest, GradientsOfASharedParameterComeFromTheStageOfTheirUs
   EXPECT_GT(others, 0);
 }
 TEST_F(ExpectedReportsTest, WhereAnEvaluationIsComesFromTheStageOfTheLoss) {
-  for (const int32_t id : {kEvaluationEnd, kEvaluationWindow}) {
+  for (const int32_t id : {kEvaluatedAll, kEvaluatedWindow}) {
     const MessageKey key{.step = kFirstStep, .kind = MessageKind::kEvaluated, .id = id};
     EXPECT_EQ(Code(2, key), kOk);
     EXPECT_EQ(Code(1, key), kDenied);

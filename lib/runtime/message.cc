@@ -8,11 +8,10 @@
 #include "lib/runtime/expected_messages.h"
 
 namespace fusionllm::runtime {
-
 namespace {
 
 // What a letter takes beside its bytes.
-constexpr uint64_t kLetterOverhead = 256;
+constexpr uint64_t kMessageOverheadBytes = 256;
 
 }  // namespace
 
@@ -35,7 +34,7 @@ absl::Status Inbox::CanTake(int place, const MessageKey& key, uint64_t bytes) co
   if (key.kind == MessageKind::kReplica) {
     const auto held = letter_bytes_.find(expected_->SenderOf(key));
     const uint64_t bytes_held = held == letter_bytes_.end() ? 0 : held->second;
-    if (bytes > expected_->letter_bytes_max() || bytes_held + bytes + kLetterOverhead > expected_->letter_bytes_max()) {
+    if (bytes > expected_->letter_bytes_max() || bytes_held + bytes + kMessageOverheadBytes > expected_->letter_bytes_max()) {
       return absl::ResourceExhaustedError(absl::StrFormat("%d bytes of replica %d wait here already: %d more are over the limit of %d",
                                                           bytes_held, expected_->SenderOf(key), bytes, expected_->letter_bytes_max()));
     }
@@ -63,7 +62,7 @@ void Inbox::Advance(const MessageKey& taken) {
   }
   if (taken.step < step_) return;
   if (taken.kind == MessageKind::kEvaluation) evaluated_ = std::max(evaluated_, taken.micro_batch);
-  if (taken.kind == MessageKind::kEvaluated && taken.id == kEvaluationWindow) {
+  if (taken.kind == MessageKind::kEvaluated && taken.id == kEvaluatedWindow) {
     evaluated_ = std::max(evaluated_, (taken.micro_batch + 1) * expected_->evaluation_window() - 1);
   }
 }
@@ -72,7 +71,7 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
   const std::lock_guard lock(mutex_);
   if (!cancelled_.ok()) return;
   if (expected_ != nullptr && key.kind == MessageKind::kReplica && !messages_.contains(key)) {
-    letter_bytes_[expected_->SenderOf(key)] += payload.size() + kLetterOverhead;
+    letter_bytes_[expected_->SenderOf(key)] += payload.size() + kMessageOverheadBytes;
   }
   messages_.try_emplace(key, std::move(payload));
   if (key.kind != MessageKind::kReplica) ++deliveries_;
@@ -127,7 +126,7 @@ absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) 
   messages_.erase(found);
   if (expected_ != nullptr) {
     Advance(key);
-    if (key.kind == MessageKind::kReplica) letter_bytes_[expected_->SenderOf(key)] -= payload.size() + kLetterOverhead;
+    if (key.kind == MessageKind::kReplica) letter_bytes_[expected_->SenderOf(key)] -= payload.size() + kMessageOverheadBytes;
   }
   return payload;
 }

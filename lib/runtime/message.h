@@ -29,12 +29,12 @@ enum class MessageKind : uint8_t {
   kReport,          // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
   kDecision,        // from stage 0: the norm and what follows the step; id = 0
   kReplica,         // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
-  kEvaluated,       // from the stage that owns the loss, how far it is in an evaluation: id = kEvaluationEnd or kEvaluationWindow
+  kEvaluated,       // from the stage that owns the loss, how far it is in an evaluation: id = kEvaluatedAll or kEvaluatedWindow
   kEvaluationSize,  // from the lowest stage that reads data to all others, when an evaluation begins: its samples, an int64; id = 0
 };
 inline constexpr int kMessageKinds = 8;
 // Of kEvaluated: to stage 0, all of it; to all other stages, the window of micro-batches whose number is the key's micro_batch.
-inline constexpr int32_t kEvaluationEnd = 0, kEvaluationWindow = 1;
+inline constexpr int32_t kEvaluatedAll = 0, kEvaluatedWindow = 1;
 
 // Names a message within one plan epoch. Unique per (sender, receiver).
 struct MessageKey {

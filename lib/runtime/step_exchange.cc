@@ -232,7 +232,7 @@ absl::StatusOr<int64_t> StepExchange::AgreeOnEvaluation(int64_t step, int teller
 absl::Status StepExchange::AwaitEvaluationWindow(int64_t step, int micro_batch, int window) {
   const int before_last = micro_batch / window - 2;
   if (program_.owns_loss || micro_batch % window != 0 || before_last < 0) return absl::OkStatus();
-  return inbox_.Take({.step = step, .kind = MessageKind::kEvaluated, .micro_batch = before_last, .id = kEvaluationWindow}).status();
+  return inbox_.Take({.step = step, .kind = MessageKind::kEvaluated, .micro_batch = before_last, .id = kEvaluatedWindow}).status();
 }
 
 absl::Status StepExchange::EndEvaluationWindow(int64_t step, int micro_batch, int window, int64_t samples, int64_t micro_batch_size) {
@@ -240,7 +240,7 @@ absl::Status StepExchange::EndEvaluationWindow(int64_t step, int micro_batch, in
   if (!program_.owns_loss || micro_batch % window != window - 1) return absl::OkStatus();
   // Nobody waits for what comes after the last one.
   if (!EvaluationPassAt(samples, micro_batch_size, int64_t{number + 2} * window).has_value()) return absl::OkStatus();
-  const MessageKey key{.step = step, .kind = MessageKind::kEvaluated, .micro_batch = number, .id = kEvaluationWindow};
+  const MessageKey key{.step = step, .kind = MessageKind::kEvaluated, .micro_batch = number, .id = kEvaluatedWindow};
   for (int stage = 0; stage < program_.stages; ++stage) {
     if (stage != program_.stage) FUSIONLLM_RETURN_IF_ERROR(port_.Send(stage, key, {}));
   }
@@ -248,7 +248,7 @@ absl::Status StepExchange::EndEvaluationWindow(int64_t step, int micro_batch, in
 }
 
 absl::Status StepExchange::EndEvaluation(int64_t step) {
-  const MessageKey key{.step = step, .kind = MessageKind::kEvaluated, .id = kEvaluationEnd};
+  const MessageKey key{.step = step, .kind = MessageKind::kEvaluated, .id = kEvaluatedAll};
   if (program_.owns_loss) return program_.stage == 0 ? absl::OkStatus() : port_.Send(0, key, {});
   return program_.stage == 0 ? inbox_.Take(key).status() : absl::OkStatus();
 }

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -17,8 +16,6 @@
 
 namespace fusionllm::security {
 namespace {
-
-absl::Status FileError(absl::string_view what, absl::string_view path, int error) { return base::FileError(error, what, path); }
 
 class Descriptor {
  public:
@@ -38,10 +35,10 @@ absl::Status WriteAndSync(int file, absl::string_view bytes, const std::string& 
   while (!bytes.empty()) {
     const ssize_t written = write(file, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return FileError("write", path, errno);
+    if (written < 0) return base::FileError(errno, "write", path);
     bytes.remove_prefix(static_cast<size_t>(written));
   }
-  return fsync(file) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
+  return fsync(file) == 0 ? absl::OkStatus() : base::FileError(errno, "sync", path);
 }
 
 }  // namespace
@@ -50,11 +47,11 @@ absl::Status MakePrivateFolder(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return FileError("make the folder", parent.string(), error.value());
+  if (error) return base::FileError(error.value(), "make the folder", parent.string());
   if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
-  if (errno != EEXIST) return FileError("make the folder", path, errno);
+  if (errno != EEXIST) return base::FileError(errno, "make the folder", path);
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) return FileError("look at", path, errno);
+  if (stat(path.c_str(), &info) != 0) return base::FileError(errno, "look at", path);
   if (!S_ISDIR(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
   if (info.st_uid != geteuid()) {
     return absl::FailedPreconditionError(
@@ -70,32 +67,32 @@ absl::Status MakePrivateFolder(const std::string& path) {
 absl::Status WritePrivateFile(const std::string& path, absl::string_view bytes) {
   std::string aside = absl::StrCat(path, ".XXXXXX");
   const Descriptor file(mkostemp(aside.data(), O_CLOEXEC));  // mode 0600
-  if (file.number() < 0) return FileError("make a file beside", path, errno);
+  if (file.number() < 0) return base::FileError(errno, "make a file beside", path);
   absl::Status status = WriteAndSync(file.number(), bytes, aside);
-  if (status.ok() && rename(aside.c_str(), path.c_str()) != 0) status = FileError("put into place", path, errno);
+  if (status.ok() && rename(aside.c_str(), path.c_str()) != 0) status = base::FileError(errno, "put into place", path);
   if (!status.ok()) {
     unlink(aside.c_str());
     return status;
   }
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const Descriptor folder(open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.number() < 0 || fsync(folder.number()) != 0) return FileError("sync the folder of", path, errno);
+  if (folder.number() < 0 || fsync(folder.number()) != 0) return base::FileError(errno, "sync the folder of", path);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
   // Non-blocking: opening a named pipe would wait for its writer.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) return FileError("read", path, errno);
+  if (file.number() < 0) return base::FileError(errno, "read", path);
   struct stat info {};
-  if (fstat(file.number(), &info) != 0) return FileError("look at", path, errno);
+  if (fstat(file.number(), &info) != 0) return base::FileError(errno, "look at", path);
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a plain file"));
   std::string bytes(max_bytes + 1, '\0');
   size_t size = 0;
   while (size < bytes.size()) {
     const ssize_t got = read(file.number(), bytes.data() + size, bytes.size() - size);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FileError("read", path, errno);
+    if (got < 0) return base::FileError(errno, "read", path);
     if (got == 0) break;
     size += static_cast<size_t>(got);
   }

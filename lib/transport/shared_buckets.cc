@@ -50,8 +50,6 @@ absl::Status CheckSpecs(std::span<const BucketSpec> specs) {
   return absl::OkStatus();
 }
 
-absl::Status SystemError(absl::string_view doing, const std::string& path) { return base::FileError(errno, doing, path); }
-
 }  // namespace
 
 struct SharedBuckets::Slot {
@@ -71,7 +69,7 @@ struct SharedBuckets::Region {
   }
   static absl::StatusOr<std::unique_ptr<Region>> Map(int fd, size_t bytes, const std::string& path) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return SystemError("map", path);
+    if (at == MAP_FAILED) return base::FileError(errno, "map", path);
     auto region = std::make_unique<Region>();
     region->at = at;
     region->bytes = bytes;
@@ -107,16 +105,16 @@ absl::StatusOr<std::shared_ptr<SharedBuckets>> SharedBuckets::Create(const std::
   const std::string aside = absl::StrCat(path, ".new");
   unlink(aside.c_str());
   const int fd = open(aside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return SystemError("create", aside);
+  if (fd < 0) return base::FileError(errno, "create", aside);
   const size_t bytes = sizeof(Header) + specs.size() * sizeof(Slot);
   // posix_fallocate, not ftruncate: a full disk is an error here instead of a SIGBUS later.
   const int allocated = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  errno = allocated;
-  absl::StatusOr<std::unique_ptr<Region>> region = allocated == 0 ? Region::Map(fd, bytes, aside) : SystemError("allocate", aside);
+  absl::StatusOr<std::unique_ptr<Region>> region =
+      allocated == 0 ? Region::Map(fd, bytes, aside) : base::FileError(allocated, "allocate", aside);
   close(fd);
   if (region.ok()) {
     (*region)->Fill(specs);
-    if (rename(aside.c_str(), path.c_str()) != 0) region = SystemError("rename", aside);
+    if (rename(aside.c_str(), path.c_str()) != 0) region = base::FileError(errno, "rename", aside);
   }
   if (!region.ok()) {
     unlink(aside.c_str());
@@ -128,15 +126,15 @@ absl::StatusOr<std::shared_ptr<SharedBuckets>> SharedBuckets::Create(const std::
 
 absl::StatusOr<std::shared_ptr<SharedBuckets>> SharedBuckets::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return SystemError("open", path);
+  if (fd < 0) return base::FileError(errno, "open", path);
   struct stat info;
-  absl::StatusOr<std::unique_ptr<Region>> region = SystemError("read the size of", path);
-  if (fstat(fd, &info) == 0) {
-    if (info.st_size < static_cast<off_t>(sizeof(Header))) {
-      region = absl::DataLossError(absl::StrFormat("%s has %d bytes: it is no file of link buckets", path, info.st_size));
-    } else {
-      region = Region::Map(fd, static_cast<size_t>(info.st_size), path);
-    }
+  absl::StatusOr<std::unique_ptr<Region>> region;
+  if (fstat(fd, &info) != 0) {
+    region = base::FileError(errno, "read the size of", path);
+  } else if (info.st_size < static_cast<off_t>(sizeof(Header))) {
+    region = absl::DataLossError(absl::StrFormat("%s has %d bytes: it is no file of link buckets", path, info.st_size));
+  } else {
+    region = Region::Map(fd, static_cast<size_t>(info.st_size), path);
   }
   close(fd);
   FUSIONLLM_RETURN_IF_ERROR(region.status());

@@ -23,7 +23,7 @@
 namespace fusionllm::workload {
 namespace {
 
-constexpr size_t kMaxTold = 20;     // tensors of a kind
+constexpr size_t kMaxListed = 20;   // tensors of a kind
 constexpr size_t kMaxPatterns = 6;  // of an advice: more of them are no remedy
 constexpr size_t kMaxPassedOver = 5;
 
@@ -197,7 +197,7 @@ class Comparison {
   ParameterMisfit misfit_;
 };
 
-std::string Some(const std::vector<std::string>& texts, size_t most = kMaxTold) {
+std::string Some(const std::vector<std::string>& texts, size_t most = kMaxListed) {
   const size_t told = std::min(texts.size(), most);
   return absl::StrCat(absl::StrJoin(texts.begin(), texts.begin() + static_cast<int64_t>(told), ", "),
                       texts.size() > told ? absl::StrCat(" and ", texts.size() - told, " more") : "");
@@ -249,7 +249,7 @@ std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
     const std::vector<std::string> more(misfit.missing.begin() + 1, misfit.missing.end());
     parts.push_back(
         absl::StrCat("it has no tensor '", misfit.missing[0], "'",
-                     more.empty() ? "" : absl::StrCat(" and ", more.size(), " more that the model has: ", Some(more, kMaxTold - 1))));
+                     more.empty() ? "" : absl::StrCat(" and ", more.size(), " more that the model has: ", Some(more, kMaxListed - 1))));
   }
   tell(misfit.statistics, "running statistics of batch norms, with which a trained model computes, are not there: ");
   tell(misfit.unread, absl::StrCat("it has ", Count(misfit.unread), " that the model does not have: "));

@@ -54,7 +54,7 @@ void ProgressWatch::Run(const std::stop_token& stop) {
       if (stop.stop_requested()) return;
     }
     const std::lock_guard lock(mutex_);
-    wait = waiting_.empty() ? kEvery : std::clamp(waiting_.begin()->first - clock_.Monotonic(), kLeastWait, kEvery);
+    wait = waiting_.empty() ? kEvery : std::clamp(waiting_.begin()->first - clock_.Monotonic(), kMinWait, kEvery);
   }
 }
 

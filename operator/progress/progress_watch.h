@@ -57,7 +57,7 @@ class ProgressWatch : public ProgressSource {
     absl::Duration next;     // it is asked then, by the clock's monotonic time
     bool asking = false;
   };
-  static constexpr absl::Duration kLeastWait = absl::Milliseconds(100);
+  static constexpr absl::Duration kMinWait = absl::Milliseconds(100);
 
   void Run(const std::stop_token& stop);
   // What is to be asked, as it was when it was taken.

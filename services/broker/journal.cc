@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

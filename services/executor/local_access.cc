@@ -55,7 +55,7 @@ absl::Status CheckDataAccess(const LocalAccess& access, const workload::Workload
   return absl::OkStatus();
 }
 
-bool MaySeek(const LocalAccess& access, const std::string& shared_token_file) {
+bool MayUseSharedFolder(const LocalAccess& access, const std::string& shared_token_file) {
   if (!access.closed) return true;
   return !access.shared_folder.empty() && LeadsBelow(shared_token_file, access.shared_folder);
 }

@@ -27,7 +27,7 @@ bool LeadsBelow(const std::string& path, const std::string& folder);
 // OK, or PermissionDenied in words that say how to open what is closed. Before anything that the job names is opened.
 absl::Status CheckGraphAccess(const LocalAccess& access, const job::FusionJob& job, const std::string& base_directory);
 absl::Status CheckDataAccess(const LocalAccess& access, const workload::Workload& workload);
-// Whether the token that marks the folder of checkpoints may be looked for there.
-bool MaySeek(const LocalAccess& access, const std::string& shared_token_file);
+// Whether the folder of checkpoints, which this file marks, may be used.
+bool MayUseSharedFolder(const LocalAccess& access, const std::string& shared_token_file);
 
 }  // namespace fusionllm::services

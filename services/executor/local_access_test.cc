@@ -71,11 +71,11 @@ TEST_F(LocalAccessTest, GraphFilesAreReadWhereDataAre) {
 }
 
 TEST_F(LocalAccessTest, ASharedFolderIsSoughtOnlyWhereOneWasOpened) {
-  EXPECT_TRUE(MaySeek({}, folder_ / "secret/id_ed25519"));
-  EXPECT_FALSE(MaySeek({.closed = true}, folder_ / "mine/corpus.txt"));
+  EXPECT_TRUE(MayUseSharedFolder({}, folder_ / "secret/id_ed25519"));
+  EXPECT_FALSE(MayUseSharedFolder({.closed = true}, folder_ / "mine/corpus.txt"));
   const LocalAccess access{.closed = true, .shared_folder = folder_ / "mine"};
-  EXPECT_TRUE(MaySeek(access, folder_ / "mine/deep/more.txt"));
-  EXPECT_FALSE(MaySeek(access, folder_ / "mine/way-out/id_ed25519"));
+  EXPECT_TRUE(MayUseSharedFolder(access, folder_ / "mine/deep/more.txt"));
+  EXPECT_FALSE(MayUseSharedFolder(access, folder_ / "mine/way-out/id_ed25519"));
 }
 
 }  // namespace

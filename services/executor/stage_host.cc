@@ -193,7 +193,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
 
 absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   const SharedFiles shared =
-      MaySeek(options_.access, welcome.shared_token_file()) ? SharedFiles(welcome, !options_.access.closed) : SharedFiles();
+      MayUseSharedFolder(options_.access, welcome.shared_token_file()) ? SharedFiles(welcome, !options_.access.closed) : SharedFiles();
   if (!options_.site_checkpoints.empty() && !welcome.shards_id().empty()) {
     if (!checkpoint::IsShardsId(welcome.shards_id())) {  // it is part of paths
       return absl::InvalidArgumentError("the broker names no folder for shards in this site, but something else");

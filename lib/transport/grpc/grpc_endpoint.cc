@@ -12,7 +12,7 @@ namespace fusionllm::transport {
 namespace {
 
 // Addresses come from peers: without a scheme gRPC would take "unix:5" for a socket file.
-const std::string kTcp = "dns:///";
+constexpr char kTcp[] = "dns:///";
 constexpr char kExchange[] = "/fusionllm.v1.Peer/Exchange";
 
 }  // namespace
@@ -54,9 +54,10 @@ class GrpcEndpoint::AddressBook : public Dialer {
     if (found == entries_.end()) return absl::NotFoundError(absl::StrCat("no address is known for peer ", std::string(peer)));
     Entry& entry = found->second;
     if (entry.channel == nullptr) {
-      entry.channel =
-          std::make_unique<RenewingChannel>([address = entry.address, peer = std::string(peer), credentials = credentials_,
-                                             keepalive = keepalive_] { return MakeChannel(kTcp + address, peer, credentials, keepalive); });
+      entry.channel = std::make_unique<RenewingChannel>(
+          [address = entry.address, peer = std::string(peer), credentials = credentials_, keepalive = keepalive_] {
+            return MakeChannel(absl::StrCat(kTcp, address), peer, credentials, keepalive);
+          });
     }
     return std::make_unique<CallStream>(entry.channel->ForDial(), kExchange, std::vector<std::pair<std::string, std::string>>());
   }
