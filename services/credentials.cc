@@ -1,10 +1,11 @@
 #include "services/credentials.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
-#include "lib/security/credential_files.h"
 #include "lib/security/grpc/credentials.h"
 
 namespace fusionllm::services {
@@ -16,11 +17,12 @@ absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const 
                        .enrolling_server = grpc::InsecureServerCredentials(),
                        .job_hash = 1};
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const security::CredentialTexts own, security::ReadCredentials(directory, name));
-  Credentials credentials{.job_hash = base::StableHash(own.ca_pem), .secure = true};
-  FUSIONLLM_ASSIGN_OR_RETURN(credentials.channel, security::MutualTlsChannel(own));
-  FUSIONLLM_ASSIGN_OR_RETURN(credentials.server, security::MutualTlsServer(own));
-  FUSIONLLM_ASSIGN_OR_RETURN(credentials.enrolling_server, security::EnrollingTlsServer(own));
+  FUSIONLLM_ASSIGN_OR_RETURN(security::WatchedCredentials watched, security::WatchCredentials(directory, name));
+  Credentials credentials{.channel = std::move(watched.channel),
+                          .server = std::move(watched.server),
+                          .enrolling_server = std::move(watched.enrolling_server),
+                          .job_hash = base::StableHash(watched.texts.ca_pem),
+                          .secure = true};
   return credentials;
 }
 

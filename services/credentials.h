@@ -21,7 +21,8 @@ struct Credentials {
   bool secure = false;
 };
 
-// Reads `directory`/ca.pem, NAME.pem and NAME.key and checks that a handshake with them can succeed; an empty directory means no TLS.
+// Reads `directory`/ca.pem, NAME.pem and NAME.key and checks that a handshake with them can succeed; an empty directory means no TLS. Files
+// that are renewed later are taken up (security::WatchCredentials).
 // Blocks. Errors: those of security::ReadCredentials, in words that name the file.
 absl::StatusOr<Credentials> LoadCredentials(const std::string& directory, const std::string& name);
 

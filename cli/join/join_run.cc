@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,7 @@
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
+#include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/grpc/credentials.h"
 #include "lib/security/grpc_messages/uncompressed_messages.h"
@@ -145,14 +147,16 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
                                                               std::chrono::duration<double>(options.enroll_limit_s)));
   context.AddMetadata(services::kJoinTokenMetadata, std::string(absl::StripAsciiWhitespace(options.token)));
+  FUSIONLLM_ASSIGN_OR_RETURN(security::KeyTexts key, security::MakeKey());
   v1::EnrollRequest request;
   request.set_protocol_version(services::kProtocolVersion);
   request.set_token(options.token);
   request.set_name(options.name);
+  request.set_public_key_pem(key.public_key_pem);
   v1::EnrollResponse response;
   if (const grpc::Status status = stub->Enroll(&context, request, &response); !status.ok())
     return Explain(status, options.address, token->ca_pem);
-  const security::CredentialTexts texts{response.ca_certificate_pem(), response.certificate_pem(), response.private_key_pem()};
+  const security::CredentialTexts texts{response.ca_certificate_pem(), response.certificate_pem(), std::move(key.private_key_pem)};
   FUSIONLLM_RETURN_IF_ERROR(security::CheckCredentials(texts, response.name()));
   return Enrolled{response.name(), texts.ca_pem, texts.certificate_pem, texts.private_key_pem};
 }
@@ -188,6 +192,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
                                    "--relay",
                                    "--device",
                                    options.device};
+  argv.push_back("--renew-certificate");
   argv.push_back("--closed");
   if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
   if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});

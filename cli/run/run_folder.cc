@@ -16,6 +16,7 @@
 #include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
 #include "lib/security/private_file.h"
+#include "lib/security/renewal.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -88,6 +89,12 @@ absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name
   FUSIONLLM_ASSIGN_OR_RETURN(std::string token, security::MakeJoinToken(secret, authority.certificate_pem()));
   FUSIONLLM_RETURN_IF_ERROR(security::WritePrivateFile(folder + "/token", token));
   return token;
+}
+
+absl::Status RunFolder::RenewCertificates() const {
+  const std::string folder = *this / "security";
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto authority, security::CertificateAuthority::Load(folder));
+  return security::RenewFolder(authority, folder, absl::Now());
 }
 
 RunFolder::Earlier RunFolder::Remember() const {

@@ -43,6 +43,8 @@ class RunFolder {
   // Answers the join token.
   absl::StatusOr<std::string> WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
                                             const std::vector<std::string>& broker_hosts = {}) const;
+  // Those that WriteSecurity has written and that are near their end. Blocks on the file system.
+  absl::Status RenewCertificates() const;
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 
   // What the folder says of an earlier run and every start writes anew: job, topology, profiles, last metrics. Held in memory.

@@ -41,6 +41,7 @@
 #include "lib/job/parse.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
+#include "lib/security/renewal.h"
 #include "services/checkpoint_directory.h"
 
 namespace fusionllm::cli {
@@ -356,6 +357,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   bool steps_made = false, already_done = false;
   {
     Output output(options, folder, had_steps, std::move(token), result.report_path);
+    const security::RenewalThread renewal("a certificate of this run", [&folder] { return folder.RenewCertificates(); });
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
     RemoveSharedMark(options.job, folder.path());
     if (session_result.ok()) {

@@ -19,6 +19,8 @@
 #include "cli/run/testing/run_job_fixture.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
+#include "lib/security/certificate_authority.h"
+#include "lib/security/credential_files.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -107,6 +109,21 @@ TEST_F(RunJobTest, ADeviceCannotTakeTheNameOfAService) {
   ASSERT_TRUE(folder.ok());
   EXPECT_TRUE(folder->WriteSecurity("j", {"paris-0"}).ok());
   EXPECT_EQ(folder->WriteSecurity("j", {"paris-0", "broker"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RunJobTest, CertificatesOfARunThatAreNearTheirEndAreRenewedInItsFolder) {
+  const auto folder = RunFolder::Open(folder_ / "out");
+  ASSERT_TRUE(folder.ok());
+  ASSERT_TRUE(folder->WriteSecurity("j", {"paris-0", "paris-1"}).ok());
+  const std::string tls = *folder / "security";
+  const auto authority = security::CertificateAuthority::Load(tls);
+  ASSERT_TRUE(authority.ok()) << authority.status();
+  ASSERT_TRUE(
+      security::WriteCredentials(tls, "paris-0", *security::IssueCredentials(*authority, "paris-0", {.validity = absl::Minutes(5)})).ok());
+  const std::string others = base::ReadWholeFile(tls + "/paris-1.pem");
+  ASSERT_TRUE(folder->RenewCertificates().ok());
+  EXPECT_TRUE(security::ReadCredentials(tls, "paris-0", absl::Now() + absl::Hours(24)).ok());
+  EXPECT_EQ(base::ReadWholeFile(tls + "/paris-1.pem"), others);
 }
 
 TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {

@@ -1,7 +1,6 @@
 #include "lib/security/certificate_authority.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -47,18 +46,22 @@ absl::Status CheckHosts(const std::vector<std::string>& hosts) {
   return absl::OkStatus();
 }
 
+absl::Status SetSerialAndDates(X509& certificate, absl::Time from, absl::Time until) {
+  const BignumPtr serial(BN_new());
+  // The top bit is set, so a serial is never zero and always 128 bits long.
+  const bool ok = serial != nullptr && BN_rand(serial.get(), kSerialBits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1 &&
+                  BN_to_ASN1_INTEGER(serial.get(), X509_get_serialNumber(&certificate)) != nullptr &&
+                  ASN1_TIME_set(X509_getm_notBefore(&certificate), absl::ToTimeT(from)) != nullptr &&
+                  ASN1_TIME_set(X509_getm_notAfter(&certificate), absl::ToTimeT(until)) != nullptr;
+  return ok ? absl::OkStatus() : OpenSslFailure("date a certificate");
+}
+
 // Everything of a certificate but its extensions and the signature.
 absl::StatusOr<CertificatePtr> Blank(absl::string_view common_name, absl::Time from, absl::Time until, EVP_PKEY& key) {
   CertificatePtr certificate(X509_new());
-  const BignumPtr serial(BN_new());
-  if (certificate == nullptr || serial == nullptr) return OpenSslFailure("make a certificate");
-  // The top bit is set, so a serial is never zero and always 128 bits long.
-  const bool ok = BN_rand(serial.get(), kSerialBits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1 &&
-                  BN_to_ASN1_INTEGER(serial.get(), X509_get_serialNumber(certificate.get())) != nullptr &&
-                  X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
-                  ASN1_TIME_set(X509_getm_notBefore(certificate.get()), absl::ToTimeT(from)) != nullptr &&
-                  ASN1_TIME_set(X509_getm_notAfter(certificate.get()), absl::ToTimeT(until)) != nullptr &&
-                  X509_set_pubkey(certificate.get(), &key) == 1 &&
+  if (certificate == nullptr) return OpenSslFailure("make a certificate");
+  FUSIONLLM_RETURN_IF_ERROR(SetSerialAndDates(*certificate, from, until));
+  const bool ok = X509_set_version(certificate.get(), X509_VERSION_3) == 1 && X509_set_pubkey(certificate.get(), &key) == 1 &&
                   X509_NAME_add_entry_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, MBSTRING_UTF8,
                                              reinterpret_cast<const unsigned char*>(common_name.data()),
                                              static_cast<int>(common_name.size()), -1, 0) == 1;
@@ -111,10 +114,10 @@ absl::Status AddAlternativeNames(X509& certificate, std::vector<std::string> hos
   return absl::OkStatus();
 }
 
-absl::Time ToTime(const ASN1_TIME& time) {
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(&time, &parts) != 1) return absl::InfinitePast();
-  return absl::FromTM(parts, absl::UTCTimeZone());
+absl::StatusOr<KeyPtr> ParseP256(absl::string_view public_key_pem) {
+  FUSIONLLM_ASSIGN_OR_RETURN(KeyPtr key, ParsePublicKey(public_key_pem, "the public key"));
+  if (!IsP256(*key)) return absl::InvalidArgumentError("the public key is not an EC key of P-256");
+  return key;
 }
 
 absl::Status CheckValidity(absl::Duration validity) {
@@ -129,6 +132,17 @@ struct CertificateAuthority::Parsed {
   CertificatePtr certificate;
   KeyPtr key;
 };
+
+absl::StatusOr<KeyTexts> MakeKey() {
+  const KeyPtr key(EVP_EC_gen("P-256"));
+  if (key == nullptr) return OpenSslFailure("generate a key");
+  KeyTexts texts;
+  FUSIONLLM_ASSIGN_OR_RETURN(texts.private_key_pem, PrivateKeyToPem(*key));
+  FUSIONLLM_ASSIGN_OR_RETURN(texts.public_key_pem, PublicKeyToPem(*key));
+  return texts;
+}
+
+absl::Status CheckPublicKey(absl::string_view public_key_pem) { return ParseP256(public_key_pem).status(); }
 
 absl::Status CheckProcessName(absl::string_view name) {
   const std::string quoted = absl::StrCat("the name '", absl::CHexEscape(name.substr(0, 2 * kMaxProcessNameBytes)), "'");
@@ -199,23 +213,33 @@ absl::Status CertificateAuthority::Save(const std::string& folder) const {
 
 absl::Time CertificateAuthority::expires() const { return ToTime(*X509_get0_notAfter(parsed_->certificate.get())); }
 
-absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
-  FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
-  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
-  FUSIONLLM_RETURN_IF_ERROR(CheckValidity(options.validity));
-  // OpenSSL guards what it keeps inside of both: many threads may issue at once.
-  X509& issuer = *parsed_->certificate;
-  const absl::Time begin = ToTime(*X509_get0_notBefore(&issuer));
-  const absl::Time end = ToTime(*X509_get0_notAfter(&issuer));
-  if (options.now < begin || options.now >= end) {
+absl::StatusOr<std::pair<absl::Time, absl::Time>> CertificateAuthority::DatesAt(absl::Time now, absl::Duration validity) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckValidity(validity));
+  const absl::Time begin = ToTime(*X509_get0_notBefore(parsed_->certificate.get()));
+  const absl::Time end = expires();
+  if (now < begin || now >= end) {
     return absl::FailedPreconditionError(absl::StrCat("the job's CA is valid from ", absl::FormatTime(begin, absl::UTCTimeZone()), " to ",
                                                       absl::FormatTime(end, absl::UTCTimeZone()), ", so it issues nothing at ",
-                                                      absl::FormatTime(options.now, absl::UTCTimeZone())));
+                                                      absl::FormatTime(now, absl::UTCTimeZone())));
   }
-  const KeyPtr key(EVP_EC_gen("P-256"));
-  if (key == nullptr) return OpenSslFailure("generate a key");
-  FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr certificate,
-                             Blank(name, std::max(begin, options.now - kClockSkew), std::min(end, options.now + options.validity), *key));
+  return std::pair(std::max(begin, now - kClockSkew), std::min(end, now + validity));
+}
+
+absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(KeyTexts key, MakeKey());
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string certificate_pem, IssueFor(name, key.public_key_pem, options));
+  return IssuedCertificate{.certificate_pem = std::move(certificate_pem), .private_key_pem = std::move(key.private_key_pem)};
+}
+
+// OpenSSL guards what it keeps inside of the authority's certificate and key: many threads may issue at once.
+absl::StatusOr<std::string> CertificateAuthority::IssueFor(absl::string_view name, absl::string_view public_key_pem,
+                                                           const IssueOptions& options) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
+  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
+  FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr key, ParseP256(public_key_pem));
+  FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr certificate, Blank(name, dates.first, dates.second, *key));
+  X509& issuer = *parsed_->certificate;
   if (X509_set_issuer_name(certificate.get(), X509_get_subject_name(&issuer)) != 1) return OpenSslFailure("name the issuer");
   FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_basic_constraints, "critical,CA:FALSE"));
   FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_key_usage, "critical,digitalSignature"));
@@ -225,10 +249,20 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view 
   hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
   FUSIONLLM_RETURN_IF_ERROR(AddAlternativeNames(*certificate, std::move(hosts)));
   if (X509_sign(certificate.get(), parsed_->key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
-  IssuedCertificate issued;
-  FUSIONLLM_ASSIGN_OR_RETURN(issued.certificate_pem, CertificateToPem(*certificate));
-  FUSIONLLM_ASSIGN_OR_RETURN(issued.private_key_pem, PrivateKeyToPem(*key));
-  return issued;
+  return CertificateToPem(*certificate);
+}
+
+absl::StatusOr<std::string> CertificateAuthority::Renew(absl::string_view certificate_pem, const RenewOptions& options) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CertificatePtr> chain, ParseCertificates(certificate_pem, "the certificate to renew"));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
+  const bool own = X509_verify(chain.front().get(), X509_get0_pubkey(parsed_->certificate.get())) == 1;
+  ERR_clear_error();
+  if (!own) return absl::PermissionDeniedError("the certificate to renew was not issued by this job's CA");
+  const CertificatePtr renewed(X509_dup(chain.front().get()));
+  if (renewed == nullptr) return OpenSslFailure("copy a certificate");
+  FUSIONLLM_RETURN_IF_ERROR(SetSerialAndDates(*renewed, dates.first, dates.second));
+  if (X509_sign(renewed.get(), parsed_->key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
+  return CertificateToPem(*renewed);
 }
 
 }  // namespace fusionllm::security

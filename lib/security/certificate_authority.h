@@ -24,20 +24,35 @@ namespace fusionllm::security {
 
 inline constexpr size_t kMaxProcessNameBytes = 63;
 inline constexpr size_t kMaxCertificateHosts = 64;
+// An authority outlives its run: nothing can take its place while the run goes on. Certificates end sooner and are renewed (renewal.h).
+inline constexpr absl::Duration kAuthorityValidity = absl::Hours(24 * 365 * 10);
+inline constexpr absl::Duration kCertificateValidity = absl::Hours(24 * 90);
 
 struct CertificateAuthorityOptions {
   std::string common_name = "fusionllm job";  // 1 to 64 printable ASCII characters
-  absl::Duration validity = absl::Hours(24 * 365);
+  absl::Duration validity = kAuthorityValidity;
   absl::Time now = absl::Now();
 };
 
 struct IssueOptions {
-  std::vector<std::string> hosts;  // more DNS names or IP addresses under which the process is dialled; trusted as given
-  // Ends no later than the CA itself. As long as that by itself: nothing renews the certificates of a run, or revokes one, so that an
-  // earlier end would be one of the run and of nothing else (docs/adr/0036).
-  absl::Duration validity = absl::Hours(24 * 365);
+  std::vector<std::string> hosts;                  // more DNS names or IP addresses under which the process is dialled; trusted as given
+  absl::Duration validity = kCertificateValidity;  // ends no later than the CA itself
   absl::Time now = absl::Now();
 };
+
+struct RenewOptions {
+  absl::Duration validity = kCertificateValidity;
+  absl::Time now = absl::Now();
+};
+
+// A key whose private half stays where it was made. EC P-256.
+struct KeyTexts {
+  std::string private_key_pem;  // PKCS #8, in clear
+  std::string public_key_pem;   // SubjectPublicKeyInfo
+};
+absl::StatusOr<KeyTexts> MakeKey();
+// InvalidArgument: not PEM, damaged, or not a public EC key of P-256.
+absl::Status CheckPublicKey(absl::string_view public_key_pem);
 
 struct IssuedCertificate {
   std::string certificate_pem;
@@ -68,6 +83,15 @@ class CertificateAuthority {
   // options.now. Issuing a name twice is allowed: refusing names in use is up to the caller, who knows the members of the run.
   absl::StatusOr<IssuedCertificate> Issue(absl::string_view name, const IssueOptions& options = {}) const;
 
+  // The same for a key that somebody else has made (MakeKey); answers the certificate, in PEM. InvalidArgument also as
+  // CheckPublicKey.
+  absl::StatusOr<std::string> IssueFor(absl::string_view name, absl::string_view public_key_pem, const IssueOptions& options = {}) const;
+
+  // A certificate like this one, for the same key, name and hosts, that begins and ends later, in PEM. What follows the first certificate
+  // of the text is passed over. InvalidArgument: damaged; PermissionDenied: it is of another issuer; FailedPrecondition: as Issue. That
+  // it has expired does not matter: who may ask for a new one is up to the caller.
+  absl::StatusOr<std::string> Renew(absl::string_view certificate_pem, const RenewOptions& options = {}) const;
+
   // When its certificate is no longer valid, nor any that it has issued; the infinite past when nobody can tell.
   absl::Time expires() const;
 
@@ -77,6 +101,8 @@ class CertificateAuthority {
  private:
   // What the texts hold: reading a key takes OpenSSL 3.0 longer than making one and signing with it.
   struct Parsed;
+  // How long what is issued at `now` is valid; FailedPrecondition when the CA is not.
+  absl::StatusOr<std::pair<absl::Time, absl::Time>> DatesAt(absl::Time now, absl::Duration validity) const;
   CertificateAuthority(std::string certificate_pem, std::string private_key_pem, std::shared_ptr<const Parsed> parsed)
       : certificate_pem_(std::move(certificate_pem)), private_key_pem_(std::move(private_key_pem)), parsed_(std::move(parsed)) {}
 

@@ -192,6 +192,55 @@ TEST(CertificateAuthorityTest, AnotherProcessIssuesFromTheSavedFiles) {
   EXPECT_EQ(X509_verify(Parse(issued->certificate_pem).get(), X509_get0_pubkey(Parse(authority.certificate_pem()).get())), 1);
 }
 
+TEST(CertificateAuthorityTest, ARenewedCertificateDiffersInItsSerialAndDatesAlone) {
+  const absl::Time now = absl::Now();
+  const CertificateAuthority authority = NewAuthority();
+  const absl::StatusOr<IssuedCertificate> issued =
+      authority.Issue("paris-0", {.hosts = {"node7.example"}, .validity = absl::Seconds(1), .now = now - absl::Minutes(5)});
+  ASSERT_TRUE(issued.ok()) << issued.status();
+  const absl::StatusOr<std::string> renewed = authority.Renew(issued->certificate_pem, {.validity = absl::Hours(5), .now = now});
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  const CertificatePtr before = Parse(issued->certificate_pem), after = Parse(*renewed);
+  EXPECT_EQ(X509_verify(after.get(), X509_get0_pubkey(Parse(authority.certificate_pem()).get())), 1);
+  EXPECT_EQ(EVP_PKEY_eq(X509_get0_pubkey(after.get()), X509_get0_pubkey(before.get())), 1);
+  EXPECT_EQ(CommonName(*after), "paris-0");
+  EXPECT_THAT(DnsNames(*after), ElementsAre("paris-0", "localhost", "node7.example"));
+  EXPECT_EQ(X509_get_extended_key_usage(after.get()), X509_get_extended_key_usage(before.get()));
+  EXPECT_EQ(X509_check_ca(after.get()), 0);
+  EXPECT_NE(ASN1_INTEGER_cmp(X509_get0_serialNumber(after.get()), X509_get0_serialNumber(before.get())), 0);
+  EXPECT_EQ(absl::ToUnixSeconds(ToTime(*X509_get0_notAfter(after.get()))), absl::ToUnixSeconds(now + absl::Hours(5)));
+}
+
+TEST(CertificateAuthorityTest, WhatAnotherAuthorityIssuedIsNotRenewed) {
+  const CertificateAuthority authority = NewAuthority();
+  const std::string foreign = NewAuthority().Issue("paris-0")->certificate_pem;
+  EXPECT_EQ(authority.Renew(foreign).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(authority.Renew("x").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(authority.Renew(authority.Issue("a")->certificate_pem, {.now = authority.expires()}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(CertificateAuthorityTest, ACertificateForAKeyMadeElsewhereFitsThatKey) {
+  const CertificateAuthority authority = NewAuthority();
+  const KeyTexts key = *MakeKey();
+  const absl::StatusOr<std::string> certificate = authority.IssueFor("lab", key.public_key_pem);
+  ASSERT_TRUE(certificate.ok()) << certificate.status();
+  EXPECT_TRUE(CheckKeyPair(*Parse(*certificate), **ParsePrivateKey(key.private_key_pem, "key"), "certificate", "key").ok());
+}
+
+TEST(CertificateAuthorityTest, KeysOfOtherKindsGetNoCertificate) {
+  const CertificateAuthority authority = NewAuthority();
+  const KeyPtr weak(EVP_RSA_gen(1024)), other(EVP_EC_gen("P-384"));
+  for (const KeyPtr* key : {&weak, &other}) {
+    const absl::Status status = authority.IssueFor("lab", *PublicKeyToPem(**key)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not an EC key of P-256"));
+  }
+  for (const std::string& text : {std::string(), std::string("x"), MakeKey()->private_key_pem, authority.certificate_pem()}) {
+    EXPECT_EQ(authority.IssueFor("lab", text).status().code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 40);
+  }
+}
+
 TEST(CertificateAuthorityTest, LoadingSaysWhichFileIsWrong) {
   const base::TempFolder temp;
   const auto message = [&] { return std::string(CertificateAuthority::Load(temp.path()).status().message()); };

@@ -2,6 +2,7 @@
 
 #include <openssl/pem.h>
 
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -79,6 +80,24 @@ absl::StatusOr<KeyPtr> ParsePrivateKey(absl::string_view pem, absl::string_view 
   return absl::InvalidArgumentError(absl::StrCat(what, ": the private key is damaged or cut short (", error, ")"));
 }
 
+absl::StatusOr<KeyPtr> ParsePublicKey(absl::string_view pem, absl::string_view what) {
+  if (absl::Status status = CheckPemText(pem, what, "PUBLIC KEY"); !status.ok()) return status;
+  ERR_clear_error();
+  const BioPtr bio = ReadOnly(pem);
+  KeyPtr key(PEM_read_bio_PUBKEY(bio.get(), nullptr, NoPassword, nullptr));
+  const std::string error = TakeOpenSslError();
+  if (key != nullptr) return key;
+  return absl::InvalidArgumentError(absl::StrCat(what, " is damaged, cut short or no public key (", error, ")"));
+}
+
+bool IsP256(EVP_PKEY& key) {
+  char group[32] = {};
+  size_t length = 0;
+  const bool named = EVP_PKEY_get_group_name(&key, group, sizeof group, &length) == 1;
+  ERR_clear_error();
+  return named && absl::string_view(group, length) == SN_X9_62_prime256v1;
+}
+
 absl::StatusOr<std::string> CertificateToPem(X509& certificate) {
   const BioPtr bio(BIO_new(BIO_s_mem()));
   if (bio == nullptr || PEM_write_bio_X509(bio.get(), &certificate) != 1) {
@@ -93,6 +112,20 @@ absl::StatusOr<std::string> PrivateKeyToPem(EVP_PKEY& key) {
     return absl::InternalError(absl::StrCat("cannot write a private key as PEM: ", TakeOpenSslError()));
   }
   return Contents(*bio);
+}
+
+absl::StatusOr<std::string> PublicKeyToPem(EVP_PKEY& key) {
+  const BioPtr bio(BIO_new(BIO_s_mem()));
+  if (bio == nullptr || PEM_write_bio_PUBKEY(bio.get(), &key) != 1) {
+    return absl::InternalError(absl::StrCat("cannot write a public key as PEM: ", TakeOpenSslError()));
+  }
+  return Contents(*bio);
+}
+
+absl::Time ToTime(const ASN1_TIME& time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(&time, &parts) != 1) return absl::InfinitePast();
+  return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
 std::vector<std::string> DnsNames(X509& certificate) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lib/security/openssl_handles.h"
 
 namespace fusionllm::security {
@@ -20,8 +21,17 @@ absl::StatusOr<std::vector<CertificatePtr>> ParseCertificates(absl::string_view 
 // The first private key of the text. InvalidArgument: empty, not PEM, damaged, protected by a password.
 absl::StatusOr<KeyPtr> ParsePrivateKey(absl::string_view pem, absl::string_view what);
 
+// A public key alone (SubjectPublicKeyInfo). InvalidArgument: empty, not PEM, damaged.
+absl::StatusOr<KeyPtr> ParsePublicKey(absl::string_view pem, absl::string_view what);
+
+bool IsP256(EVP_PKEY& key);
+
 absl::StatusOr<std::string> CertificateToPem(X509& certificate);
+absl::StatusOr<std::string> PublicKeyToPem(EVP_PKEY& key);
 absl::StatusOr<std::string> PrivateKeyToPem(EVP_PKEY& key);  // PKCS #8, in clear
+
+// Of a certificate's dates; the infinite past when nobody can tell.
+absl::Time ToTime(const ASN1_TIME& time);
 
 // The DNS names for which the certificate was issued (subjectAltName), in its order.
 std::vector<std::string> DnsNames(X509& certificate);

@@ -1,8 +1,10 @@
 #include "operator/credentials/job_credentials.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/join_token.h"
+#include "lib/security/renewal.h"
 
 namespace fusionllm::op {
 namespace {
@@ -39,10 +41,7 @@ Files JobCredentials::AuthorityFiles() const {
 }
 
 absl::Status JobCredentials::Issue(const std::string& name, absl::Time now, Files& files) const {
-  security::IssueOptions options;
-  options.validity = kValidity;
-  options.now = now;
-  FUSIONLLM_ASSIGN_OR_RETURN(security::IssuedCertificate issued, authority_.Issue(name, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(security::IssuedCertificate issued, authority_.Issue(name, {.now = now}));
   files[absl::StrCat(name, ".pem")] = std::move(issued.certificate_pem);
   files[absl::StrCat(name, ".key")] = std::move(issued.private_key_pem);
   return absl::OkStatus();
@@ -57,6 +56,16 @@ absl::StatusOr<Files> JobCredentials::BrokerFiles(absl::Time now) const {
 absl::StatusOr<Files> JobCredentials::ExecutorFiles(const std::vector<std::string>& devices, absl::Time now) const {
   Files files = {{kAuthorityCertificate, authority_.certificate_pem()}};
   for (const std::string& device : devices) FUSIONLLM_RETURN_IF_ERROR(Issue(device, now, files));
+  return files;
+}
+
+absl::StatusOr<Files> JobCredentials::Renewed(Files files, absl::Time now) const {
+  for (auto& [name, text] : files) {
+    if (!absl::EndsWith(name, ".pem") || name == kAuthorityCertificate) continue;
+    FUSIONLLM_ASSIGN_OR_RETURN(const bool needed, security::NeedsRenewal(text, now));
+    if (!needed) continue;
+    FUSIONLLM_ASSIGN_OR_RETURN(text, authority_.Renew(text, {.now = now}));
+  }
   return files;
 }
 

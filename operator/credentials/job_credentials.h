@@ -17,10 +17,10 @@ using Files = std::map<std::string, std::string>;
 
 class JobCredentials {
  public:
-  // Longer than jobs run: pods do not look at their certificates again.
-  static constexpr absl::Duration kValidity = absl::Hours(24 * 365);
+  // Of the authority, longer than jobs run: pods that go on cannot be given another. Their certificates are renewed (Renewed).
+  static constexpr absl::Duration kValidity = security::kAuthorityValidity;
   // An attempt that begins with less left of its authority gets a new one: half of the above, so that each has as much at least.
-  static constexpr absl::Duration kLeastLeft = absl::Hours(24 * 365 / 2);
+  static constexpr absl::Duration kLeastLeft = absl::Hours(24 * 365 * 5);
 
   // New ones, at `now`. `job_name` names the authority.
   static absl::StatusOr<JobCredentials> Create(const std::string& job_name, absl::Time now);
@@ -36,6 +36,9 @@ class JobCredentials {
   absl::StatusOr<Files> BrokerFiles(absl::Time now) const;
   // What the executors of one cluster need; each mounts its own two files.
   absl::StatusOr<Files> ExecutorFiles(const std::vector<std::string>& devices, absl::Time now) const;
+  // The same files, with certificates for the same keys in place of those that are near their end (security::NeedsRenewal).
+  // InvalidArgument, PermissionDenied: one is damaged or of another authority.
+  absl::StatusOr<Files> Renewed(Files files, absl::Time now) const;
 
  private:
   JobCredentials(security::CertificateAuthority authority, std::string token)

@@ -29,7 +29,24 @@ TEST(JobCredentialsTest, EveryPodCanProveWhoItIs) {
   ASSERT_TRUE(broker.ok() && executors.ok());
   for (const char* name : {"broker", "scheduler"}) EXPECT_TRUE(security::CheckCredentials(Of(*broker, name), name, kNow).ok()) << name;
   for (const char* name : {"paris-0", "paris-1"}) EXPECT_TRUE(security::CheckCredentials(Of(*executors, name), name, kNow).ok()) << name;
-  EXPECT_TRUE(security::CheckCredentials(Of(*executors, "paris-0"), "paris-0", kNow + absl::Hours(24 * 300)).ok()) << "jobs run for long";
+}
+
+TEST(JobCredentialsTest, RenewedFilesHaveTheSameKeysAndEndLater) {
+  const auto made = JobCredentials::Create("train", kNow);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const Files files = *made->BrokerFiles(kNow);
+  EXPECT_EQ(*made->Renewed(files, kNow + absl::Hours(24)), files);
+  const absl::Time late = kNow + security::kCertificateValidity - absl::Hours(1);
+  const absl::StatusOr<Files> renewed = made->Renewed(files, late);
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  for (const auto& [name, text] : files) {
+    const bool certificate = name == "broker.pem" || name == "scheduler.pem";
+    EXPECT_EQ(renewed->at(name) == text, !certificate) << name;
+  }
+  for (const char* name : {"broker", "scheduler"}) {
+    EXPECT_TRUE(security::CheckCredentials(Of(*renewed, name), name, late + absl::Hours(24 * 80)).ok()) << name;
+  }
+  EXPECT_FALSE(JobCredentials::Create("train", kNow)->Renewed(files, late).ok()) << "another authority's";
 }
 
 TEST(JobCredentialsTest, ExecutorsCannotMakeCertificates) {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/counted.h"
+#include "operator/credentials/renewal_schedule.h"
 
 namespace fusionllm::op {
 namespace {
@@ -93,6 +94,7 @@ void Decider::LeadExecutors() {
   decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
   Condition(JobCondition::kReady, all, all ? "AllExecutorsReady" : reason, count);
   SayDegraded(all ? "" : reason, count);
+  LookAgain(NextRenewalRound(seen_.identity.uid, seen_.now));
   if (all) return;
   decision_.awaits_pods = true;
   LookAgain(seen_.now + kLookForObjectsEvery);

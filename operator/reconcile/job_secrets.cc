@@ -107,9 +107,11 @@ absl::Status JobSecrets::Ensure(const std::string& name, const JobCredentials& a
   const auto issued_by = have.find("ca.pem");
   const bool current = issued_by != have.end() && issued_by->second == authority.certificate_pem();
   const bool whole = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have.contains(file); });
-  if (current && whole) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(const Files files, make());
-  return objects_.Put(kSecrets, SecretObject(job_, name, files, owner), there);
+  absl::StatusOr<Files> files = current && whole ? authority.Renewed(have, now_) : make();
+  if (!files.ok()) files = make();  // what cannot be read is of use to nobody
+  FUSIONLLM_RETURN_IF_ERROR(files.status());
+  if (*files == have) return absl::OkStatus();
+  return objects_.Put(kSecrets, SecretObject(job_, name, *files, owner), there);
 }
 
 void JobSecrets::Keep(const JobCredentials& authority) {

@@ -16,6 +16,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
+#include "operator/credentials/renewal_schedule.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_objects.h"
@@ -32,9 +33,11 @@ using nlohmann::json;
 constexpr size_t kWaitingBytesMax = 1024;
 constexpr char kAwaitsAddress[] = "fusionllm.io/awaits-address";  // payload of such errors
 
-// What the objects beside the anchor are made of. Certificates are not: they differ each time they are made and are as good as before.
+// What the objects beside the anchor are made of, and the round in which certificates were looked at: they differ each time they are made
+// and are as good as before.
 std::string HashOf(const PrepareRequest& request) {
-  const std::string text = absl::StrCat(JobDocument(*request.job), "\n", PlacementText(request.attempt, request.slots));
+  const std::string text = absl::StrCat(JobDocument(*request.job), "\n", PlacementText(request.attempt, request.slots), "\n",
+                                        RenewalRound(request.identity.uid, request.now));
   return absl::StrCat(absl::Hex(base::StableHash(text)));
 }
 

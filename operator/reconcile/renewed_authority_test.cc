@@ -1,10 +1,13 @@
-// A job's authority lasts a year, and a job may stand still for longer.
+// A job's authority lasts for years, and a job may stand still for longer; its certificates end sooner, under running pods.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "absl/strings/escaping.h"
 #include "lib/security/credential_files.h"
 #include "operator/credentials/job_credentials.h"
+#include "operator/credentials/renewal_schedule.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
@@ -53,7 +56,7 @@ class RenewedAuthorityTest : public TwoClustersTest {
   }
 };
 
-TEST_F(RenewedAuthorityTest, AJobThatIsResumedAfterAYearHasNewCertificatesEverywhere) {
+TEST_F(RenewedAuthorityTest, AJobThatIsResumedWhenItsAuthorityHasEndedHasNewCertificatesEverywhere) {
   Start();
   ExpectAllValid();
   const std::string before = Authority();
@@ -87,6 +90,45 @@ TEST_F(RenewedAuthorityTest, PodsThatRunKeepTheirsWhateverIsMadeAgain) {
   SettleBoth();
   ExpectValid(*looking_, "train-broker", "broker");
   EXPECT_EQ(Authority(), before) << "another would shut out the executors that are there";
+}
+
+TEST_F(RenewedAuthorityTest, CertificatesOfAJobThatRunsForYearsNeverEndAndKeysStay) {
+  Start();
+  const std::string before = Authority(), key = File(*tokyo_client_, "train-executors", "tokyo-0.key");
+  std::set<std::string> certificates;
+  for (const absl::Time end = clock_.Now() + absl::Hours(24 * 365 * 2); clock_.Now() < end; clock_.Advance(absl::Hours(24 * 7))) {
+    SettleBoth();
+    ExpectAllValid();
+    certificates.insert(File(*tokyo_client_, "train-executors", "tokyo-0.pem"));
+  }
+  EXPECT_EQ(Authority(), before);
+  EXPECT_EQ(File(*tokyo_client_, "train-executors", "tokyo-0.key"), key);
+  EXPECT_GE(certificates.size(), 10u);
+  EXPECT_EQ(Job()["status"]["attempt"], 0);
+}
+
+// Nothing else happens to this job: the operator comes back to it by itself.
+TEST_F(RenewedAuthorityTest, AQuietJobIsLookedAtAgainForItsCertificates) {
+  Start();
+  for (const kube::ReconcileResult& look : {Reconcile(), ReconcileTokyo()}) {
+    ASSERT_TRUE(look.status.ok()) << look.status;
+    EXPECT_GT(look.after, absl::ZeroDuration());
+    EXPECT_LE(look.after, kRenewalEvery);
+  }
+}
+
+TEST_F(RenewedAuthorityTest, AMemberThatWasAwayHasItsCertificatesRenewedWhenItIsBack) {
+  Start();
+  const std::string before = File(*tokyo_client_, "train-executors", "tokyo-0.pem");
+  for (int week = 0; week < 11; ++week) {
+    clock_.Advance(absl::Hours(24 * 7));
+    (void)Reconcile();
+    PlayCluster();
+  }
+  EXPECT_EQ(File(*tokyo_client_, "train-executors", "tokyo-0.pem"), before);
+  SettleBoth();
+  clock_.Advance(absl::Hours(24 * 50));
+  ExpectValid(*tokyo_client_, "train-executors", "tokyo-0");
 }
 
 TEST_F(RenewedAuthorityTest, AnOperatorThatDiesHalfWayGoesOnWithTheNewOne) {

@@ -228,6 +228,23 @@ grpc::Status Attendance::Enroll(grpc::ServerContext* context, const v1::EnrollRe
   return grpc::Status::OK;
 }
 
+grpc::Status Attendance::Renew(grpc::ServerContext* context, const v1::RenewRequest*, v1::RenewResponse* response) {
+  const PeerCertificate shown = CertificateOf(*context);
+  // One that was turned away keeps its certificate until it ends, and no longer.
+  if (!IsAttending(shown.name)) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                        absl::StrCat("no executor '", shown.name, "' attends, so its certificate is not renewed"));
+  }
+  if (handlers_.on_renew == nullptr) {
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this broker renews no certificates: whoever started the run does");
+  }
+  absl::StatusOr<v1::RenewResponse> answer = handlers_.on_renew(shown.pem);
+  if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));
+  base::Log(base::LogLevel::kInfo, absl::StrCat("renewed the certificate of ", shown.name));
+  *response = *std::move(answer);
+  return grpc::Status::OK;
+}
+
 std::shared_ptr<Attendance::Line> Attendance::LineOf(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = lines_.find(name);

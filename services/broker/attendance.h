@@ -34,6 +34,8 @@ struct AttendanceOptions {
 
 // Answers Enroll. Errors become the RPC's status.
 using EnrollHandler = std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&)>;
+// Answers Renew, for the certificate that an executor which attends has shown. Errors become the RPC's status.
+using RenewHandler = std::function<absl::StatusOr<v1::RenewResponse>(const std::string& certificate_pem)>;
 
 class Attendance final : public v1::Broker::Service {
  public:
@@ -47,6 +49,7 @@ class Attendance final : public v1::Broker::Service {
     // The current stream ended; on_joined of the same incarnation may follow when it comes back. Not called for one that was replaced.
     std::function<void(const std::string& name, uint64_t incarnation, const std::string& why)> on_left;
     EnrollHandler on_enroll;
+    RenewHandler on_renew;  // null: nobody's is renewed here
   };
 
   Attendance(AttendanceOptions options, Handlers handlers);
@@ -63,6 +66,7 @@ class Attendance final : public v1::Broker::Service {
 
   grpc::Status Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) override;
   grpc::Status Enroll(grpc::ServerContext* context, const v1::EnrollRequest* request, v1::EnrollResponse* response) override;
+  grpc::Status Renew(grpc::ServerContext* context, const v1::RenewRequest* request, v1::RenewResponse* response) override;
 
  private:
   // One stream.

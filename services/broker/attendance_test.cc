@@ -458,8 +458,10 @@ class EnrollTest : public AttendanceTest {
     request.set_protocol_version(version);
     request.set_token(token);
     request.set_name("lab-3");
+    request.set_public_key_pem(key_.public_key_pem);
     return stub->Enroll(&context, request, &response);
   }
+  const security::KeyTexts key_ = *security::MakeKey();
 };
 
 TEST_F(EnrollTest, TheTokenBuysWhatItTakesToAttend) {
@@ -467,7 +469,7 @@ TEST_F(EnrollTest, TheTokenBuysWhatItTakesToAttend) {
   const grpc::Status status = Enroll(token_, kProtocolVersion, response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   Peer peer(address_, grpc::SslCredentials({.pem_root_certs = response.ca_certificate_pem(),
-                                            .pem_private_key = response.private_key_pem(),
+                                            .pem_private_key = key_.private_key_pem,
                                             .pem_cert_chain = response.certificate_pem()}));
   ASSERT_TRUE(peer.Say(HelloOf("lab-3")));
   EXPECT_TRUE(peer.Hear().has_welcome());
@@ -479,7 +481,7 @@ TEST_F(EnrollTest, AWrongTokenBuysNothing) {
   const grpc::Status status = Enroll(wrong, kProtocolVersion, response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_THAT(status.error_message(), Not(HasSubstr(wrong)));
-  EXPECT_EQ(response.private_key_pem(), "");
+  EXPECT_EQ(response.certificate_pem(), "");
   EXPECT_EQ(Enroll("", kProtocolVersion, response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
@@ -490,7 +492,7 @@ TEST_F(EnrollTest, AnotherProtocolVersionIsRefusedNamingBothWhateverTheToken) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(status.error_message(),
                 AllOf(HasSubstr(absl::StrCat("version ", kProtocolVersion + 1)), HasSubstr(absl::StrCat("speaks ", kProtocolVersion))));
-    EXPECT_EQ(response.private_key_pem(), "");
+    EXPECT_EQ(response.certificate_pem(), "");
   }
 }
 

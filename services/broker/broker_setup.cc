@@ -460,6 +460,7 @@ class Preparation {
       setup_.enroll = [enrollment](const v1::EnrollRequest& request, const NameInUse& in_use) {
         return enrollment->Enroll(request, in_use, absl::Now());
       };
+      setup_.renew = [enrollment](const std::string& certificate_pem) { return enrollment->Renew(certificate_pem, absl::Now()); };
     }
     if (credentials_.secure) setup_.credentials->SetAuthMetadataProcessor(std::make_shared<CallGate>(std::move(check)));
     return absl::OkStatus();

@@ -48,6 +48,7 @@ struct BrokerSetup {
   std::unique_ptr<Archives> archives;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
   AttendanceOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
+  RenewHandler renew;                                                                     // null: nobody's certificate is renewed here
   std::function<void(const std::string& name)> on_connected = [](const std::string&) {};  // to be told of every executor
   std::shared_ptr<grpc::ServerCredentials> credentials;
 };

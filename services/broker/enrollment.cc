@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
-#include "lib/security/credential_files.h"
 
 namespace fusionllm::services {
 
@@ -93,14 +92,20 @@ void Enrollment::OnConnected(const std::string& name) {
 
 absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now) {
   FUSIONLLM_RETURN_IF_ERROR(CheckToken(request.token(), now));
+  // Before a name is taken: a key that cannot be signed costs none.
+  FUSIONLLM_RETURN_IF_ERROR(security::CheckPublicKey(request.public_key_pem()));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, TakeName(request.name(), in_use, now));
-  FUSIONLLM_ASSIGN_OR_RETURN(const security::CredentialTexts texts, security::IssueCredentials(authority_, name));
   v1::EnrollResponse response;
+  FUSIONLLM_ASSIGN_OR_RETURN(*response.mutable_certificate_pem(), authority_.IssueFor(name, request.public_key_pem(), {.now = now}));
   response.set_name(name);
-  response.set_ca_certificate_pem(texts.ca_pem);
-  response.set_certificate_pem(texts.certificate_pem);
-  response.set_private_key_pem(texts.private_key_pem);
+  response.set_ca_certificate_pem(authority_.certificate_pem());
   response.set_job_document(job_document_);
+  return response;
+}
+
+absl::StatusOr<v1::RenewResponse> Enrollment::Renew(const std::string& certificate_pem, absl::Time now) const {
+  v1::RenewResponse response;
+  FUSIONLLM_ASSIGN_OR_RETURN(*response.mutable_certificate_pem(), authority_.Renew(certificate_pem, {.now = now}));
   return response;
 }
 

@@ -49,8 +49,12 @@ class Enrollment {
   absl::Status CheckToken(const std::string& token, absl::Time now);
 
   // Errors: PermissionDenied (wrong token), ResourceExhausted (too many of these, or of certificates), AlreadyExists (the name is in use),
-  // InvalidArgument (the token is not one, or a name that no process may have). Messages are sentences and never repeat the token.
+  // InvalidArgument (the token is not one, a name that no process may have, or no key). Messages are sentences and never repeat the token.
   absl::StatusOr<v1::EnrollResponse> Enroll(const v1::EnrollRequest& request, const NameInUse& in_use, absl::Time now);
+
+  // A certificate in place of `certificate_pem`, which the caller has shown: that it may have another is for the caller of this to know.
+  // Errors: CertificateAuthority::Renew's.
+  absl::StatusOr<v1::RenewResponse> Renew(const std::string& certificate_pem, absl::Time now) const;
 
   // An executor of that name has connected: once it disconnects, the name is free, kReenrollAfter after it enrolled. Any name.
   void OnConnected(const std::string& name);

@@ -28,11 +28,13 @@ class EnrollmentTest : public ::testing::Test {
     v1::EnrollRequest request;
     request.set_name(name);
     request.set_token(token);
+    request.set_public_key_pem(key_.public_key_pem);
     return enrollment_->Enroll(
         request, [this](const std::string& asked) { return asked == connected_; }, now_);
   }
 
   base::TempFolder folder_;
+  security::KeyTexts key_ = *security::MakeKey();
   std::string token_, wrong_, connected_;
   absl::Time now_ = absl::Now();
   std::unique_ptr<Enrollment> enrollment_;
@@ -44,7 +46,19 @@ TEST_F(EnrollmentTest, TheTokenBuysACertificateOfTheJobsAuthority) {
   EXPECT_EQ(response->name(), "lab-3");
   EXPECT_EQ(response->job_document(), "the job");
   EXPECT_TRUE(
-      security::CheckCredentials({response->ca_certificate_pem(), response->certificate_pem(), response->private_key_pem()}, "lab-3").ok());
+      security::CheckCredentials({response->ca_certificate_pem(), response->certificate_pem(), key_.private_key_pem}, "lab-3").ok());
+}
+
+TEST_F(EnrollmentTest, WithoutAKeyThatCanBeSignedNoNameIsTaken) {
+  const security::KeyTexts good = key_;
+  for (const std::string& bad : {std::string(), std::string("x"), good.private_key_pem}) {
+    key_.public_key_pem = bad;
+    const absl::Status status = Enroll("lab-3", token_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("public key"));
+  }
+  key_ = good;
+  EXPECT_TRUE(Enroll("lab-3", token_).ok());
 }
 
 TEST_F(EnrollmentTest, AWrongTokenBuysNothingAndIsNotRepeated) {

@@ -210,7 +210,8 @@ int Main(int argc, char** argv) {
        .on_enroll =
            [&](const v1::EnrollRequest& request) {
              return setup->enroll(request, [&](const std::string& name) { return joined->IsAttending(name); });
-           }});
+           },
+       .on_renew = setup->renew});
   joined = &attendance;
   setup->recall->SendBy(
       [&attendance](const std::string& name, v1::BrokerMessage order) { return attendance.Send(name, std::move(order)); });

@@ -4,6 +4,7 @@
 #include <grpcpp/server_context.h>
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -19,6 +20,18 @@ inline bool IsCertifiedAs(const grpc::ServerContext& context, absl::string_view 
 // Whether the job's CA gave the peer a name at all: without one it may enroll and nothing else.
 inline bool HasCertificate(const grpc::ServerContext& context) {
   return !context.auth_context()->FindPropertyValues("x509_common_name").empty();
+}
+
+// The certificate that the peer has shown, in PEM, and the name that the job's CA gave it there; empty: none.
+struct PeerCertificate {
+  std::string name, pem;
+};
+inline PeerCertificate CertificateOf(const grpc::ServerContext& context) {
+  const auto first = [&](const char* property) {
+    const auto values = context.auth_context()->FindPropertyValues(property);
+    return values.empty() ? std::string() : std::string(values.front().data(), values.front().size());
+  };
+  return {first("x509_common_name"), first("x509_pem_cert")};
 }
 
 }  // namespace fusionllm::services

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,9 +23,12 @@
 #include "lib/kernels/devices.h"
 #include "lib/nvml/nvml.h"
 #include "lib/security/certificate_authority.h"
+#include "lib/security/renewal.h"
 #include "services/credentials.h"
+#include "services/executor/broker_channel.h"
 #include "services/executor/broker_contact.h"
 #include "services/executor/broker_session.h"
+#include "services/executor/certificate_renewal.h"
 #include "services/executor/checkpoint_client.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/gpu_metrics.h"
@@ -49,7 +53,7 @@ struct Flags {
   BrokerContact::Options contact;
   double broker_lost_seconds = 0;
   std::string tls_directory, device = "auto";
-  bool listens = false, relay = false, phases = false, insecure = false;
+  bool listens = false, relay = false, phases = false, insecure = false, renews = false;
   daemon::CommonFlags common;
 };
 
@@ -67,7 +71,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--site", flags.host.site, "Site of this device, when no topology says")->check([](const std::string& text) {
     return text.empty() || job::IsName(text) ? "" : absl::StrCat("'", text, "' is no name: ", job::kNameRule);
   });
-  app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
+  CLI::Option* const tls = app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, NAME.pem, NAME.key");
+  app.add_flag("--renew-certificate", flags.renews, "Have the broker renew NAME.pem before it ends")->needs(tls);
   app.add_flag("--insecure", flags.insecure, "Without --tls: listen beyond this machine all the same, in clear");
   app.add_option("--site-checkpoints", flags.host.site_checkpoints,
                  "Folder of this site, shared by its executors and outliving them: shards of checkpoints stay there, instead of going to "
@@ -187,6 +192,13 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
       [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
   if (!monitoring.ok()) return Complain(monitoring.status());
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
+  std::optional<security::RenewalThread> renewal;
+  if (flags.renews) {
+    const std::shared_ptr<v1::Broker::Stub> broker =
+        v1::Broker::NewStub(BrokerChannel(session_options.address, credentials->channel, /*own_connection=*/false));
+    renewal.emplace("the certificate of this executor",
+                    [broker, &flags] { return RenewFromBroker(flags.tls_directory, flags.host.name, *broker, absl::Now()); });
+  }
   bool run_failed = false;
   const absl::Status status = session.Run([&] { return host.Hello(); },
                                           [&](const v1::BrokerMessage& message) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lib/security/credential_files.h"
 
 namespace grpc {
@@ -20,6 +21,21 @@ namespace fusionllm::security {
 // The server demands a certificate of the job's authority from everyone who calls.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const CredentialTexts& own);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own);
+
+// How soon a certificate that was replaced on the disk is used.
+inline constexpr absl::Duration kCertificateRefresh = absl::Minutes(1);
+
+// The same three of the files of a folder, as credential_files.h has them, which may be replaced while they are in use: handshakes from
+// `refresh` later on (whole seconds, at least one) take the new ones, connections that stand stay. ca.pem is read again as well.
+struct WatchedCredentials {
+  CredentialTexts texts;  // as they are now
+  std::shared_ptr<grpc::ChannelCredentials> channel;
+  std::shared_ptr<grpc::ServerCredentials> server;            // as MutualTlsServer
+  std::shared_ptr<grpc::ServerCredentials> enrolling_server;  // as EnrollingTlsServer
+};
+// Blocks on the file system; errors as ReadCredentials. Starts a thread that lives as long as any of the three.
+absl::StatusOr<WatchedCredentials> WatchCredentials(const std::string& folder, const std::string& name,
+                                                    absl::Duration refresh = kCertificateRefresh);
 
 // For a caller that has no certificate yet, to a server that authenticates by token: it verifies the server alone.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem);

@@ -6,13 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/security/certificate_authority.h"
+#include "lib/security/credential_files.h"
+#include "lib/security/grpc/credentials.h"
 
 namespace fusionllm::security {
 namespace {
@@ -105,26 +109,46 @@ Answer Call(const Server& server, const std::shared_ptr<grpc::ChannelCredentials
   return answer;
 }
 
-class HandshakeTest : public ::testing::Test {
+struct Identity {
+  std::string name;
+  IssuedCertificate issued;
+};
+
+// With credentials that never change, and with those that are read again when their files do.
+enum class Kind { kFixed, kWatched };
+
+class HandshakeTest : public ::testing::TestWithParam<Kind> {
  protected:
-  static IssuedCertificate Issue(const CertificateAuthority& authority, const std::string& name, const IssueOptions& options = {}) {
-    absl::StatusOr<IssuedCertificate> issued = authority.Issue(name, options);
-    EXPECT_TRUE(issued.ok()) << issued.status();
-    return *std::move(issued);
+  static Identity Issue(const CertificateAuthority& authority, const std::string& name) { return {name, *authority.Issue(name)}; }
+  CredentialTexts TextsOf(const Identity& own) const {
+    return {authority_.certificate_pem(), own.issued.certificate_pem, own.issued.private_key_pem};
   }
-  IssuedCertificate Expired(const std::string& name) const {
-    return Issue(authority_, name, {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
+  std::string Folder(const Identity& own, const CredentialTexts& texts) {
+    const std::string folder = temp_ / absl::StrCat("tls", ++folders_);
+    EXPECT_TRUE(WriteCredentials(folder, own.name, texts).ok());
+    return folder;
   }
-  std::shared_ptr<grpc::ServerCredentials> ServerSide(
-      const IssuedCertificate& own,
-      grpc_ssl_client_certificate_request_type request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY) const {
-    grpc::SslServerCredentialsOptions options(request);
+  std::shared_ptr<grpc::ServerCredentials> ServerSide(const Identity& own) {
+    if (GetParam() == Kind::kFixed) return *MutualTlsServer(TextsOf(own));
+    return WatchCredentials(Folder(own, TextsOf(own)), own.name)->server;
+  }
+  std::shared_ptr<grpc::ServerCredentials> EnrollingSide(const Identity& own) {
+    if (GetParam() == Kind::kFixed) return *EnrollingTlsServer(TextsOf(own));
+    return WatchCredentials(Folder(own, TextsOf(own)), own.name)->enrolling_server;
+  }
+  std::shared_ptr<grpc::ChannelCredentials> ClientSide(const Identity& own) {
+    if (GetParam() == Kind::kFixed) return *MutualTlsChannel(TextsOf(own));
+    return WatchCredentials(Folder(own, TextsOf(own)), own.name)->channel;
+  }
+  // Whatever the certificate is: without a look at it first.
+  std::shared_ptr<grpc::ChannelCredentials> Unchecked(const Identity& own) const {
+    return grpc::SslCredentials({authority_.certificate_pem(), own.issued.private_key_pem, own.issued.certificate_pem});
+  }
+  std::shared_ptr<grpc::ServerCredentials> UncheckedServer(const Identity& own) const {
+    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     options.pem_root_certs = authority_.certificate_pem();
-    options.pem_key_cert_pairs.push_back({own.private_key_pem, own.certificate_pem});
+    options.pem_key_cert_pairs.push_back({own.issued.private_key_pem, own.issued.certificate_pem});
     return grpc::SslServerCredentials(options);
-  }
-  std::shared_ptr<grpc::ChannelCredentials> ClientSide(const IssuedCertificate& own) const {
-    return grpc::SslCredentials({authority_.certificate_pem(), own.private_key_pem, own.certificate_pem});
   }
   static void ExpectRefused(const Answer& answer) {
     // A handshake that fails leaves the channel without a connection; a deadline would mean that it hangs.
@@ -134,10 +158,14 @@ class HandshakeTest : public ::testing::Test {
 
   const CertificateAuthority authority_ = *CertificateAuthority::Create();
   const CertificateAuthority stranger_ = *CertificateAuthority::Create();
-  const IssuedCertificate broker_ = Issue(authority_, "broker");
+  const Identity broker_ = Issue(authority_, "broker");
+  const base::TempFolder temp_;
+  int folders_ = 0;
 };
+INSTANTIATE_TEST_SUITE_P(Credentials, HandshakeTest, ::testing::Values(Kind::kFixed, Kind::kWatched),
+                         [](const auto& info) { return info.param == Kind::kFixed ? "Fixed" : "Watched"; });
 
-TEST_F(HandshakeTest, MembersOfAJobMeetAndTheServerLearnsTheCallersName) {
+TEST_P(HandshakeTest, MembersOfAJobMeetAndTheServerLearnsTheCallersName) {
   const Server server(ServerSide(broker_));
   for (const std::string name : {"paris-0", "Lab_3.gpu-1"}) {
     const Answer answer = Call(server, ClientSide(Issue(authority_, name)), "broker");
@@ -148,59 +176,109 @@ TEST_F(HandshakeTest, MembersOfAJobMeetAndTheServerLearnsTheCallersName) {
 }
 
 // Documents what certificate_authority.h says about shared names: the identity alone would let anybody in as "localhost".
-TEST_F(HandshakeTest, TheIdentityHasNamesThatAllShareButTheCommonNameIsOnesOwn) {
+TEST_P(HandshakeTest, TheIdentityHasNamesThatAllShareButTheCommonNameIsOnesOwn) {
   const Server server(ServerSide(broker_));
   const Answer answer = Call(server, ClientSide(Issue(authority_, "paris-0")), "broker");
   EXPECT_THAT(answer.identities, AllOf(Contains("paris-0"), Contains("localhost"), Contains("127.0.0.1")));
   EXPECT_THAT(answer.common_names, ElementsAre("paris-0"));
 }
 
-TEST_F(HandshakeTest, AServerOfThisMachineIsFoundByItsAddress) {
+TEST_P(HandshakeTest, AServerOfThisMachineIsFoundByItsAddress) {
   const Server server(ServerSide(broker_));
   const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
   EXPECT_TRUE(Call(server, client, "").status.ok());
   EXPECT_TRUE(Call(server, client, "localhost").status.ok());
 }
 
-TEST_F(HandshakeTest, AServerThatIsSomebodyElseIsRefused) {
+TEST_P(HandshakeTest, AServerThatIsSomebodyElseIsRefused) {
   const Server server(ServerSide(Issue(authority_, "tokyo-1")));
   const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
   ExpectRefused(Call(server, client, "broker"));
   EXPECT_TRUE(Call(server, client, "tokyo-1").status.ok());
 }
 
-TEST_F(HandshakeTest, ACallerOfAnotherJobIsRefused) {
+TEST_P(HandshakeTest, ACallerOfAnotherJobIsRefused) {
   const Server server(ServerSide(broker_));
-  ExpectRefused(Call(server, ClientSide(Issue(stranger_, "paris-0")), "broker"));
+  ExpectRefused(Call(server, Unchecked(Issue(stranger_, "paris-0")), "broker"));
 }
 
-TEST_F(HandshakeTest, AServerOfAnotherJobIsRefused) {
-  const Server server(ServerSide(Issue(stranger_, "broker")));
+TEST_P(HandshakeTest, AServerOfAnotherJobIsRefused) {
+  const Server server(UncheckedServer(Issue(stranger_, "broker")));
   ExpectRefused(Call(server, ClientSide(Issue(authority_, "paris-0")), "broker"));
 }
 
-TEST_F(HandshakeTest, ACallerWithoutACertificateIsRefusedUnlessTheServerOnlyAsks) {
+TEST_P(HandshakeTest, ACallerWithoutACertificateIsRefusedUnlessTheServerOnlyAsks) {
   const std::shared_ptr<grpc::ChannelCredentials> nobody = grpc::SslCredentials({authority_.certificate_pem(), "", ""});
   const Server strict(ServerSide(broker_));
   ExpectRefused(Call(strict, nobody, "broker"));
   ExpectRefused(Call(strict, grpc::InsecureChannelCredentials(), ""));
-  const Server enrolling(ServerSide(broker_, GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY));
+  const Server enrolling(EnrollingSide(broker_));
   const Answer answer = Call(enrolling, nobody, "broker");
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_THAT(answer.identities, IsEmpty());
-  ExpectRefused(Call(enrolling, ClientSide(Issue(stranger_, "paris-0")), "broker"));
+  ExpectRefused(Call(enrolling, Unchecked(Issue(stranger_, "paris-0")), "broker"));
 }
 
-TEST_F(HandshakeTest, ExpiredCertificatesAreRefusedOnEitherSide) {
+TEST_P(HandshakeTest, ExpiredCertificatesAreRefusedOnEitherSide) {
+  const IssueOptions past{.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)};
   const Server server(ServerSide(broker_));
-  ExpectRefused(Call(server, ClientSide(Expired("paris-0")), "broker"));
-  const Server old(ServerSide(Expired("broker")));
+  ExpectRefused(Call(server, Unchecked({"paris-0", *authority_.Issue("paris-0", past)}), "broker"));
+  const Server old(UncheckedServer({"broker", *authority_.Issue("broker", past)}));
   ExpectRefused(Call(old, ClientSide(Issue(authority_, "paris-0")), "broker"));
 }
 
-TEST_F(HandshakeTest, ACertificateCannotIssueOthers) {
-  const IssuedCertificate member = Issue(authority_, "mallory");
-  EXPECT_FALSE(CertificateAuthority::FromPem(member.certificate_pem, member.private_key_pem).ok());
+TEST_P(HandshakeTest, ACertificateCannotIssueOthers) {
+  const Identity member = Issue(authority_, "mallory");
+  EXPECT_FALSE(CertificateAuthority::FromPem(member.issued.certificate_pem, member.issued.private_key_pem).ok());
+}
+
+// What is replaced on the disk. Another name stands for another end: both are seen from outside.
+class ReplacedFilesTest : public HandshakeTest {
+ protected:
+  static constexpr absl::Duration kRefresh = absl::Seconds(1);
+  void Replace(const std::string& folder, const std::string& name, const Identity& by) const {
+    ASSERT_TRUE(WriteCredentials(folder, name, TextsOf(by)).ok());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Credentials, ReplacedFilesTest, ::testing::Values(Kind::kWatched), [](const auto&) { return "Watched"; });
+
+TEST_P(ReplacedFilesTest, AServerShowsTheNewCertificateToWhoComesNext) {
+  const std::string folder = Folder(broker_, TextsOf(broker_));
+  const Server server(WatchCredentials(folder, "broker", kRefresh)->server);
+  const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
+  ExpectRefused(Call(server, client, "renewed"));
+  Replace(folder, "broker", Issue(authority_, "renewed"));
+  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  while (!Call(server, client, "renewed").status.ok()) ASSERT_LT(std::chrono::steady_clock::now(), patience);
+  ExpectRefused(Call(server, client, "broker"));
+}
+
+TEST_P(ReplacedFilesTest, AClientShowsTheNewCertificateFromItsNextConnectionOn) {
+  const Identity paris = Issue(authority_, "paris-0");
+  const std::string folder = Folder(paris, TextsOf(paris));
+  const std::shared_ptr<grpc::ChannelCredentials> client = WatchCredentials(folder, "paris-0", kRefresh)->channel;
+  const Server server(ServerSide(broker_));
+  EXPECT_THAT(Call(server, client, "broker").common_names, ElementsAre("paris-0"));
+  Replace(folder, "paris-0", Issue(authority_, "renewed"));
+  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  std::vector<std::string> seen;
+  while (seen != std::vector<std::string>{"renewed"}) {
+    ASSERT_LT(std::chrono::steady_clock::now(), patience);
+    seen = Call(server, client, "broker").common_names;
+  }
+}
+
+// Half a file never is: they are replaced whole. But a folder may be gone for a while, as when it is mounted anew.
+TEST_P(ReplacedFilesTest, WhileTheFilesAreGoneTheLastOnesAreUsed) {
+  const std::string folder = Folder(broker_, TextsOf(broker_));
+  const Server server(WatchCredentials(folder, "broker", kRefresh)->server);
+  std::filesystem::remove_all(folder);
+  const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (std::chrono::steady_clock::now() < until) {
+    const Answer answer = Call(server, client, "broker");
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  }
 }
 
 }  // namespace
