@@ -55,6 +55,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   links_ = std::move(links);
   most_trainers_ = plan_.wanted;
   last_step_ = last_step;
+  stepped_ = last_step > options_.start_step;
   for (ShardWritten& shard : shards) {
     if (!IsBehindTheCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);
   }

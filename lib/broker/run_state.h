@@ -57,6 +57,12 @@ struct RunOptions {
   int min_executors = 0;
   std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
   double data_patience_s = 0;          // for one of them to come back when all have been lost under the run; 0: nobody starts them again
+  // For expected executors that are lost before the first step: then the others go on without them.
+  double executor_patience_s = 20;  // whoever notices the end of a process on its own machine starts another at once
+  // Whoever starts executors (an operator) starts lost ones again, which may take a while: one that never came is waited for without a
+  // limit, and where a plan is refused without those that were lost, or two executors have no way to each other, that is waited for as
+  // long again, and then the run ends as by a loss, never as one that cannot be planned.
+  bool waits_for_executors = false;
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;
   int64_t least_memory_bytes = 0;
@@ -156,6 +162,8 @@ class RunState {
   void AwaitMembers();
   void TellThatDataIsMissing();
   void TellDataAwaited(const std::string& how_long);
+  bool AwaitLost(const std::string& why);
+  bool ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why);
   void BeginWhenComplete();
   void BeginWithoutMissing();
   bool FailWithoutData();
@@ -257,16 +265,23 @@ class RunState {
   bool data_wait_told_ = false;            // that one is waited for before the first plan
   uint64_t untold_id_ = 0;                 // of the timer until that is told
   std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
+  bool joined_since_asked_ = false;        // for a plan
+  std::string awaits_lost_;                // kGathering: why no plan is possible without them; empty: one may be
   std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
   // Whoever measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;
   std::optional<std::pair<std::string, std::string>> probing_;
-  std::set<std::pair<std::string, std::string>> probes_failed_;  // once
+  struct FailedProbes {
+    int count = 0;
+    double waited_s = 0;  // between them
+  };
+  std::map<std::pair<std::string, std::string>, FailedProbes> probes_failed_;  // in a row, by their ends
   PlanSummary plan_;
   uint32_t epoch_ = 0;
   bool adopted_ = false;                // waiting for executors of an epoch that outlived the broker
   bool adopted_epoch_is_over_ = false;  // one of them came back without it
   uint32_t foreign_epoch_ = 0;          // newest that an executor runs and this broker knows nothing of
+  bool stepped_ = false;                // a step of this run was made
   bool loaded_once_ = false;            // an epoch of this run had all its stages ready
   std::set<std::string> waiting_;       // for Ready, Ended or an adopted rejoin, by phase
   std::map<std::string, int64_t> ended_at_;

@@ -88,6 +88,7 @@ void RunState::Handle(const StepDone& event) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
   fruitless_ = 0;
+  stepped_ = true;
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
   if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {

@@ -42,6 +42,7 @@ void RunState::Handle(const Joined& event) {
     no_trainers_.erase(member.name);
   }
   given_up_.erase(member.name);
+  joined_since_asked_ = true;
   data_was_here_ = data_was_here_ || HasData(member.name);
   if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
     // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
@@ -124,6 +125,7 @@ void RunState::BeginWhenComplete() {
     return;
   }
   if (IsComplete()) {
+    awaits_lost_.clear();
     CalibrateNext();
   } else {
     AwaitMembers();
@@ -139,12 +141,36 @@ void RunState::BeginWithoutMissing() {
         absl::StrCat("nobody who has the training data has joined: ", absl::StrJoin(options_.data_devices, " or "), " was waited for")));
     return;
   }
+  if (!awaits_lost_.empty()) {
+    Fail(absl::UnavailableError(
+        absl::StrFormat("%s lost, and not back in %g s: %s", absl::StrJoin(missing, ", "), options_.executor_patience_s, awaits_lost_)));
+    return;
+  }
+  if (members_.empty() && options_.waits_for_executors) {
+    AwaitLost("all executors are gone");
+    return;
+  }
   if (!begun_ || !plan_.devices.empty() || members_.empty()) {
     Fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
     return;
   }
   given_up_.insert(missing.begin(), missing.end());
   BeginWhenComplete();
+}
+
+// Without the executors that were lost there is no plan, and somebody starts them again. False: nobody is lost, or nobody does.
+bool RunState::AwaitLost(const std::string& why) {
+  given_up_.clear();
+  const std::vector<std::string> missing = Missing();
+  if (!options_.waits_for_executors || missing.empty()) return false;
+  phase_ = Phase::kGathering;
+  awaits_lost_ = why;
+  Do(Announce{.reason = "ExecutorsAwaited",
+              .step = last_step_,
+              .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
+                                         absl::StrJoin(missing, ", "), options_.executor_patience_s)});
+  AwaitMembers();
+  return true;
 }
 
 bool RunState::FailWithoutData() {
@@ -249,7 +275,7 @@ void RunState::Handle(const Left& event) {
   choice_.Lost(event.name);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
-  std::erase_if(probes_failed_, [&](const auto& ends) { return ends.first == event.name || ends.second == event.name; });
+  std::erase_if(probes_failed_, [&](const auto& probe) { return probe.first.first == event.name || probe.first.second == event.name; });
   const int seat = SeatOf(event.name);
   if (adopted_) {  // it may come back yet
     if (seat >= 0) waiting_.insert(event.name);

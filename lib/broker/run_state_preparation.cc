@@ -27,6 +27,10 @@ std::string WayOut(const Member& a, const Member& b) {
 }  // namespace
 
 void RunState::AwaitMembers() {
+  if (!awaits_lost_.empty()) {
+    Await(options_.executor_patience_s, "executors that were lost to come back");
+    return;
+  }
   const bool planned = !plan_.devices.empty();
   const bool open_without_data = options_.min_executors > 0 && data_was_here_ && LacksData();
   if (OnlyDataIsMissing()) {
@@ -36,10 +40,10 @@ void RunState::AwaitMembers() {
       return;
     }
   } else if (!planned && ((begun_ && !Missing().empty()) || open_without_data)) {
-    Await(kRestartSeconds, "executors that were lost to be started again");
+    Await(options_.executor_patience_s, "executors that were lost to be started again");
     return;
   }
-  if (options_.min_executors == 0) {
+  if (options_.min_executors == 0 && !options_.waits_for_executors) {
     Await(kGatherSeconds, "executors to join");
   } else {
     ++expect_id_;  // without a limit: a timer that still runs is about something else
@@ -194,7 +198,7 @@ void RunState::Handle(const LinkProbed& event) {
 // that is awaited by name cannot be missed.
 void RunState::ProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why) {
   // The end of the peer makes a probe fail as well, perhaps before the broker has noticed it: it will have, when the second one fails.
-  if (probes_failed_.emplace(src, dst).second) {
+  if (++probes_failed_[{src, dst}].count == 1) {
     CalibrateNext();
     return;
   }
@@ -203,8 +207,9 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
   if (HasData(suspect.name) || options_.expected.contains(suspect.name)) {
     const Member& other = members_.at(suspect.name == src ? dst : src);
-    Fail(absl::UnavailableError(
-        absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect))));
+    const std::string sentence =
+        absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect));
+    if (!ProbeAgainLater(src, dst, sentence)) Fail(absl::UnavailableError(sentence));
     return;
   }
   std::string sentence = absl::StrFormat("turned away: the other machines cannot reach %s%s (%s); check ", suspect.name,
@@ -215,6 +220,20 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   unfit_[suspect.name] = suspect.incarnation;
   Do(TurnAway{.name = suspect.name, .why = sentence});
   Handle(Left{.name = suspect.name, .incarnation = suspect.incarnation, .why = std::move(sentence)});
+}
+
+// The network between two sites may be cut for a while. False: it has been waited for long enough, or nobody waits in this run.
+bool RunState::ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why) {
+  FailedProbes& failed = probes_failed_.at({src, dst});
+  if (!options_.waits_for_executors || failed.waited_s >= options_.executor_patience_s) return false;
+  const double wait_s = RetrySeconds(failed.count - 1);
+  failed.waited_s += wait_s;
+  Do(Announce{.reason = "ProbeFailed",
+              .step = last_step_,
+              .message = absl::StrFormat("%s; tried again in %g s, for %g s more at most", why, wait_s,
+                                         std::max(0.0, options_.executor_patience_s - failed.waited_s))});
+  Await(wait_s, "the next probe");
+  return true;
 }
 
 // A probe is answered over the way back, so that either end may be at fault: not the device with the data, which is where the broker is,
@@ -236,7 +255,7 @@ std::set<RunState::Wire> RunState::MeasuredWires() const {
 
 void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
-  asks_for_figures_ = false;
+  asks_for_figures_ = joined_since_asked_ = false;
   // Under a plan everybody stands still until there is another: the first that is possible will do.
   BeginChoice(PlanQuestion(/*with_spares=*/plan_is_stale_),
               plan_.devices.empty() ? ReaderChoice::Wish::kShortestStep : ReaderChoice::Wish::kAnyPlan);
@@ -255,7 +274,13 @@ void RunState::AskNextPlan() {
 }
 
 void RunState::TakeChosen() {
+  if (!choice_.has_plan() && joined_since_asked_) {
+    CalibrateNext();
+    return;
+  }
   if (!choice_.has_plan()) {
+    const std::string refusal = absl::StrCat(choice_.RefusalReason(), ": ", choice_.RefusalMessage());
+    if (choice_.RefusalReason() != kSchedulerFailed && AwaitLost(refusal)) return;
     Fail(absl::ResourceExhaustedError(choice_.RefusalMessage()), choice_.RefusalReason());
     return;
   }

@@ -92,6 +92,12 @@ void RunState::Retry() {
   for (size_t seat = 0; seat < plan_.devices.size(); ++seat) {
     if (Present(plan_.devices[seat])) continue;
     const std::string spare = IdleSpareFor(static_cast<int>(seat));
+    if (spare.empty() && options_.waits_for_executors && !stepped_ && !Missing().empty()) {
+      plan_ = {};  // nothing was made with it: as before the first one, they are waited for
+      phase_ = Phase::kGathering;
+      BeginWhenComplete();
+      return;
+    }
     if (spare.empty()) {
       plan_is_stale_ = true;
       CalibrateNext();
@@ -205,8 +211,19 @@ void RunState::Handle(const Overdue& event) {
         CannotTakePart(calibrating_, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
         break;
       }
-      [[fallthrough]];
+      FailUnanswered();
+      break;
     case Phase::kProbing:
+      if (!probing_.has_value()) {
+        CalibrateNext();  // ProbeAgainLater
+        break;
+      }
+      if (options_.waits_for_executors) {
+        const auto [src, dst] = *std::exchange(probing_, std::nullopt);
+        ProbeFailed(src, dst, absl::DeadlineExceededError(absl::StrFormat("no answer in %g s", kProbeSeconds)));
+        break;
+      }
+      [[fallthrough]];
     case Phase::kFinishing:
       FailUnanswered();
       break;

@@ -32,8 +32,9 @@ constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that che
 constexpr int64_t kCopyGraceSeconds = 600;
 // For executors whose broker fetches what it begins with before it listens.
 constexpr int64_t kFetchPatienceSeconds = 6 * 3600;
-// For a Pod with the data to be made anew, when none is left under a run: a restart of the whole job would wait for it as well.
-constexpr int64_t kAwaitDataSeconds = 300;
+// For a Pod to be made anew, or a cut network to be mended: before the first step, and later where the others cannot go on without it (the
+// one with the data, say). A restart of the whole job would wait for it as well.
+constexpr int64_t kAwaitLostSeconds = 300;
 
 json Metadata(const JobIdentity& identity, const std::string& name, const Owner& owner) {
   json metadata = {{"name", name}, {"namespace", identity.ns}, {"labels", JobLabels(identity)}};
@@ -287,6 +288,8 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    kTlsFolder,
                    "--expect",
                    absl::StrJoin(devices, ","),
+                   "--await-executors-seconds",
+                   absl::StrCat(kAwaitLostSeconds),
                    "--open",
                    "--resume-journal",
                    "--attempt",
@@ -297,7 +300,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
   if (const std::vector<std::string> holders = DataDevices(job, attempt.slots); !holders.empty()) {
     parts.command.insert(parts.command.end(),
-                         {"--data-device", absl::StrJoin(holders, ","), "--await-data-seconds", absl::StrCat(kAwaitDataSeconds)});
+                         {"--data-device", absl::StrJoin(holders, ","), "--await-data-seconds", absl::StrCat(kAwaitLostSeconds)});
   }
   parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
   AddJobVolumes(parts, job, attempt.hub);

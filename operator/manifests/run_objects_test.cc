@@ -70,6 +70,7 @@ TEST(RunObjectsTest, TheBrokerKnowsAllExecutorsThatCanReadTheData) {
   EXPECT_EQ(After(command({"paris"}, {"paris-1"}), "--data-device"), "paris-0,paris-2");
   EXPECT_EQ(After(command({"oslo"}), "--data-device"), "oslo-0");
   EXPECT_EQ(After(command({"oslo"}), "--await-data-seconds"), "300") << "its Pod is made anew";
+  EXPECT_EQ(After(command({}), "--await-executors-seconds"), "300");
   for (const std::vector<std::string>& everywhere : {std::vector<std::string>{}, {"local", "paris", "oslo"}}) {
     EXPECT_THAT(command(everywhere), Not(Contains("--data-device")));
   }

@@ -24,7 +24,7 @@ std::vector<std::string> With(const std::vector<std::string>& more) {
 }
 
 TEST(BrokerProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
-  for (const std::string flag : {"--gather-seconds", "--await-data-seconds"}) {
+  for (const std::string flag : {"--gather-seconds", "--await-data-seconds", "--await-executors-seconds"}) {
     for (const char* seconds : {"nan", "inf", "-1", "1e300"}) {
       Program program("fusion-broker", With({absl::StrCat(flag, "=", seconds)}), STDERR_FILENO);
       EXPECT_THAT(program.Line(), AllOf(HasSubstr(flag), HasSubstr(seconds), HasSubstr("number of seconds")));

@@ -198,6 +198,10 @@ class Preparation {
                     .codecs_asked_for =
                         job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec != job::Codec::kAuto,
                     .gone = {flags_.gone.begin(), flags_.gone.end()}};
+    if (flags_.await_executors_seconds > 0) {
+      run_options_.waits_for_executors = true;
+      run_options_.executor_patience_s = flags_.await_executors_seconds;
+    }
     if (job_.spec.placement.min_memory.has_value()) run_options_.least_memory_bytes = job_.spec.placement.min_memory->bytes;
     if (links_.has_value()) run_options_.lines = LinesOf(*links_);
     if (flags_.profiles_file.empty()) return absl::OkStatus();

@@ -31,6 +31,7 @@ struct BrokerFlags {
   int min_executors = 0;                  // > 0: wait without limit until so many have joined
   std::vector<std::string> data_devices;  // have the training data; empty: all have it
   double await_data_seconds = 0;          // broker::RunOptions::data_patience_s
+  double await_executors_seconds = 0;     // > 0: broker::RunOptions::executor_patience_s, and waits_for_executors
   std::optional<int64_t> attempt;         // of the job; nothing: not known
   bool open = false;                      // enroll executors of other machines
   bool alone = false;                     // no executors come but those that are expected

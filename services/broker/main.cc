@@ -89,6 +89,11 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
                  "When all of --data-device have been lost under the run: wait for one to be started again. 0: nobody does that")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
+  app.add_option("--await-executors-seconds", flags.await_executors_seconds,
+                 "Somebody starts executors of --expect that are lost again: wait so long for them before the first step, and where no "
+                 "plan is possible without them. 0: a short while, and the run ends where executors do not come")
+      ->check(daemon::CheckSeconds)
+      ->capture_default_str();
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_flag("--alone", flags.alone, "No executors come but those of --expect: nobody of another site is waited for")->excludes("--open");
   app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then")->check(daemon::CheckSeconds);
