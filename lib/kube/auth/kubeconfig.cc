@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/yaml_scalar.h"
 #include "lib/kube/auth/small_file.h"
 
 namespace fusionllm::kube {
@@ -24,30 +25,44 @@ constexpr size_t kMaxEntries = 1000;
 constexpr size_t kMaxExtensionBytes = size_t{64} << 10;
 constexpr int kMaxExtensionDepth = 32;
 
-// As kubectl makes JSON of YAML. False: it is more, or deeper, than it may be.
-bool ToJson(const YAML::Node& node, int depth, size_t& room, nlohmann::json& value) {
+const std::string kBeyondExtension =
+    absl::StrCat("must be at most ", kMaxExtensionBytes, " bytes and ", kMaxExtensionDepth, " levels deep");
+
+using base::YamlScalar;
+
+// What a scalar is to kubectl. In quotes, or with a tag, it is text.
+YamlScalar ScalarOf(const YAML::Node& node) {
+  const bool plain = node.Tag() == "?" || node.Tag().empty();
+  return plain ? base::ResolveYamlScalar(node.Scalar()) : YamlScalar{YamlScalar::Type::kText, node.Scalar(), 0};
+}
+
+// As kubectl makes JSON of YAML. Empty: done; else what is wrong with it: it is more, or deeper, than it may be, or JSON has no such
+// number.
+std::string ToJson(const YAML::Node& node, int depth, size_t& room, nlohmann::json& value) {
   const size_t size = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
-  if (depth > kMaxExtensionDepth || size > room) return false;
+  if (depth > kMaxExtensionDepth || size > room) return kBeyondExtension;
   room -= size;
   if (node.IsScalar()) {
-    const bool quoted = node.Tag() == "!";
-    value = quoted ? nlohmann::json() : base::ParseJson(node.Scalar());
-    if (!value.is_number() && !value.is_boolean()) value = node.Scalar();
+    const YamlScalar scalar = ScalarOf(node);
+    if (scalar.type == YamlScalar::Type::kNotFinite) return "must hold no number that is not finite";
+    const bool literal = scalar.type == YamlScalar::Type::kBool || scalar.type == YamlScalar::Type::kInteger;
+    value = literal ? base::ParseJson(scalar.text) : nlohmann::json(scalar.text);
+    if (scalar.type == YamlScalar::Type::kFloat) value = scalar.number;
   } else if (node.IsSequence()) {
     value = nlohmann::json::array();
     for (const YAML::Node& item : node) {
-      if (!ToJson(item, depth + 1, room, value.emplace_back())) return false;
+      if (std::string wrong = ToJson(item, depth + 1, room, value.emplace_back()); !wrong.empty()) return wrong;
     }
   } else if (node.IsMap()) {
     value = nlohmann::json::object();
     for (const auto& entry : node) {
-      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      if (key.size() > room) return false;
+      const std::string key = entry.first.IsScalar() ? ScalarOf(entry.first).text : "";
+      if (key.size() > room) return kBeyondExtension;
       room -= key.size();
-      if (!ToJson(entry.second, depth + 1, room, value[key])) return false;
+      if (std::string wrong = ToJson(entry.second, depth + 1, room, value[key]); !wrong.empty()) return wrong;
     }
   }
-  return true;
+  return "";
 }
 
 // Reads fields and remembers the first thing that is wrong.
@@ -67,18 +82,25 @@ class Reader {
   std::string Text(const YAML::Node& map, const char* key, const std::string& path) {
     const YAML::Node value = map[key];
     if (!value.IsDefined() || value.IsNull()) return "";
-    if (!value.IsScalar()) {
-      Fail(value, absl::StrCat(path, ".", key), "must be text");
-      return "";
-    }
-    return value.Scalar();
+    return TextOf(value, absl::StrCat(path, ".", key));
+  }
+
+  // What without quotes is no text to YAML is refused, as kubectl does.
+  std::string TextOf(const YAML::Node& value, const std::string& path) {
+    const YamlScalar scalar = value.IsScalar() ? ScalarOf(value) : YamlScalar();
+    if (value.IsScalar() && scalar.type == YamlScalar::Type::kText) return scalar.text;
+    // The value may be a secret.
+    const char* const what = scalar.type == YamlScalar::Type::kBool ? "true or false" : "a number";
+    Fail(value, path, value.IsScalar() ? absl::StrCat("must be text, and without quotes it is ", what, " in YAML") : "must be text");
+    return "";
   }
 
   bool Bool(const YAML::Node& map, const char* key, const std::string& path) {
-    const std::string text = Text(map, key, path);
-    if (text.empty() || text == "false") return false;
-    if (text != "true") Fail(map[key], absl::StrCat(path, ".", key), "must be true or false");
-    return true;
+    const YAML::Node value = map[key];
+    if (!value.IsDefined() || value.IsNull()) return false;
+    const YamlScalar scalar = value.IsScalar() ? ScalarOf(value) : YamlScalar();
+    if (scalar.type != YamlScalar::Type::kBool) Fail(value, absl::StrCat(path, ".", key), "must be true or false");
+    return scalar.text == "true";
   }
 
   std::string Path(const YAML::Node& map, const char* key, const std::string& path) {
@@ -133,8 +155,9 @@ class Reader {
       if (Text(one, "name", one_path) != kExecExtension || !extension.IsDefined() || extension.IsNull()) continue;
       nlohmann::json value;
       size_t room = kMaxExtensionBytes;
-      if (ToJson(extension, 0, room, value)) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-      Fail(extension, one_path, absl::StrCat("must be at most ", kMaxExtensionBytes, " bytes and ", kMaxExtensionDepth, " levels deep"));
+      const std::string wrong = ToJson(extension, 0, room, value);
+      if (wrong.empty()) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      Fail(extension, one_path, wrong);
     }
     return "";
   }
@@ -168,12 +191,7 @@ class Reader {
       Fail(map["interactiveMode"], absl::StrCat(path, ".interactiveMode"), "must be Never, IfAvailable or Always");
     }
     const YAML::Node args = List(map, "args", path);
-    for (const YAML::Node& arg : args) {
-      if (!arg.IsScalar())
-        Fail(arg, absl::StrCat(path, ".args"), "must be texts");
-      else
-        exec.args.push_back(arg.Scalar());
-    }
+    for (const YAML::Node& arg : args) exec.args.push_back(TextOf(arg, absl::StrCat(path, ".args")));
     const YAML::Node env = List(map, "env", path);
     for (const YAML::Node& entry : env) {
       const std::string env_path = absl::StrCat(path, ".env");

@@ -2,7 +2,7 @@
 //
 // Limits: 1 MiB a file, 1,000 entries of a kind, 64 KiB of what a program is told of a cluster. Unknown fields are left alone, as kubectl
 // does; a known field of the wrong type, data that is no base64 and a second cluster, user or context of a name are errors that name the
-// file, the line and the field.
+// file, the line and the field. What a scalar without quotes is, base/yaml_scalar.h says: `token: 1_000` is a number, and no token.
 #pragma once
 
 #include <map>

@@ -153,8 +153,52 @@ std::string WithExtension(const std::string& yaml) {
 TEST(Kubeconfig, AProgramIsToldTheClustersExtensionForPrograms) {
   const auto config = ParseKubeconfig(WithExtension("{audience: \"7\", ports: [1, true, null, ~], deep: {a: yes}}"), "config", "");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(ResolveContext(*config)->exec_cluster_config, R"({"audience":"7","deep":{"a":"yes"},"ports":[1,true,null,null]})");
+  EXPECT_EQ(ResolveContext(*config)->exec_cluster_config, R"({"audience":"7","deep":{"a":true},"ports":[1,true,null,null]})");
   EXPECT_EQ(ResolveContext(*ParseKubeconfig(WithExtension("~"), "config", ""))->exec_cluster_config, "");
+}
+
+TEST(Kubeconfig, ScalarsOfAnExtensionAreWhatKubectlTakesThemFor) {
+  const auto json_of = [](const std::string& yaml) {
+    const auto config = ParseKubeconfig(WithExtension(yaml), "config", "");
+    return config.ok() ? ResolveContext(*config)->exec_cluster_config : std::string(config.status().message());
+  };
+  EXPECT_EQ(json_of("[0o17, 017, 0x1f, 0b11, 1_000, -5, 18446744073709551615]"), "[15,15,31,3,1000,-5,18446744073709551615]");
+  EXPECT_EQ(json_of("[yes, No, on, off, True, FALSE]"), "[true,false,true,false,true,false]");
+  EXPECT_EQ(json_of("[\"5\", '0o17', \"yes\", 'null', \"1_000\", !!str 7]"), R"(["5","0o17","yes","null","1_000","7"])");
+  EXPECT_EQ(json_of("[null, ~, Null]"), "[null,null,null]");
+  EXPECT_EQ(json_of("[1.5, 1e3, 2001-01-01, 1.2.3, v1]"), R"([1.5,1000.0,"2001-01-01","1.2.3","v1"])");
+  EXPECT_EQ(json_of("{yes: 1, 0o17: 2, '0o17': 3}"), R"({"0o17":3,"15":2,"true":1})");
+  EXPECT_THAT(json_of("[.inf]"), HasSubstr("clusters[0].cluster.extensions must hold no number that is not finite"));
+}
+
+TEST(Kubeconfig, WhatIsNoTextWithoutQuotesIsRefusedAsText) {
+  const auto user = [](const std::string& field) {
+    return ParseKubeconfig(absl::StrCat("users:\n- name: a\n  user: {", field, "}\n"), "config", "");
+  };
+  for (const char* number : {"17", "0o17", "1_000", "1e3", ".inf"}) {
+    const absl::Status status = user(absl::StrCat("token: ", number)).status();
+    EXPECT_EQ(status.message(), "config:3: users[0].user.token must be text, and without quotes it is a number in YAML") << number;
+    const auto quoted = user(absl::StrCat("token: '", number, "'"));
+    ASSERT_TRUE(quoted.ok()) << quoted.status();
+    EXPECT_EQ(quoted->users.at("a").token, number);
+  }
+  EXPECT_THAT(std::string(user("token: yes").status().message()), HasSubstr("without quotes it is true or false"));
+  EXPECT_EQ(user("token: 'yes'")->users.at("a").token, "yes");
+  EXPECT_EQ(user("token: null")->users.at("a").token, "");
+  EXPECT_EQ(user("token: 'null'")->users.at("a").token, "null");
+  EXPECT_THAT(std::string(user("exec: {command: a, args: [x, 7]}").status().message()), HasSubstr("exec.args must be text"));
+  EXPECT_TRUE(user("exec: {command: a, args: [x, '7']}").ok());
+}
+
+TEST(Kubeconfig, TrueAndFalseAreYamlsWordsForThem) {
+  const auto insecure = [](const std::string& value) {
+    return ParseKubeconfig(absl::StrCat("clusters: [{name: a, cluster: {insecure-skip-tls-verify: ", value, "}}]"), "config", "");
+  };
+  for (const char* yes : {"true", "True", "yes", "on"}) EXPECT_TRUE(insecure(yes)->clusters.at("a").insecure) << yes;
+  for (const char* no : {"false", "FALSE", "no", "null", "~"}) EXPECT_FALSE(insecure(no)->clusters.at("a").insecure) << no;
+  for (const char* neither : {"'true'", "1", "maybe", "[]"}) {
+    EXPECT_THAT(std::string(insecure(neither).status().message()), HasSubstr("must be true or false")) << neither;
+  }
 }
 
 TEST(Kubeconfig, AnExtensionIsBounded) {
