@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/cluster/member_objects.h"
@@ -14,6 +13,9 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
+#include "lib/kube/api/time.h"
+#include "lib/kube/client/account_token.h"
 #include "lib/kube/http/server_url.h"
 #include "lib/kubeapi/pod_policy.h"
 
@@ -23,6 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxCaBytes = size_t{1} << 20;
+constexpr char kEndlessTokens[] = "kubernetes.io/service-account-token";
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 
 absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
@@ -136,6 +139,16 @@ absl::Status CheckNoJobsLoseRights(const AddClusterOptions& options, const Withd
                                                     "delete these jobs first, or name their namespaces by --job-namespace as well"));
 }
 
+absl::StatusOr<std::string> TokenBoundTo(const AddClusterOptions& options, kube::ApiClient& member, const json& secret) {
+  const kube::AccountToken wanted{.account = {options.member_namespace, options.account},
+                                  .secret = TokenSecret(options).name,
+                                  .secret_uid = TextAt(secret, "/metadata/uid")};
+  absl::StatusOr<std::string> token = kube::RequestToken(member, wanted, kTokenLife);
+  if (token.ok()) return token;
+  return absl::Status(token.status().code(),
+                      absl::StrCat("member: a token of ServiceAccount ", wanted.account.ToString(), ": ", token.status().message()));
+}
+
 // After what is granted now, so that the hub is never without.
 absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& withdrawn, kube::ApiClient& member, const Tell& tell) {
   const std::string work = WorkRole(options.account);
@@ -146,32 +159,39 @@ absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& w
   return DeleteOurs(member, "member", kClusterRoleBindingResource, {"", work}, tell).status();
 }
 
-struct AccountToken {
-  std::string token, ca_pem;
-};
+// The Secret to which tokens are bound, as the member has it now. Until this command made tokens that end its Secret held one that never
+// does.
+absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClient& member, const ClusterObject& object, const Tell& tell) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json old, Existing(member, kSecretResource, object.key));
+  if (TextAt(old, "/type") == kEndlessTokens && MadeByUs(old)) {
+    // Not before it is known that there will be another one: the hub has this one alone.
+    FUSIONLLM_RETURN_IF_ERROR(TokenBoundTo(options, member, old).status());
+    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kSecretResource, object.key, tell).status());
+  }
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, {object}, "member", tell));
+  return Existing(member, kSecretResource, object.key);
+}
 
-// The control plane of the member writes both into the Secret a moment after it was made.
-absl::StatusOr<AccountToken> WaitForToken(const AddClusterOptions& options, kube::ApiClient& member, kube::Clock& clock) {
+// Of who does not check the server's certificate: what the control plane of the member writes into each namespace, a moment after it was
+// made.
+absl::StatusOr<std::string> WaitForAuthority(const AddClusterOptions& options, kube::ApiClient& member, kube::Clock& clock) {
+  const kube::ObjectKey key{options.member_namespace, "kube-root-ca.crt"};
   const absl::Duration end = clock.Monotonic() + options.patience;
-  for (;;) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const json secret, Existing(member, kSecretResource, TokenSecret(options)));
-    AccountToken token;
-    if (!absl::Base64Unescape(TextAt(secret, "/data/token"), &token.token) ||
-        !absl::Base64Unescape(TextAt(secret, "/data/ca.crt"), &token.ca_pem)) {
-      return absl::InvalidArgumentError(absl::StrCat("member: Secret ", TokenSecret(options).ToString(), ": its data is no base64"));
-    }
-    if (!token.token.empty()) return token;
+  for (;; clock.WaitFor(kLookEvery, {})) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const json map, Existing(member, kConfigMapResource, key));
+    std::string ca_pem = map.is_null() ? "" : kube::TextAt(map, "data", "ca.crt");
+    if (!ca_pem.empty()) return ca_pem;
     if (clock.Monotonic() >= end) {
-      return absl::DeadlineExceededError(absl::StrCat("member: no token for service account ", options.account, " appeared in Secret ",
-                                                      TokenSecret(options).ToString(), " within ", absl::FormatDuration(options.patience)));
+      return absl::DeadlineExceededError(absl::StrCat("member: its authority did not appear in ConfigMap ", key.ToString(), " within ",
+                                                      absl::FormatDuration(options.patience)));
     }
-    clock.WaitFor(kLookEvery, {});
   }
 }
 
-absl::StatusOr<std::string> AuthorityOf(const kube::ClientConfig& config, const AccountToken& account) {
+absl::StatusOr<std::string> AuthorityOf(const AddClusterOptions& options, const kube::ClientConfig& config, kube::ApiClient& member,
+                                        kube::Clock& clock) {
   // Who does not check the server's certificate has no authority to name; the hub always checks, by the member's own.
-  if (config.insecure) return account.ca_pem;
+  if (config.insecure) return WaitForAuthority(options, member, clock);
   if (config.ca.path.empty()) return config.ca.data;
   return base::ReadSmallFile(config.ca.path, kMaxCaBytes);
 }
@@ -196,11 +216,17 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
   FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
   FUSIONLLM_ASSIGN_OR_RETURN(const Withdrawn withdrawn, FindWithdrawn(options, member));
   FUSIONLLM_RETURN_IF_ERROR(CheckNoJobsLoseRights(options, withdrawn, hub));
-  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, MemberObjects(options), "member", tell));
+  std::vector<ClusterObject> objects = MemberObjects(options);
+  const ClusterObject bound = std::move(objects.back());
+  objects.pop_back();
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, objects, "member", tell));
   FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, withdrawn, member, tell));
-  FUSIONLLM_ASSIGN_OR_RETURN(const AccountToken account, WaitForToken(options, member, clock));
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(member_config, account));
-  const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, account.token);
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(options, member_config, member, clock));
+  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, BoundSecret(options, member, bound, tell));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string token, TokenBoundTo(options, member, secret));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
+  tell(absl::StrCat("member: a token until ", kube::TimeText(*read.expires_at), ", which the hub's operator renews before"));
+  const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, token);
   FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", tell));
   const absl::Duration end = clock.Monotonic() + options.patience;
   for (;;) {

@@ -26,7 +26,7 @@ struct AddClusterOptions {
   std::vector<std::string> job_service_accounts;  // that Pods of jobs may use besides their namespace's `default`
   bool owner_references_enforced = false;         // the member has OwnerReferencesPermissionEnforcement
   std::string server;                             // URL by which the hub reaches the member; empty: that of the member's kubeconfig
-  absl::Duration patience = absl::Seconds(60);    // for the account's token, and then for the hub to be connected
+  absl::Duration patience = absl::Seconds(60);    // for the member's authority, and then for the hub to be connected
 };
 
 struct AddedCluster {
@@ -36,8 +36,10 @@ struct AddedCluster {
 };
 
 // Calls block. `tell` is called with what has been done, a line each. Nothing is made before the hub has said, of a dry run, that it takes
-// its part. Running it again with the same options changes nothing that is as it should be; with others the account has the rights of these
-// alone. `member_config` is how `member` is reached: its server, authority and TLS name go into the kubeconfig, its credentials do not.
+// its part. Running it again with the same options makes a new token and changes nothing else that is as it should be; with others the
+// account has the rights of these alone. A token ends after 30 days, or when the member says, and with a Secret of the member to which it
+// is bound; the hub's operator renews it. `member_config` is how `member` is reached: its server, authority and TLS name go into the
+// kubeconfig, its credentials do not.
 //
 // Neither the namespaces of Kubernetes itself (kube-*) nor that of the account are for jobs, and nothing is made in the member that
 // kubeapi::PodPolicySpec() and PlacePolicySpec() refuse, which its API server sees to. A server on loopback, which leads the hub to itself,
@@ -45,8 +47,8 @@ struct AddedCluster {
 //
 // Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
 // hub has no operator's namespace or no FusionClusters; FailedPrecondition where jobs have objects in namespaces that would lose the hub's
-// rights (nothing is changed then); DeadlineExceeded where no token came; the servers' refusals. A member that the hub cannot connect to in
-// time is no error: `ready` is false and `message` says why.
+// rights (nothing is changed then); DeadlineExceeded where the authority did not come; the servers' refusals. A member that the hub cannot
+// connect to in time is no error: `ready` is false and `message` says why.
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
                                         const kube::ClientConfig& member_config, kube::Clock& clock,
                                         const std::function<void(const std::string&)>& tell);

@@ -30,16 +30,22 @@ TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
   EXPECT_TRUE(added->ready);
   EXPECT_EQ(added->message, "connected");
   EXPECT_EQ(added->server, "https://paris.example:6443");
-  EXPECT_THAT(member_server_.objects(),
-              UnorderedElementsAre(
-                  "namespaces default", "namespaces kube-system", "namespaces fusionllm", "serviceaccounts fusionllm/fusion-hub",
-                  "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-pods",
-                  "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-pods",
-                  "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-places",
-                  "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-places",
-                  "clusterroles.rbac.authorization.k8s.io fusion-hub-watch", "clusterroles.rbac.authorization.k8s.io fusion-hub-work",
-                  "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch",
-                  "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work", "secrets fusionllm/fusion-hub-token"));
+  EXPECT_THAT(
+      member_server_.objects(),
+      UnorderedElementsAre(
+          "namespaces default", "namespaces kube-system", "namespaces fusionllm", "serviceaccounts fusionllm/fusion-hub",
+          "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-pods",
+          "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-pods",
+          "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-places",
+          "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-places",
+          "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-changes",
+          "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-changes",
+          "validatingadmissionpolicies.admissionregistration.k8s.io fusion-hub-tokens",
+          "validatingadmissionpolicybindings.admissionregistration.k8s.io fusion-hub-tokens",
+          "roles.rbac.authorization.k8s.io fusionllm/fusion-hub-renew", "rolebindings.rbac.authorization.k8s.io fusionllm/fusion-hub-renew",
+          "clusterroles.rbac.authorization.k8s.io fusion-hub-watch", "clusterroles.rbac.authorization.k8s.io fusion-hub-work",
+          "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch", "clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work",
+          "secrets fusionllm/fusion-hub-token"));
   const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
   EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-work"})["rules"], json(kubeapi::MemberWorkRules()));
   EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-watch"})["rules"], json(kubeapi::MemberWatchRules()));
@@ -65,9 +71,57 @@ TEST_F(AddClusterTest, TheKubeconfigHoldsTheAccountAndNothingOfTheUsers) {
   EXPECT_EQ(config.server, "https://paris.example:6443");
   EXPECT_EQ(config.tls_server_name, "kubernetes");
   EXPECT_EQ(config.ca.data, "authority");
-  EXPECT_EQ(config.token, "of the account");
   EXPECT_THAT(kube::CheckForeignConfig(config), IsEmpty()) << "what the operator accepts of a Secret";
-  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("of the account")));
+  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr(config.token)));
+}
+
+TEST_F(AddClusterTest, TheTokenEndsAndIsBoundToASecretOfTheMember) {
+  ASSERT_TRUE(Add().ok());
+  const kube::AccountToken token = TokenOnHub();
+  EXPECT_EQ(token.account, (kube::ObjectKey{"fusionllm", "fusion-hub"}));
+  ASSERT_TRUE(token.expires_at.has_value());
+  EXPECT_EQ(*token.expires_at - token.issued_at, absl::Hours(24 * 30));
+  const json secret = Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"});
+  EXPECT_EQ(token.secret, "fusion-hub-token");
+  EXPECT_EQ(token.secret_uid, secret["metadata"]["uid"]);
+  EXPECT_EQ(secret["type"], "Opaque");
+  EXPECT_FALSE(secret.contains("data")) << "the member keeps no token";
+}
+
+TEST_F(AddClusterTest, TheAccountMayRenewItsOwnTokenAndAskForNoOther) {
+  options_.account = "north";
+  options_.member_namespace = "hubs";
+  ASSERT_TRUE(Add().ok());
+  const kube::Resource roles = {"rbac.authorization.k8s.io", "v1", "roles", "Role", true};
+  const json rules = Get(member_, roles, {"hubs", "north-renew"})["rules"];
+  EXPECT_EQ(rules,
+            json::parse(R"([{"apiGroups":[""],"resources":["serviceaccounts/token"],"resourceNames":["north"],"verbs":["create"]}])"));
+  const json binding = Get(member_, kRoleBindingResource, {"hubs", "north-renew"});
+  EXPECT_EQ(binding["roleRef"]["kind"], "Role");
+  EXPECT_EQ(binding["roleRef"]["name"], "north-renew");
+  const std::string policy = Get(member_, kAdmissionPolicyResource, {"", "north-tokens"})["spec"].dump();
+  EXPECT_THAT(policy, AllOf(HasSubstr("object.spec.boundObjectRef.name == 'north-token'"), HasSubstr("expirationSeconds <= 2592000")));
+}
+
+TEST_F(AddClusterTest, ATokenThatNeverEndsIsReplacedAndItsSecretDeleted) {
+  CreateNamespace(member_, "fusionllm");
+  const json old = {{"apiVersion", "v1"},
+                    {"kind", "Secret"},
+                    {"type", "kubernetes.io/service-account-token"},
+                    {"metadata", {{"name", "fusion-hub-token"}, {"labels", {{kManagedBy, kFieldManager}}}}},
+                    {"data", {{"token", "b2xk"}}}};
+  Create(member_, "secrets", old, "fusionllm");
+  const std::string uid = Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["metadata"]["uid"];
+  member_server_.AddFault(
+      {.verb = "create", .target = "/token", .code = 403, .body = R"({"kind":"Status","code":403,"message":"no tokens"})"});
+  const absl::Status refused = Add().status();
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("member: a token of ServiceAccount fusionllm/fusion-hub"), HasSubstr("no tokens")));
+  EXPECT_EQ(Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["metadata"]["uid"], uid) << "the hub has no other";
+  ASSERT_TRUE(Add().ok());
+  EXPECT_THAT(told_, Contains("member: deleted Secret fusionllm/fusion-hub-token"));
+  EXPECT_NE(TokenOnHub().secret_uid, uid);
+  EXPECT_EQ(Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["type"], "Opaque");
 }
 
 TEST_F(AddClusterTest, AServerThatIsNotCheckedHereIsCheckedByTheHub) {
@@ -130,7 +184,7 @@ TEST_F(AddClusterTest, WhatTheAccountMayMakeIsBoundByPolicies) {
   EXPECT_EQ(pods["matchConditions"][0]["expression"], "request.userInfo.username == 'system:serviceaccount:hubs:north'");
   EXPECT_THAT(pods.dump(), HasSubstr("['', 'default', 's3-reader']"));
   EXPECT_THAT(Get(member_, kAdmissionPolicyResource, {"", "north-places"})["spec"].dump(), HasSubstr("request.namespace != 'hubs'"));
-  for (const char* name : {"north-pods", "north-places"}) {
+  for (const char* name : {"north-pods", "north-places", "north-changes", "north-tokens"}) {
     const json binding = Get(member_, kAdmissionPolicyBindingResource, {"", name})["spec"];
     EXPECT_EQ(binding["policyName"], name);
     EXPECT_EQ(binding["validationActions"], json::array({"Deny"}));
@@ -257,12 +311,17 @@ TEST_F(AddClusterTest, AHubThatRefusesItIsToldBeforeAnythingIsMade) {
   EXPECT_THAT(member_server_.requests(), IsEmpty());
 }
 
-TEST_F(AddClusterTest, OnceMoreChangesNothing) {
+TEST_F(AddClusterTest, OnceMoreChangesNothingButTheToken) {
   ASSERT_TRUE(Add().ok());
-  const json secret = Get(hub_, kSecretResource, {"fusionllm", "paris"}), cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
+  const kube::AccountToken token = TokenOnHub();
+  const json bound = Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"}),
+             cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
+  clock_.Advance(absl::Hours(1));
   const auto again = Add();
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(Get(hub_, kSecretResource, {"fusionllm", "paris"}), secret);
+  EXPECT_EQ(Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"}), bound) << "with which the token of before would end";
+  EXPECT_EQ(TokenOnHub().secret_uid, token.secret_uid);
+  EXPECT_GT(*TokenOnHub().expires_at, *token.expires_at);
   EXPECT_EQ(Get(hub_, kFusionClusterResource, {"", "paris"}), cluster);
 }
 
@@ -290,18 +349,19 @@ TEST_F(AddClusterTest, AHubWithoutTheChartIsTold) {
   EXPECT_THAT(std::string(added.status().message()), HasSubstr("is the chart installed"));
 }
 
-TEST_F(AddClusterTest, AMemberThatWritesNoTokenIsToldInTime) {
+TEST_F(AddClusterTest, AMemberThatDoesNotSayItsAuthorityIsToldInTime) {
   clock_.work = nullptr;
+  config_.insecure = true;
   const absl::Duration begin = clock_.Monotonic();
   const auto added = Add();
   EXPECT_EQ(added.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(added.status().message()), HasSubstr("fusionllm/fusion-hub-token"));
+  EXPECT_THAT(std::string(added.status().message()), HasSubstr("fusionllm/kube-root-ca.crt"));
   EXPECT_NEAR(absl::ToDoubleSeconds(clock_.Monotonic() - begin), 60, 1);
   EXPECT_THAT(hub_server_.objects(), Not(Contains("secrets fusionllm/paris")));
 }
 
 TEST_F(AddClusterTest, AHubThatCannotConnectIsTold) {
-  clock_.work = [this] { WriteToken(); };
+  clock_.work = nullptr;
   const auto added = Add();
   ASSERT_TRUE(added.ok()) << added.status();
   EXPECT_FALSE(added->ready);

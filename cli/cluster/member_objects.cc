@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 const kube::Resource kServiceAccount = {"", "v1", "serviceaccounts", "ServiceAccount", true};
+const kube::Resource kRole = {"rbac.authorization.k8s.io", "v1", "roles", "Role", true};
 const kube::Resource kClusterRole = {"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
 
 ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key, json content = json::object()) {
@@ -24,9 +25,10 @@ ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key,
   return {resource, key, std::move(content)};
 }
 
-ClusterObject Binding(const AddClusterOptions& options, const std::string& role, const std::string& ns) {
+ClusterObject Binding(const AddClusterOptions& options, const std::string& role, const std::string& ns,
+                      const kube::Resource& of = kClusterRole) {
   json content = {
-      {"roleRef", {{"apiGroup", kClusterRole.group}, {"kind", kClusterRole.kind}, {"name", role}}},
+      {"roleRef", {{"apiGroup", of.group}, {"kind", of.kind}, {"name", role}}},
       {"subjects", json::array({{{"kind", "ServiceAccount"}, {"name", options.account}, {"namespace", options.member_namespace}}})}};
   return Object(ns.empty() ? kClusterRoleBindingResource : kRoleBindingResource, {ns, role}, std::move(content));
 }
@@ -34,6 +36,7 @@ ClusterObject Binding(const AddClusterOptions& options, const std::string& role,
 }  // namespace
 
 const kube::Resource kSecretResource = {"", "v1", "secrets", "Secret", true};
+const kube::Resource kConfigMapResource = {"", "v1", "configmaps", "ConfigMap", true};
 const kube::Resource kNamespaceResource = {"", "v1", "namespaces", "Namespace", false};
 const kube::Resource kRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
 const kube::Resource kClusterRoleBindingResource = {"rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false};
@@ -60,7 +63,9 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
   // Before the rights that they bound.
   const kubeapi::PolicySubject subject{options.member_namespace, options.account, options.job_service_accounts};
   for (const auto& [what, spec] :
-       {std::pair("-pods", kubeapi::PodPolicySpec(subject)), std::pair("-places", kubeapi::PlacePolicySpec(subject))}) {
+       {std::pair("-pods", kubeapi::PodPolicySpec(subject)), std::pair("-places", kubeapi::PlacePolicySpec(subject)),
+        std::pair("-changes", kubeapi::ChangePolicySpec(subject)),
+        std::pair("-tokens", kubeapi::TokenPolicySpec(subject, TokenSecret(options).name, absl::ToInt64Seconds(kTokenLife)))}) {
     const std::string name = absl::StrCat(options.account, what);
     objects.push_back(Object(kAdmissionPolicyResource, {"", name}, {{"spec", json(spec)}}));
     objects.push_back(Object(kAdmissionPolicyBindingResource, {"", name}, {{"spec", json(kubeapi::PolicyBindingSpec(name))}}));
@@ -72,9 +77,10 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
   objects.push_back(Binding(options, watch, ""));
   for (const std::string& ns : options.job_namespaces) objects.push_back(Binding(options, work, ns));
   if (options.job_namespaces.empty()) objects.push_back(Binding(options, work, ""));
-  ClusterObject token = Object(kSecretResource, TokenSecret(options), {{"type", "kubernetes.io/service-account-token"}});
-  token.body["metadata"]["annotations"] = {{"kubernetes.io/service-account.name", options.account}};
-  objects.push_back(std::move(token));
+  const std::string renew = absl::StrCat(options.account, "-renew");
+  objects.push_back(Object(kRole, {options.member_namespace, renew}, {{"rules", kubeapi::MemberTokenRules(options.account)}}));
+  objects.push_back(Binding(options, renew, options.member_namespace, kRole));
+  objects.push_back(Object(kSecretResource, TokenSecret(options), {{"type", "Opaque"}}));
   return objects;
 }
 

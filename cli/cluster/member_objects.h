@@ -21,13 +21,17 @@ inline constexpr char kFieldManager[] = "fusionctl";
 inline constexpr char kManagedBy[] = "app.kubernetes.io/managed-by";
 
 extern const kube::Resource kSecretResource, kFusionClusterResource, kNamespaceResource, kRoleBindingResource, kClusterRoleBindingResource,
-    kAdmissionPolicyResource, kAdmissionPolicyBindingResource;
+    kAdmissionPolicyResource, kAdmissionPolicyBindingResource, kConfigMapResource;
 
-// In the order in which they must be applied; the last is the Secret into which the member's control plane writes the account's token.
+// In the order in which they must be applied; the last is the Secret, empty, to which the account's tokens are bound: its deletion ends
+// them.
 std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options);
 kube::ObjectKey TokenSecret(const AddClusterOptions& options);
 // The cluster role of `account` for Pods and Secrets, and the name of its bindings.
 std::string WorkRole(const std::string& account);
+
+// For which a token is asked for; the operator asks for no more.
+inline constexpr absl::Duration kTokenLife = absl::Hours(24 * 30);
 
 // A kubeconfig (JSON, which is YAML) that holds everything itself. `ca_pem` may be empty: the system's authorities.
 std::string MemberKubeconfig(const AddClusterOptions& options, const kube::ClientConfig& reached, const std::string& server,

@@ -41,6 +41,15 @@ TEST_F(RemoveClusterTest, NothingIsLeftOfWhatAddMadeButNamespaces) {
   EXPECT_TRUE(absl::IsNotFound(Remove())) << "once more there is nothing";
 }
 
+TEST_F(RemoveClusterTest, WithTheSecretToWhichTheyAreBoundTokensEnd) {
+  ASSERT_TRUE(Add().ok());
+  const kube::AccountToken token = TokenOnHub();
+  ASSERT_TRUE(Remove().ok());
+  EXPECT_THAT(told_, AllOf(Contains("member: deleted Secret fusionllm/" + token.secret),
+                           Contains("member: deleted ServiceAccount fusionllm/fusion-hub")));
+  EXPECT_FALSE(member_.Get(kSecretResource, {"fusionllm", token.secret}).ok());
+}
+
 TEST_F(RemoveClusterTest, BindingsInNamespacesOfJobsGoToo) {
   CreateNamespace(member_, "training");
   options_.all_namespaces = false;

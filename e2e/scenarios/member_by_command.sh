@@ -17,7 +17,7 @@ took "a hub, and a cluster that it does not know"
 servers=(--kubeconfig "$(kubeconfig_of dhub)" --member-kubeconfig "$(kubeconfig_of porto)")
 adding=(--job-namespace team --server "$(server_of porto)" --wait-seconds "${patience%s}")
 made_in_member() {
-  kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,rolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings --all-namespaces \
+  kubectl_of porto get clusterroles,clusterrolebindings,serviceaccounts,secrets,roles,rolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings --all-namespaces \
     --selector app.kubernetes.io/managed-by=fusionctl --output name
 }
 "$fusionctl" cluster add porto "${servers[@]}" "${adding[@]}" || fail "porto is no member"
@@ -49,12 +49,31 @@ kubectl_of porto --namespace team delete serviceaccount foreign >/dev/null
 for namespace in kube-system fusionllm; do
   as_account "$namespace" '{}' && fail "a Pod in $namespace"
 done
-took "its account is kept from nodes and foreign accounts"
+account_of_hub=(kubectl_of porto --as system:serviceaccount:fusionllm:fusion-hub)
+kubectl_of porto --namespace team create secret generic foreign --from-literal=a=b >/dev/null
+said=$("${account_of_hub[@]}" --namespace team patch secret foreign --type merge --patch '{}' --output json 2>&1) && fail "a foreign Secret was patched"
+[[ $said == *"what an operator made"* ]] || fail "a patch of a foreign Secret: $said"
+kubectl_of porto --namespace team delete secret foreign >/dev/null
+said=$("${account_of_hub[@]}" --namespace fusionllm create token fusion-hub 2>&1) && fail "a token that is bound to nothing"
+[[ $said == *"end with the Secret fusion-hub-token"* ]] || fail "a token that is bound to nothing: $said"
+took "its account is kept from nodes, foreign accounts, foreign Secrets and tokens that are bound to nothing"
 
 job short 40 "{name: porto, min: 2}"
 wait_for short condition=Complete
 expect_trained short
 took "$(k get fusionjob short --no-headers)"
+
+# A token of ten minutes, otherwise as fusionctl's, has another in its place after five.
+kubeconfig_on_hub() { own get secret porto --output 'jsonpath={.data.kubeconfig}' | base64 -d; }
+brief=$(kubectl_of porto --namespace fusionllm create token fusion-hub --duration=10m --bound-object-kind Secret --bound-object-name fusion-hub-token)
+changed=$(kubeconfig_on_hub | sed "s/\"token\": \"[^\"]*\"/\"token\": \"$brief\"/" | base64 -w0)
+own patch secret porto --type merge --patch "{\"data\": {\"kubeconfig\": \"$changed\"}}" >/dev/null
+renewed() { [[ $(kubeconfig_on_hub) != *"$brief"* ]]; }
+renewed && fail "the brief token is not there"
+until_true "another token for porto" renewed
+until_true "the condition TokenRenewed" condition_is fusioncluster/porto TokenRenewed True
+until_true "the connection to porto" condition_is fusioncluster/porto Connected True
+took "a token of ten minutes was renewed"
 
 refusal=$("$fusionctl" cluster remove porto "${servers[@]}" 2>&1) && fail "porto was removed while a job has objects there"
 [[ $refusal == *team/short* ]] || fail "the refusal does not name the job: $refusal"

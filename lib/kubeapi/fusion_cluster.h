@@ -21,6 +21,7 @@ inline constexpr absl::string_view kCredentialsValid = "CredentialsValid";
 inline constexpr absl::string_view kControlPlaneHealthy = "ControlPlaneHealthy";
 inline constexpr absl::string_view kClockSynced = "ClockSynced";
 inline constexpr absl::string_view kConflict = "Conflict";
+inline constexpr absl::string_view kTokenRenewed = "TokenRenewed";
 
 // A key of a Secret in the operator's own namespace.
 struct KubeConfigSource {

@@ -35,16 +35,17 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path folder = argv[1];
-  const kubeapi::PolicySubject in_chart{"ACCOUNT_NAMESPACE", "ACCOUNT_NAME", {"SERVICE_ACCOUNTS"}};
+  const kubeapi::PolicySubject in_chart{"ACCOUNT_NAMESPACE", "ACCOUNT_NAME", {"SERVICE_ACCOUNTS"}, /*renews_tokens=*/true};
   const bool ok =
       kubeapi::Write(folder / "crds/fusionllm.io_fusionjobs.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionJobCrd())) &&
       kubeapi::Write(folder / "crds/fusionllm.io_fusionclusters.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionClusterCrd())) &&
       kubeapi::Write(folder / "helm/fusionllm/files/member-rights.yaml",
                      kubeapi::kNote + kubeapi::ToYaml({{"watch", kubeapi::MemberWatchRules()}, {"work", kubeapi::MemberWorkRules()}})) &&
       // With words that the chart's templates/pod-policy.yaml puts its values in place of.
-      kubeapi::Write(
-          folder / "helm/fusionllm/files/pod-policy.yaml",
-          kubeapi::kNote + kubeapi::ToYaml({{"pods", kubeapi::PodPolicySpec(in_chart)}, {"places", kubeapi::PlacePolicySpec(in_chart)}})) &&
+      kubeapi::Write(folder / "helm/fusionllm/files/pod-policy.yaml",
+                     kubeapi::kNote + kubeapi::ToYaml({{"pods", kubeapi::PodPolicySpec(in_chart)},
+                                                       {"places", kubeapi::PlacePolicySpec(in_chart)},
+                                                       {"changes", kubeapi::ChangePolicySpec(in_chart)}})) &&
       kubeapi::Write(folder / "docs/kubernetes-reference.md", kubeapi::ReferencePage());
   return ok ? 0 : 1;
 }

@@ -37,6 +37,14 @@ Json Spec(const PolicySubject& subject, const std::vector<std::string>& resource
           {"validations", std::move(validations)}};
 }
 
+// A Secret that `fusionctl cluster add` made. The label stands on it before: nobody gets at another's by putting it there.
+std::string IsRenewed(const PolicySubject& subject) {
+  return absl::StrCat("(request.resource.resource == 'secrets' && request.operation == 'UPDATE' && request.namespace == '",
+                      subject.account_namespace,
+                      "' && has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels && "
+                      "oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'fusionctl')");
+}
+
 }  // namespace
 
 Json PodPolicySpec(const PolicySubject& subject) {
@@ -70,13 +78,32 @@ Json PodPolicySpec(const PolicySubject& subject) {
 }
 
 Json PlacePolicySpec(const PolicySubject& subject) {
+  const std::string renewed = subject.renews_tokens ? absl::StrCat(" || ", IsRenewed(subject)) : "";
   return Spec(
       subject, {"pods", "services", "secrets", "configmaps"}, {"CREATE", "UPDATE"},
-      Json::array(
-          {Validation("!request.namespace.startsWith('kube-')", "jobs may have nothing in the namespaces of Kubernetes itself"),
-           // What the operator remembers of jobs is in ConfigMaps of its own namespace.
-           Validation(absl::StrCat("request.resource.resource == 'configmaps' || request.namespace != '", subject.account_namespace, "'"),
-                      "jobs may have nothing in the namespace of the operator's account")}));
+      Json::array({Validation("!request.namespace.startsWith('kube-')", "jobs may have nothing in the namespaces of Kubernetes itself"),
+                   // What the operator remembers of jobs is in ConfigMaps of its own namespace.
+                   Validation(absl::StrCat("request.resource.resource == 'configmaps' || request.namespace != '", subject.account_namespace,
+                                           "'", renewed),
+                              "jobs may have nothing in the namespace of the operator's account")}));
+}
+
+Json ChangePolicySpec(const PolicySubject& subject) {
+  const std::string renewed = subject.renews_tokens ? absl::StrCat(" || ", IsRenewed(subject)) : "";
+  return Spec(subject, {"pods", "services", "secrets", "configmaps"}, {"UPDATE", "DELETE"},
+              Json::array({Validation(
+                  absl::StrCat("(has(oldObject.metadata.labels) && 'fusionllm.io/origin' in oldObject.metadata.labels)", renewed),
+                  "the operator's account may change and delete what an operator made alone")}));
+}
+
+Json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, int64_t longest_s) {
+  return Spec(subject, {"serviceaccounts/token"}, {"CREATE"},
+              Json::array({Validation(absl::StrCat("has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Secret' && "
+                                                   "object.spec.boundObjectRef.name == '",
+                                                   secret, "'"),
+                                      absl::StrCat("the account may have tokens alone that end with the Secret ", secret)),
+                           Validation(absl::StrCat("object.spec.expirationSeconds <= ", longest_s),
+                                      absl::StrCat("the account may have tokens alone that end within ", longest_s, " seconds"))}));
 }
 
 Json PolicyBindingSpec(const std::string& policy) { return {{"policyName", policy}, {"validationActions", {"Deny"}}}; }

@@ -4,6 +4,7 @@
 // add`. Pod security standards say more, of all accounts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,19 @@ namespace fusionllm::kubeapi {
 struct PolicySubject {
   std::string account_namespace, account;
   std::vector<std::string> service_accounts;  // of Pods of jobs, besides the namespace's `default`
+  // It renews tokens: in its own namespace it may change the Secrets that `fusionctl cluster add` made.
+  bool renews_tokens = false;
 };
 
 // Spec of a policy, by what follows the account's name in the policy's: Pods take nothing of their node and no foreign account.
 nlohmann::ordered_json PodPolicySpec(const PolicySubject& subject);
 // Nothing is made in the namespaces of Kubernetes itself (kube-*), nor Pods, Services or Secrets in that of the account.
 nlohmann::ordered_json PlacePolicySpec(const PolicySubject& subject);
+// What is changed or deleted has the label of what operators make. The answer to a PATCH is the object: without this a right to change
+// Secrets would be one to read any of them.
+nlohmann::ordered_json ChangePolicySpec(const PolicySubject& subject);
+// Tokens that the account asks for live for `longest_s` seconds at most, and end with that Secret of its namespace.
+nlohmann::ordered_json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, int64_t longest_s);
 // Of the binding that puts a policy in force.
 nlohmann::ordered_json PolicyBindingSpec(const std::string& policy);
 

@@ -33,6 +33,8 @@ Json MemberWorkRules() {
                       Rule({"services"}, {"get", "create", "patch", "delete"})});
 }
 
+Json MemberTokenRules(const std::string& account) { return Json::array({Rule({"serviceaccounts/token"}, {"create"}, {account})}); }
+
 Json OwnerReferencesRule() { return Rule({"configmaps/finalizers"}, {"update"}); }
 
 }  // namespace fusionllm::kubeapi

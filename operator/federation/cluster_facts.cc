@@ -87,9 +87,9 @@ std::vector<Note> NewsOf(const kubeapi::FusionClusterStatus& before, const kubea
     bool from_nothing;  // its first good word is news, too
   };
   std::vector<Note> news;
-  for (const Kind& kind :
-       {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false}, Kind{kubeapi::kConflict, false, false},
-        Kind{kubeapi::kControlPlaneHealthy, true, false}, Kind{kubeapi::kClockSynced, true, false}}) {
+  for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
+                           Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false},
+                           Kind{kubeapi::kClockSynced, true, false}, Kind{kubeapi::kTokenRenewed, true, false}}) {
     const kubeapi::Condition* const was = FindCondition(before.conditions, kind.type);
     const kubeapi::Condition* const is = FindCondition(next.conditions, kind.type);
     if (is == nullptr || (was != nullptr && was->status == is->status)) continue;

@@ -64,6 +64,10 @@ void SetConditions(const ClusterFinding& finding, const std::string& not_ours, i
   const MemberFacts facts = finding.facts == nullptr ? MemberFacts() : *finding.facts;
   say(kubeapi::kControlPlaneHealthy, facts.healthy, "Ready", "NotReady", facts.health);
   say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.clock);
+  if (!finding.token.has_value()) return;  // what was found of it stays
+  const TokenFinding& token = *finding.token;
+  say(kubeapi::kTokenRenewed, token.ours ? std::optional(token.renewed) : std::nullopt, token.reason.c_str(), token.reason.c_str(),
+      token.message);
 }
 
 }  // namespace fusionllm::op

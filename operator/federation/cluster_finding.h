@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/member_probe.h"
+#include "operator/federation/token_renewal.h"
 
 namespace fusionllm::op {
 
@@ -24,6 +26,7 @@ struct ClusterFinding {
   std::string reason;  // of bad credentials
   ClusterIdentity identity = {};
   std::shared_ptr<const MemberFacts> facts = nullptr;  // null: not known
+  std::optional<TokenFinding> token = {};              // nothing: not known
 };
 
 // A member that answers, and refuses who we are or what we may do, is one with bad credentials.

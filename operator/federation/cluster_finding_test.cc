@@ -127,6 +127,19 @@ TEST_F(ClusterFindingTest, WhatItDoesNotSayOfItselfIsNoCondition) {
   EXPECT_EQ(Said(kubeapi::kClockSynced), "");
 }
 
+TEST_F(ClusterFindingTest, OfATokenIsToldWhatIsKnownAndOfOthersTokensNothing) {
+  Set({.token = TokenFinding{.ours = true, .renewed = true, .reason = "Renewed", .message = "until tomorrow"}});
+  EXPECT_EQ(Said(kubeapi::kTokenRenewed), "True Renewed");
+  EXPECT_EQ(Message(kubeapi::kTokenRenewed), "until tomorrow");
+  Set({.token = TokenFinding{.ours = true, .reason = "RenewalFailed", .message = "it says no"}});
+  EXPECT_EQ(Said(kubeapi::kTokenRenewed), "False RenewalFailed");
+  EXPECT_EQ(Said(kubeapi::kReady), "True Connected") << "until it ends";
+  Set({});
+  EXPECT_EQ(Said(kubeapi::kTokenRenewed), "False RenewalFailed") << "that nobody has looked yet changes nothing";
+  Set({.token = TokenFinding()});
+  EXPECT_EQ(Said(kubeapi::kTokenRenewed), "");
+}
+
 TEST_F(ClusterFindingTest, TheTimeOfAConditionIsThatOfItsLastChange) {
   Set({.identity = {.uid = "u1"}});
   const kubeapi::FusionClusterStatus before = status_;

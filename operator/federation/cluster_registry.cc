@@ -31,7 +31,7 @@ const absl::Duration kGonePatience = absl::Seconds(kubeapi::FusionClusterSpec().
 ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, MemberContext context)
     : options_(std::move(options)),
       hub_(hub),
-      context_(std::move(context)),
+      context_(WithRenewal(std::move(context))),
       queue_("fusioncluster", *context_.clock, context_.queue_metrics),
       clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}),
       writes_(clusters_, *context_.clock),
@@ -44,6 +44,10 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
                           }
                         }},
                    hub, *context_.clock, context_.informer_metrics),
+      tokens_(options_.ns, hub, *context_.clock, context_.may_write,
+              [this](const std::string& name) {
+                queue_.Add({"", "", name});
+              }),
       hub_probe_(hub, *context_.clock) {
   clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
 }
@@ -112,7 +116,8 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     gone_.erase(name);
   }
   if (context_.connect_metrics != nullptr && !cluster.spec.local.has_value()) context_.connect_metrics->Register(name);
-  const ClusterFinding finding = Connect(registered, stop);
+  ClusterFinding finding = Connect(registered, stop);
+  finding.token = cluster.spec.kube_config.has_value() ? tokens_.Of(name) : TokenFinding();
   {
     const std::lock_guard lock(mutex_);
     looked_at_.insert(name);
@@ -221,6 +226,25 @@ ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::sha
     finding.reason = finding.credentials.ok() ? "" : "MissingRights";
   }
   return finding;
+}
+
+MemberContext ClusterRegistry::WithRenewal(MemberContext context) {
+  context.renew = [this](Member& member, const std::stop_token& stop) { return RenewToken(member, stop); };
+  return context;
+}
+
+kube::ReconcileResult ClusterRegistry::RenewToken(Member& member, const std::stop_token& stop) {
+  const kube::ObjectPtr object = clusters_.Get({"", member.name()});
+  std::string kubeconfig;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = links_.find(member.name());
+    // Of a link that has gone nothing is told any more.
+    if (at == links_.end() || at->second.link.get() != &member) return kube::ReconcileResult::Done();
+    kubeconfig = at->second.terms.kubeconfig;
+  }
+  if (object == nullptr || !AsCluster(object).cluster.spec.kube_config.has_value()) return kube::ReconcileResult::Done();
+  return tokens_.Look(member.name(), *AsCluster(object).cluster.spec.kube_config, kubeconfig, member.client(), stop);
 }
 
 std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {
@@ -364,6 +388,7 @@ kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
     told_.erase(name);
+    tokens_.Forget(name);
     looked_at_.erase(name);
     lost_.erase(name);
     if (const auto patience = patience_.find(name); patience != patience_.end()) {

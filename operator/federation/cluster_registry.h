@@ -25,6 +25,7 @@
 #include "operator/federation/cluster_object.h"
 #include "operator/federation/kubeconfigs.h"
 #include "operator/federation/member_link.h"
+#include "operator/federation/token_renewal.h"
 #include "operator/lifecycle/decide.h"
 
 namespace fusionllm::op {
@@ -109,6 +110,9 @@ class ClusterRegistry : public Members {
   ClusterFinding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
   // `uid`: of the cluster that is behind it now.
   ClusterIdentity Identify(const ClusterObject& object, std::string uid) const;
+  // On a worker of the member.
+  kube::ReconcileResult RenewToken(Member& member, const std::stop_token& stop);
+  MemberContext WithRenewal(MemberContext context);
   // What is to be done about a finding, and when it is to be looked at again.
   kube::ReconcileResult Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
   absl::Status Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
@@ -136,6 +140,7 @@ class ClusterRegistry : public Members {
   kube::Informer clusters_;
   kube::WriteBarrier writes_;
   Kubeconfigs kubeconfigs_;
+  TokenRenewal tokens_;
   std::unique_ptr<kube::Controller> controller_;
   MemberProbe hub_probe_;
   std::mutex hub_probe_mutex_;  // held while the hub is asked

@@ -14,6 +14,7 @@ constexpr absl::Duration kStopPatience = absl::Seconds(1);
 
 // No job is called so: the work in a cluster that belongs to none.
 kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "house"}; }
+kube::WorkKey TokenKey(const std::string& cluster) { return {cluster, "", "token"}; }
 kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe"}; }
 
 }  // namespace
@@ -52,6 +53,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
   options.describe = LogFieldsOf;
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
     if (key == ProbeKey(name_)) return Probe(context, stop);
+    if (key == TokenKey(name_)) return context.renew ? context.renew(*this, stop) : kube::ReconcileResult::Done();
     return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));
   };
   controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
@@ -64,6 +66,7 @@ void MemberLink::Admit() {
   cache_.Start();
   admitted_ = true;
   queue_.Add(HouseKey(name_), kube::Priority::kLow);
+  queue_.Add(TokenKey(name_), kube::Priority::kLow);
   ProbeSoon();  // what we may do there
 }
 

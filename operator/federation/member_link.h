@@ -49,6 +49,8 @@ struct MemberContext {
   kube::PulseTimes pulse = {};  // how soon a member that answers nothing is noticed
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
   std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
+  // Renews the token by which a member is reached; null: nothing does. On a worker of that member, once it is admitted.
+  std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> renew = {};
   // There may be more room in a member than before.
   std::function<void()> grew;
   MemberLimits limits = {};

@@ -354,8 +354,10 @@ TEST_F(ChartTest, PodsOfJobsAreKeptFromTheirNodes) {
   for (const char* role : {"hub", "member"}) {
     const std::vector<YAML::Node> objects =
         Objects(absl::StrCat("--set serviceAccount.name=north,role=", role, " --set 'admission.pods.serviceAccounts={a,b-2}'"));
-    for (const auto& [name, spec] : {std::pair("pods", kubeapi::PodPolicySpec({"system", "north", {"a", "b-2"}})),
-                                     std::pair("places", kubeapi::PlacePolicySpec({"system", "north", {"a", "b-2"}}))}) {
+    const kubeapi::PolicySubject subject{"system", "north", {"a", "b-2"}, /*renews_tokens=*/true};
+    for (const auto& [name, spec] :
+         {std::pair("pods", kubeapi::PodPolicySpec(subject)), std::pair("places", kubeapi::PlacePolicySpec(subject)),
+          std::pair("changes", kubeapi::ChangePolicySpec(subject))}) {
       const std::string full = absl::StrCat("fusion-fusionllm-", name);
       const YAML::Node policy = Named(objects, "ValidatingAdmissionPolicy", full)["spec"];
       EXPECT_EQ(policy["failurePolicy"].as<std::string>(), "Fail");

@@ -39,8 +39,8 @@ TEST_F(ChartTest, AHubHasTheOperatorAndItsDefinitions) {
               UnorderedElementsAre("ServiceAccount", "ConfigMap", "CustomResourceDefinition", "CustomResourceDefinition", "ClusterRole",
                                    "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "ClusterRoleBinding",
                                    "Role", "RoleBinding", "Service", "Deployment", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
-                                   "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "Job", "ServiceAccount", "Role",
-                                   "RoleBinding", "Pod"))
+                                   "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
+                                   "ValidatingAdmissionPolicyBinding", "Job", "ServiceAccount", "Role", "RoleBinding", "Pod"))
       << "the last four are those of helm test";
   for (const YAML::Node& crd : OfKind(objects, "CustomResourceDefinition")) {
     EXPECT_EQ(crd["metadata"]["annotations"]["helm.sh/resource-policy"].as<std::string>(), "keep");
@@ -149,7 +149,7 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
   ASSERT_EQ(rights.size(), 4);  // that of helm test is a hook's
   EXPECT_THAT(rights.at("fusion-fusionllm-own"),
               UnorderedElementsAre("create leases", "get leases", "update leases", "get secrets", "list secrets", "watch secrets",
-                                   "create configmaps", "delete configmaps"));
+                                   "patch secrets", "create configmaps", "delete configmaps"));
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"),
               UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps", "list fusionjobs", "watch fusionjobs",
                                    "list fusionclusters", "watch fusionclusters", "patch fusionclusters/status", "list nodes",
@@ -165,6 +165,7 @@ TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   const std::vector<YAML::Node> objects = Objects("--set role=member");
   EXPECT_THAT(Kinds(objects), UnorderedElementsAre("ServiceAccount", "Secret", "ClusterRole", "ClusterRole", "ClusterRoleBinding",
                                                    "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+                                                   "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
                                                    "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding"));
   const auto rights = RightsByRole(objects);
   EXPECT_THAT(rights.at("fusion-fusionllm-watch"), UnorderedElementsAre("list pods", "watch pods", "list configmaps", "watch configmaps",

@@ -18,6 +18,7 @@
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/auth/credentials.h"
 #include "lib/kube/auth/kubeconfig.h"
+#include "lib/kube/client/account_token.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
@@ -53,7 +54,7 @@ class HubAndMember : public ::testing::Test {
     hub_server_.Serve(kFusionJobs);
     Create(hub_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "fusionllm"}}}});
     clock_.work = [this] {
-      WriteToken();
+      if (config_.insecure) WriteAuthority();
       TellReady();
     };
   }
@@ -81,13 +82,12 @@ class HubAndMember : public ::testing::Test {
     return found.ok() ? json::parse(*found) : json();
   }
 
-  // As the token controller of the member does for the account that the annotation names.
-  void WriteToken() {
-    const auto secret = member_.Get(kSecretResource, TokenSecret(options_));
-    if (!secret.ok() || json::parse(*secret).contains("data")) return;
-    EXPECT_EQ(json::parse(*secret)["metadata"]["annotations"]["kubernetes.io/service-account.name"], options_.account);
-    const json data = {{"data", {{"token", absl::Base64Escape("of the account")}, {"ca.crt", absl::Base64Escape("member's own")}}}};
-    EXPECT_TRUE(member_.Patch(kSecretResource, TokenSecret(options_), kube::PatchType::kMerge, data.dump()).ok());
+  // As a controller of the member does in each namespace.
+  void WriteAuthority() {
+    if (!member_.Get(kNamespaceResource, {"", options_.member_namespace}).ok()) return;
+    const json map = {
+        {"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "kube-root-ca.crt"}}}, {"data", {{"ca.crt", "member's own"}}}};
+    (void)member_.Create(kConfigMapResource, options_.member_namespace, map.dump());
   }
 
   void TellReady() {
@@ -110,6 +110,13 @@ class HubAndMember : public ::testing::Test {
     const auto config = kube::ResolveContext(*parsed);
     EXPECT_TRUE(config.ok()) << config.status();
     return *config;
+  }
+
+  // The token that the hub has, as it says itself.
+  kube::AccountToken TokenOnHub() {
+    const auto token = kube::ReadAccountToken(KubeconfigOnHub().token);
+    EXPECT_TRUE(token.ok()) << token.status();
+    return token.value_or(kube::AccountToken());
   }
 
   BusyClock clock_;

@@ -50,6 +50,7 @@ struct WriteOptions {
   std::string field_manager = {};
   bool dry_run = false;
   std::string subresource = {};  // "status", "scale"
+  std::string of = {};           // of a Create with a subresource ("token"): the object whose it is
 };
 
 struct ApplyOptions {

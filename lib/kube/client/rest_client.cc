@@ -230,7 +230,10 @@ absl::StatusOr<std::string> RestClient::Create(const Resource& resource, absl::s
                                                const WriteOptions& options, const CallOptions& call) {
   if (resource.namespaced && ns.empty())
     return absl::InvalidArgumentError(absl::StrCat("creating ", resource.Name(), " takes a namespace"));
-  return Call(WriteRequest("POST", CollectionPath(resource, ns), "application/json", body, options), call);
+  if (options.subresource.empty()) return Call(WriteRequest("POST", CollectionPath(resource, ns), "application/json", body, options), call);
+  const ObjectKey key{std::string(ns), options.of};
+  FUSIONLLM_RETURN_IF_ERROR(CheckKey(resource, key));
+  return Call(WriteRequest("POST", ObjectPath(resource, key, options.subresource), "application/json", body, options), call);
 }
 
 absl::StatusOr<std::string> RestClient::Update(const Resource& resource, const ObjectKey& key, absl::string_view body,

@@ -13,9 +13,14 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/testing/fake_objects.h"
+#include "lib/kube/testing/fake_token.h"
 
 namespace fusionllm::kube::testing {
 namespace {
+
+bool MakesToken(const FakeRequest& request) {
+  return request.verb == "create" && request.subresource == "token" && request.group.empty() && request.plural == "serviceaccounts";
+}
 
 FieldManager Manager(const FakeRequest& request) {
   std::string name = request.Query("fieldManager");
@@ -64,6 +69,7 @@ absl::StatusOr<const FakeKind*> FakeApi::FindKind(const FakeRequest& request) co
     return Refuse(404, "NotFound", "the server could not find the requested resource");
   }
   const FakeKind& kind = found->second;
+  if (MakesToken(request)) return &kind;
   if (!request.subresource.empty() && !(request.subresource == "status" && kind.options.status_subresource)) {
     return Refuse(404, "NotFound", "the server could not find the requested resource");
   }
@@ -90,6 +96,7 @@ absl::StatusOr<FakeAnswer> FakeApi::Do(const FakeRequest& request, const std::st
     return Delete(write, object);
   }
   if (request.verb == "patch") return Patch(write, object);
+  if (MakesToken(request)) return CreateToken(*kind, request, object);
   FUSIONLLM_RETURN_IF_ERROR(CheckIdentity(kind->resource, request.key, object));
   if (request.verb == "create") return Create(write, object);
   if (request.verb == "update") return Update(write, object);
@@ -116,6 +123,29 @@ absl::StatusOr<FakeAnswer> FakeApi::Get(const FakeKind& kind, const FakeRequest&
   const SharedJson object = store_.Find(kind.collection(), request.key);
   if (object == nullptr) return NotFound(kind.resource, request.key.name);
   return FakeAnswer{200, Shown(request, *object)};
+}
+
+absl::StatusOr<FakeAnswer> FakeApi::CreateToken(const FakeKind& accounts, const FakeRequest& request, const Json& asked) const {
+  const SharedJson account = store_.Find(accounts.collection(), request.key);
+  if (account == nullptr) return NotFound(accounts.resource, request.key.name);
+  const Json spec = asked.value("spec", Json::object()), bound = spec.value("boundObjectRef", Json::object());
+  FakeTokenClaims claims{.account = request.key, .issued_at = clock_.Now()};
+  const int64_t seconds = spec.value("expirationSeconds", int64_t{3600});
+  if (seconds < 600)
+    return Refuse(422, "Invalid", "spec.expirationSeconds: Invalid value: may not specify a duration less than 10 minutes");
+  claims.expires_at = claims.issued_at + absl::Seconds(seconds);
+  if (!bound.empty()) {
+    claims.secret = bound.value("name", "");
+    const SharedJson secret = store_.Find("secrets", {request.key.ns, claims.secret});
+    if (bound.value("kind", "") != "Secret" || secret == nullptr) return NotFound({.plural = "secrets"}, claims.secret);
+    claims.secret_uid = UidOf(*secret);
+    if (bound.value("uid", claims.secret_uid) != claims.secret_uid) {
+      return Refuse(409, "Conflict", "the UID in the bound object reference does not match the UID in record");
+    }
+  }
+  Json answer = asked;
+  answer["status"] = {{"token", FakeToken(claims)}, {"expirationTimestamp", TimeText(*claims.expires_at)}};
+  return FakeAnswer{201, std::move(answer)};
 }
 
 absl::StatusOr<SharedJson> FakeApi::Existing(const Write& write) const {

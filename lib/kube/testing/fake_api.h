@@ -62,6 +62,8 @@ class FakeApi {
   // The object as an element of a list.
   const std::string& ItemText(const FakeKind& kind, const ObjectKey& key, const SharedJson& object) const;
   absl::StatusOr<FakeAnswer> Create(const Write& write, Json object);
+  // A TokenRequest of an account.
+  absl::StatusOr<FakeAnswer> CreateToken(const FakeKind& accounts, const FakeRequest& request, const Json& asked) const;
   absl::StatusOr<FakeAnswer> Update(const Write& write, Json object);
   absl::StatusOr<FakeAnswer> Patch(const Write& write, const Json& patch);
   absl::StatusOr<FakeAnswer> Apply(const Write& write, Json applied);

@@ -53,7 +53,7 @@ bool ReadPath(FakeRequest& out, std::vector<std::string>& rest) {
 std::string Verb(const HttpRequest& request, const FakeRequest& read) {
   const bool one = !read.key.name.empty();
   if (request.method == "GET") return read.Query("watch") == "true" || read.Query("watch") == "1" ? "watch" : one ? "get" : "list";
-  if (request.method == "POST" && !one) return "create";
+  if (request.method == "POST" && one == !read.subresource.empty()) return "create";
   if (request.method == "PUT" && one) return "update";
   if (request.method == "PATCH" && one) return read.media_type == "application/apply-patch+yaml" ? "apply" : "patch";
   if (request.method == "DELETE" && one) return "delete";

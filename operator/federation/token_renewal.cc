@@ -1,0 +1,179 @@
+#include "operator/federation/token_renewal.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/cut_text.h"
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/kube/api/api_error.h"
+#include "lib/kube/api/json_fields.h"
+#include "lib/kube/api/time.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kManagedBy[] = "app.kubernetes.io/managed-by", kOurs[] = "fusionctl";
+constexpr char kAddAgain[] = "run `fusionctl cluster add` again, which gives it one that ends and is renewed";
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+constexpr size_t kMaxReasonBytes = 256;
+
+// The one user of the kubeconfig that `fusionctl cluster add` writes; null: it is another kind of kubeconfig.
+json* UserOf(json& config) {
+  if (kube::TextAt(config, "kind") != "Config" || kube::ListOf(kube::At(config, "users")).size() != 1) return nullptr;
+  const json& user = kube::At(config["users"][0], "user");
+  const bool token_alone = user.is_object() && user.size() == 1 && !kube::TextAt(user, "token").empty();
+  return token_alone ? &config["users"][0]["user"] : nullptr;
+}
+
+absl::Duration LifeOf(const kube::AccountToken& token) { return *token.expires_at - token.issued_at; }
+
+}  // namespace
+
+struct TokenRenewal::Registered {
+  kube::ObjectKey key;
+  std::string uid, resource_version, data_key;
+  std::string text;  // the kubeconfig
+  json config;       // the same; null: not one that `fusionctl cluster add` made
+  absl::StatusOr<kube::AccountToken> token = absl::UnknownError("");
+
+  static Registered Of(const kube::ObjectKey& key, const std::string& data_key, const std::string& answer) {
+    const json secret = kube::ParseJson(answer);
+    Registered read{.key = key,
+                    .uid = kube::TextAt(secret, "metadata", "uid"),
+                    .resource_version = kube::TextAt(secret, "metadata", "resourceVersion"),
+                    .data_key = data_key};
+    const bool read_text = absl::Base64Unescape(kube::TextAt(secret, "data", data_key), &read.text);
+    const bool ours = kube::TextAt(secret, "metadata", "labels", kManagedBy) == kOurs;
+    if (!read_text || !ours || read.uid.empty() || read.resource_version.empty()) return read;
+    json config = kube::ParseJson(read.text);
+    const json* const user = UserOf(config);
+    if (user == nullptr) return read;
+    read.token = kube::ReadAccountToken(kube::TextAt(*user, "token"));
+    read.config = std::move(config);
+    return read;
+  }
+};
+
+TokenRenewal::TokenRenewal(std::string ns, kube::ApiClient& hub, kube::Clock& clock, std::function<absl::Status()> may_write,
+                           std::function<void(const std::string& cluster)> told)
+    : ns_(std::move(ns)), hub_(hub), clock_(clock), may_write_(std::move(may_write)), told_(std::move(told)) {}
+
+kube::ReconcileResult TokenRenewal::Look(const std::string& cluster, const kubeapi::KubeConfigSource& source, const std::string& kubeconfig,
+                                         kube::ApiClient& member, const std::stop_token& stop) {
+  if (!may_write_().ok()) return kube::ReconcileResult::Again(kStandbyAgain);
+  const kube::ObjectKey key{ns_, source.location};
+  const absl::StatusOr<std::string> answer = hub_.Get(kSecrets, key, {.timeout = kCallTimeout, .stop = stop});
+  if (absl::IsCancelled(answer.status())) return kube::ReconcileResult::Done();
+  // Of a Secret that cannot be read CredentialsValid tells.
+  if (!answer.ok()) return kube::ReconcileResult::Again(kAgainAtMost);
+  const Registered registered = Registered::Of(key, source.key, *answer);
+  // Another member may stand behind it, and this one's connection is made anew in a moment.
+  if (registered.text != kubeconfig) return kube::ReconcileResult::Again(kAgain);
+  if (registered.config.is_null()) {
+    Tell(cluster, {});
+    return kube::ReconcileResult::Again(kLookEvery);
+  }
+  const auto hopeless = [&](const std::string& what) {
+    Tell(cluster, {.ours = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
+    return kube::ReconcileResult::Again(kLookEvery);
+  };
+  if (!registered.token.ok()) return hopeless(std::string(registered.token.status().message()));
+  const kube::AccountToken& token = *registered.token;
+  if (!token.expires_at.has_value()) return hopeless("never ends");
+  if (token.secret.empty()) return hopeless("is bound to no Secret, whose deletion would end it");
+  const absl::Duration until = token.issued_at + LifeOf(token) / 2 - clock_.Now();
+  if (until <= absl::ZeroDuration()) return Renew(cluster, registered, member, stop);
+  Tell(cluster, {.ours = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
+  return kube::ReconcileResult::Again(std::min(until, kLookEvery));
+}
+
+kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Registered& registered, kube::ApiClient& member,
+                                          const std::stop_token& stop) {
+  {
+    const std::lock_guard lock(mutex_);
+    const absl::Duration soonest = kept_[cluster].written_at + kLeastBetween, now = clock_.Monotonic();
+    if (now < soonest) return kube::ReconcileResult::Again(soonest - now);
+  }
+  const absl::StatusOr<std::string> token = NewToken(registered, member, stop);
+  if (absl::IsCancelled(token.status())) return kube::ReconcileResult::Done();
+  if (!token.ok()) return Failed(cluster, *registered.token, token.status());
+  const absl::Status written = Write(registered, *token, stop);
+  // Somebody else wrote meanwhile, perhaps a newer token: what is there now is looked at.
+  if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::Again(kAgain);
+  if (!written.ok()) return Failed(cluster, *registered.token, written);
+  {
+    const std::lock_guard lock(mutex_);
+    kept_[cluster].failures = 0;
+    kept_[cluster].written_at = clock_.Monotonic();
+  }
+  const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadAccountToken(*token)->expires_at));
+  base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", cluster, ": has a new token, ", until));
+  Tell(cluster, {.ours = true, .renewed = true, .reason = "Renewed", .message = until});
+  return kube::ReconcileResult::Again(kLeastBetween);
+}
+
+absl::StatusOr<std::string> TokenRenewal::NewToken(const Registered& registered, kube::ApiClient& member,
+                                                   const std::stop_token& stop) const {
+  const kube::AccountToken& old = *registered.token;
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token,
+                             kube::RequestToken(member, old, std::min(LifeOf(old), kLongestLife), {.timeout = kCallTimeout, .stop = stop}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
+  if (*read.expires_at > *old.expires_at) return token;
+  return absl::FailedPreconditionError(
+      absl::StrCat("the member gives a token until ", kube::TimeText(*read.expires_at), ", which is no later than the one at hand"));
+}
+
+absl::Status TokenRenewal::Write(const Registered& registered, const std::string& token, const std::stop_token& stop) {
+  json config = registered.config;
+  (*UserOf(config))["token"] = token;
+  const std::string text = config.dump(2, ' ', false, json::error_handler_t::replace);
+  const json patch = {{"metadata", {{"uid", registered.uid}, {"resourceVersion", registered.resource_version}}},
+                      {"data", {{registered.data_key, absl::Base64Escape(text)}}}};
+  return hub_
+      .Patch(kSecrets, registered.key, kube::PatchType::kMerge, patch.dump(-1, ' ', false, json::error_handler_t::replace),
+             {.field_manager = kFieldManager}, {.timeout = kCallTimeout, .stop = stop})
+      .status();
+}
+
+kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kube::AccountToken& token, const absl::Status& why) {
+  int failures = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    failures = kept_[cluster].failures++;
+  }
+  const std::string message = absl::StrCat("its token, until ", kube::TimeText(*token.expires_at),
+                                           ", cannot be renewed: ", base::CutText(std::string(why.message()), kMaxReasonBytes));
+  base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", cluster, ": ", message));
+  Tell(cluster, {.ours = true, .reason = "RenewalFailed", .message = message});
+  return kube::ReconcileResult::Again(std::min(kAgain * (1 << std::min(failures, 10)), kAgainAtMost));
+}
+
+void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::optional<TokenFinding>& kept = kept_[cluster].finding;
+    if (kept == finding) return;
+    kept = std::move(finding);
+  }
+  told_(cluster);
+}
+
+std::optional<TokenFinding> TokenRenewal::Of(const std::string& cluster) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = kept_.find(cluster);
+  return at == kept_.end() ? std::nullopt : at->second.finding;
+}
+
+void TokenRenewal::Forget(const std::string& cluster) {
+  const std::lock_guard lock(mutex_);
+  kept_.erase(cluster);
+}
+
+}  // namespace fusionllm::op

@@ -1,0 +1,243 @@
+#include "operator/federation/token_renewal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "lib/kube/client/rest_client.h"
+#include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
+#include "lib/kube/testing/fake_token.h"
+#include "operator/manifests/resources.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kLife = absl::Hours(24 * 30);
+const kube::ObjectKey kSecret = {"fusionllm", "paris"};
+
+class TokenRenewalTest : public ::testing::Test {
+ protected:
+  TokenRenewalTest() {
+    Create(hub_, kNamespaces, "", {{"metadata", {{"name", "fusionllm"}}}});
+    Create(member_, kNamespaces, "", {{"metadata", {{"name", "hubs"}}}});
+    Create(member_, {"", "v1", "serviceaccounts", "ServiceAccount", true}, "hubs", {{"metadata", {{"name", "north"}}}});
+    const json bound = Create(member_, kSecrets, "hubs", {{"metadata", {{"name", "north-token"}}}});
+    claims_ = {.account = {"hubs", "north"},
+               .secret = "north-token",
+               .secret_uid = bound["metadata"]["uid"],
+               .issued_at = clock_.Now(),
+               .expires_at = clock_.Now() + kLife};
+  }
+
+  static json Create(kube::ApiClient& client, const kube::Resource& resource, const std::string& ns, json object) {
+    object["apiVersion"] = resource.ApiVersion();
+    object["kind"] = resource.kind;
+    const auto created = client.Create(resource, ns, object.dump());
+    EXPECT_TRUE(created.ok()) << created.status();
+    return json::parse(created.value_or("{}"));
+  }
+  // As `fusionctl cluster add` writes it.
+  static json Kubeconfig(const std::string& token) {
+    return {{"apiVersion", "v1"}, {"kind", "Config"}, {"users", json::array({{{"name", "north"}, {"user", {{"token", token}}}}})}};
+  }
+  void Register(const std::string& kubeconfig, const std::string& made_by = "fusionctl") {
+    kubeconfig_ = kubeconfig;
+    const json secret = {{"apiVersion", "v1"},
+                         {"kind", "Secret"},
+                         {"metadata", {{"name", kSecret.name}, {"labels", {{"app.kubernetes.io/managed-by", made_by}}}}},
+                         {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
+    ASSERT_TRUE(hub_.Apply(kSecrets, kSecret, secret.dump(), {.field_manager = "fusionctl"}).ok());
+    hub_server_.ForgetRequests();
+  }
+  void RegisterToken() { Register(Kubeconfig(kube::testing::FakeToken(claims_)).dump(2)); }
+
+  absl::Duration Look() { return Look(renewal_); }
+  absl::Duration Look(TokenRenewal& renewal) {
+    const kube::ReconcileResult result = renewal.Look("paris", {.location = kSecret.name}, kubeconfig_, member_, {});
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result.after;
+  }
+  std::string OnHub() {
+    std::string text;
+    EXPECT_TRUE(absl::Base64Unescape(json::parse(*hub_.Get(kSecrets, kSecret))["data"]["kubeconfig"].get<std::string>(), &text));
+    return text;
+  }
+  kube::AccountToken TokenOnHub() { return *kube::ReadAccountToken(json::parse(OnHub())["users"][0]["user"]["token"].get<std::string>()); }
+  static int Count(const kube::testing::FakeApiServer& server, const std::string& verb) {
+    int count = 0;
+    for (const auto& request : server.requests()) count += request.verb == verb ? 1 : 0;
+    return count;
+  }
+  int TokensAsked() const { return Count(member_server_, "create") - created_; }
+  TokenFinding Finding() { return renewal_.Of("paris").value_or(TokenFinding{.reason = "none"}); }
+
+  kube::testing::FakeClock clock_;
+  kube::testing::FakeApiServer hub_server_{clock_}, member_server_{clock_};
+  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::FixedCredentials({}), "hub", "default"}, {}, clock_};
+  kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
+  kube::ApiClient &hub_ = hub_client_, &member_ = member_client_;
+  kube::testing::FakeTokenClaims claims_;
+  std::string kubeconfig_;  // of the connection
+  absl::Status may_write_ = absl::OkStatus();
+  int told_ = 0;
+  const int created_ = 3;  // above
+  TokenRenewal renewal_{"fusionllm", hub_, clock_, [this] { return may_write_; }, [this](const std::string&) { ++told_; }};
+};
+
+TEST_F(TokenRenewalTest, ATokenIsRenewedWhenHalfOfItsLifeIsOver) {
+  RegisterToken();
+  clock_.Advance(kLife / 2 - absl::Minutes(7));
+  EXPECT_EQ(Look(), absl::Minutes(7)) << "to the minute";
+  EXPECT_EQ(TokensAsked(), 0);
+  EXPECT_EQ(OnHub(), kubeconfig_);
+  EXPECT_TRUE(Finding().renewed);
+  EXPECT_EQ(told_, 1);
+  clock_.Advance(absl::Minutes(7));
+  Look();
+  EXPECT_EQ(TokensAsked(), 1);
+  const kube::AccountToken token = TokenOnHub();
+  EXPECT_EQ(*token.expires_at, clock_.Now() + kLife) << "as long as before";
+  EXPECT_EQ(token.account, claims_.account);
+  EXPECT_EQ(token.secret_uid, claims_.secret_uid) << "whose deletion ends it";
+  EXPECT_EQ(json::parse(OnHub())["kind"], "Config");
+  EXPECT_THAT(Finding().message, HasSubstr("until 20"));
+  EXPECT_EQ(told_, 2);
+  kubeconfig_ = OnHub();
+  Look();
+  EXPECT_EQ(TokensAsked(), 1) << "the new one is young";
+}
+
+TEST_F(TokenRenewalTest, ARefusedRenewalIsToldTriedEverLaterAndChangesNothing) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.9);
+  member_server_.AddFault({.verb = "create",
+                           .target = "/token",
+                           .times = 20,
+                           .code = 403,
+                           .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"north may not"})"});
+  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(Finding().reason, "RenewalFailed");
+  EXPECT_THAT(Finding().message, AllOf(HasSubstr("cannot be renewed: "), HasSubstr("north may not")));
+  EXPECT_EQ(Look(), 2 * TokenRenewal::kAgain);
+  for (int i = 2; i < 20; ++i) EXPECT_LE(Look(), TokenRenewal::kAgainAtMost);
+  EXPECT_EQ(told_, 1) << "what stays as it is is told once";
+  EXPECT_EQ(OnHub(), kubeconfig_);
+  EXPECT_EQ(Count(hub_server_, "patch"), 0);
+  Look();
+  EXPECT_TRUE(Finding().renewed) << "as soon as the member takes it";
+  EXPECT_NE(OnHub(), kubeconfig_);
+}
+
+TEST_F(TokenRenewalTest, OfTwoOperatorsOneWrites) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.6);
+  TokenRenewal other(
+      "fusionllm", hub_, clock_, [] { return absl::OkStatus(); }, [](const std::string&) {});
+  Look(other);
+  const std::string first = OnHub();
+  ASSERT_NE(first, kubeconfig_);
+  Look();
+  EXPECT_EQ(OnHub(), first) << "the connection is still that of the old kubeconfig";
+  EXPECT_EQ(TokensAsked(), 1);
+}
+
+TEST_F(TokenRenewalTest, WhatWasWrittenMeanwhileIsNotWrittenOver) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.6);
+  // While the member is asked somebody replaces the Secret.
+  member_server_.OnRequest([this](const kube::testing::RecordedRequest& request) {
+    if (request.target.find("/token") == std::string::npos) return;
+    const json secret = {{"metadata", {{"annotations", {{"touched", "1"}}}}}};
+    EXPECT_TRUE(hub_.Patch(kSecrets, kSecret, kube::PatchType::kMerge, secret.dump()).ok());
+  });
+  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(OnHub(), kubeconfig_);
+  EXPECT_EQ(renewal_.Of("paris"), std::nullopt) << "that is no failure";
+}
+
+TEST_F(TokenRenewalTest, AStandbyDoesNothing) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.9);
+  may_write_ = absl::FailedPreconditionError("this process does not lead");
+  EXPECT_EQ(Look(), TokenRenewal::kStandbyAgain);
+  EXPECT_EQ(TokensAsked(), 0);
+  EXPECT_EQ(Count(hub_server_, "get"), 0);
+}
+
+TEST_F(TokenRenewalTest, WhatSomebodyElseMadeIsNeverWritten) {
+  const std::string token = kube::testing::FakeToken(claims_);
+  clock_.Advance(kLife * 0.9);
+  json with_certificate = Kubeconfig(token), of_two = Kubeconfig(token);
+  with_certificate["users"][0]["user"]["client-key-data"] = "eA==";
+  of_two["users"].push_back(of_two["users"][0]);
+  const std::pair<std::string, std::string> cases[] = {{Kubeconfig(token).dump(2), "somebody"},
+                                                       {with_certificate.dump(), "fusionctl"},
+                                                       {of_two.dump(), "fusionctl"},
+                                                       {"kind: Config\nusers: [{name: north, user: {token: x}}]\n", "fusionctl"},
+                                                       {std::string(5000, '['), "fusionctl"},
+                                                       {"", "fusionctl"}};
+  for (const auto& [kubeconfig, made_by] : cases) {
+    Register(kubeconfig, made_by);
+    EXPECT_EQ(Look(), TokenRenewal::kLookEvery) << kubeconfig.substr(0, 100);
+    EXPECT_EQ(Finding(), TokenFinding()) << "nothing is said of it";
+    EXPECT_EQ(TokensAsked(), 0);
+    EXPECT_EQ(Count(hub_server_, "patch"), 0);
+  }
+}
+
+TEST_F(TokenRenewalTest, ATokenThatNeverEndsIsUsedOnAndToldOf) {
+  claims_.expires_at.reset();
+  claims_.secret.clear();
+  RegisterToken();
+  EXPECT_EQ(Look(), TokenRenewal::kLookEvery);
+  EXPECT_EQ(Finding().reason, "NotRenewable");
+  EXPECT_THAT(Finding().message, AllOf(HasSubstr("never ends"), HasSubstr("fusionctl cluster add")));
+  claims_.expires_at = clock_.Now() + kLife;
+  RegisterToken();
+  Look();
+  EXPECT_THAT(Finding().message, HasSubstr("bound to no Secret"));
+  Register(Kubeconfig("opaque").dump(2));
+  Look();
+  EXPECT_THAT(Finding().message, AllOf(HasSubstr("is no token of a service account"), Not(HasSubstr("opaque"))));
+  EXPECT_EQ(TokensAsked(), 0);
+  EXPECT_EQ(Count(hub_server_, "patch"), 0);
+}
+
+TEST_F(TokenRenewalTest, AMemberThatGivesShortLivesDoesNotMakeTheHubWriteWithoutEnd) {
+  RegisterToken();
+  clock_.Advance(kLife - absl::Seconds(2));
+  for (int i = 0; i < 40; ++i) {
+    kube::testing::FakeTokenClaims brief = claims_;
+    brief.issued_at = clock_.Now() - absl::Hours(1);
+    brief.expires_at = *claims_.expires_at + absl::Seconds(i + 1);
+    member_server_.AddFault(
+        {.verb = "create", .target = "/token", .code = 201, .body = json{{"status", {{"token", FakeToken(brief)}}}}.dump()});
+    Look();
+    kubeconfig_ = OnHub();
+    clock_.Advance(absl::Seconds(30));
+  }
+  EXPECT_LE(Count(hub_server_, "patch"), 5) << "in twenty minutes";
+}
+
+TEST_F(TokenRenewalTest, ATokenThatEndsNoLaterIsNotTaken) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.6);
+  kube::testing::FakeTokenClaims brief = claims_;
+  brief.expires_at = *claims_.expires_at - absl::Hours(1);
+  member_server_.AddFault(
+      {.verb = "create", .target = "/token", .code = 201, .body = json{{"status", {{"token", FakeToken(brief)}}}}.dump()});
+  Look();
+  EXPECT_THAT(Finding().message, HasSubstr("no later than the one at hand"));
+  EXPECT_EQ(OnHub(), kubeconfig_);
+}
+
+}  // namespace
+}  // namespace fusionllm::op
