@@ -24,17 +24,24 @@ absl::Status TooManyBytes(const ReflectorLimits& limits) {
   return absl::ResourceExhaustedError(absl::StrCat("more objects than fit into the ", limits.max_bytes >> 20, " MiB that they may take"));
 }
 
+// Of all pages of a list so far.
+struct ListTotal {
+  size_t bytes = 0;
+  size_t items = 0;  // those that cannot be read or have no name, too
+  int pages = 0;
+};
+
 // Takes in the stream of a list.
 class PageSink : public WatchSink {
  public:
   PageSink(const DecodeObject& decode, const InformerMetrics::Probe& probe, const ReflectorLimits& limits, std::vector<ObjectPtr>& objects,
-           std::vector<ObjectKey>& unreadable, size_t& bytes)
+           std::vector<ObjectKey>& unreadable, ListTotal& total)
       : decode_(decode),
         probe_(probe),
         limits_(limits),
         objects_(objects),
         unreadable_(unreadable),
-        bytes_(bytes),
+        total_(total),
         splitter_(limits.max_object_bytes) {}
 
   absl::Status OnData(absl::string_view chunk) override {
@@ -44,12 +51,12 @@ class PageSink : public WatchSink {
 
  private:
   absl::Status Take(absl::string_view json) {
-    if (objects_.size() + unreadable_.size() >= limits_.max_objects) {
+    if (total_.items++ >= limits_.max_objects) {
       return absl::ResourceExhaustedError(absl::StrCat("a list of more than ", limits_.max_objects, " objects"));
     }
     absl::StatusOr<ObjectPtr> object = decode_(json);
     if (object.ok()) {
-      bytes_ += (*object)->Bytes();
+      total_.bytes += (*object)->Bytes();
       objects_.push_back(*std::move(object));
       return CheckBytes();
     }
@@ -57,18 +64,18 @@ class PageSink : public WatchSink {
     probe_.Unreadable();
     const absl::StatusOr<ObjectPtr> metadata = DecodeMetadata(json);
     if (!metadata.ok()) return absl::OkStatus();
-    bytes_ += (*metadata)->Bytes();
+    total_.bytes += (*metadata)->Bytes();
     unreadable_.push_back((*metadata)->meta.Key());
     return CheckBytes();
   }
-  absl::Status CheckBytes() const { return bytes_ <= limits_.max_bytes ? absl::OkStatus() : TooManyBytes(limits_); }
+  absl::Status CheckBytes() const { return total_.bytes <= limits_.max_bytes ? absl::OkStatus() : TooManyBytes(limits_); }
 
   const DecodeObject& decode_;
   const InformerMetrics::Probe& probe_;
   const ReflectorLimits& limits_;
   std::vector<ObjectPtr>& objects_;
   std::vector<ObjectKey>& unreadable_;
-  size_t& bytes_;  // of all pages so far
+  ListTotal& total_;
   ListSplitter splitter_;
 };
 
@@ -156,7 +163,8 @@ absl::Status Reflector::List(const std::stop_token& stop) {
 absl::Status Reflector::ListFrom(const std::string& resource_version, const std::stop_token& stop) {
   std::vector<ObjectPtr> objects;
   std::vector<ObjectKey> unreadable;
-  size_t bytes = 0;
+  ListTotal total;
+  bool began_anew = false;
   ListOptions options = {.label_selector = scope_.label_selector,
                          .field_selector = scope_.field_selector,
                          .resource_version = resource_version,
@@ -164,14 +172,17 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
                          .limit = resource_version.empty() ? limits_.page_size : 0,
                          .metadata_only = scope_.metadata_only};
   for (;;) {
-    PageSink page(decode_, probe_, limits_, objects, unreadable, bytes);
+    if (++total.pages > limits_.max_pages) {
+      return absl::ResourceExhaustedError(absl::StrCat("a list of more than ", limits_.max_pages, " pages"));
+    }
+    PageSink page(decode_, probe_, limits_, objects, unreadable, total);
     const absl::Status status =
         client_.StreamList(scope_.resource, scope_.ns, options, page, {.timeout = limits_.list_timeout, .stop = stop});
-    if (IsApiExpired(status) && !options.continue_token.empty()) {
+    if (IsApiExpired(status) && !options.continue_token.empty() && !std::exchange(began_anew, true)) {
       // The rest of this state is no more to be had, and the pages of another would leave some objects out.
       objects.clear();
       unreadable.clear();
-      bytes = 0;
+      total = {};
       options.continue_token.clear();
       options.limit = 0;
       continue;

@@ -110,6 +110,35 @@ TEST_F(ReflectorTest, PagesAreFollowedAndAnExpiredTokenStartsTheListOver) {
   EXPECT_THAT(sink_.lines(), ElementsAre("list a b c at 50"));  // each once, none left out
 }
 
+TEST_F(ReflectorTest, PagesWithoutEndAreAFailure) {
+  for (int i = 0; i < 10; ++i) client_.OnList(ListJson({}, "40", "token"));
+  client_.OnList(ListJson({}, "50"));
+  Start({.resource = testing::Pods()}, {.max_pages = 10});
+  client_.Watches(1);
+  EXPECT_EQ(client_.Lists(11).size(), 11u);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed", "list at 50"));
+}
+
+TEST_F(ReflectorTest, AListThatExpiresAgainAndAgainIsAFailure) {
+  for (int i = 0; i < 2; ++i) {
+    client_.OnList(ListJson({PodJson("a", "5")}, "40", "token"));
+    client_.OnListError(Error(410, "Expired"));
+  }
+  client_.OnListError(Error(410, "Expired"));  // it is asked for the newest then, which is none of the pages either
+  client_.OnList(ListJson({}, "50"));
+  Start();
+  client_.Watches(1);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed", "list at 50"));
+}
+
+TEST_F(ReflectorTest, ObjectsThatHaveNoNameCountToo) {
+  client_.OnList(ListJson({"7", "[]", "null"}, "40"));
+  client_.OnList(ListJson({}, "50"));
+  Start({.resource = testing::Pods()}, {.max_objects = 2});
+  client_.Watches(1);
+  EXPECT_THAT(sink_.lines(), ElementsAre("failed", "list at 50"));
+}
+
 TEST_F(ReflectorTest, ABrokenConnectionIsNoReasonToListAgain) {
   client_.OnList(ListJson({}, "10"));
   ApiError throttled = {.code = 429, .reason = "TooManyRequests", .message = "busy"};
