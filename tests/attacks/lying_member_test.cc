@@ -170,7 +170,7 @@ TEST_F(LyingMemberTest, TheOperatorStaysAJobElsewhereComesToItsEndAndTheMemberIs
 
   AwaitSaid(kDeep, "Connected", "has no UID");
   AwaitSaid(kDeepList, "Connected", "False NotConnected: ");
-  AwaitSaid(kPages, "Connected", "pages");
+  AwaitSaid(kPages, "Connected", "pages and more that hold next to nothing");
   AwaitSaid(kReplaced, "Conflict", "True ClusterReplaced: ");
   AwaitSaid(kGarbage, "Connected", "False NotConnected: ");
   AwaitSaid(kToken, "TokenRenewed", "False RenewalFailed: ");

@@ -28,7 +28,7 @@ absl::Status TooManyBytes(const ReflectorLimits& limits) {
 struct ListTotal {
   size_t bytes = 0;
   size_t items = 0;  // those that cannot be read or have no name, too
-  int pages = 0;
+  size_t pages = 0;
 };
 
 // Takes in the stream of a list.
@@ -172,8 +172,8 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
                          .limit = resource_version.empty() ? limits_.page_size : 0,
                          .metadata_only = scope_.metadata_only};
   for (;;) {
-    if (++total.pages > limits_.max_pages) {
-      return absl::ResourceExhaustedError(absl::StrCat("a list of more than ", limits_.max_pages, " pages"));
+    if (total.pages++ >= limits_.max_thin_pages + total.items / 10) {
+      return absl::ResourceExhaustedError(absl::StrCat("a list of ", total.pages, " pages and more that hold next to nothing"));
     }
     PageSink page(decode_, probe_, limits_, objects, unreadable, total);
     const absl::Status status =

@@ -50,8 +50,8 @@ struct ReflectorLimits {
   // Of all objects together, listed or by watch; with more the server is followed no further.
   size_t max_objects = 500'000;
   size_t max_bytes = SIZE_MAX;  // as Object::Bytes() says; while all is listed anew twice that is held
-  // A page may hold fewer objects than it could, or none, and say that there are more: not without end.
-  int max_pages = 4000;
+  // A page may hold few objects, or none, and say that there are more, but not without end: so many pages, and one more for ten objects.
+  size_t max_thin_pages = 100;
 };
 
 // Takes in what a reflector finds, on its thread.
