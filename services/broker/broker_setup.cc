@@ -315,7 +315,7 @@ class Preparation {
     if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
       return absl::FailedPreconditionError(described.message());
     }
-    const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
+    const absl::StatusOr<opdag::Graph>& graph = loop_options_.graph;
     const absl::StatusOr<checkpoint::CheckpointReader> start = checkpoint::CheckpointReader::Open(init_from_);
     if (absl::IsInvalidArgument(start.status()) || absl::IsUnimplemented(start.status()) || absl::IsDataLoss(start.status())) {
       return absl::FailedPreconditionError(absl::StrCat("spec.model.init.from: ", start.status().message()));
@@ -343,6 +343,7 @@ class Preparation {
     loop_options_.exchange = setup_.exchange.get();
     loop_options_.recall = setup_.recall.get();
     if (checkpoints.empty()) return absl::OkStatus();
+    loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
       const absl::StatusOr<checkpoint::ShardsId> id = checkpoint::ShardsIdOf(checkpoints);

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
@@ -24,7 +25,7 @@ constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kHeaderAllowance = 64 << 20;
 constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
-constexpr int kMaxNames = 1'000'000;
+constexpr size_t kMaxToldName = 128;
 // Of one stage. It is never more than two ahead of the slowest one, and committing takes a while.
 constexpr size_t kMaxStagedSteps = 4;
 
@@ -167,7 +168,7 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
   }
   if (!checkpoint::IsShardFileOf(header.name(), header.stage(), stages)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("stage %d of %d has no file called \"%s\"", header.stage(), stages, header.name().substr(0, 128)));
+        absl::StrFormat("stage %d of %d has no file called \"%s\"", header.stage(), stages, header.name().substr(0, kMaxToldName)));
   }
   const size_t stage = static_cast<size_t>(call.stage());
   const int64_t limit = LargestFile(stage < call.epoch().memory_bytes.size() ? call.epoch().memory_bytes[stage] : 0);
@@ -240,7 +241,7 @@ absl::Status CheckpointExchange::TakeRecalled(grpc::ServerContext* context, cons
     if (!header.error().empty()) return absl::DataLossError(header.error().substr(0, kMaxErrorBytes));
     if (header.name() != wanted.name || header.bytes() != wanted.bytes) {
       return absl::DataLossError(
-          absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(), header.name().substr(0, 128), wanted.bytes));
+          absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(), header.name().substr(0, kMaxToldName), wanted.bytes));
     }
     FUSIONLLM_RETURN_IF_ERROR(CheckRoom(header, arrival->folder()));
     FUSIONLLM_ASSIGN_OR_RETURN(const auto file, checkpoint::IncomingFile::CreateIn(arrival->folder(), wanted.name, wanted.bytes));
@@ -278,15 +279,31 @@ absl::StatusOr<std::string> CheckpointExchange::PathOf(const Call& call, v1::Fet
   }
 }
 
+absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTensorsRequest& request) {
+  // A start has no state: what a file of another run has of that is nobody's.
+  const bool parameters_only = request.source() == v1::FetchTensorsRequest::INIT;
+  const StageTensors& tensors = call.epoch().tensors;
+  std::set<absl::string_view> asked;
+  for (const std::string& name : request.names()) {
+    const bool held = parameters_only ? tensors.HoldsParameter(call.stage(), name) : tensors.Holds(call.stage(), name);
+    if (!held) {
+      return absl::PermissionDeniedError(absl::StrFormat("executor '%s' runs stage %d of plan epoch %d, which holds no tensor '%s'",
+                                                         request.executor(), call.stage(), request.epoch(),
+                                                         absl::CHexEscape(name.substr(0, kMaxToldName))));
+    }
+    if (!asked.insert(name).second) return absl::InvalidArgumentError(absl::StrCat("the tensor '", name, "' is asked for twice"));
+  }
+  if (request.may_lack_size() > request.names_size()) {
+    return absl::InvalidArgumentError("more tensors may be lacking than are asked for");
+  }
+  return absl::OkStatus();
+}
+
 grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, const v1::FetchTensorsRequest* request,
                                               grpc::ServerWriter<v1::TensorPiece>* writer) {
   const auto call = Admit(context, request->executor(), request->epoch(), /*puts=*/false);
   if (!call.ok()) return ToGrpc(call.status());
-  if (std::set<std::string>(request->names().begin(), request->names().end()).size() != static_cast<size_t>(request->names_size())) {
-    return {grpc::StatusCode::INVALID_ARGUMENT, "a tensor is asked for twice"};
-  }
-  if (request->names_size() > kMaxNames || request->may_lack_size() > kMaxNames)
-    return {grpc::StatusCode::INVALID_ARGUMENT, "too many tensors are asked for"};
+  if (const absl::Status held = CheckNames(**call, *request); !held.ok()) return ToGrpc(held);
   const absl::StatusOr<std::string> path = PathOf(**call, request->source());
   if (!path.ok()) return ToGrpc(path.status());
   absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::Elsewhere::kLeaveOut);

@@ -3,8 +3,8 @@
 //
 // What comes is bounded: only devices of the plan epoch in force are heard, each for its own stage, those of replica 0 for what is written,
 // and with one file at a time; a file is no longer than the device's memory lets it be and has room on the disk before its first byte is
-// taken. Names are compared with those that the stage's files have, and no path is taken from the wire. Thread-safe; a call blocks its own
-// thread.
+// taken. Names are compared with those that the stage's files have, and no path is taken from the wire. What goes is bounded likewise: a
+// device is given the tensors that its stage holds, each once in a call, and no other's. Thread-safe; a call blocks its own thread.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
 #include "services/broker/shard_recall.h"
 
+#include "services/broker/stage_tensors.h"
 namespace fusionllm::services {
 
 struct CheckpointExchangeOptions {
@@ -45,6 +46,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
     std::string restore_from;  // a checkpoint; empty: none
   };
 
+    StageTensors tensors;      // that each stage may have
   explicit CheckpointExchange(CheckpointExchangeOptions options);
 
   // From now on this epoch is served; calls of another one end.
@@ -83,6 +85,8 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   absl::Status CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const;
   absl::StatusOr<std::string> PathOf(const Call& call, v1::FetchTensorsRequest::Source source) const;
   absl::Status SendTensor(const checkpoint::CheckpointReader& reader, const std::string& name, grpc::ServerWriter<v1::TensorPiece>& writer);
+  // Whether the executor may have what it asks for, before anything is read.
+  static absl::Status CheckNames(const Call& call, const v1::FetchTensorsRequest& request);
   void Progress();
 
   const CheckpointExchangeOptions options_;

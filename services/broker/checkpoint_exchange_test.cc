@@ -17,6 +17,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/security/credential_files.h"
+#include "services/broker/testing/held_tensors.h"
 #include "services/credentials.h"
 
 namespace fusionllm::services {
@@ -47,7 +48,11 @@ class CheckpointExchangeTest : public ::testing::Test {
     options.require_certificate = channel != nullptr && secure_;
     exchange_ = std::make_unique<CheckpointExchange>(std::move(options));
     exchange_->OnProgress([this] { ++progress_; });
-    exchange_->Open({.number = 3, .devices = {"local-0", "lab"}, .memory_bytes = {0, 1 << 20}, .restore_from = restore_from_});
+    exchange_->Open({.number = 3,
+                     .devices = {"local-0", "lab"},
+                     .memory_bytes = {0, 1 << 20},
+                     .restore_from = restore_from_,
+                     .tensors = Held({{"layer.0.weight", "tied"}, {"layer.1.weight", "tied", "big", "layer.9.weight"}})});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", server, &port);
@@ -170,9 +175,43 @@ TEST_F(CheckpointExchangeTest, AStageCannotFillTheDiskWithStepsThatNoCheckpointH
 }
 
 TEST_F(CheckpointExchangeTest, ATensorIsAskedForOnce) {
-  const auto [status, pieces] = Fetch(v1::FetchTensorsRequest::INIT, {"a", "b", "a"});
+  const auto [status, pieces] = Fetch(v1::FetchTensorsRequest::INIT, {"big", "tied", "big"});
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("asked for twice"));
+  EXPECT_THAT(status.error_message(), HasSubstr("'big' is asked for twice"));
+}
+
+TEST_F(CheckpointExchangeTest, AnExecutorIsGivenNothingButWhatItsStageHolds) {
+  restore_from_ = *checkpoint::SaveSample(folder_ / "elsewhere", 10, 2);
+  ServeInsecure({.init_from = restore_from_});
+  using Request = v1::FetchTensorsRequest;
+  const auto refused = [&](Request::Source source, const std::string& name, const std::string& executor) {
+    const auto [status, pieces] = Fetch(source, {name}, executor);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << name << " " << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("plan epoch 3, which holds no tensor")) << name;
+    EXPECT_TRUE(pieces.empty()) << name;
+  };
+  for (const char* name : {"layer.0.weight", "layer.0.weight.exp_avg", "edge.0", "", "no.such.tensor", "residual:s0.p0:0->s1.p0:4"}) {
+    refused(Request::RESTORE, name, "lab");
+    refused(Request::INIT, name, "lab");
+  }
+  refused(Request::RESTORE, "layer.1.weight", "local-0");
+  refused(Request::INIT, "layer.1.weight.exp_avg", "lab");
+  refused(Request::RESTORE, std::string(100'000, 'x'), "lab");
+  EXPECT_TRUE(Fetch(Request::RESTORE, {"layer.1.weight", "layer.1.weight.exp_avg"}).first.ok());
+  EXPECT_TRUE(Fetch(Request::RESTORE, {"layer.0.weight"}, "local-0").first.ok());
+  EXPECT_TRUE(Fetch(Request::INIT, {"layer.1.weight"}).first.ok());
+}
+
+TEST_F(CheckpointExchangeTest, AStageOfAnotherPlanIsGivenWhatThatPlanGivesItAndReplicasAlike) {
+  restore_from_ = *checkpoint::SaveSample(folder_ / "elsewhere", 10, 2);  // by two stages
+  exchange_->Open({.number = 4,
+                   .devices = {"lab", "a"},
+                   .replicas = 2,
+                   .restore_from = restore_from_,
+                   .tensors = Held({{"layer.0.weight", "layer.1.weight"}})});
+  for (const char* executor : {"lab", "a"}) {
+    EXPECT_TRUE(Fetch(v1::FetchTensorsRequest::RESTORE, {"layer.0.weight", "layer.1.weight.exp_avg"}, executor, 4).first.ok()) << executor;
+  }
 }
 
 TEST_F(CheckpointExchangeTest, OfSeveralReplicasTheFirstIsHeardAndAllAreGivenWhatTheyStartFrom) {
@@ -241,7 +280,7 @@ TEST_F(CheckpointExchangeTest, SecondHeadersAndMissingOnesAreRefused) {
 TEST_F(CheckpointExchangeTest, TensorsComeByNameAsTheyAreStored) {
   restore_from_ = *checkpoint::SaveSample(folder_ / "elsewhere", 10, 2);
   ServeInsecure();
-  const auto [status, pieces] = Fetch(v1::FetchTensorsRequest::RESTORE, {"layer.1.weight", "layer.0.weight.exp_avg"});
+  const auto [status, pieces] = Fetch(v1::FetchTensorsRequest::RESTORE, {"layer.1.weight", "layer.1.weight.exp_avg"});
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(pieces.size(), 3);
   EXPECT_EQ(pieces[0].checkpoint().path(), restore_from_);
@@ -278,12 +317,12 @@ TEST_F(CheckpointExchangeTest, WhatIsNotThereIsNamed) {
   EXPECT_EQ(Fetch(v1::FetchTensorsRequest::INIT, {}, "stranger").first.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   restore_from_ = folder_ / "gone/step-000010";
   ServeInsecure();
-  grpc::Status status = Fetch(v1::FetchTensorsRequest::RESTORE, {"w"}).first;
+  grpc::Status status = Fetch(v1::FetchTensorsRequest::RESTORE, {"tied"}).first;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), HasSubstr("gone/step-000010 does not exist"));
-  restore_from_ = *checkpoint::SaveSample(folder_ / "elsewhere", 10, 1);
+  restore_from_ = *checkpoint::SaveSample(folder_ / "elsewhere", 10, 2);
   ServeInsecure();
-  status = Fetch(v1::FetchTensorsRequest::RESTORE, {"layer.0.weight", "layer.9.weight"}).first;
+  status = Fetch(v1::FetchTensorsRequest::RESTORE, {"layer.1.weight", "layer.9.weight"}).first;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), AllOf(HasSubstr("step-000010"), HasSubstr("no tensor 'layer.9.weight'")));
 }

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "lib/broker/run_state.h"
 #include "lib/job/fusion_job.h"
+#include "lib/opdag/graph.h"
 #include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/checkpoints.h"
@@ -28,6 +29,7 @@
 #include "services/broker/run_log.h"
 #include "services/broker/run_probe.h"
 #include "services/broker/shard_recall.h"
+#include "services/broker/stage_tensors.h"
 
 namespace fusionllm::services {
 
@@ -56,6 +58,8 @@ struct RunLoopOptions {
   CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
   ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
   FindAnotherFunction find_another;        // set where checkpoints may have files in sites
+  // Of the job, which says what its stages may have of a checkpoint; where it cannot be built nobody is given anything.
+  absl::StatusOr<opdag::Graph> graph = absl::UnknownError("no graph was built");
 };
 
 struct RunOutcome {
@@ -133,6 +137,7 @@ class RunLoop {
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   void CloseExchange();
+  StageTensors TensorsOfStages() const;
   std::vector<std::string> InOrder(std::vector<std::string> devices, const std::string& first = "") const;
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);

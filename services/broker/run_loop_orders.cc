@@ -70,7 +70,17 @@ void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
                            .devices = state_.plan().devices,
                            .memory_bytes = state_.plan().memory_bytes,
                            .replicas = state_.plan().replicas,
-                           .restore_from = restore_from});
+                           .restore_from = restore_from,
+                           .tensors = TensorsOfStages()});
+}
+
+StageTensors RunLoop::TensorsOfStages() const {
+  absl::StatusOr<StageTensors> tensors =
+      options_.graph.ok() ? StageTensors::Of(*options_.graph, state_.plan().document) : options_.graph.status();
+  if (tensors.ok()) return *std::move(tensors);
+  base::Log(base::LogLevel::kWarning, absl::StrCat("nobody is given tensors of a checkpoint, for it is not known what the stages hold: ",
+                                                   std::string(tensors.status().message())));
+  return {};
 }
 
 void RunLoop::CloseExchange() {

@@ -13,6 +13,7 @@
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "services/broker/checkpoint_exchange.h"
+#include "services/broker/testing/held_tensors.h"
 
 namespace fusionllm::services {
 namespace {
@@ -48,7 +49,11 @@ class CheckpointClientTest : public ::testing::Test {
   void Show(const std::string& restore_from = "", const std::string& init_from = "") {
     exchange_ = std::make_unique<CheckpointExchange>(
         CheckpointExchangeOptions{.checkpoint_directory = root_, .init_from = init_from, .total_steps = 100, .require_certificate = false});
-    exchange_->Open({.number = 1, .devices = {"local-0", "lab"}, .memory_bytes = {0, 0}, .restore_from = restore_from});
+    exchange_->Open({.number = 1,
+                     .devices = {"local-0", "lab"},
+                     .memory_bytes = {0, 0},
+                     .restore_from = restore_from,
+                     .tensors = Held({{"first"}, {"layer.0.weight", "layer.1.weight", "w", "v", "a.count", "z.count"}})});
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(exchange_.get());

@@ -31,6 +31,7 @@
 #include "lib/checkpoint/testing/sample.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/shard_recall.h"
+#include "services/broker/testing/held_tensors.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/site_keeper.h"
 
@@ -122,7 +123,10 @@ class SiteShardsTest : public ::testing::Test {
     }
     const auto committed = checkpoint::CommitCheckpoint(root_, manifest, 0);
     EXPECT_TRUE(committed.ok()) << committed.status();
-    exchange_->Open({.number = 2, .devices = {"local-0", "paris-0", "paris-1", "tokyo-0"}, .restore_from = committed->path});
+    exchange_->Open({.number = 2,
+                     .devices = {"local-0", "paris-0", "paris-1", "tokyo-0"},
+                     .restore_from = committed->path,
+                     .tensors = Held({{"layer.0.weight"}, {"layer.1.weight"}, {"layer.1.weight"}, {"layer.1.weight"}})});
     return committed->path;
   }
 
