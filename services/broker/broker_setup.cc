@@ -339,11 +339,13 @@ class Preparation {
                                                                                      .init_from = init_from_,
                                                                                      .total_steps = job_.spec.training.steps,
                                                                                      .require_certificate = credentials_.secure,
-                                                                                     .recall = setup_.recall.get()});
+                                                                                     .recall = setup_.recall.get(),
+                                                                                     .calls = setup_.calls.get()});
+    setup_.attendance.calls = setup_.calls.get();
     loop_options_.exchange = setup_.exchange.get();
+    loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     loop_options_.recall = setup_.recall.get();
     if (checkpoints.empty()) return absl::OkStatus();
-    loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
       const absl::StatusOr<checkpoint::ShardsId> id = checkpoint::ShardsIdOf(checkpoints);

@@ -128,6 +128,11 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
   return std::make_unique<Call>(*this, id, stage, epoch_);
 }
 
+absl::StatusOr<MemberCalls::Seat> CheckpointExchange::Enter(const grpc::ServerContext& context) const {
+  if (options_.calls == nullptr) return MemberCalls::Seat();
+  return options_.calls->Enter(context);
+}
+
 void CheckpointExchange::Progress() {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   {
@@ -146,6 +151,8 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   if (options_.require_certificate && !HasCertificate(*context)) {
     return {grpc::StatusCode::PERMISSION_DENIED, "no certificate of this job's CA was presented"};
   }
+  const absl::StatusOr<MemberCalls::Seat> seat = Enter(*context);
+  if (!seat.ok()) return ToGrpc(seat.status());
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
   const v1::ShardFileHeader header = first.header();
@@ -301,6 +308,8 @@ absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTen
 
 grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, const v1::FetchTensorsRequest* request,
                                               grpc::ServerWriter<v1::TensorPiece>* writer) {
+  const absl::StatusOr<MemberCalls::Seat> seat = Enter(*context);
+  if (!seat.ok()) return ToGrpc(seat.status());
   const auto call = Admit(context, request->executor(), request->epoch(), /*puts=*/false);
   if (!call.ok()) return ToGrpc(call.status());
   if (const absl::Status held = CheckNames(**call, *request); !held.ok()) return ToGrpc(held);

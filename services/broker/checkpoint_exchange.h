@@ -21,9 +21,10 @@
 #include "lib/checkpoint/incoming_file.h"
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
+#include "services/broker/member_calls.h"
 #include "services/broker/shard_recall.h"
-
 #include "services/broker/stage_tensors.h"
+
 namespace fusionllm::services {
 
 struct CheckpointExchangeOptions {
@@ -32,6 +33,7 @@ struct CheckpointExchangeOptions {
   int64_t total_steps = 0;
   bool require_certificate = true;
   ShardRecall* recall = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
+  MemberCalls* calls = nullptr;   // counts calls; null: nobody does. Outlives the exchange
   // Bytes that may still be written under a path; not set: what the file system says.
   std::function<int64_t(const std::string& path)> free_bytes;
 };
@@ -44,9 +46,9 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
     std::vector<int64_t> memory_bytes;  // by seat; 0: not known
     int replicas = 1;
     std::string restore_from;  // a checkpoint; empty: none
+    StageTensors tensors;      // that each stage may have
   };
 
-    StageTensors tensors;      // that each stage may have
   explicit CheckpointExchange(CheckpointExchangeOptions options);
 
   // From now on this epoch is served; calls of another one end.
@@ -70,6 +72,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
  private:
   class Call;
 
+  absl::StatusOr<MemberCalls::Seat> Enter(const grpc::ServerContext& context) const;
   absl::StatusOr<std::unique_ptr<Call>> Admit(grpc::ServerContext* context, const std::string& executor, uint32_t epoch, bool puts);
   absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
   absl::Status TakeFile(Call& call, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
@@ -82,11 +85,11 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   // Brings what the names are in and is not here; `reader` is opened again then.
   absl::Status Recall(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
                       checkpoint::CheckpointReader& reader);
+  // Whether the executor may have what it asks for, before anything is read.
+  static absl::Status CheckNames(const Call& call, const v1::FetchTensorsRequest& request);
   absl::Status CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const;
   absl::StatusOr<std::string> PathOf(const Call& call, v1::FetchTensorsRequest::Source source) const;
   absl::Status SendTensor(const checkpoint::CheckpointReader& reader, const std::string& name, grpc::ServerWriter<v1::TensorPiece>& writer);
-  // Whether the executor may have what it asks for, before anything is read.
-  static absl::Status CheckNames(const Call& call, const v1::FetchTensorsRequest& request);
   void Progress();
 
   const CheckpointExchangeOptions options_;

@@ -105,7 +105,8 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--final-report", final_report, "File that gets the last /progress page when the run ends, with why");
 }
 
-// For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay.
+// For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay. How
+// many of them one may have is bounded, too (member_calls.h).
 int MostServingThreads(const BrokerFlags& flags) {
   constexpr int kForItself = 128;
   constexpr int kForAnExecutor = 32;
@@ -220,7 +221,8 @@ int Main(int argc, char** argv) {
   joined = &attendance;
   setup->recall->SendBy(
       [&attendance](const std::string& name, v1::BrokerMessage order) { return attendance.Send(name, std::move(order)); });
-  transport::Relay relay({.require_certificate = setup->attendance.require_certificate});
+  transport::Relay relay({.require_certificate = setup->attendance.require_certificate,
+                          .enter = [calls = setup->calls.get()](const grpc::ServerContext& context) { return calls->Enter(context); }});
   grpc::ServerBuilder builder;
   builder.RegisterService(&attendance);
   builder.RegisterService(setup->exchange.get());

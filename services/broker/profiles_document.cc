@@ -52,15 +52,15 @@ class DocumentWriter {
         const Ends ends(src, dst);
         const auto line = state_.lines().find(ends);
         if (line != state_.lines().end()) {
-          if (const auto* link = MeasuredOf(line->second)) document["links"].push_back(Entry(ends, *link, line->second));
+          if (const auto link = MeasuredOf(line->second)) document["links"].push_back(Entry(ends, *link, line->second));
         } else {
           sites_done.emplace(Ends(site_of_.at(src), site_of_.at(dst)), ends);
         }
       }
     }
     for (const auto& [sites, stand_ins] : sites_done) {
-      const broker::Link* link = MeasuredBetween(sites);
-      if (link == nullptr) continue;
+      const std::optional<broker::Link> link = MeasuredBetween(sites);
+      if (!link.has_value()) continue;
       const bool as_measured = profiles_.contains(link->src) && profiles_.contains(link->dst);
       document["links"].push_back(Entry(as_measured ? Ends(link->src, link->dst) : stand_ins, *link, ""));
     }
@@ -74,25 +74,33 @@ class DocumentWriter {
     return entry;
   }
 
-  const broker::Link* MeasuredOf(const std::string& line) const {
+  // What pairs say of a link that they share, where they disagree: the lower rate and the longer way, so that nobody makes a link better
+  // than others find it. The ends are those of the first.
+  static void Add(const broker::Link& link, std::optional<broker::Link>& all) {
+    if (!all.has_value()) all = link;
+    all->rtt_s = std::max(all->rtt_s, link.rtt_s);
+    all->bytes_per_s = std::min(all->bytes_per_s, link.bytes_per_s);
+  }
+
+  std::optional<broker::Link> MeasuredOf(const std::string& line) const {
+    std::optional<broker::Link> all;
     for (const broker::Link& link : state_.links()) {
       const auto found = state_.lines().find({link.src, link.dst});
-      if (found != state_.lines().end() && found->second == line) return &link;
+      if (found != state_.lines().end() && found->second == line) Add(link, all);
     }
-    return nullptr;
+    return all;
   }
 
   // Between devices that are there, if there is such a link.
-  const broker::Link* MeasuredBetween(const Ends& sites) const {
-    const broker::Link* found = nullptr;
+  std::optional<broker::Link> MeasuredBetween(const Ends& sites) const {
+    std::optional<broker::Link> here, lost;
     for (const broker::Link& link : state_.links()) {
       const auto src = site_of_.find(link.src), dst = site_of_.find(link.dst);
       if (src == site_of_.end() || dst == site_of_.end() || state_.lines().contains({link.src, link.dst})) continue;
       if (Ends(src->second, dst->second) != sites) continue;
-      if (profiles_.contains(link.src) && profiles_.contains(link.dst)) return &link;
-      if (found == nullptr) found = &link;
+      Add(link, profiles_.contains(link.src) && profiles_.contains(link.dst) ? here : lost);
     }
-    return found;
+    return here.has_value() ? here : lost;
   }
 
   const broker::RunState& state_;

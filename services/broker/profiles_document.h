@@ -19,7 +19,8 @@ namespace fusionllm::services {
 broker::Lines LinesOf(const job::LinkTable& links);
 
 // `devices`, in this order, with the links that join them. A link of two sites was measured between two devices for all: when one of them
-// is not among `devices`, others of their sites stand for them. Devices without a profile are left out.
+// is not among `devices`, others of their sites stand for them. Where several pairs of two sites were measured the lower rate and the
+// longer round trip hold. Devices without a profile are left out.
 std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state);
 
 // The same as a question for a plan over the devices of `ask`: those it calls slow take so many times as long as their profiles say, and

@@ -100,6 +100,18 @@ TEST(ProfilesDocument, OthersOfTheSiteStandForADeviceThatIsLost) {
               UnorderedElementsAre("a1>b1@1 link:a1->b", "a0>b1@3", "b1>a0@4", "a0>a1@100"));
 }
 
+TEST(ProfilesDocument, WherePairsOfTwoSitesDisagreeTheMoreCarefulFigureHolds) {
+  for (const bool liar_first : {true, false}) {
+    std::vector<broker::Link> links = {{"a0", "b1", 0.001, 1'000'000}, {"a0", "b2", 0.08, 3}};
+    if (!liar_first) std::swap(links[0], links[1]);
+    const auto document = wire::ParseProfiles(ProfilesDocument({"a0", "b1", "b2"}, StateOf({"a0", "b1", "b2"}, links)));
+    ASSERT_TRUE(document.ok()) << document.status();
+    ASSERT_EQ(document->links.size(), 1u);
+    EXPECT_EQ(document->links[0].bandwidth_bytes_per_second, 3);
+    EXPECT_EQ(document->links[0].rtt_seconds, 0.08);
+  }
+}
+
 TEST(ProfilesDocument, DevicesKeepTheOrderAsked) {
   const auto parsed = wire::ParseProfiles(ProfilesDocument({"b0", "a1", "nobody", "a0"}, StateOf({"a0", "a1", "b0"}, {})));
   ASSERT_TRUE(parsed.ok()) << parsed.status();

@@ -82,21 +82,26 @@ void RunLoop::PostEvent(broker::Event event) {
 bool RunLoop::TakeRoom(const std::string& name, size_t bytes) {
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] {
-    const bool fits = reports_ < kReportsMax && report_bytes_ + bytes <= kReportBytesMax && reports_of_[name] < kReportsMaxOfOne;
-    return over_ || reports_ == 0 || fits;
+    const Reports& own = reports_of_[name];
+    const bool own_fits = own.count == 0 || (own.count < kReportsMaxOfOne && own.bytes + bytes <= kReportBytesMaxOfOne);
+    const bool fits = reports_.count < kReportsMax && reports_.bytes + bytes <= kReportBytesMax;
+    return over_ || reports_.count == 0 || (fits && own_fits);
   });
   if (over_) return false;
-  ++reports_of_[name];
-  ++reports_;
-  report_bytes_ += bytes;
+  for (Reports* reports : {&reports_, &reports_of_[name]}) {
+    ++reports->count;
+    reports->bytes += bytes;
+  }
   return true;
 }
 
 void RunLoop::GiveRoomBack(const std::string& name, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (--reports_of_[name] == 0) reports_of_.erase(name);
-  --reports_;
-  report_bytes_ -= bytes;
+  for (Reports* reports : {&reports_, &reports_of_[name]}) {
+    --reports->count;
+    reports->bytes -= bytes;
+  }
+  if (reports_of_[name].count == 0) reports_of_.erase(name);
   room_.notify_all();
 }
 

@@ -78,6 +78,7 @@ class RunLoop {
   static constexpr size_t kReportsMax = 4096;
   static constexpr size_t kReportsMaxOfOne = 1024;  // executor: the others are heard whatever it says
   static constexpr size_t kReportBytesMax = 256 << 20;
+  static constexpr size_t kReportBytesMaxOfOne = 64 << 20;  // or one report, as large as a message can be
 
   // From attendance threads. Block while the loop has so much to do that there is no room for another; what comes when the run has ended is
   // dropped.
@@ -136,8 +137,8 @@ class RunLoop {
   // `work` on a thread of its own, which posts what it finds.
   void Help(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
-  void CloseExchange();
   StageTensors TensorsOfStages() const;
+  void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices, const std::string& first = "") const;
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
@@ -160,9 +161,12 @@ class RunLoop {
   std::condition_variable news_;
   std::deque<Work> work_;
   std::condition_variable room_;
-  size_t reports_ = 0, report_bytes_ = 0;     // that wait, or are being worked on
-  std::map<std::string, size_t> reports_of_;  // by executor
-  bool over_ = false;                         // nobody works any more
+  struct Reports {
+    size_t count = 0, bytes = 0;
+  };
+  Reports reports_;                            // that wait, or are being worked on
+  std::map<std::string, Reports> reports_of_;  // by executor
+  bool over_ = false;                          // nobody works any more
   std::deque<broker::Announce> told_;
   std::mutex telling_;  // of log_, when the loop has ended
   // Below: the loop's thread only.

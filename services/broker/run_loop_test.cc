@@ -155,6 +155,26 @@ TEST_F(RunLoopTest, WhoReportsMoreThanTheLoopCanTakeWaits) {
   EXPECT_EQ(taken, RunLoop::kReportsMaxOfOne + 1);
 }
 
+TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
+  auto loop = Loop(PlanOnA);
+  v1::ExecutorMessage large;
+  large.mutable_data_opened()->set_summary(std::string(RunLoop::kReportBytesMaxOfOne / 2 + 1, ' '));
+  constexpr int kReports = static_cast<int>(2 * RunLoop::kReportBytesMax / RunLoop::kReportBytesMaxOfOne);
+  std::atomic<int> taken = 0;
+  auto flood = std::async(std::launch::async, [&] {
+    for (; taken < kReports; ++taken) loop->OnMessage("a", 1, large);
+  });
+  // The loop does not run yet.
+  EXPECT_EQ(flood.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout);
+  EXPECT_LE(taken, 1);
+  auto other = std::async(std::launch::async, [&] { loop->OnMessage("b", 1, large); });
+  EXPECT_EQ(other.wait_for(std::chrono::seconds(60)), std::future_status::ready) << "another one's word finds room";
+  loop->Stop();
+  EXPECT_TRUE(loop->Run(attendance_).status.ok());
+  flood.get();
+  EXPECT_EQ(taken, kReports);
+}
+
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
   state.Adopt(1, {.document = "{}", .devices = {"a", "b"}, .memory_bytes = {1, 1}}, {}, {}, 15);

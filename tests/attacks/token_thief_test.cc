@@ -1,8 +1,14 @@
 // Somebody who has got hold of a run's join token, and of no more: what it buys, and that the run goes on as if nobody had come.
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
 #include <memory>
 #include <string>
 
 #include "cli/join/join_run.h"
+#include "lib/security/credential_files.h"
+#include "proto/fusionllm/v1/broker.grpc.pb.h"
+#include "services/credentials.h"
 #include "tests/integration/join_fixture.h"
 
 namespace fusionllm::cli {
@@ -45,6 +51,37 @@ TEST_F(TokenThiefTest, WhoEnrollsAndStaysAwayHoldsNobodyUp) {
   EXPECT_EQ(honest->Wait(), 0) << honest->words();
   EXPECT_THAT(run->LossBits(), testing::SizeIs(4));
   EXPECT_THAT(run->words(), Not(HasSubstr("mallory")));
+}
+
+TEST_F(TokenThiefTest, WhoOpensTooManyCallsIsRefusedThemAndTheRunGoesOn) {
+  const auto run = Listen(2);
+  const auto mallory = Buy("mallory", token_);
+  ASSERT_TRUE(mallory.ok()) << mallory.status();
+  const std::string tls = folder_ / "mallory";
+  ASSERT_TRUE(security::WriteCredentials(tls, "mallory", {mallory->ca_pem, mallory->certificate_pem, mallory->private_key_pem}).ok());
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("broker");
+  const auto stub = v1::Broker::NewStub(grpc::CreateCustomChannel(address_, services::LoadCredentials(tls, "mallory")->channel, arguments));
+  struct Idle {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ExecutorMessage, v1::BrokerMessage>> stream;
+  };
+  constexpr int kOpened = 100;
+  std::deque<Idle> idle(kOpened);  // say nothing
+  for (Idle& one : idle) one.stream = stub->Attend(&one.context);
+  const auto honest = Join("honest", {"--name", "honest"});
+  EXPECT_EQ(run->Wait(), 0) << run->words() << honest->words();
+  EXPECT_EQ(honest->Wait(), 0) << honest->words();
+  EXPECT_THAT(run->LossBits(), testing::SizeIs(4));
+  int refused = 0;
+  for (Idle& one : idle) {
+    v1::BrokerMessage none;
+    while (one.stream->Read(&none)) {
+    }
+    refused += one.stream->Finish().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
+  }
+  // Its share with two others in the run, at most.
+  EXPECT_GE(refused, kOpened - 16 - 2 * 4);
 }
 
 }  // namespace

@@ -62,13 +62,13 @@ struct Listener {
 
 class Relay::Service : public grpc::Service {
  public:
-  explicit Service(RelayOptions options) : options_(options) {
+  explicit Service(RelayOptions options) : options_(std::move(options)) {
     using grpc::internal::RpcMethod;
     AddMethod(new grpc::internal::RpcServiceMethod(
         kRelayListen, RpcMethod::SERVER_STREAMING,
         new grpc::internal::ServerStreamingHandler<Service, v1::ListenRequest, v1::Incoming>(
             [](Service* self, grpc::ServerContext* context, const v1::ListenRequest*, grpc::ServerWriter<v1::Incoming>* writer) {
-              return ToGrpc(self->Listen(*context, *writer));
+              return self->Enter(*context, [&] { return self->Listen(*context, *writer); });
             },
             this)));
     AddStream(kRelayDial, &Service::Dial);
@@ -97,9 +97,20 @@ class Relay::Service : public grpc::Service {
     AddMethod(new grpc::internal::RpcServiceMethod(method, grpc::internal::RpcMethod::BIDI_STREAMING,
                                                    new grpc::internal::BidiStreamingHandler<Service, grpc::ByteBuffer, grpc::ByteBuffer>(
                                                        [handler](Service* self, grpc::ServerContext* context, ServerStream* stream) {
-                                                         return ToGrpc((self->*handler)(*context, *stream));
+                                                         return self->Enter(*context, [&] { return (self->*handler)(*context, *stream); });
                                                        },
                                                        this)));
+  }
+
+  template <typename Handle>
+  grpc::Status Enter(const grpc::ServerContext& context, const Handle& handle) const {
+    std::shared_ptr<void> entered;
+    if (options_.enter) {
+      absl::StatusOr<std::shared_ptr<void>> may = options_.enter(context);
+      if (!may.ok()) return ToGrpc(may.status());
+      entered = *std::move(may);
+    }
+    return ToGrpc(handle());
   }
 
   absl::Status Listen(grpc::ServerContext& context, grpc::ServerWriter<v1::Incoming>& writer) {
@@ -213,7 +224,7 @@ class Relay::Service : public grpc::Service {
   bool stopping_ = false;
 };
 
-Relay::Relay(RelayOptions options) : service_(std::make_unique<Service>(options)) {}
+Relay::Relay(RelayOptions options) : service_(std::make_unique<Service>(std::move(options))) {}
 Relay::~Relay() { Shutdown(); }
 grpc::Service* Relay::service() const { return service_.get(); }
 std::vector<std::string> Relay::endpoints() const { return service_->endpoints(); }

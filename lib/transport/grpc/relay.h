@@ -7,13 +7,17 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace grpc {
+class ServerContext;
 class Service;
-}
+}  // namespace grpc
 
 namespace fusionllm::transport {
 
@@ -22,6 +26,9 @@ struct RelayOptions {
   // Refuse callers that show no certificate; for servers that let such callers in for other calls. Without it callers without a
   // certificate go by the name they give.
   bool require_certificate = false;
+  // Asked at the beginning of each call; what it gives is held until the call ends, and an error is the call's answer. May be empty. Called
+  // from several threads; must not block.
+  std::function<absl::StatusOr<std::shared_ptr<void>>(const grpc::ServerContext& context)> enter;
 };
 
 class Relay {
