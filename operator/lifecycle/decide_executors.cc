@@ -62,7 +62,9 @@ void Decider::LeadExecutors() {
       continue;
     }
     // One that has done its part waits for the broker to end, and is not missed; one that gave up on the broker ends as well (adr/0013).
-    const bool done = pod->phase == PodPhase::kSucceeded && pod->reason != kBrokerLostReason;
+    // The container's end is told a moment before that of its Pod.
+    const bool ended_well = pod->phase == PodPhase::kSucceeded || (pod->phase == PodPhase::kRunning && pod->exit_code == 0);
+    const bool done = ended_well && pod->reason != kBrokerLostReason;
     if ((pod->ready || done) && !slot.spare) ++ready;
     if (done) continue;
     if (!pod->ready && trouble.empty() && !pod->reason.empty()) {

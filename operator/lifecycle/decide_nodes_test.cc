@@ -66,6 +66,34 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndedTheBroker) {
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
 }
 
+TEST_F(DecideTest, ABrokerThatIsEvictedAndEndsInOrderStartsTheJobAgainWithoutBeingCounted) {
+  AddRunning();
+  FailBroker(130);
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by whom nobody says";
+  pods()[0].disruption = "EvictionByEvictionAPI";
+  EXPECT_EQ(Decide(seen_).memory.restarts, 1);
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+  pods()[0].exit_code = 137;
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "it was killed: steps are lost";
+  pods()[0].exit_code = 130;
+  spec().failure_policy.rules = {{.name = "drain", .action = job::FailureAction::kRestartJob, .on_reasons = {"EvictionByEvictionAPI"}}};
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "a rule of the job's goes before";
+}
+
+TEST_F(DecideTest, AnExecutorWhoseContainerHasEndedWellIsNoTroubleBeforeItsPodSaysSo) {
+  AddRunning();
+  seen_.memory.was_ready = true;
+  for (size_t i = 1; i < pods().size(); ++i) {
+    pods()[i].ready = false;
+    pods()[i].exit_code = 0;
+    pods()[i].reason = "Completed";
+    EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "NotDegraded") << i << " of " << pods().size() - 1 << " have ended";
+  }
+  pods()[1].exit_code = 1;
+  pods()[1].reason = "Error";
+  EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "ExecutorsNotReady");
+}
+
 TEST_F(DecideTest, AnExecutorWhoseNodeIsGoneIsReplacedAfterABoundedTime) {
   AddRunning();
   pods()[2].node_away_since = kStart;

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kExitBadInput = 2;
 constexpr int kExitInfeasible = 3;
+constexpr int kExitInterrupted = 130;  // told to end, and it ended in order: a job that keeps checkpoints has lost nothing
 
 bool Holds(const job::FailureRule& rule, const PodView& pod) {
   if (rule.on_exit_codes.empty() && rule.on_reasons.empty()) return true;
@@ -41,7 +42,9 @@ FailureVerdict Judge(const job::FailurePolicy& policy, const PodView& pod) {
   }
   const bool broker = pod.role == kBrokerRole;
   const bool hopeless = broker && pod.exit_code.has_value() && (*pod.exit_code == kExitBadInput || *pod.exit_code == kExitInfeasible);
+  const bool moved = broker && pod.exit_code == kExitInterrupted && !pod.disruption.empty();  // a drain, say
   verdict.action = hopeless ? job::FailureAction::kFailJob
+                   : moved  ? job::FailureAction::kRestartJobAndIgnoreMaxRestarts
                    : broker ? job::FailureAction::kRestartJob
                             : job::FailureAction::kRestartExecutor;
   return verdict;

@@ -60,8 +60,10 @@ int ExitCodeOf(const RunOutcome& outcome) {
 
 // What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
 int ExitCodeOfSetUp(const BrokerFlags& flags, const absl::Status& error) {
+  // A store that knows the credentials and refuses them, a folder that may not be read: another start gets the same.
+  const bool refused = absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error);
   // With it the run had begun, but for what is of another model than the job's, which is refused where one begins (FailedPrecondition).
-  if (flags.resume_journal && !absl::IsFailedPrecondition(error)) return kExitFailed;
+  if (flags.resume_journal && !absl::IsFailedPrecondition(error) && !refused) return kExitFailed;
   if (absl::IsUnavailable(error)) return kExitFailed;
   return base::ExitCodeFor(base::OfNamedFile(error));
 }
