@@ -163,6 +163,14 @@ TEST_F(TokenRenewalTest, WhatWasWrittenMeanwhileIsNotWrittenOver) {
   EXPECT_EQ(renewal_.Of("paris"), std::nullopt) << "that is no failure";
 }
 
+TEST_F(TokenRenewalTest, AMemberThatTheSecretNamesNoMoreIsAskedForNothing) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.9);
+  kubeconfig_ = "that of a member before";
+  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(TokensAsked(), 0);
+}
+
 TEST_F(TokenRenewalTest, AStandbyDoesNothing) {
   RegisterToken();
   clock_.Advance(kLife * 0.9);

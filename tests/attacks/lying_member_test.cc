@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/kube/auth/kubeconfig.h"
 #include "lib/kube/testing/fake_token.h"
 #include "operator/load/federation.h"
@@ -23,7 +24,6 @@ namespace {
 
 using kube::testing::Fault;
 using nlohmann::json;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr int kAlways = 1'000'000;
@@ -46,6 +46,12 @@ class LyingMemberTest : public ::testing::Test {
   void ListAgain(size_t which) {
     member(which).server().Compact();
     member(which).server().BreakWatches();
+  }
+  // It is looked at now, and not when its time comes.
+  void TouchCluster(size_t which) {
+    const kube::ObjectKey key{"", NameOf(which)};
+    const std::string touch = R"({"metadata":{"annotations":{"touched":"now"}}})";
+    EXPECT_TRUE(fleet_.hub().admin().Patch(kFusionClusters, key, kube::PatchType::kMerge, touch).ok());
   }
   // "False REASON: message" of a condition of a member.
   std::string Said(size_t which, const std::string& type) {
@@ -74,6 +80,7 @@ class LyingMemberTest : public ::testing::Test {
   void Replace(size_t which);
   void GiveOldToken(size_t which);
   void Forge(size_t which, const std::string& job);
+  void Lure(const std::string& job, size_t honest, size_t which);
 
   Federation fleet_{kLiars};
 };
@@ -147,6 +154,18 @@ void LyingMemberTest::Forge(size_t which, const std::string& job) {
   ListAgain(which);
 }
 
+// A job with a part there, whose anchor is said to be of an epoch that no operator could outrank.
+void LyingMemberTest::Lure(const std::string& job, size_t honest, size_t which) {
+  fleet_.SubmitWith(job, 2, {{"suspend", true}, {"placement", {{"clusters", {{{"name", NameOf(honest)}}, {{"name", NameOf(which)}}}}}}});
+  const std::string anchor = absl::StrCat(job, "-anchor");
+  const json labels = {{kJobUidLabel, Object(fleet_.hub(), kFusionJobs, job)["metadata"]["uid"]}};
+  const json metadata = {{"name", anchor},   {"namespace", kNamespace},
+                         {"uid", "forged"},  {"resourceVersion", "9223372036854775807"},
+                         {"labels", labels}, {"annotations", {{kEpochAnnotation, "9223372036854775807"}}}};
+  Lie(which, "get", "/configmaps/" + anchor, json{{"kind", "ConfigMap"}, {"metadata", metadata}}.dump());
+  fleet_.PatchJob(job, {{"suspend", false}});
+}
+
 TEST_F(LyingMemberTest, TheOperatorStaysAJobElsewhereComesToItsEndAndTheMemberIsToldOf) {
   Lie(kDeep, "get", "/namespaces/kube-system", Deep(R"({"metadata":{"uid":"u","name":)", "}}"));
   Lie(kDeepList, "list", "/pods",
@@ -164,7 +183,8 @@ TEST_F(LyingMemberTest, TheOperatorStaysAJobElsewhereComesToItsEndAndTheMemberIs
   for (const size_t which : {kHonest, kForged, kToken}) AwaitSaid(which, "Connected", "True");
   const std::string leader = Leader();
   fleet_.Submit("honest", 1, {NameOf(kHonest)});
-  fleet_.Submit("lured", 2, {NameOf(kHonest), NameOf(kForged)});
+  fleet_.Submit("tempted", 2, {NameOf(kHonest), NameOf(kForged)});
+  Lure("lured", kHonest, kForged);
   ASSERT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Running"; }, kPatience)) << fleet_.Job("honest").state;
   Forge(kForged, "honest");
 
@@ -173,8 +193,15 @@ TEST_F(LyingMemberTest, TheOperatorStaysAJobElsewhereComesToItsEndAndTheMemberIs
   AwaitSaid(kPages, "Connected", "pages and more that hold next to nothing");
   AwaitSaid(kReplaced, "Conflict", "True ClusterReplaced: ");
   AwaitSaid(kGarbage, "Connected", "False NotConnected: ");
+  EXPECT_TRUE(Federation::WaitUntil(
+      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "belongs to somebody else"); }, kPatience));
+  TouchCluster(kForged);
+  AwaitSaid(kForged, "Conflict", "True NotOurs: ");
   AwaitSaid(kToken, "TokenRenewed", "False RenewalFailed: ");
   EXPECT_THAT(Said(kToken, "Connected"), HasSubstr("True")) << "by the old token";
+
+  EXPECT_TRUE(Federation::WaitUntil(
+      [&] { return absl::StrContains(base::ReadWholeFile(fleet_.log()), "has the epoch 9223372036854775807"); }, kPatience));
 
   const json broker = Object(fleet_.hub(), kPods, "honest-broker-r0");
   ASSERT_TRUE(broker.is_object()) << "it was not restarted";
