@@ -65,7 +65,7 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
   absl::Status first;
   store.ForEachParameter(
       [&](const std::string& name, tensor::TensorView view) {
-        if (workload::MayBeginAtZero(view.type) && !stored.Contains(name)) {
+        if (workload::BeginsAtZero(view.type, stored, name)) {
           std::memset(view.data, 0, view.type.bytes());
           return;
         }

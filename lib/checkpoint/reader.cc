@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxIndexBytes = 64 << 20;
 constexpr size_t kFilesTold = 4;  // of a site
-constexpr absl::string_view kModelEnding = ".safetensors";
+constexpr absl::string_view kModelEnding = ".safetensors", kIndexEnding = ".index.json";
 
 bool Exists(const std::string& path) {
   std::error_code ignored;
@@ -41,6 +41,7 @@ bool Exists(const std::string& path) {
 absl::StatusOr<std::map<std::string, std::string>> LoadIndex(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxIndexBytes));
   const nlohmann::json document = base::ParseJson(text);
+  if (document.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(path, " is no JSON: is it cut off?"));
   if (!document.is_object() || !document.contains("weight_map") || !document.at("weight_map").is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has no weight_map"));
   }
@@ -49,7 +50,8 @@ absl::StatusOr<std::map<std::string, std::string>> LoadIndex(const std::string& 
     if (!file.is_string()) return absl::InvalidArgumentError(absl::StrCat(path, " gives no file for tensor '", tensor, "'"));
     const auto name = file.get<std::string>();
     if (name.empty() || name[0] == '.' || absl::StrContains(name, "/")) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " gives the file '", name, "' for tensor '", tensor, "'"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " gives the file '", name, "' for tensor '", tensor, "': a name of a file beside the index is wanted"));
     }
     weight_map[tensor] = name;
   }
@@ -137,6 +139,9 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
     FUSIONLLM_ASSIGN_OR_RETURN(reader.path_, FollowLatest(path));
     FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_, elsewhere));
   } else if (fs::is_regular_file(status)) {
+    if (absl::EndsWith(path, kIndexEnding)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is the index of a model in several files: name the folder that holds them"));
+    }
     reader.path_ = path;
     FUSIONLLM_RETURN_IF_ERROR(reader.AddFile(path));
   } else {
@@ -158,9 +163,10 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere e
   if (HasLostItsManifest(folder)) {
     return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
   }
-  if (Exists(absl::StrCat(folder, "/", kIndexName))) return OpenIndexed(folder);
+  // In this order, as Hugging Face's from_pretrained: an index that is there besides is mostly left over from before.
   const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));
   if (Exists(single)) return AddFile(single);
+  if (Exists(absl::StrCat(folder, "/", kIndexName))) return OpenIndexed(folder);
   return absl::InvalidArgumentError(
       absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors",
                    Exists(absl::StrCat(folder, "/checkpoints")) ? absl::StrCat("; is ", folder, "/checkpoints meant?") : ""));
@@ -197,15 +203,18 @@ absl::Status CheckpointReader::OpenIndexed(const std::string& folder) {
   if (names.size() > kMaxFilesOfCheckpoint) {
     return absl::InvalidArgumentError(absl::StrCat(folder, "/", kIndexName, " names ", names.size(), " files"));
   }
-  for (const std::string& name : names) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", name)));
+  for (const std::string& name : names) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", name), weight_map));
   return CheckIndex(folder, weight_map, tensors_);
 }
 
-absl::Status CheckpointReader::AddFile(const std::string& path) {
+absl::Status CheckpointReader::AddFile(const std::string& path, const std::map<std::string, std::string>& weight_map) {
+  const std::string own_name = fs::path(path).filename().string();
   FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::Open(path));
   files_.push_back(std::make_unique<SafetensorsFile>(std::move(opened)));
   const SafetensorsFile& file = *files_.back();
   for (const TensorEntry& entry : file.tensors()) {
+    const auto indexed = weight_map.find(entry.name);
+    if (indexed != weight_map.end() && indexed->second != own_name) continue;
     const auto [at, is_new] = tensors_.emplace(entry.name, StoredTensor{&file, &entry});
     if (!is_new) {
       return absl::InvalidArgumentError(

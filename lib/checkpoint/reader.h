@@ -28,13 +28,13 @@ enum class Elsewhere { kRefuse, kLeaveOut };
 class CheckpointReader {
  public:
   // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant); a folder as Hugging Face has it
-  // (model.safetensors.index.json or model.safetensors); or a single .safetensors file. Blocks; reads manifests and headers only.
+  // (model.safetensors, else model.safetensors.index.json); or a single .safetensors file. Blocks; reads manifests and headers only.
   // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ...;
   // what stands beside them, lm_head.weight too, keeps its name.
-  // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files or an index that disagrees
-  // with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the manifest says;
-  // FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be left out.
-  // Messages name the file.
+  // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files of which no index says one,
+  // or an index that disagrees with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the
+  // manifest says; FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be
+  // left out. Messages name the file.
   static absl::StatusOr<CheckpointReader> Open(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
@@ -55,7 +55,8 @@ class CheckpointReader {
   absl::Status OpenFolder(const std::string& folder, Elsewhere elsewhere);
   absl::Status OpenCheckpoint(const std::string& folder, Elsewhere elsewhere);
   absl::Status OpenIndexed(const std::string& folder);
-  absl::Status AddFile(const std::string& path);
+  // Of a tensor that `weight_map` has, what stands in another file than it says is passed over.
+  absl::Status AddFile(const std::string& path, const std::map<std::string, std::string>& weight_map = {});
   void NameAsTheHeadedModelDoes();
 
   std::string path_;

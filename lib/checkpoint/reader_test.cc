@@ -132,11 +132,42 @@ TEST(ReaderTest, SaysWhatIsWrongWithAPath) {
   folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":1}})");
   EXPECT_THAT(OpenError(folder / "h"), HasSubstr("no file for tensor 'a'"));
   folder.Write("h/model.safetensors.index.json", "{");
+  EXPECT_THAT(OpenError(folder / "h"), HasSubstr("is no JSON"));
+  folder.Write("h/model.safetensors.index.json", "{}");
   EXPECT_THAT(OpenError(folder / "h"), HasSubstr("no weight_map"));
+  EXPECT_THAT(OpenError(folder / "h/model.safetensors.index.json"), HasSubstr("name the folder that holds them"));
   SampleTensors tensors;
   ASSERT_TRUE(WriteSafetensors(folder / "h/s.safetensors", tensors.Make({"b"}, 0)).ok());
   folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":"s.safetensors"}})");
   EXPECT_THAT(OpenError(folder / "h"), HasSubstr("says that tensor 'a' is in s.safetensors, but it is not"));
+}
+
+// As from_pretrained has it: what a later save_pretrained of a smaller model leaves behind is an index.
+TEST(ReaderTest, OfOneFileAndAnIndexBesideItTheFileIsRead) {
+  const base::TempFolder folder;
+  SampleTensors tensors;
+  ASSERT_TRUE(WriteSafetensors(folder / "shard.safetensors", tensors.Make({"old"}, 0)).ok());
+  folder.Write("model.safetensors.index.json", R"({"weight_map":{"old":"shard.safetensors"}})");
+  ASSERT_TRUE(CheckpointReader::Open(folder.path())->Contains("old"));
+  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors.Make({"new"}, 0)).ok());
+  const auto reader = CheckpointReader::Open(folder.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(reader->Contains("new"));
+  EXPECT_FALSE(reader->Contains("old"));
+}
+
+TEST(ReaderTest, OfATensorInTwoShardsTheIndexSaysWhichOneCounts) {
+  const base::TempFolder folder;
+  SampleTensors tensors;
+  ASSERT_TRUE(WriteSafetensors(folder / "1.safetensors", tensors.Make({"a", "both"}, 0)).ok());
+  ASSERT_TRUE(WriteSafetensors(folder / "2.safetensors", tensors.Make({"b", "both"}, 0)).ok());
+  folder.Write("model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors","both":"2.safetensors"}})");
+  const auto reader = CheckpointReader::Open(folder.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->tensors().at("both").file->path(), folder / "2.safetensors");
+  EXPECT_TRUE(VerifyCheckpoint(folder.path()).ok());
+  folder.Write("model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  EXPECT_THAT(OpenError(folder.path()), HasSubstr("tensor 'both' is both in"));
 }
 
 TEST(VerifyTest, FindsOneFlippedBitInAnyFile) {

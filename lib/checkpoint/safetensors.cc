@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/tensor_fill.h"
@@ -14,6 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
 
 constexpr int64_t kPieceBytes = 128 << 10;
+constexpr absl::string_view kLfsPointer = "version ";  // "version https://git-lfs.github.com/spec/v1"
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
@@ -73,6 +75,13 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
         absl::StrCat(path,
                      " is a zip, such as torch.save writes, and no safetensors file: load it in PyTorch and write it by "
                      "save_pretrained() or safetensors.torch.save_file()"));
+  }
+  const absl::string_view front(reinterpret_cast<const char*>(prefix.data()), prefix.size());
+  if (front == kLfsPointer) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a pointer of Git LFS, not the file itself: fetch that by `git lfs pull`"));
+  }
+  if (absl::StartsWith(front, "<!") || absl::StartsWith(front, "<html")) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a web page, not the file that was to be downloaded"));
   }
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " claims a header of ", length, " bytes: it is no safetensors file"));

@@ -235,6 +235,14 @@ TEST(SafetensorsTest, WhiteSpaceMayStandInFrontOfTheHeader) {
   EXPECT_FALSE(SafetensorsFile::Open(folder.Write("f", File("   ", "x"))).ok());
 }
 
+TEST(SafetensorsTest, WhatIsDownloadedInPlaceOfAFileIsNamed) {
+  const base::TempFolder folder;
+  const auto error = [&](std::string bytes) { return std::string(SafetensorsFile::Open(folder.Write("f", bytes)).status().message()); };
+  EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"), HasSubstr("git lfs pull"));
+  for (const char* page : {"<!DOCTYPE html><html></html>", "<html><body>404</body></html>"})
+    EXPECT_THAT(error(page), HasSubstr("a web page"));
+}
+
 TEST(SafetensorsTest, RefusesAHeaderLengthThatCannotBe) {
   const base::TempFolder folder;
   const auto error = [&](std::string bytes) { return std::string(SafetensorsFile::Open(folder.Write("f", bytes)).status().message()); };

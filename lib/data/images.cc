@@ -1,10 +1,15 @@
 #include "lib/data/images.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
@@ -103,10 +108,42 @@ absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
   }
   const int64_t wanted = result.header_bytes + result.extents[0] * item_bytes;  // < 2^32 * 2^24
   if (result.file.size() != wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " has ", result.file.size(), " bytes but its idx header asks for ", wanted, ": is it cut off?"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has ", result.file.size(), " bytes but its idx header asks for ", wanted,
+        result.file.size() < wanted ? ": is it cut off?" : absl::StrCat(": ", result.file.size() - wanted, " bytes are too many")));
   }
   return result;
+}
+
+// "train-images-idx3-ubyte" without what numbers the files of one set.
+std::string SetNameOf(absl::string_view file_name) {
+  std::string name;
+  std::copy_if(file_name.begin(), file_name.end(), std::back_inserter(name), [](char c) { return absl::ascii_isalpha(c); });
+  return name;
+}
+
+// A folder such as torchvision's may hold several sets, whose labels mean different things: MNIST/raw beside FashionMNIST/raw, or the
+// splits of EMNIST side by side. Files that are named by their paths are taken as they are.
+absl::Status CheckOneSet(const DatasetConfig& config, const std::vector<IdxFile>& images) {
+  for (const std::string& named : config.paths) {
+    const std::filesystem::path folder = std::filesystem::path(config.base_folder) / named;
+    std::error_code none;
+    if (!std::filesystem::is_directory(folder, none)) continue;
+    std::map<std::string, std::string> first;  // of a set or of a file's name: where it was seen
+    for (const IdxFile& image : images) {
+      const std::filesystem::path path = image.file.path();
+      if (path.lexically_normal().lexically_relative(folder.lexically_normal()).string().starts_with("..")) continue;
+      const std::string name = path.filename().string();
+      const auto [same_name, is_new] = first.emplace(absl::StrCat("/", name), path.string());
+      const std::string* other = is_new ? nullptr : &same_name->second;
+      const auto [set, is_first] = first.emplace("", path.string());
+      if (!is_first && SetNameOf(std::filesystem::path(set->second).filename().string()) != SetNameOf(name)) other = &set->second;
+      if (other == nullptr) continue;
+      return absl::InvalidArgumentError(absl::StrCat(folder.string(), " holds several sets of images, ", *other, " and ", path.string(),
+                                                     ", whose labels may mean different things: name the folder of one, or the files"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 class IdxImages : public Dataset {
@@ -208,6 +245,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
     std::vector<IdxFile>& list = file.extents.size() == 1 ? labels : images;
     list.push_back(std::move(file));
   }
+  FUSIONLLM_RETURN_IF_ERROR(CheckOneSet(config, images));
   if (images.size() != labels.size()) {
     return absl::InvalidArgumentError(absl::StrCat("idx data needs as many label files as image files, but there are ", images.size(),
                                                    " of images and ", labels.size(), " of labels (first file ", paths[0], ")"));

@@ -117,6 +117,30 @@ TEST(IdxTest, ReadsImagesAndLabelsFromAFolderOfBothSets) {
   EXPECT_FLOAT_EQ(inputs.f32()[1], (1 / 255.0f - 0.1307f) / 0.3081f);
 }
 
+TEST(IdxTest, AFolderOfSeveralSetsIsRefusedUnlessTheirFilesAreNamed) {
+  const std::string images = Idx({1, 1, 2}, {0, 1}), labels = Idx({1}, {4});
+  const std::vector<std::vector<std::string>> sets = {{"MNIST/raw/train-", "FashionMNIST/raw/train-"},
+                                                      {"EMNIST/emnist-letters-train-", "EMNIST/emnist-digits-train-"}};
+  for (const std::vector<std::string>& set : sets) {
+    const base::TempFolder folder;
+    std::vector<std::string> named;
+    for (const std::string& front : set) {
+      folder.Write(front + "images-idx3-ubyte", images);
+      folder.Write(front + "labels-idx1-ubyte", labels);
+      for (const char* end : {"images-idx3-ubyte", "labels-idx1-ubyte"}) named.push_back(front + end);
+    }
+    const auto dataset = OpenDataset(Images(folder, DatasetKind::kIdx, {"."}));
+    EXPECT_THAT(dataset.status().message(), AllOf(HasSubstr("holds several sets of images"), HasSubstr(set[0]), HasSubstr(set[1])));
+    EXPECT_TRUE(OpenDataset(Images(folder, DatasetKind::kIdx, named)).ok());
+  }
+  const base::TempFolder parts;
+  for (const char* number : {"0", "1"}) {
+    parts.Write(std::string("m/train-images-") + number + "-idx3-ubyte", images);
+    parts.Write(std::string("m/train-labels-") + number + "-idx1-ubyte", labels);
+  }
+  EXPECT_TRUE(OpenDataset(Images(parts, DatasetKind::kIdx, {"m"})).ok()) << "parts of one set";
+}
+
 // Their labels are out of range, which is told if and only if they are read.
 TEST(IdxTest, AFolderForValidationMeansItsTestFiles) {
   const base::TempFolder folder;

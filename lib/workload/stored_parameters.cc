@@ -95,6 +95,11 @@ std::string Unlike(const opdag::Parameter& parameter, const checkpoint::TensorEn
                       shape_alone ? parameter.type.shape.ToString() : parameter.type.ToString());
 }
 
+bool IsTransposed(const checkpoint::TensorEntry& entry, const tensor::TensorType& type) {
+  const std::vector<int64_t>&is = entry.shape.dims(), &wanted = type.shape.dims();
+  return is.size() == 2 && wanted.size() == 2 && is[0] == wanted[1] && is[1] == wanted[0];
+}
+
 class Comparison {
  public:
   Comparison(const job::FusionJob& job, const opdag::Graph& graph, const checkpoint::CheckpointReader& reader, ReadFor reason)
@@ -115,6 +120,7 @@ class Comparison {
     if (reason_ == ReadFor::kStart) FindUnmatched();
     if (misfit_.empty() || !model_.ok()) return std::move(misfit_);
     const auto has = [](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), kGptHead) != names.end(); };
+    misfit_.transposed = all_transposed_ && !misfit_.unlike.empty();
     misfit_.fields = SizeDifferences(*model_, stored_, has(misfit_.unread), has(misfit_.missing));
     AdviseSkip();
     return std::move(misfit_);
@@ -131,6 +137,8 @@ class Comparison {
         if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
         (statistics.contains(name) ? misfit_.statistics : misfit_.missing).push_back(name);
       } else if (found->second != nullptr && !checkpoint::CanFill(*found->second, parameter.type)) {
+        if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
+        all_transposed_ = all_transposed_ && IsTransposed(*found->second, parameter.type);
         misfit_.unlike.push_back(Unlike(parameter, *found->second));
         unlike_.push_back(name);
       }
@@ -170,7 +178,7 @@ class Comparison {
 
   void AdviseSkip() {
     std::vector<std::string> fresh = misfit_.missing;
-    fresh.insert(fresh.end(), unlike_.begin(), unlike_.end());
+    if (!misfit_.transposed) fresh.insert(fresh.end(), unlike_.begin(), unlike_.end());
     const auto add = [&](std::vector<std::string> patterns) {
       for (std::string& pattern : patterns) {
         if (std::find(misfit_.skip.begin(), misfit_.skip.end(), pattern) == misfit_.skip.end()) misfit_.skip.push_back(std::move(pattern));
@@ -194,6 +202,7 @@ class Comparison {
   std::set<std::string> wanted_;
   NameCounts model_counts_, stored_counts_;
   std::vector<std::string> unlike_;  // names of misfit_.unlike
+  bool all_transposed_ = true;
   ParameterMisfit misfit_;
 };
 
@@ -211,6 +220,12 @@ std::string Remedy(const ParameterMisfit& misfit) {
   std::vector<std::string> fields;
   for (const job::FieldDifference& field : misfit.fields) fields.push_back(absl::StrCat(field.path, ": ", field.from));
   std::vector<std::string> remedies;
+  if (misfit.transposed) {
+    remedies.push_back(
+        "transpose these matrices and all others of their kind (square ones show nothing): they lie [out, in], as torch.nn.Linear has "
+        "them, "
+        "where GPT-2's are [in, out]");
+  }
   if (!fields.empty()) remedies.push_back(absl::StrCat("give the file's own ", absl::StrJoin(fields, ", ")));
   if (!misfit.skip.empty() && misfit.skip.size() <= kMaxPatterns) {
     const bool begin = misfit.unread.empty() || !misfit.missing.empty() || !misfit.unlike.empty() || !misfit.statistics.empty();
@@ -231,6 +246,12 @@ std::vector<std::string> WarningsOf(const ParameterMisfit& misfit, const std::st
 }  // namespace
 
 bool MayBeginAtZero(const tensor::TensorType& type) { return type.dtype == tensor::DType::kI64 && type.shape.dims().empty(); }
+
+bool BeginsAtZero(const tensor::TensorType& type, const checkpoint::CheckpointReader& stored, const std::string& name) {
+  if (!MayBeginAtZero(type)) return false;
+  const auto found = stored.tensors().find(name);
+  return found == stored.tensors().end() || !checkpoint::CanFill(*found->second.entry, type);
+}
 
 absl::StatusOr<ParameterMisfit> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
                                                   const checkpoint::CheckpointReader& stored, ReadFor reason) {

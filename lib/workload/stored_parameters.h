@@ -27,6 +27,7 @@ struct ParameterMisfit {
   std::vector<std::string> missing;          // the model's that are not stored
   std::vector<std::string> statistics;       // likewise, running means and variances of batch norms
   std::vector<std::string> unread;           // stored and no parameter of the model, which would compute something else without them
+  bool transposed = false;                   // all of `unlike` have the extents of a matrix the other way round
   std::vector<std::string> unlike;           // "fc.weight is [10, 512], not [5, 512]", stored first; with the dtypes where these differ
   std::vector<std::string> unmatched;        // patterns of skip that match nothing
   std::vector<std::string> skip;             // patterns of skip with which it would fit
@@ -52,5 +53,7 @@ absl::StatusOr<std::vector<std::string>> CheckStart(const job::FusionJob& job, c
 // Whether a parameter of this type may be absent from a start: a count that a kernel keeps (num_batches_tracked), which begins at 0 as it
 // does in a model that nobody has trained. Files from before PyTorch 0.4.1 have none.
 bool MayBeginAtZero(const tensor::TensorType& type);
+// Whether such a parameter does: where the file lacks it, or has it as something else, as programs that convert all of a model make it.
+bool BeginsAtZero(const tensor::TensorType& type, const checkpoint::CheckpointReader& stored, const std::string& name);
 
 }  // namespace fusionllm::workload

@@ -174,6 +174,27 @@ TEST(StoredParametersTest, CountersBeginAtZeroAndRunningStatisticsMustBeThere) {
   EXPECT_TRUE(file.Check(ResNet(10, "{skip: ['*.running_*']}")).ok());
 }
 
+TEST(StoredParametersTest, CountersOfAnotherTypeBeginAtZeroToo) {
+  const job::FusionJob job = ResNet(10);
+  StoredFile file(job);
+  file.Add("bn1.num_batches_tracked", {}, 7, tensor::DType::kF32).Add("layer1.0.bn1.num_batches_tracked", {1}, 7, tensor::DType::kI64);
+  for (const ReadFor reason : {ReadFor::kStart, ReadFor::kEvaluation}) {
+    EXPECT_TRUE(file.Warnings(job, "", reason).ok()) << file.Warnings(job, "", reason).status();
+  }
+  EXPECT_FALSE(file.Warnings(job, "", ReadFor::kGoingOn).ok()) << "a checkpoint of ours has them as they are";
+}
+
+TEST(StoredParametersTest, MatricesThatLieTheOtherWayRoundAreSaidToAndNotAdvisedAway) {
+  const job::FusionJob job = Gpt2("nLayer: 1");
+  StoredFile file(job);
+  file.Add("transformer.h.0.attn.c_attn.weight", {24, 8}, 0).Add("transformer.h.0.mlp.c_fc.weight", {32, 8}, 0);
+  const std::string refused(file.Check(job).message());
+  EXPECT_THAT(refused,
+              AllOf(HasSubstr("transpose these matrices"), HasSubstr("c_attn.weight is [24, 8], not [8, 24]"), Not(HasSubstr("skip"))));
+  file.Add("transformer.ln_f.bias", {9}, 0);
+  EXPECT_THAT(std::string(file.Check(job).message()), Not(HasSubstr("transpose"))) << "something else differs, too";
+}
+
 TEST(StoredParametersTest, APatternThatMatchesNothingIsRefused) {
   const job::FusionJob job = Gpt2("nLayer: 1", "{skip: ['wpe.*', 'head.*', 'transformer.ln_f.*']}");
   EXPECT_THAT(StoredFile(job).Check(job).message(),

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/workload/stored_parameters.h"
 #include "services/broker/peer_name.h"
 
 namespace fusionllm::services {
@@ -326,8 +327,9 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   }
   if (!writer->Write(piece)) return grpc::Status::CANCELLED;
   const std::set<std::string> may_lack(request->may_lack().begin(), request->may_lack().end());
+  const tensor::TensorType count{tensor::DType::kI64, {}};  // nothing else may lack
   for (const std::string& name : request->names()) {
-    if (may_lack.contains(name) && !reader->Contains(name)) continue;
+    if (may_lack.contains(name) && workload::BeginsAtZero(count, *reader, name)) continue;
     if (const absl::Status status = SendTensor(*reader, name, *writer); !status.ok()) return ToGrpc(status);
   }
   return grpc::Status::OK;

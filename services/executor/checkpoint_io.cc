@@ -161,8 +161,7 @@ absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, 
     FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
                                checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
     FUSIONLLM_RETURN_IF_ERROR(workload::CheckStart(workload.job, workload.training.graph, reader).status());
-    std::erase_if(wanted,
-                  [&](const auto& tensor) { return workload::MayBeginAtZero(tensor.second.type) && !reader.Contains(tensor.first); });
+    std::erase_if(wanted, [&](const auto& tensor) { return workload::BeginsAtZero(tensor.second.type, reader, tensor.first); });
     FUSIONLLM_RETURN_IF_ERROR(ReadFiles(reader, wanted).status());
   }
   if (!wanted.empty()) FUSIONLLM_RETURN_IF_ERROR(client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status());
