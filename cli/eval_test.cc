@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -52,6 +53,61 @@ TEST_F(EvalTest, EvalReadsEveryWindowOfTheFileOnce) {
   EXPECT_EQ(lacking.err, "fusionctl: less.safetensors: it has no tensor '" + graph->parameters().back().name + "'\n");
   EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1025").err, HasSubstr("--threads"));
   EXPECT_THAT(Run("eval less.safetensors --job job.yaml --data text.txt --threads 1024").err, HasSubstr("has no tensor"));
+}
+
+// Ids that differ from file to file, so that a loss tells which were read; 16 bits each.
+std::string Tokens(int count, int step) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    bytes += static_cast<char>((7 + i * step + i * i % 5) % 256);
+    bytes += '\0';
+  }
+  return bytes;
+}
+
+TEST_F(EvalTest, OfAFolderWithFilesForTrainingAndForTestingThoseForTestingAreReadOnce) {
+  const auto graph = workload::BuildForwardGraph(*job::ParseFusionJob(kJob, "job.yaml"), "");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<tensor::Tensor> values;
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const opdag::Parameter& parameter : graph->parameters()) {
+    tensor::Tensor& value = values.emplace_back(parameter.type);
+    for (int64_t i = 0; i < parameter.type.elements(); ++i) value.f32()[i] = 0.2F * std::sin(static_cast<float>(3 * i + 1));
+  }
+  for (size_t i = 0; i < values.size(); ++i) tensors.push_back({.name = graph->parameters()[i].name, .view = values[i].view()});
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("model.safetensors"), tensors).ok());
+  const auto eval = [&](const std::string& data) {
+    return Run("--format json eval model.safetensors --job job.yaml --set spec.data.kind=tokens --set spec.data.tokenDtype=uint16 --data " +
+               data);
+  };
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
+    Write(name, bytes);
+  };
+  write("both/train.bin", Tokens(11 * 16 + 1, 3));
+  write("both/val_0.bin", Tokens(3 * 16 + 1, 5));
+  write("both/more/test_1.bin", Tokens(2 * 16 + 1, 11));
+  const Outcome folder = eval("both");
+  ASSERT_EQ(folder.code, 0) << folder.err;
+  const json all = json::parse(folder.out);
+  EXPECT_EQ(all["windows"], 5) << "each once";
+  EXPECT_EQ(all["tokens"], 5 * 16);
+  // As one text, in the order of their paths; the losses tell which were read.
+  write("whole.bin", Tokens(2 * 16 + 1, 11) + Tokens(3 * 16 + 1, 5));
+  write("twice.bin", Tokens(2 * 16 + 1, 11) + Tokens(2 * 16 + 1, 11));
+  EXPECT_NEAR(all["loss"].get<double>(), json::parse(eval("whole.bin").out)["loss"].get<double>(), 1e-6);
+  EXPECT_GT(std::abs(all["loss"].get<double>() - json::parse(eval("twice.bin").out)["loss"].get<double>()), 1e-3);
+
+  write("training/train.bin", Tokens(11 * 16 + 1, 3));
+  const Outcome none = eval("training");
+  EXPECT_EQ(none.code, 2) << none.out;
+  EXPECT_THAT(none.err, AllOf(HasSubstr("training holds files for training (train.bin) and none to test on"), HasSubstr("by their paths")));
+  EXPECT_EQ(json::parse(eval("training/train.bin").out)["windows"], 11) << "what is named is read";
+
+  std::filesystem::create_directories(Path("empty"));
+  const Outcome empty = eval("empty");
+  EXPECT_EQ(empty.code, 2) << empty.out;
+  EXPECT_THAT(empty.err, HasSubstr("empty"));
 }
 
 TEST_F(EvalTest, EvalOfGeneratedDataTakesNoFile) {

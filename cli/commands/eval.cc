@@ -121,7 +121,9 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = app.add_subcommand("eval", "Mean loss of a checkpoint over a file");
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, a folder as Hugging Face has it, or a .safetensors file")->required();
-  command->add_option("--data", flags->data, "file whose windows are read in order; required unless the job generates its data");
+  command->add_option(
+      "--data", flags->data,
+      "file whose windows are read in order, or a folder, of which those to test on are; required unless the job generates its data");
   command
       ->add_option("--sequence-length", flags->sequence_length,
                    "tokens of a window (default: the job's; of a folder of transformers its n_positions)")
