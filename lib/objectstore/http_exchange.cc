@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/certificate_clock.h"
 #include "lib/checkpoint/hashed_file.h"
 
 namespace fusionllm::objectstore {
@@ -200,7 +201,7 @@ absl::StatusOr<Response> HttpExchange::Call::Run(const StoreSettings& settings, 
   const CURLcode code = curl_easy_perform(easy_);
   if (!failure_.ok()) return failure_;
   if (stop_.stop_requested()) return absl::CancelledError("the transfer was stopped");
-  const char* const text = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
+  const std::string text = base::WithClock(error_[0] != '\0' ? error_ : curl_easy_strerror(code));
   switch (code) {
     case CURLE_OK:
       break;

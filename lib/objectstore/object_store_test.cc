@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/objectstore/testing/fake_s3.h"
+#include "lib/security/certificate_authority.h"
 
 namespace fusionllm::objectstore {
 namespace {
@@ -207,6 +208,25 @@ TEST_F(ObjectStoreTest, AStopEndsATransferThatWaits) {
   options.stop = stop.get_token();
   ObjectStore store(server_.Settings(), options);
   EXPECT_EQ(store.Read(uri_, 100).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ObjectStoreTest, ACertificateWhoseDatesDoNotHoldIsToldWithTheTimeHereAndNotTriedAgain) {
+  const auto message = [&](absl::Duration issued, bool foreign) {
+    const absl::Time then = absl::Now() + issued;
+    const auto authority = *security::CertificateAuthority::Create({.now = then});
+    const auto trusted = foreign ? *security::CertificateAuthority::Create() : authority;
+    const auto identity = *authority.Issue("store", {.hosts = {"127.0.0.1"}, .validity = absl::Hours(2), .now = then});
+    const kube::testing::RawServer server([](RawConnection&) {}, {identity.certificate_pem, identity.private_key_pem, ""});
+    StoreSettings settings = server_.Settings();
+    settings.endpoint = server.Url();
+    settings.ca_file = folder_.Write("ca.pem", trusted.certificate_pem());
+    const absl::Status status = ObjectStore(settings, Hasty()).Read(uri_, 100).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    return Text(status);
+  };
+  EXPECT_THAT(message(absl::Hours(4), false), AllOf(HasSubstr("not yet valid"), HasSubstr("the clock of this machine says 2")));
+  EXPECT_THAT(message(-absl::Hours(24 * 300), false), AllOf(HasSubstr("expired"), HasSubstr("or the clock is ahead")));
+  EXPECT_THAT(message(absl::ZeroDuration(), true), Not(HasSubstr("clock")));
 }
 
 TEST_F(ObjectStoreTest, AnErrorBehindA200IsAnError) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/certificate_clock.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/pem.h"
 #include "lib/security/private_file.h"
@@ -45,17 +46,18 @@ std::string Moment(const ASN1_TIME& time) {
 }
 
 // The certificate that the check stumbled on is our own at depth 0, an issuer above.
-absl::Status Explain(X509_STORE_CTX& context, const std::string& path, const std::string& ca_path) {
+absl::Status Explain(X509_STORE_CTX& context, const std::string& path, const std::string& ca_path, absl::Time now) {
   const int error = X509_STORE_CTX_get_error(&context);
   const bool own = X509_STORE_CTX_get_error_depth(&context) == 0;
   const std::string where = own ? absl::StrCat("the certificate in ", path) : absl::StrCat("an issuer's certificate in ", ca_path);
   const X509* found = X509_STORE_CTX_get_current_cert(&context);
   switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
-      return absl::FailedPreconditionError(absl::StrCat(where, " expired at ", Moment(*X509_get0_notAfter(found))));
+      return absl::FailedPreconditionError(absl::StrCat(where, " expired at ", Moment(*X509_get0_notAfter(found)), "; ",
+                                                        base::ClockSays(now), ": it is out of date, or the clock is ahead"));
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return absl::FailedPreconditionError(
-          absl::StrCat(where, " is not valid before ", Moment(*X509_get0_notBefore(found)), "; is this machine's clock right?"));
+          absl::StrCat(where, " is not valid before ", Moment(*X509_get0_notBefore(found)), "; ", base::ClockSays(now), ": it is behind"));
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
@@ -86,7 +88,7 @@ absl::Status CheckChain(std::vector<CertificatePtr>& chain, const std::string& p
     // The CA's own signature proves nothing about trust, but finds a damaged ca.pem here rather than in a handshake.
     X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_CHECK_SS_SIGNATURE);
     X509_STORE_CTX_set_purpose(context.get(), X509_PURPOSE_SSL_CLIENT);
-    if (X509_verify_cert(context.get()) != 1) status = Explain(*context, path, ca_path);
+    if (X509_verify_cert(context.get()) != 1) status = Explain(*context, path, ca_path, now);
   }
   sk_X509_free(helpers);  // the stack only; its certificates are the caller's
   ERR_clear_error();
@@ -116,16 +118,15 @@ absl::Status CheckDates(absl::string_view certificate_pem, absl::string_view who
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CertificatePtr> certificates, ParseCertificates(certificate_pem, std::string(whose)));
   time_t moment = absl::ToTimeT(now);
   for (const CertificatePtr& certificate : certificates) {
-    const std::string clock = absl::FormatTime("%Y-%m-%d %H:%M:%SZ", now, absl::UTCTimeZone());
     const ASN1_TIME* const begin = X509_get0_notBefore(certificate.get());
     const ASN1_TIME* const end = X509_get0_notAfter(certificate.get());
     if (X509_cmp_time(begin, &moment) > 0) {
-      return absl::FailedPreconditionError(absl::StrCat("the clock of this machine says ", clock, ", and ", whose, " is not valid before ",
-                                                        Moment(*begin), ": the clock is behind"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(base::ClockSays(now), ", and ", whose, " is not valid before ", Moment(*begin), ": the clock is behind"));
     }
     if (X509_cmp_time(end, &moment) < 0) {
-      return absl::FailedPreconditionError(absl::StrCat("the clock of this machine says ", clock, ", and ", whose, " expired at ",
-                                                        Moment(*end), ": it is out of date, or the clock is ahead"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(base::ClockSays(now), ", and ", whose, " expired at ", Moment(*end), ": it is out of date, or the clock is ahead"));
     }
   }
   return absl::OkStatus();

@@ -168,10 +168,17 @@ TEST_F(CredentialFilesTest, CertificatesHoldOnlyInTheirTime) {
   EXPECT_TRUE(Read(now - absl::Minutes(59)).ok()) << "a clock that is a little slow";
   const absl::Status expired = Read(now + absl::Minutes(121));
   EXPECT_EQ(expired.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(expired.message()), HasSubstr("paris-0.pem expired at 2"));
+  EXPECT_THAT(std::string(expired.message()), AllOf(HasSubstr("paris-0.pem expired at 2"), HasSubstr("the clock of this machine says 2"),
+                                                    HasSubstr("out of date, or the clock is ahead")));
   const absl::Status early = Read(now - absl::Minutes(61));
   EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(early.message()), HasSubstr("is not valid before 2"));
+  EXPECT_THAT(std::string(early.message()),
+              AllOf(HasSubstr("is not valid before 2"), HasSubstr("the clock of this machine says 2"), HasSubstr("it is behind")));
+  // Of another job, whatever the clock says: that comes first.
+  CredentialTexts foreign = Texts("paris-0");
+  foreign.ca_pem = CertificateAuthority::Create()->certificate_pem();
+  Write(foreign);
+  EXPECT_THAT(std::string(Read(now - absl::Hours(24 * 730)).message()), HasSubstr("was not issued by the CA in "));
 }
 
 }  // namespace

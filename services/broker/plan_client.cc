@@ -118,7 +118,7 @@ class Scheduler {
       Response response;
       const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
       if (status.ok()) return response;
-      const std::string message = absl::StrCat("scheduler: ", status.error_message());
+      const std::string message = absl::StrCat("scheduler: ", status.error_message(), WhyNotReached(status));
       const bool again = MayComeBack(status) && Clock::now() + options_.pause < deadline_ && Pause(options_.pause, stop_);
       if (!again) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
       base::Log(base::LogLevel::kInfo, absl::StrCat(message, "; asking again"));
@@ -126,6 +126,17 @@ class Scheduler {
   }
 
  private:
+  // A call that waits for a connection does not say why there is none: that the other end is not of this run, for one.
+  std::string WhyNotReached(const grpc::Status& status) const {
+    if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return "";
+    if (options_.channel->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return "";
+    grpc::ClientContext context;
+    context.set_deadline(Clock::now() + std::chrono::seconds(1));
+    v1::PlanResponse none;
+    const grpc::Status why = stub_->Plan(&context, v1::PlanRequest(), &none);  // which fails before it is sent
+    return why.error_code() == grpc::StatusCode::UNAVAILABLE ? absl::StrCat("; it could not be reached: ", why.error_message()) : "";
+  }
+
   const PlanClientOptions& options_;
   const std::stop_token& stop_;
   const std::unique_ptr<v1::Scheduler::StubInterface> stub_;

@@ -7,9 +7,13 @@
 #include <atomic>
 #include <future>
 
+#include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
+#include "lib/security/credential_files.h"
 #include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
+#include "services/credentials.h"
 
 namespace fusionllm::services {
 namespace {
@@ -67,6 +71,27 @@ TEST(PlanClientTest, ASchedulerThatDiesOrIsBusyIsAskedAgain) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(*plan, "the plan");
   EXPECT_EQ(scheduler.asked(), 4u);
+}
+
+TEST(PlanClientTest, WhyASchedulerCannotBeReachedIsPartOfTheMessage) {
+  const auto ours = *security::CertificateAuthority::Create(), others = *security::CertificateAuthority::Create();
+  const base::TempFolder folder;
+  ASSERT_TRUE(security::WriteCredentials(folder / "theirs", "scheduler", *security::IssueCredentials(others, "scheduler")).ok());
+  ASSERT_TRUE(security::WriteCredentials(folder / "ours", "broker", *security::IssueCredentials(ours, "broker")).ok());
+  v1::Scheduler::Service service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder / "theirs", "scheduler")->server, &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const PlanClientOptions options{
+      .channel = SchedulerChannel(absl::StrCat("127.0.0.1:", port), LoadCredentials(folder / "ours", "broker")->channel),
+      .patience = std::chrono::milliseconds(1500),
+      .pause = std::chrono::milliseconds(1)};
+  const absl::Status status = AskScheduler(options)("profiles", {}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it could not be reached: "));
+  server->Shutdown(std::chrono::system_clock::now());
 }
 
 TEST(PlanClientTest, WhatItWillNotTakeIsNotAskedTwice) {

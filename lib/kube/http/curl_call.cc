@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/certificate_clock.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::kube {
@@ -143,7 +144,7 @@ std::string CurlCall::Where() const {
 }
 
 absl::Status CurlCall::ErrorOf(CURLcode code) const {
-  const std::string text = absl::StrCat(Where(), ": ", error_text_[0] != '\0' ? error_text_ : curl_easy_strerror(code));
+  const std::string text = absl::StrCat(Where(), ": ", base::WithClock(error_text_[0] != '\0' ? error_text_ : curl_easy_strerror(code)));
   switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
       return absl::DeadlineExceededError(text);

@@ -16,8 +16,10 @@ namespace {
 
 using security::CertificateAuthority;
 using security::IssuedCertificate;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::RawConnection;
 using testing::RawServer;
 
@@ -78,6 +80,24 @@ TEST(CurlTls, AServerOfAnotherAuthorityIsNotTrusted) {
   EXPECT_TRUE(Ask({.server = server.Url(), .insecure = true, .tls = Always({other.certificate_pem(), "", ""})}).ok());
   // The machine's own authorities do not know it either.
   EXPECT_EQ(Ask({.server = server.Url()}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(CurlTls, DatesThatDoNotHoldAreToldWithTheTimeHereAndAForeignServerWithout) {
+  const auto error = [&](absl::Duration issued) {
+    const absl::Time then = absl::Now() + issued;
+    const CertificateAuthority authority = *CertificateAuthority::Create({.now = then});
+    const RawServer server = Serve(*authority.Issue("api", {.validity = absl::Hours(2), .now = then}));
+    return Ask({.server = server.Url(), .tls = Always({authority.certificate_pem(), "", ""})}).status();
+  };
+  for (const absl::Duration off : {absl::Hours(4), absl::Hours(24 * 300)}) {
+    const absl::Status early = error(off), late = error(-off);
+    EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition) << early;
+    EXPECT_THAT(std::string(early.message()), AllOf(HasSubstr("not yet valid"), HasSubstr("the clock of this machine says 2")));
+    EXPECT_THAT(std::string(late.message()), AllOf(HasSubstr("expired"), HasSubstr("or the clock is ahead")));
+  }
+  const RawServer foreign = Serve(Issue(Authority(), "api"));
+  const absl::Status status = Ask({.server = foreign.Url(), .tls = Always({Authority().certificate_pem(), "", ""})}).status();
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("clock")));
 }
 
 TEST(CurlTls, AServerWithAnotherNameIsNotTrusted) {

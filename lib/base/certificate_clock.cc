@@ -1,0 +1,24 @@
+#include "lib/base/certificate_clock.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace fusionllm::base {
+
+std::string ClockSays(absl::Time now) {
+  return absl::StrCat("the clock of this machine says ", absl::FormatTime("%Y-%m-%d %H:%M:%SZ", now, absl::UTCTimeZone()));
+}
+
+std::string WithClock(absl::string_view error, absl::Time now) {
+  if (absl::StrContains(error, "alert certificate expired")) {
+    return absl::StrCat(error, "; so the other end says, by its clock, of the certificate that it was shown; ", ClockSays(now));
+  }
+  if (absl::StrContains(error, "certificate is not yet valid"))
+    return absl::StrCat(error, "; ", ClockSays(now), ": it is behind, or the other one is ahead");
+  if (absl::StrContains(error, "certificate has expired")) {
+    return absl::StrCat(error, "; ", ClockSays(now), ": the certificate is out of date, or the clock is ahead");
+  }
+  return std::string(error);
+}
+
+}  // namespace fusionllm::base
