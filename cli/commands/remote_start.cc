@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/objectstore/object_store.h"
@@ -29,7 +30,7 @@ absl::Status Unanswered(const absl::Status& status) { return absl::UnavailableEr
 Found Read(const std::string& uri) {
   absl::StatusOr<objectstore::StoreSettings> settings = objectstore::SettingsFrom(objectstore::ProcessEnvironment);
   if (!settings.ok()) return Unanswered(settings.status());
-  objectstore::ObjectStore store(*std::move(settings));
+  objectstore::ObjectStore store(*std::move(settings), {.retried = TellRetried});
   const bool file = absl::EndsWith(uri, ".safetensors");
   const std::string folder(file ? absl::string_view(uri).substr(0, uri.rfind('/')) : absl::StripSuffix(uri, "/"));
   const auto read = [&](const std::string& name, int64_t bytes_max) -> absl::StatusOr<std::string> {
@@ -53,6 +54,8 @@ Found Read(const std::string& uri) {
 }
 
 }  // namespace
+
+void TellRetried(const std::string& sentence) { base::Log(base::LogLevel::kWarning, sentence); }
 
 Found ReadRemoteStart(const std::string& uri) {
   static auto& known = *new std::map<std::string, Found>();  // a job is loaded again for every variant of it; one thread does

@@ -14,4 +14,7 @@ namespace fusionllm::cli {
 // fails there. Errors: InvalidArgument, as job::ReadStartModel.
 absl::StatusOr<std::optional<job::StartModel>> ReadRemoteStart(const std::string& uri);
 
+// StoreOptions::retried of a fusionctl: on stderr.
+void TellRetried(const std::string& sentence);
+
 }  // namespace fusionllm::cli

@@ -24,7 +24,9 @@ bool IsThere(const std::string& folder) {
 
 Mirror::Mirror(const MakePlace& make, MirrorOptions options)
     : options_(std::move(options)),
-      place_(make({.progress = [this](int64_t) { Moved(); }, .stop = stop_.get_token()})),
+      place_(make({.progress = [this](int64_t) { Moved(); },
+                   .stop = stop_.get_token(),
+                   .retried = [this](const std::string& sentence) { Retried(sentence); }})),
       moved_(absl::Now()) {}
 
 Mirror::~Mirror() {
@@ -35,6 +37,14 @@ Mirror::~Mirror() {
 void Mirror::Moved() {
   const std::lock_guard lock(mutex_);
   moved_ = absl::Now();
+}
+
+void Mirror::Retried(const std::string& sentence) {
+  {
+    const std::lock_guard lock(mutex_);
+    last_retry_ = sentence;
+  }
+  if (options_.retried) options_.retried(sentence);
 }
 
 void Mirror::Offer(const std::string& folder, int64_t step) {
@@ -99,6 +109,7 @@ void Mirror::Work() {
       failing_since_.reset();
       waiting_.pop_front();
       moved_ = absl::Now();
+      last_retry_.clear();
       pause = options_.first_pause;
       news_.notify_all();
     }
@@ -132,7 +143,8 @@ absl::Status Mirror::Finish(absl::Duration patience, std::stop_token stop) {
   }
   if (waiting_.empty()) return last_error_;
   if (!last_error_.ok()) return last_error_;
-  return absl::DeadlineExceededError(absl::StrCat("nothing has moved to ", place_->name(), " for ", absl::FormatDuration(patience)));
+  return absl::DeadlineExceededError(absl::StrCat("nothing has moved to ", place_->name(), " for ", absl::FormatDuration(patience),
+                                                  last_retry_.empty() ? "" : ": ", last_retry_));
 }
 
 }  // namespace fusionllm::archive

@@ -38,6 +38,8 @@ struct MirrorOptions {
   absl::Duration longest_pause = absl::Minutes(1);
   // From the mirror's thread; must not block for long. What has been copied is told before Finish() returns.
   std::function<void(const MirrorNews&)> tell;
+  // Likewise: what is tried again within a copy, and why.
+  std::function<void(const std::string& sentence)> retried;
 };
 
 class Mirror {
@@ -76,6 +78,7 @@ class Mirror {
   void Work();
   absl::Status Copy(const Offered& offered, std::string& where);
   void Moved();
+  void Retried(const std::string& sentence);
 
   MirrorOptions options_;
   Gather gather_;
@@ -87,6 +90,7 @@ class Mirror {
   std::deque<Offered> waiting_;  // with the one under way in front
   std::optional<Offered> left_out_;
   absl::Status last_error_;
+  std::string last_retry_;  // why, of the copy under way
   absl::Time moved_;
   std::optional<absl::Time> failing_since_;
   bool hurry_ = false;  // no more long pauses

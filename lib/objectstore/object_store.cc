@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
@@ -77,22 +78,31 @@ absl::StatusOr<Response> ObjectStore::Try(const Request& request, bool empty_is_
   return response;
 }
 
-// False: stopped.
-bool ObjectStore::Pause(int attempt) const {
+absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
+  if (!absl::IsUnavailable(failure)) return failure;
+  if (attempt >= options_.patience.attempts) {
+    return absl::UnavailableError(absl::StrCat(failure.message(), attempt > 1 ? absl::StrCat(" (tried ", attempt, " times)") : ""));
+  }
+  if (retries_.Failed(absl::Now()) && options_.retried) {
+    const absl::Duration lasting = absl::Trunc(retries_.Lasting(), absl::Seconds(1));
+    options_.retried(absl::StrCat(failure.message(), "; it is tried again",
+                                  lasting > absl::ZeroDuration() ? absl::StrCat(", for ", absl::FormatDuration(lasting), " so far") : ""));
+  }
   absl::Duration pause = options_.patience.first_pause;
   for (int i = 1; i < attempt && pause < options_.patience.longest_pause; ++i) pause *= 2;
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any nobody;
   nobody.wait_for(lock, options_.stop, absl::ToChronoNanoseconds(std::min(pause, options_.patience.longest_pause)), [] { return false; });
-  return !options_.stop.stop_requested();
+  if (!options_.stop.stop_requested()) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat(failure.message(), "; stopped before it was tried again"));
 }
 
 absl::StatusOr<Response> ObjectStore::Send(const Request& request, bool empty_is_fine) {
   for (int attempt = 1;; ++attempt) {
     absl::StatusOr<Response> response = Try(request, empty_is_fine);
-    if (!absl::IsUnavailable(response.status()) || attempt >= options_.patience.attempts) return response;
-    if (!Pause(attempt)) return Explain(request, absl::CancelledError("the transfer was stopped"));
+    if (response.ok()) return response;
+    FUSIONLLM_RETURN_IF_ERROR(PauseAfter(response.status(), attempt));
   }
 }
 
@@ -188,8 +198,7 @@ absl::StatusOr<checkpoint::WrittenFile> ObjectStore::Fetch(const base::ObjectUri
       status = Explain(request, absl::UnavailableError(absl::StrCat("only ", got, " of ", bytes, " bytes came")));
     if (status.ok()) break;
     if (got > before) attempt = 1;  // it moves on
-    if (!absl::IsUnavailable(status) || attempt >= options_.patience.attempts) return status;
-    if (!Pause(attempt)) return Explain(request, absl::CancelledError("the transfer was stopped"));
+    FUSIONLLM_RETURN_IF_ERROR(PauseAfter(status, attempt));
   }
   return file.Finish();
 }

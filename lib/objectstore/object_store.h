@@ -1,8 +1,8 @@
 // Objects of an S3-compatible store: list, read, write, remove.
 //
 // Every call blocks. What another try may cure (no connection, a stall, a body cut short, 5xx, SlowDown) is tried again after a pause that
-// doubles, up to Patience::attempts in all. Not thread-safe: each thread has its own. Errors name the URI, the endpoint, the HTTP status
-// and the server's code and message:
+// doubles, up to Patience::attempts in all, and StoreOptions::retried hears of it. Not thread-safe: each thread has its own. Errors name
+// the URI, the endpoint, the HTTP status and the server's code and message; of what was tried more than once, the last:
 //   NotFound             404
 //   PermissionDenied     401, 403
 //   InvalidArgument      another 4xx or 3xx, or an answer that is none of S3's
@@ -27,6 +27,7 @@
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/objectstore/answers.h"
 #include "lib/objectstore/http_exchange.h"
+#include "lib/objectstore/retry_news.h"
 #include "lib/objectstore/settings.h"
 
 namespace fusionllm::objectstore {
@@ -44,6 +45,9 @@ struct StoreOptions {
   int64_t part_bytes = int64_t{64} << 20;
   Progress progress;
   std::stop_token stop;
+  // That something failed and is tried again, in a sentence with the cause, as often as RetryNews has it. On the caller's thread; must not
+  // block for long. Not set: nobody hears.
+  std::function<void(const std::string& sentence)> retried;
 };
 
 class ObjectStore {
@@ -78,7 +82,8 @@ class ObjectStore {
   // `empty_is_fine`: 416 for a range is an answer, and no error.
   absl::StatusOr<Response> Send(const Request& request, bool empty_is_fine = false);
   absl::StatusOr<Response> Try(const Request& request, bool empty_is_fine = false);
-  bool Pause(int attempt) const;
+  // OK, after a pause: try again. Else the request's end.
+  absl::Status PauseAfter(const absl::Status& failure, int attempt);
   absl::Status Explain(const Request& request, const absl::Status& error) const;
   absl::Status ErrorOf(const Request& request, const Response& response) const;
   absl::Status UploadInParts(const std::string& path, const std::string& sha256, const base::ObjectUri& uri, int64_t bytes);
@@ -87,6 +92,7 @@ class ObjectStore {
 
   HttpExchange exchange_;
   const StoreOptions options_;
+  RetryNews retries_;
 };
 
 }  // namespace fusionllm::objectstore

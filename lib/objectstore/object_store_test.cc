@@ -119,8 +119,39 @@ TEST_F(ObjectStoreTest, AfterAllAttemptsTheLastErrorIsTold) {
   });
   const absl::Status status = store_.Read(uri_, 100).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Text(status), HasSubstr("503 SlowDown"));
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("503 SlowDown"), HasSubstr("(tried 4 times)")));
   EXPECT_EQ(asked, 4);
+}
+
+TEST_F(ObjectStoreTest, WhatIsTriedAgainIsToldWithItsCauseAndNotForEveryTry) {
+  std::vector<std::string> told;
+  StoreOptions options = Hasty(9);
+  options.retried = [&](const std::string& sentence) { told.push_back(sentence); };
+  ObjectStore store(server_.Settings(), options);
+  server_.Put("models", uri_.key, "content");
+  First(5, "GET", [](RawConnection& connection) { connection.Answer(503, FakeS3::Error("SlowDown", "Later.")); });
+  EXPECT_EQ(store.Read(uri_, 100).value(), "content");
+  ASSERT_EQ(told.size(), 1u) << ::testing::PrintToString(told);
+  EXPECT_THAT(told[0], AllOf(HasSubstr("GET s3://models/runs/"), HasSubstr("HTTP 503 SlowDown: Later.; it is tried again")));
+  First(1, "PUT", [](RawConnection&) {});  // hangs up
+  EXPECT_TRUE(store.Write(uri_, "new").ok());
+  EXPECT_EQ(told.size(), 1u) << "of the same time";
+  server_.SetHook([](const FakeRequest&, RawConnection& connection) { return connection.Answer(403, FakeS3::Error("AccessDenied", "")); });
+  EXPECT_FALSE(store.Read(uri_, 100).ok());
+  EXPECT_EQ(told.size(), 1u) << "which is not tried again";
+}
+
+TEST_F(ObjectStoreTest, AStopBetweenTriesSaysWhatWentWrongLast) {
+  std::stop_source stop;
+  StoreOptions options = Hasty();
+  options.stop = stop.get_token();
+  options.retried = [&](const std::string&) { stop.request_stop(); };
+  ObjectStore store(server_.Settings(), options);
+  server_.SetHook(
+      [](const FakeRequest&, RawConnection& connection) { return connection.Answer(503, FakeS3::Error("SlowDown", "Later.")); });
+  const absl::Status status = store.Read(uri_, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("503 SlowDown: Later."), HasSubstr("stopped before it was tried again")));
 }
 
 TEST_F(ObjectStoreTest, ABodyThatIsCutShortIsTakenUpWhereItEnded) {

@@ -31,21 +31,26 @@ void Archives::Add(const std::string& path, bool first, int64_t keep, int64_t ev
       if (progress_) progress_(bytes);
     };
     if (!base::IsUri(path)) return std::make_unique<archive::FolderPlace>(CheckpointDirectory(path, output_directory), transfer);
-    return std::make_unique<archive::StorePlace>(*base::ParseObjectUri(path), settings,
-                                                 objectstore::StoreOptions{.progress = transfer.progress, .stop = transfer.stop});
+    return std::make_unique<archive::StorePlace>(
+        *base::ParseObjectUri(path), settings,
+        objectstore::StoreOptions{.progress = transfer.progress, .stop = transfer.stop, .retried = transfer.retried});
   };
   archive::MirrorOptions options{.keep = keep, .every_steps = every_steps};
   options.tell = [this, first](const archive::MirrorNews& news) {
     if (first && news.copied && kept_) kept_(news.step);
     if (tell_) tell_({.reason = news.copied ? "CheckpointCopied" : "CheckpointCopyFailed", .step = news.step, .message = news.message});
   };
+  options.retried = [this](const std::string& sentence) {
+    if (tell_) tell_(StoreRetried(sentence));
+  };
   copies_.push_back({.first = first, .mirror = std::make_unique<archive::Mirror>(make, std::move(options))});
 }
 
 absl::StatusOr<std::unique_ptr<Archives>> Archives::Make(const job::FusionJob& job, const std::string& output_directory,
-                                                         const objectstore::Environment& environment, Progress progress) {
+                                                         const objectstore::Environment& environment, Progress progress, Tell tell) {
   std::unique_ptr<Archives> archives(new Archives());
   archives->progress_ = std::move(progress);
+  archives->tell_ = std::move(tell);
   if (!job.spec.checkpoint.has_value()) return archives;
   const job::Checkpoint& checkpoint = *job.spec.checkpoint;
   objectstore::StoreSettings settings;
@@ -70,8 +75,7 @@ std::vector<archive::Place*> Archives::places() const {
   return places;
 }
 
-void Archives::Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept,
-                     const archive::Mirror::Gather& gather) {
+void Archives::Start(int64_t first_sequence, Tell tell, std::function<void(int64_t step)> kept, const archive::Mirror::Gather& gather) {
   tell_ = std::move(tell);
   kept_ = std::move(kept);
   progress_ = nullptr;
@@ -119,8 +123,11 @@ absl::Status Archives::Finish(absl::Duration patience, const std::stop_token& st
   return result;
 }
 
+broker::Announce StoreRetried(const std::string& sentence) { return {.reason = "StoreRetried", .message = sentence}; }
+
 absl::StatusOr<std::string> FetchCheckpoint(const std::string& text, const std::string& scratch,
-                                            const objectstore::Environment& environment, const Archives::Progress& progress) {
+                                            const objectstore::Environment& environment, const Archives::Progress& progress,
+                                            const Archives::Tell& tell) {
   FUSIONLLM_ASSIGN_OR_RETURN(base::ObjectUri uri, base::ParseObjectUri(text));
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(environment));
   objectstore::ObjectStore store(std::move(settings), {.progress = progress});

@@ -24,9 +24,11 @@ class Archives {
  public:
   // Called while bytes move to or from a place, with how many since the last call.
   using Progress = std::function<void(int64_t bytes)>;
-  // Does not connect. InvalidArgument that names what the environment lacks for a URI.
+  using Tell = std::function<void(broker::Announce)>;
+  // Does not connect. `tell` gets the news before Start: what of a store is tried again (StoreRetried). InvalidArgument that names what the
+  // environment lacks for a URI.
   static absl::StatusOr<std::unique_ptr<Archives>> Make(const job::FusionJob& job, const std::string& output_directory,
-                                                        const objectstore::Environment& environment, Progress progress);
+                                                        const objectstore::Environment& environment, Progress progress, Tell tell);
 
   // The first goes first; for what comes before Start.
   std::vector<archive::Place*> places() const;
@@ -34,8 +36,7 @@ class Archives {
   // From now on `tell` gets the news, and `kept` the steps of checkpoints that are where spec.checkpoint.path says if that is a URI, each
   // on threads of its own. `first_sequence`: of checkpoints that may be removed.
   // `gather`: brings files that lie in sites into the folder of their checkpoint before it is copied.
-  void Start(int64_t first_sequence, std::function<void(broker::Announce)> tell, std::function<void(int64_t step)> kept = {},
-             const archive::Mirror::Gather& gather = {});
+  void Start(int64_t first_sequence, Tell tell, std::function<void(int64_t step)> kept = {}, const archive::Mirror::Gather& gather = {});
   // The checkpoints that are in the folder already, for whoever ended before it had copied them.
   void OfferAll(const std::string& directory, int64_t first_sequence);
   // A whole checkpoint. Does not block.
@@ -57,7 +58,7 @@ class Archives {
            const objectstore::StoreSettings& settings);
 
   Progress progress_;
-  std::function<void(broker::Announce)> tell_;
+  Tell tell_;
   std::function<void(int64_t step)> kept_;
   std::vector<Copies> copies_;
 };
@@ -65,6 +66,9 @@ class Archives {
 // What a URI of a checkpoint or a model names, brought below `scratch`: a checkpoint, the latest of a prefix with several, a folder as
 // Hugging Face has it, or a .safetensors file. Compared with its checksums where it has any. Blocks. Errors name the URI.
 absl::StatusOr<std::string> FetchCheckpoint(const std::string& uri, const std::string& scratch, const objectstore::Environment& environment,
-                                            const Archives::Progress& progress);
+                                            const Archives::Progress& progress, const Archives::Tell& tell);
+
+// The event of what is tried again.
+broker::Announce StoreRetried(const std::string& sentence);
 
 }  // namespace fusionllm::services

@@ -102,6 +102,12 @@ class FetchNews {
   absl::Time told_ = absl::Now();
 };
 
+// Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
+using LateTell = std::shared_ptr<Archives::Tell>;
+Archives::Tell Through(const LateTell& tell) {
+  return [tell](broker::Announce news) { (*tell)(std::move(news)); };
+}
+
 // Without the mark all executors send their shards, which works as well.
 void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   absl::StatusOr<SharedFolder> shared = SharedFolder::Mark(folder);
@@ -121,11 +127,12 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
 std::chrono::milliseconds PatienceWithSites(bool has_copies) { return has_copies ? std::chrono::minutes(1) : std::chrono::minutes(10); }
 
 // What a run goes on from where a checkpoint cannot be restored.
-FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory) {
-  return [job, directory, output = flags.output_directory,
+FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory,
+                                        const LateTell& tell) {
+  return [job, directory, tell, output = flags.output_directory,
           base = flags.base_directory](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
     // Places of its own: those of the run's archives are in use.
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}, Through(tell)));
     return FindAnother(job, directory, base, archives->places(), eligible);
   };
 }
@@ -213,8 +220,9 @@ class Preparation {
     loop_options_.checkpoint_directory = CheckpointDirectory(job_.spec.checkpoint->path, flags_.output_directory);
     setup_.checkpoint_directory = loop_options_.checkpoint_directory;
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        setup_.archives, Archives::Make(job_, flags_.output_directory, objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); }));
+    FUSIONLLM_ASSIGN_OR_RETURN(setup_.archives, Archives::Make(
+                                                    job_, flags_.output_directory, objectstore::ProcessEnvironment,
+                                                    [this](int64_t n) { news_(n); }, Through(tell_)));
     if (flags_.fresh) return GoAboveOthers();
     // A broker that takes a run over asks nobody for what the run has at hand.
     std::vector<archive::Place*> places = setup_.archives->places();
@@ -292,8 +300,9 @@ class Preparation {
   }
 
   absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {
-    absl::StatusOr<std::string> path = FetchCheckpoint(uri, absl::StrCat(flags_.output_directory, "/", kFetchedObjects),
-                                                       objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); });
+    absl::StatusOr<std::string> path = FetchCheckpoint(
+        uri, absl::StrCat(flags_.output_directory, "/", kFetchedObjects), objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); },
+        *tell_);
     if (path.ok()) return path;
     return OfNamedPlace(
         absl::StatusOr<std::string>(absl::Status(path.status().code(), absl::StrCat(field, ": ", std::string(path.status().message())))));
@@ -387,7 +396,7 @@ class Preparation {
       loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
       loop_options_.contents = workload::ContentsOf(job_, flags_.base_directory);
       loop_options_.contents.merge(start_.contents);
-      loop_options_.find_another = AnotherCheckpointOf(job_, flags_, folder);
+      loop_options_.find_another = AnotherCheckpointOf(job_, flags_, folder, tell_);
       loop_options_.on_checkpoint = [archives = setup_.archives.get()](const std::string& path, int64_t step) {
         archives->Offer(path, step);
       };
@@ -431,6 +440,7 @@ class Preparation {
       setup_.archives->OfferAll(checkpoints, first_sequence);
     }
     RunLoop* const loop = setup_.loop.get();
+    *tell_ = [loop](broker::Announce news) { loop->Tell(std::move(news)); };
     setup_.exchange->OnProgress([loop] { loop->OnTransferProgress(); });
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
@@ -484,6 +494,7 @@ class Preparation {
   std::string init_from_;   // a path; empty: nothing
   int64_t others_sequence_ = 0;
   FetchNews news_;
+  const LateTell tell_ = std::make_shared<Archives::Tell>([](const broker::Announce& news) { RunLog(stdout, 0, 0).Event(news); });
   RunLoopOptions loop_options_;
   broker::RunOptions run_options_;
   BrokerSetup setup_;

@@ -50,6 +50,7 @@ constexpr Notable kNotable[] = {
     {"SiteAwaited", true},
     {"SitesNotTidied", true},
     {"SpareActivated"},
+    {"StoreRetried", true},
     {"Straggler", true},
     {"StragglerRecovered"},
 };

@@ -187,7 +187,11 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kFetching:
-      OnTransferProgress();
+      if (message.fetching().retried().empty()) {
+        OnTransferProgress();
+      } else {
+        Post([this, name, fetching = message.fetching()] { TellOfRetry(name, fetching); });
+      }
       break;
     case v1::ExecutorMessage::kDataOpened:
       Post([this, opened = message.data_opened()] { TellOfData(opened); });

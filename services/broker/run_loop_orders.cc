@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
+#include "lib/base/printable_text.h"
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_answer.h"
 #include "services/broker/profiles_document.h"
@@ -242,6 +244,16 @@ void RunLoop::TellKept(int64_t step) {
 }
 
 // Once in a run: what a user may not expect of checkpoints.
+void RunLoop::TellOfRetry(const std::string& name, const v1::Fetching& fetching) {
+  const std::vector<std::string>& devices = state_.plan().devices;
+  if (fetching.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
+  if (!retries_[name].Failed(absl::Now())) return;
+  Carry(broker::Announce{.reason = "StoreRetried",
+                         .step = state_.last_step(),
+                         .message = absl::StrCat(name, ": ", base::PrintableText(base::CutText(fetching.retried(), kMaxSummaryBytes))),
+                         .device = name});
+}
+
 void RunLoop::TellOfData(const v1::DataOpened& opened) {
   const std::string summary = base::CutText(opened.summary(), kMaxSummaryBytes);
   if (summary == data_told_) return;

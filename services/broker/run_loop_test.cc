@@ -175,6 +175,28 @@ TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
   EXPECT_EQ(taken, kReports);
 }
 
+TEST_F(RunLoopTest, WhatAnExecutorTriesAgainAtAStoreIsToldOnceAndOnlyOfThoseInThePlan) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  JournalState past;
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  v1::ExecutorMessage message;
+  message.mutable_fetching()->set_epoch(1);
+  message.mutable_fetching()->set_retried("GET s3://m/d: HTTP 503\x1b[2J; it is tried again");
+  for (int i = 0; i < 5; ++i) loop.OnMessage("a", 1, message);
+  message.mutable_fetching()->set_retried("of a stranger");
+  loop.OnMessage("outsider", 1, message);
+  message.mutable_fetching()->set_epoch(7);
+  loop.OnMessage("a", 1, message);
+  loop.Stop();
+  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  const std::string told = Printed();
+  EXPECT_THAT(told, HasSubstr("StoreRetried"));
+  EXPECT_EQ(told.find("StoreRetried"), told.rfind("StoreRetried"));
+  EXPECT_THAT(told, HasSubstr("a: GET s3://m/d: HTTP 503"));
+  EXPECT_THAT(told, Not(HasSubstr("stranger")));
+}
+
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
   state.Adopt(1, {.document = "{}", .devices = {"a", "b"}, .memory_bytes = {1, 1}}, {}, {}, 15);

@@ -46,7 +46,7 @@ absl::StatusOr<std::string> Scratch::Folder(const std::string& shared, const obj
 
 absl::Status FetchData(data::DatasetConfig& config, const FetchOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(options.environment));
-  objectstore::ObjectStore store(std::move(settings), {.progress = options.progress, .stop = options.stop});
+  objectstore::ObjectStore store(std::move(settings), {.progress = options.progress, .stop = options.stop, .retried = options.retried});
   for (std::vector<std::string>* const paths : {&config.paths, &config.validation_paths}) {
     for (std::string& path : *paths) {
       if (!base::IsUri(path)) continue;

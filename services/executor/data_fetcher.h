@@ -37,6 +37,7 @@ struct FetchOptions {
   objectstore::Environment environment;
   std::function<void(int64_t bytes)> progress;  // with how many since the last call
   std::stop_token stop;
+  std::function<void(const std::string& sentence)> retried;  // objectstore::StoreOptions::retried
 };
 
 // Replaces URIs among the paths of `config` by paths here. Blocks, as long as it takes. Errors: those of objectstore::Fetch, and

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/content_digest.h"
 #include "lib/base/counted.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
@@ -31,6 +32,7 @@ namespace {
 constexpr char kWaiting[] = "waiting for the plan, in the backup pool until it has a stage for this machine";
 
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
+constexpr size_t kMaxRetriedBytes = 2048;
 
 // In words that change when the data do; empty where there are no files. Blocks: the files that are listed are read, in part.
 std::string ContentsOf(const data::FilesRead& files, int64_t samples) {
@@ -408,6 +410,13 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
       v1::ExecutorMessage message;
       message.mutable_fetching()->set_epoch(epoch);
       message.mutable_fetching()->set_bytes(bytes);
+      report_(std::move(message));
+    };
+    options.retried = [&](const std::string& sentence) {
+      v1::ExecutorMessage message;
+      message.mutable_fetching()->set_epoch(epoch);
+      message.mutable_fetching()->set_bytes(bytes);
+      message.mutable_fetching()->set_retried(base::CutText(sentence, kMaxRetriedBytes));
       report_(std::move(message));
     };
     FUSIONLLM_RETURN_IF_ERROR(FetchData(workload_->data, options));

@@ -95,8 +95,22 @@ TEST_F(StoresTest, AStoreThatIsAwayDoesNotStopTrainingAndIsCaughtUpWith) {
   away = false;
   ExpectEnd(*run, 0);
   ExpectSameBits(*run, Undisturbed(), 1, 20);
+  EXPECT_THAT(Event(*run, "StoreRetried").dump(),
+              AllOf(HasSubstr("503 SlowDown: Later.; it is tried again"), HasSubstr("PUT s3://models/runs/a")));
   EXPECT_THAT(Event(*run, "CheckpointCopyFailed").dump(), AllOf(HasSubstr("503 SlowDown: Later."), HasSubstr("s3://models/runs/a")));
   EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000020\n");
+}
+
+TEST_F(StoresTest, AStoreThatMakesTheStageWithTheDataWaitIsToldOfWithItsCause) {
+  std::atomic<int> left = 3;
+  server_.SetHook([&](const FakeRequest& request, kube::testing::RawConnection& connection) {
+    const bool whole = request.method == "GET" && request.key == "data/text.txt" && !request.headers.contains("range");
+    return whole && left.fetch_sub(1) > 0 && connection.Answer(503, FakeS3::Error("SlowDown", "Later."));
+  });
+  const auto run = RunToEnd({Steps(2), data_}, {}, "out");
+  ExpectSameBits(*run, Undisturbed(), 1, 2);
+  const json told = Event(*run, "StoreRetried");
+  EXPECT_THAT(told.dump(), AllOf(HasSubstr("a-0: "), HasSubstr("GET s3://models/data/text.txt"), HasSubstr("HTTP 503 SlowDown: Later.")));
 }
 
 TEST_F(StoresTest, AReplicaIsFallenBackUponWhereTheFirstPlaceIsLostOrDamaged) {
