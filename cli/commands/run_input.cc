@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/commands/remote_start.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -20,6 +21,7 @@
 #include "lib/job/start_model.h"
 #include "lib/objectstore/fetch.h"
 #include "lib/workload/forward_graph.h"
+#include "lib/workload/remote_start.h"
 #include "lib/workload/stored_parameters.h"
 
 namespace fusionllm::cli {
@@ -39,7 +41,7 @@ absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
   if (spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
   if (uris.empty()) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
-  objectstore::ObjectStore store(std::move(settings));
+  objectstore::ObjectStore store(std::move(settings), {.retried = TellRetried});
   for (const auto& [field, text] : uris) {
     FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(text));
     const absl::Status there = objectstore::CheckThere(store, uri);
@@ -96,14 +98,28 @@ absl::Status CheckStart(const job::Spec& spec, const std::string& base) {
   return whole.ok() ? whole : absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
 }
 
-// Whether the file that the job starts from is of its model, and what is worth a word about it. One of an object store is looked at by the
-// broker, once it has it.
+absl::StatusOr<std::vector<std::string>> CheckRemoteStartFits(const job::FusionJob& job) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
+  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
+  objectstore::ObjectStore store(std::move(settings), {.retried = TellRetried});
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(*job.spec.model.init.from));
+  return workload::CheckRemoteStart(job, graph, store, uri);
+}
+
+absl::StatusOr<std::vector<std::string>> CheckLocalStartFits(const job::FusionJob& job) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, checkpoint::CheckpointReader::Open(*job.spec.model.init.from));
+  return workload::CheckStart(job, graph, start);
+}
+
+// Whether the file that the job starts from is of its model, and what is worth a word about it. One in an object store is known by its
+// headers; the broker looks again once it has it.
 absl::StatusOr<std::vector<std::string>> CheckStartFits(const job::FusionJob& job) {
   const std::optional<std::string>& from = job.spec.model.init.from;
-  if (!from.has_value() || base::IsUri(*from)) return std::vector<std::string>();
-  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, base::OfNamedFile(checkpoint::CheckpointReader::Open(*from)));
-  auto fits = base::OfNamedFile(workload::CheckStart(job, graph, start));
+  if (!from.has_value()) return std::vector<std::string>();
+  auto fits = base::IsUri(*from) ? CheckRemoteStartFits(job) : CheckLocalStartFits(job);
+  if (absl::IsUnavailable(fits.status())) return fits.status();  // of the store: another time, perhaps
+  fits = base::OfNamedFile(std::move(fits));
   if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrCat("spec.model.init.from: ", fits.status().message()));
   for (std::string& warning : *fits) warning = absl::StrCat("spec.model.init.from: ", warning);
   return fits;

@@ -32,11 +32,6 @@ constexpr int64_t kMaxIndexBytes = int64_t{512} << 20;
 
 bool IsHidden(absl::string_view path) { return absl::StartsWith(path, ".") || absl::StrContains(path, "/."); }
 
-struct Wanted {
-  bool single = false;                        // the URI names an object
-  std::map<std::string, ObjectInfo> objects;  // by path below the folder
-};
-
 // Keys "a" and "a/b" may both be there; a file and a folder of one name cannot.
 absl::Status CheckNoFileIsAFolder(const base::ObjectUri& uri, const std::map<std::string, ObjectInfo>& objects) {
   for (const auto& [path, object] : objects) {
@@ -48,44 +43,6 @@ absl::Status CheckNoFileIsAFolder(const base::ObjectUri& uri, const std::map<std
     }
   }
   return absl::OkStatus();
-}
-
-// An object is looked at before anything is listed, for who may read it need not be allowed to list; a folder is listed with the slash
-// behind its name, as policies for a prefix have it.
-absl::StatusOr<Wanted> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
-  Wanted wanted;
-  absl::Status looked;
-  if (!uri.key.empty() && !uri.folder) {
-    absl::StatusOr<ObjectInfo> object = store.Look(uri);
-    if (object.ok()) {
-      wanted.single = true;
-      wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = *std::move(object);
-      return wanted;
-    }
-    looked = object.status();
-    // Without the right to list a store does not say that an object is not there: it denies it.
-    if (!absl::IsNotFound(looked) && !absl::IsPermissionDenied(looked)) return looked;
-  }
-  const std::string prefix = uri.key.empty() ? "" : absl::StrCat(uri.key, "/");
-  absl::StatusOr<std::vector<ObjectInfo>> objects = store.List(uri.bucket, prefix, most);
-  if (absl::IsPermissionDenied(objects.status()) && absl::IsPermissionDenied(looked)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(looked.message(), "; nor may the objects below it be listed: ", objects.status().message()));
-  }
-  FUSIONLLM_RETURN_IF_ERROR(objects.status());
-  for (ObjectInfo& object : *objects) {
-    const std::string path = object.key.substr(prefix.size());
-    if (path.empty() || absl::EndsWith(path, "/")) continue;  // stands for an empty folder
-    if (!base::IsRelativePath(path)) {
-      return absl::InvalidArgumentError(absl::StrCat(base::ToString(uri), " has an object whose key is no path: '", object.key, "'"));
-    }
-    if (!IsHidden(path)) wanted.objects[path] = std::move(object);
-  }
-  if (wanted.objects.empty() && absl::IsPermissionDenied(looked)) return looked;
-  if (wanted.objects.empty())
-    return absl::NotFoundError(absl::StrCat(base::ToString(uri), " at ", store.endpoint(), ": there is no such object, and none below it"));
-  FUSIONLLM_RETURN_IF_ERROR(CheckNoFileIsAFolder(uri, wanted.objects));
-  return wanted;
 }
 
 // What lies here, by path: the ETag that it came with. Only a hint: a file that is not as long as it should be is fetched anyway.
@@ -134,7 +91,7 @@ bool IsHere(const std::string& path, int64_t bytes) {
   return fs::is_regular_file(path, error) && static_cast<int64_t>(fs::file_size(path, error)) == bytes && !error;
 }
 
-absl::Status RemoveOthers(const std::string& folder, const Wanted& wanted) {
+absl::Status RemoveOthers(const std::string& folder, const Found& wanted) {
   std::error_code error;
   std::vector<fs::path> others;
   fs::recursive_directory_iterator entry(folder, error);
@@ -151,6 +108,44 @@ absl::Status RemoveOthers(const std::string& folder, const Wanted& wanted) {
 
 }  // namespace
 
+// An object is looked at before anything is listed, for who may read it need not be allowed to list; a folder is listed with the slash
+// behind its name, as policies for a prefix have it.
+absl::StatusOr<Found> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
+  Found wanted;
+  absl::Status looked;
+  if (!uri.key.empty() && !uri.folder) {
+    absl::StatusOr<ObjectInfo> object = store.Look(uri);
+    if (object.ok()) {
+      wanted.single = true;
+      wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = *std::move(object);
+      return wanted;
+    }
+    looked = object.status();
+    // Without the right to list a store does not say that an object is not there: it denies it.
+    if (!absl::IsNotFound(looked) && !absl::IsPermissionDenied(looked)) return looked;
+  }
+  const std::string prefix = uri.key.empty() ? "" : absl::StrCat(uri.key, "/");
+  absl::StatusOr<std::vector<ObjectInfo>> objects = store.List(uri.bucket, prefix, most);
+  if (absl::IsPermissionDenied(objects.status()) && absl::IsPermissionDenied(looked)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(looked.message(), "; nor may the objects below it be listed: ", objects.status().message()));
+  }
+  FUSIONLLM_RETURN_IF_ERROR(objects.status());
+  for (ObjectInfo& object : *objects) {
+    const std::string path = object.key.substr(prefix.size());
+    if (path.empty() || absl::EndsWith(path, "/")) continue;  // stands for an empty folder
+    if (!base::IsRelativePath(path)) {
+      return absl::InvalidArgumentError(absl::StrCat(base::ToString(uri), " has an object whose key is no path: '", object.key, "'"));
+    }
+    if (!IsHidden(path)) wanted.objects[path] = std::move(object);
+  }
+  if (wanted.objects.empty() && absl::IsPermissionDenied(looked)) return looked;
+  if (wanted.objects.empty())
+    return absl::NotFoundError(absl::StrCat(base::ToString(uri), " at ", store.endpoint(), ": there is no such object, and none below it"));
+  FUSIONLLM_RETURN_IF_ERROR(CheckNoFileIsAFolder(uri, wanted.objects));
+  return wanted;
+}
+
 absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri) { return Find(store, uri, 16).status(); }
 
 absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch) {
@@ -158,7 +153,7 @@ absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri
   const std::string folder = absl::StrCat(scratch, "/", name);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
   FUSIONLLM_ASSIGN_OR_RETURN(const FillLock alone, FillLock::Take(absl::StrCat(folder, ".lock")));
-  FUSIONLLM_ASSIGN_OR_RETURN(const Wanted wanted, Find(store, uri, kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Found wanted, Find(store, uri, kMostObjects));
   FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(folder, wanted));
   std::map<std::string, std::string> index = ReadIndex(folder);
   bool changed = false;

@@ -1,6 +1,8 @@
 // Files that lie in an object store, brought to a folder here before they are read.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -8,6 +10,14 @@
 #include "lib/objectstore/object_store.h"
 
 namespace fusionllm::objectstore {
+
+struct Found {
+  bool single = false;                        // the URI names an object
+  std::map<std::string, ObjectInfo> objects;  // by path below the URI; of a single one by its own name
+};
+
+// What `uri` names: that object, else the first `most` whose keys continue the URI's behind a slash, as Fetch has it. Errors: as there.
+absl::StatusOr<Found> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most);
 
 // Brings what `uri` names into a folder of its own below `scratch` and returns its path there: of the file, if that is an object, else of
 // the folder with all objects whose keys continue the URI's behind a slash, with hidden names (a leading dot) left out. What is there from

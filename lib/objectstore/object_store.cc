@@ -163,8 +163,28 @@ absl::StatusOr<std::string> ObjectStore::Read(const base::ObjectUri& uri, int64_
     content.clear();
     const absl::Status status = Try(request).status();
     if (status.ok()) return content;
-    if (!absl::IsUnavailable(status) || attempt >= options_.patience.attempts) return status;
-    if (!Pause(attempt)) return Explain(request, absl::CancelledError("the transfer was stopped"));
+    FUSIONLLM_RETURN_IF_ERROR(PauseAfter(status, attempt));
+  }
+}
+
+absl::StatusOr<std::string> ObjectStore::ReadRange(const base::ObjectUri& uri, int64_t offset, int64_t bytes, const std::string& etag) {
+  Request request = RequestFor("GET", uri);
+  request.headers.push_back({"range", absl::StrCat("bytes=", offset, "-", offset + bytes - 1)});
+  if (!etag.empty()) request.headers.push_back({"if-match", etag});
+  request.have = offset;
+  std::string content;
+  request.sink = [&](std::span<const std::byte> piece) {
+    const size_t more = std::min(piece.size(), static_cast<size_t>(bytes) - content.size());
+    content.append(reinterpret_cast<const char*>(piece.data()), more);
+    // A server that knows no ranges goes on to the end.
+    return more == piece.size() ? absl::OkStatus() : absl::OutOfRangeError("enough");
+  };
+  for (int attempt = 1;; ++attempt) {
+    content.clear();
+    const absl::Status status = Try(request).status();
+    if (static_cast<int64_t>(content.size()) == bytes) return content;
+    if (status.ok()) return Explain(request, absl::DataLossError(absl::StrCat("only ", content.size(), " of ", bytes, " bytes came")));
+    FUSIONLLM_RETURN_IF_ERROR(PauseAfter(status, attempt));
   }
 }
 

@@ -65,6 +65,9 @@ class ObjectStore {
   // A small object, whole. InvalidArgument when it is longer than `bytes_max`.
   absl::StatusOr<std::string> Read(const base::ObjectUri& uri, int64_t bytes_max);
 
+  // `bytes` of an object from `offset` on, which it has; `etag`, unless empty: of the object that is meant. DataLoss when fewer come.
+  absl::StatusOr<std::string> ReadRange(const base::ObjectUri& uri, int64_t offset, int64_t bytes, const std::string& etag);
+
   // An object into a file, which is there only when it is whole. A connection that breaks is taken up again where it ended. `etag`, unless
   // empty: of the object that is meant; `bytes`: its length.
   absl::StatusOr<checkpoint::WrittenFile> Fetch(const base::ObjectUri& uri, int64_t bytes, const std::string& etag,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "lib/archive/folder_place.h"
+#include "lib/archive/start_outline.h"
 #include "lib/archive/store_place.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -17,12 +18,6 @@
 #include "services/checkpoint_directory.h"
 
 namespace fusionllm::services {
-namespace {
-
-constexpr int64_t kMaxLatestBytes = 256;
-
-}  // namespace
-
 void Archives::Add(const std::string& path, bool first, int64_t keep, int64_t every_steps, const std::string& output_directory,
                    const objectstore::StoreSettings& settings) {
   const auto make = [&](archive::Transfer transfer) -> std::unique_ptr<archive::Place> {
@@ -130,14 +125,10 @@ absl::StatusOr<std::string> FetchCheckpoint(const std::string& text, const std::
                                             const Archives::Tell& tell) {
   FUSIONLLM_ASSIGN_OR_RETURN(base::ObjectUri uri, base::ParseObjectUri(text));
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(environment));
-  objectstore::ObjectStore store(std::move(settings), {.progress = progress});
-  const absl::StatusOr<std::string> latest = store.Read(base::Below(uri, checkpoint::kLatestName), kMaxLatestBytes);
-  if (!latest.ok() && !absl::IsNotFound(latest.status())) return latest.status();
-  if (latest.ok()) {
-    const std::string name(absl::StripSuffix(*latest, "\n"));
-    if (!base::IsRelativePath(name)) return absl::InvalidArgumentError(absl::StrCat(text, "/latest names no checkpoint"));
-    uri = base::Below(uri, name);
-  }
+  objectstore::ObjectStore store(std::move(settings), {.progress = progress, .retried = [&tell](const std::string& sentence) {
+                                                         if (tell) tell(StoreRetried(sentence));
+                                                       }});
+  FUSIONLLM_ASSIGN_OR_RETURN(uri, archive::FollowLatest(store, uri));
   FUSIONLLM_ASSIGN_OR_RETURN(std::string path, objectstore::Fetch(store, uri, scratch));
   if (const absl::Status whole = checkpoint::VerifyCheckpoint(path); !whole.ok()) {
     return absl::Status(whole.code(), absl::StrCat(base::ToString(uri), ", as it was fetched: ", whole.message()));

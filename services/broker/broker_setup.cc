@@ -28,6 +28,7 @@
 #include "lib/objectstore/settings.h"
 #include "lib/transport/shared_buckets.h"
 #include "lib/workload/forward_graph.h"
+#include "lib/workload/remote_start.h"
 #include "lib/workload/stored_parameters.h"
 #include "services/broker/call_gate.h"
 #include "services/broker/checkpoints.h"
@@ -314,7 +315,24 @@ class Preparation {
     if (!from.has_value()) return "";
     if (!base::IsUri(*from)) return (std::filesystem::path(flags_.base_directory) / *from).string();
     if (!start_.path.empty()) return "";  // nobody will ask
+    if (!flags_.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CheckRemoteStart(*from));
     return Fetched("spec.model.init.from", *from);
+  }
+
+  // By its headers, before gigabytes of what does not fit are fetched. The first that has the credentials: a fusionctl that hands a job to
+  // a cluster need not.
+  absl::Status CheckRemoteStart(const std::string& from) const {
+    const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
+    if (!graph.ok()) return absl::OkStatus();  // said where it is needed
+    FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
+    objectstore::ObjectStore store(std::move(settings),
+                                   {.retried = [this](const std::string& sentence) { (*tell_)(StoreRetried(sentence)); }});
+    FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(from));
+    const absl::Status fits = workload::CheckRemoteStart(job_, *graph, store, uri).status();
+    if (fits.ok() || absl::IsUnavailable(fits)) return fits;
+    const bool of_another = absl::IsInvalidArgument(fits) || absl::IsUnimplemented(fits) || absl::IsDataLoss(fits);
+    return absl::Status(of_another ? absl::StatusCode::kFailedPrecondition : fits.code(),
+                        absl::StrCat("spec.model.init.from: ", fits.message()));
   }
 
   // Before anything of an earlier run is overwritten. A run that is taken over has begun with all of it.

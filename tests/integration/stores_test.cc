@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/checkpoint/safetensors.h"
 #include "lib/objectstore/testing/fake_s3.h"
 #include "tests/integration/run_fixture.h"
 
@@ -143,6 +144,23 @@ TEST_F(StoresTest, WhatIsWrongWithAStoreIsToldBeforeAnythingIsStarted) {
   auto keyless = Start({Checkpoints("s3://models/runs")}, {}, "c");
   ExpectEnd(*keyless, 2);
   EXPECT_THAT(keyless->Stderr(), HasSubstr("AWS_SECRET_ACCESS_KEY"));
+}
+
+TEST_F(StoresTest, AStartOfAnotherModelIsRefusedByItsHeadersBeforeAnythingIsStarted) {
+  const std::vector<float> values(12);
+  const std::vector<checkpoint::NamedTensor> tensors = {{"transformer.wte.weight", {{tensor::DType::kF32, {3, 4}}, values.data()}},
+                                                        {"other", {{tensor::DType::kF32, {12}}, values.data()}}};
+  ASSERT_TRUE(checkpoint::WriteSafetensors(Path("f"), tensors).ok());
+  server_.Put("models", "small/model.safetensors", base::ReadWholeFile(Path("f")));
+  for (const bool dry : {false, true}) {
+    auto run =
+        Start({"spec.model.init.from=s3://models/small"}, dry ? std::vector<std::string>{"--dry-run"} : std::vector<std::string>(), "d");
+    ExpectEnd(*run, 2);
+    EXPECT_THAT(run->Stderr(),
+                AllOf(HasSubstr("spec.model.init.from"), HasSubstr("s3://models/small"), HasSubstr("transformer.wte.weight is [3, 4]"),
+                      HasSubstr("transformer.wpe.weight"), HasSubstr("other")));
+    EXPECT_FALSE(std::filesystem::exists(Path("d/broker.log"))) << "something was started";
+  }
 }
 
 }  // namespace

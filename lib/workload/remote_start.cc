@@ -1,0 +1,43 @@
+#include "lib/workload/remote_start.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_replace.h"
+#include "lib/archive/start_outline.h"
+#include "lib/base/output_file.h"
+#include "lib/base/status_macros.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/job/start_model.h"
+#include "lib/workload/stored_parameters.h"
+
+namespace fusionllm::workload {
+namespace {
+
+absl::StatusOr<std::vector<std::string>> CheckOutline(const job::FusionJob& job, const opdag::Graph& graph, const std::string& path) {
+  FUSIONLLM_RETURN_IF_ERROR(job::CheckStartModel(job, path));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, checkpoint::CheckpointReader::Open(path));
+  return CheckStart(job, graph, start);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
+                                                          objectstore::ObjectStore& store, const base::ObjectUri& uri) {
+  std::error_code error;
+  std::string folder = (std::filesystem::temp_directory_path(error) / "fusionllm-start-XXXXXX").string();
+  if (error || mkdtemp(folder.data()) == nullptr) return base::FileError(errno, "create", folder);
+  const absl::Cleanup remove = [&] { base::RemoveTree(folder).IgnoreError(); };
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, archive::FetchOutline(store, uri, folder));
+  absl::StatusOr<std::vector<std::string>> fits = CheckOutline(job, graph, path);
+  // Whoever reads it knows the object, and not the file here.
+  const std::vector<std::pair<std::string, std::string>> names = {{path, base::ToString(uri)}};
+  if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrReplaceAll(fits.status().message(), names));
+  for (std::string& warning : *fits) warning = absl::StrReplaceAll(warning, names);
+  return fits;
+}
+
+}  // namespace fusionllm::workload

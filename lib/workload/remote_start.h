@@ -1,0 +1,22 @@
+// The check of stored_parameters.h for a start that lies in an object store, before it is fetched.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/base/object_uri.h"
+#include "lib/job/fusion_job.h"
+#include "lib/objectstore/object_store.h"
+#include "lib/opdag/graph.h"
+
+namespace fusionllm::workload {
+
+// Whether what `uri` names can start the job, by the headers of its files: names, shapes and dtypes, all that differs at once; and heads,
+// where a manifest or a config.json says how many there are. Whether a head that the job ties is the embedding cannot be told without the
+// data: whoever has fetched them looks. Blocks; keeps files in a temporary folder meanwhile. Returns and errors: as CheckStart, and those
+// of archive::FetchOutline.
+absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
+                                                          objectstore::ObjectStore& store, const base::ObjectUri& uri);
+
+}  // namespace fusionllm::workload
