@@ -35,6 +35,7 @@
 #include "services/broker/enrollment.h"
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
+#include "services/broker/start_news.h"
 #include "services/broker/take_over.h"
 #include "services/checkpoint_directory.h"
 #include "services/credentials.h"
@@ -84,29 +85,6 @@ absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job
   const absl::Status status =
       TakeKnownProfiles(text, job::ToString(job.spec.strategy.backend), topology.has_value() ? &*topology : nullptr, options);
   return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(status.message())));
-}
-
-// Tells who waits for the broker that it is at work: every ten seconds while it fetches something.
-class FetchNews {
- public:
-  void operator()(int64_t bytes) {
-    bytes_ += bytes;
-    const absl::Time now = absl::Now();
-    if (now - told_ < absl::Seconds(10)) return;
-    told_ = now;
-    RunLog(stdout, 0, 0)
-        .Event({.reason = "Fetching", .message = absl::StrFormat("%.1f MB from object stores so far", static_cast<double>(bytes_) / 1e6)});
-  }
-
- private:
-  int64_t bytes_ = 0;
-  absl::Time told_ = absl::Now();
-};
-
-// Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
-using LateTell = std::shared_ptr<Archives::Tell>;
-Archives::Tell Through(const LateTell& tell) {
-  return [tell](broker::Announce news) { (*tell)(std::move(news)); };
 }
 
 // Without the mark all executors send their shards, which works as well.

@@ -1,0 +1,40 @@
+// What a broker tells before there is a loop that tells it.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "services/broker/archives.h"
+#include "services/broker/run_log.h"
+
+namespace fusionllm::services {
+
+// Tells who waits for the broker that it is at work: every ten seconds while it fetches something.
+class FetchNews {
+ public:
+  void operator()(int64_t bytes) {
+    bytes_ += bytes;
+    const absl::Time now = absl::Now();
+    if (now - told_ < absl::Seconds(10)) return;
+    told_ = now;
+    RunLog(stdout, 0, 0)
+        .Event({.reason = "Fetching", .message = absl::StrFormat("%.1f MB from object stores so far", static_cast<double>(bytes_) / 1e6)});
+  }
+
+ private:
+  int64_t bytes_ = 0;
+  absl::Time told_ = absl::Now();
+};
+
+// Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
+using LateTell = std::shared_ptr<Archives::Tell>;
+inline Archives::Tell Through(const LateTell& tell) {
+  return [tell](broker::Announce news) { (*tell)(std::move(news)); };
+}
+
+}  // namespace fusionllm::services
