@@ -47,7 +47,8 @@ done
 mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')
 { dpkg -S "${shipped[@]}" 2>/dev/null || true; } | cut -d: -f1 | sort -u | while read -r package; do
   mkdir "$root/usr/share/doc/$package"
-  cp -L "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
+  # As Debian has its longer documents: half a megabyte less in each image.
+  gzip -9n <"/usr/share/doc/$package/copyright" >"$root/usr/share/doc/$package/copyright.gz"
 done
 [ -n "$(ls "$root/usr/share/doc")" ] || { echo "collect.sh: dpkg knows none of the libraries of $program" >&2; exit 1; }
 
