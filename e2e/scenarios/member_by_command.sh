@@ -32,7 +32,9 @@ as_account() {
   kubectl_of porto --as system:serviceaccount:fusionllm:fusion-hub --namespace "$1" run tried --image=none --restart=Never \
     --dry-run=server --overrides="$2" >"$scratch/said" 2>&1
 }
-refuses() { ! as_account "$1" "$2" && grep -q "$3" "$scratch/said"; }
+refuses() { ! as_account "$1" "$2" && grep -q "ValidatingAdmissionPolicy.*$3" "$scratch/said"; }
+# What the account may not do, and not what the namespace refuses to everybody, which comes first.
+kubectl_of porto label namespace team pod-security.kubernetes.io/enforce=privileged --overwrite >/dev/null
 # The server takes a moment to know a policy.
 until_true "porto to refuse hostPath" refuses team '{"spec": {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}}' 'hostPath'
 as_account team '{}' || fail "a plain Pod is refused: $(cat "$scratch/said")"
@@ -41,7 +43,7 @@ for field in hostNetwork hostPID hostIPC; do
 done
 container='"name": "tried", "image": "none", "securityContext"'
 refuses team "{\"spec\": {\"containers\": [{$container: {\"privileged\": true}}]}}" privileged || fail "privileged: $(cat "$scratch/said")"
-refuses team "{\"spec\": {\"initContainers\": [{$container: {\"capabilities\": {\"add\": [\"NET_ADMIN\"]}}}]}}" capabilities ||
+refuses team "{\"spec\": {\"initContainers\": [{\"name\": \"first\", \"image\": \"none\", \"securityContext\": {\"capabilities\": {\"add\": [\"NET_ADMIN\"]}}}]}}" capabilities ||
   fail "capabilities of an init container: $(cat "$scratch/said")"
 kubectl_of porto --namespace team create serviceaccount foreign >/dev/null
 refuses team '{"spec": {"serviceAccountName": "foreign"}}' 'service account' || fail "a foreign account: $(cat "$scratch/said")"
@@ -56,6 +58,7 @@ said=$("${account_of_hub[@]}" --namespace team patch secret foreign --type merge
 kubectl_of porto --namespace team delete secret foreign >/dev/null
 said=$("${account_of_hub[@]}" --namespace fusionllm create token fusion-hub 2>&1) && fail "a token that is bound to nothing"
 [[ $said == *"end with the Secret fusion-hub-token"* ]] || fail "a token that is bound to nothing: $said"
+kubectl_of porto label namespace team pod-security.kubernetes.io/enforce=restricted --overwrite >/dev/null
 took "its account is kept from nodes, foreign accounts, foreign Secrets and tokens that are bound to nothing"
 
 job short 40 "{name: porto, min: 2}"

@@ -27,7 +27,7 @@ constexpr int64_t kHeaderAllowance = 64 << 20;
 constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
 constexpr size_t kMaxToldName = 128;
-// Of one stage. It is never more than two ahead of the slowest one, and committing takes a while.
+// Of one stage. It is never more than two ahead of the slowest one, and committing takes a while: who saves faster waits.
 constexpr size_t kMaxStagedSteps = 4;
 
 grpc::Status ToGrpc(const absl::Status& status) { return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())}; }
@@ -95,6 +95,7 @@ void CheckpointExchange::Close() {
   const std::lock_guard lock(mutex_);
   open_ = false;
   putting_.clear();
+  settled_.notify_all();
   for (const auto& [id, context] : calls_) context->TryCancel();
 }
 
@@ -124,6 +125,7 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
     // A connection that broke may not have been noticed here yet: the newer call is the one that counts.
     if (const auto older = putting_.find(stage); older != putting_.end()) calls_.at(older->second)->TryCancel();
     putting_[stage] = id;
+    settled_.notify_all();  // an older one may wait there
   }
   calls_[id] = context;
   return std::make_unique<Call>(*this, id, stage, epoch_);
@@ -161,6 +163,7 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   const auto call = Admit(context, header.executor(), header.epoch(), /*puts=*/true);
   if (!call.ok()) return ToGrpc(call.status());
   if (const absl::Status status = CheckHeader(**call, header); !status.ok()) return ToGrpc(status);
+  if (const absl::Status status = AwaitRoomForStep(**call, header); !status.ok()) return ToGrpc(status);
   return ToGrpc(TakeFile(**call, header, *reader, *receipt));
 }
 
@@ -184,20 +187,31 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
     return absl::InvalidArgumentError(
         absl::StrFormat("%s of %d bytes: files of stage %d have from 1 to %d", header.name(), header.bytes(), header.stage(), limit));
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto staged = staged_.find(header.stage());
-    if (staged != staged_.end() && staged->second.size() >= kMaxStagedSteps && !staged->second.contains(header.step())) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("files of stage %d for %d steps are here that no checkpoint has yet", header.stage(), staged->second.size()));
-    }
-  }
   return CheckRoom(header, options_.checkpoint_directory);
+}
+
+absl::Status CheckpointExchange::AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header) {
+  std::unique_lock lock(mutex_);
+  const auto overtaken = [&] {
+    const auto putting = putting_.find(call.stage());
+    return putting == putting_.end() || putting->second != call.id();
+  };
+  const auto has_room = [&] {
+    const auto staged = staged_.find(header.stage());
+    return staged == staged_.end() || staged->second.size() < kMaxStagedSteps || staged->second.contains(header.step());
+  };
+  const auto patience = absl::ToChronoNanoseconds(options_.settle_patience);
+  if (!settled_.wait_for(lock, patience, [&] { return overtaken() || has_room(); })) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("files of stage %d for %d steps are here that no checkpoint has yet", header.stage(), kMaxStagedSteps));
+  }
+  return overtaken() ? absl::AbortedError("the transfer was overtaken") : absl::OkStatus();
 }
 
 void CheckpointExchange::Settled(int64_t step) {
   const std::lock_guard lock(mutex_);
   for (auto& [stage, steps] : staged_) steps.erase(step);
+  settled_.notify_all();
 }
 
 absl::Status CheckpointExchange::CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const {

@@ -7,6 +7,7 @@
 // device is given the tensors that its stage holds, each once in a call, and no other's. Thread-safe; a call blocks its own thread.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lib/checkpoint/incoming_file.h"
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
@@ -34,6 +36,8 @@ struct CheckpointExchangeOptions {
   bool require_certificate = true;
   ShardRecall* recall = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
   MemberCalls* calls = nullptr;   // counts calls; null: nobody does. Outlives the exchange
+  // For a checkpoint of an earlier step to be committed, when a stage has as many files here as it may: it saves faster than that.
+  absl::Duration settle_patience = absl::Seconds(60);
   // Bytes that may still be written under a path; not set: what the file system says.
   std::function<int64_t(const std::string& path)> free_bytes;
 };
@@ -75,6 +79,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   absl::StatusOr<MemberCalls::Seat> Enter(const grpc::ServerContext& context) const;
   absl::StatusOr<std::unique_ptr<Call>> Admit(grpc::ServerContext* context, const std::string& executor, uint32_t epoch, bool puts);
   absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
+  absl::Status AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header);
   absl::Status TakeFile(Call& call, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
                         v1::ShardFileReceipt& receipt);
   absl::Status TakeRecalled(grpc::ServerContext* context, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
@@ -97,6 +102,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   Unusable unusable_;
 
   mutable std::mutex mutex_;
+  std::condition_variable settled_;  // or a call was overtaken
   bool open_ = false;
   Epoch epoch_;
   uint64_t next_call_ = 1;

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/source_file.h"
@@ -165,6 +167,7 @@ TEST_F(CheckpointExchangeTest, OnlyTheEpochsDevicesAreHeardAndEachForItsStage) {
 }
 
 TEST_F(CheckpointExchangeTest, AStageCannotFillTheDiskWithStepsThatNoCheckpointHas) {
+  ServeInsecure({.settle_patience = absl::ZeroDuration()});
   for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
   EXPECT_TRUE(Put({.step = 80}).ok()) << "again, as after a lost answer";
   const grpc::Status status = Put({.step = 90});
@@ -172,6 +175,22 @@ TEST_F(CheckpointExchangeTest, AStageCannotFillTheDiskWithStepsThatNoCheckpointH
   EXPECT_THAT(status.error_message(), HasSubstr("files of stage 1 for 4 steps are here that no checkpoint has yet"));
   exchange_->Settled(50);
   EXPECT_TRUE(Put({.step = 90}).ok());
+}
+
+TEST_F(CheckpointExchangeTest, AStageThatSavesFasterThanCheckpointsAreCommittedWaits) {
+  for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
+  std::future<grpc::Status> fifth = std::async(std::launch::async, [&] { return Put({.step = 90}); });
+  EXPECT_EQ(fifth.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  exchange_->Settled(50);
+  const grpc::Status status = fifth.get();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(CheckpointExchangeTest, AWaitEndsWithTheEpoch) {
+  for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
+  std::future<grpc::Status> fifth = std::async(std::launch::async, [&] { return Put({.step = 90}); });
+  exchange_->Close();
+  EXPECT_FALSE(fifth.get().ok());
 }
 
 TEST_F(CheckpointExchangeTest, ATensorIsAskedForOnce) {
