@@ -1,13 +1,14 @@
 // Executors that are lost before the first step, in a run where somebody starts them again and says when it gives up (an operator).
 #include <map>
 #include <optional>
-#include <random>
+#include <set>
 #include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/base/philox.h"
 #include "lib/broker/patience.h"
 #include "lib/broker/testing/drill.h"
 
@@ -201,8 +202,9 @@ class LossBySeedTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, LossBySeedTest, ::testing::Range(0, 200));
 
 TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
-  std::mt19937 random(static_cast<unsigned>(GetParam()));
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const base::CounterRng random(static_cast<uint64_t>(GetParam()), "losses");
+  uint64_t drawn = 0;
+  const auto below = [&](int n) { return static_cast<int>(random.Below(drawn++, static_cast<uint64_t>(n))); };
   Drill run(Waiting(), {"a0", "b0", "c0"});
   run.refuse = [](const AskPlan& ask) -> std::optional<PlanRefused> {
     if (ask.devices.size() >= 3) return std::nullopt;

@@ -98,7 +98,8 @@ Json ChangePolicySpec(const PolicySubject& subject) {
 
 Json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, int64_t longest_s) {
   return Spec(subject, {"serviceaccounts/token"}, {"CREATE"},
-              Json::array({Validation(absl::StrCat("has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Secret' && "
+              Json::array({Validation(absl::StrCat("has(object.spec.boundObjectRef) && has(object.spec.boundObjectRef.kind) && "
+                                                   "has(object.spec.boundObjectRef.name) && object.spec.boundObjectRef.kind == 'Secret' && "
                                                    "object.spec.boundObjectRef.name == '",
                                                    secret, "'"),
                                       absl::StrCat("the account may have tokens alone that end with the Secret ", secret)),

@@ -87,7 +87,7 @@ TEST_F(DecideTest, AnExecutorWhoseContainerHasEndedWellIsNoTroubleBeforeItsPodSa
     pods()[i].ready = false;
     pods()[i].exit_code = 0;
     pods()[i].reason = "Completed";
-    EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "NotDegraded") << i << " of " << pods().size() - 1 << " have ended";
+    EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "!NotDegraded") << i << " of " << pods().size() - 1 << " have ended";
   }
   pods()[1].exit_code = 1;
   pods()[1].reason = "Error";

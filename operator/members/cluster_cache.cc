@@ -74,7 +74,7 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
     tell(event, Known(event), AsPod(Known(event)).job);
   });
   anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
-    if (event.kind == kube::InformerEvent::Kind::kDeleted) Left(AsAnchor(Known(event)));
+    Remember(AsAnchor(Known(event)), event.kind == kube::InformerEvent::Kind::kDeleted);
     tell(event, Known(event), AsAnchor(Known(event)).job());
   });
 }
@@ -185,25 +185,29 @@ std::set<std::string> ClusterCache::AnchorUids(const JobIdentity& job) const {
   std::set<std::string> uids;
   {
     const std::lock_guard lock(left_mutex_);
-    if (const auto at = gone_.find(KeyOf(job)); at != gone_.end()) uids = at->second;
+    if (const auto at = anchors_seen_.find(KeyOf(job)); at != anchors_seen_.end()) uids = at->second;
   }
   if (const auto anchor = AnchorOf(job)) uids.insert(anchor->uid);
   return uids;
 }
 
-void ClusterCache::Left(const CachedAnchor& gone) {
-  const AnchorView anchor = gone.View();
+// When an anchor has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside
+// them. It is remembered from the first on: the informer has forgotten it before anybody is told that it went.
+void ClusterCache::Remember(const CachedAnchor& seen, bool gone) {
+  const AnchorView anchor = seen.View();
   const std::optional<JobIdentity> job = JobOf(anchor);
   if (!job.has_value()) return;
-  ForgetReport(*job);
-  // Pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside them.
+  if (gone) ForgetReport(*job);
   const std::lock_guard lock(left_mutex_);
-  gone_[KeyOf(*job)].insert(anchor.uid);
+  anchors_seen_[KeyOf(*job)].insert(anchor.uid);
 }
 
 void ClusterCache::ForgetAnchorsWithoutPods() {
   const std::lock_guard lock(left_mutex_);
-  std::erase_if(gone_, [this](const auto& of_job) { return pods_.Find(kByJob, of_job.first.uid).empty(); });
+  std::erase_if(anchors_seen_, [this](const auto& of_job) {
+    const std::string& uid = of_job.first.uid;
+    return pods_.Find(kByJob, uid).empty() && anchors_.Find(kByJob, uid).empty();
+  });
 }
 
 void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
