@@ -19,7 +19,7 @@ users:
   user: {client-certificate-data: Q0VSVA==, client-key-data: S0VZ, token: abc}
 - name: cloud
   user:
-    exec: {apiVersion: client.authentication.k8s.io/v1, command: login, args: [a], env: [{name: N, value: v}], provideClusterInfo: true}
+    exec: {apiVersion: client.authentication.k8s.io/v1, command: login, args: [a], env: [{name: NAME, value: v}], provideClusterInfo: true}
 contexts:
 - name: hub
   context: {cluster: hub, user: admin, namespace: team}
