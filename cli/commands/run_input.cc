@@ -100,10 +100,7 @@ absl::Status CheckStart(const job::Spec& spec, const std::string& base) {
 
 absl::StatusOr<std::vector<std::string>> CheckRemoteStartFits(const job::FusionJob& job) {
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
-  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
-  objectstore::ObjectStore store(std::move(settings), {.retried = TellRetried});
-  FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(*job.spec.model.init.from));
-  return workload::CheckRemoteStart(job, graph, store, uri);
+  return workload::CheckRemoteStart(job, graph, *job.spec.model.init.from, TellRetried);
 }
 
 absl::StatusOr<std::vector<std::string>> CheckLocalStartFits(const job::FusionJob& job) {

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMaxLatestBytes = 256;
 constexpr int64_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kPrefixBytes = 8;
-constexpr size_t kMostObjects = 1'000'000;
+constexpr size_t kMaxObjects = 1'000'000;
 constexpr absl::string_view kJson[] = {checkpoint::kManifestName, checkpoint::kIndexName, "config.json"};
 
 // Length and JSON of a header; what stands there of a file that has none.
@@ -59,7 +59,7 @@ absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, co
 
 absl::StatusOr<std::string> FetchOutline(objectstore::ObjectStore& store, const base::ObjectUri& uri, const std::string& folder) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri at, FollowLatest(store, uri));
-  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::Found found, objectstore::Find(store, at, kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::Found found, objectstore::Find(store, at, kMaxObjects));
   for (const auto& [name, object] : found.objects) {
     const base::ObjectUri object_uri{.bucket = at.bucket, .key = object.key};
     const std::string path = absl::StrCat(folder, "/", name);

@@ -16,7 +16,7 @@
 namespace fusionllm::archive {
 namespace {
 
-constexpr size_t kMostObjects = 10'000'000;
+constexpr size_t kMaxObjects = 10'000'000;
 constexpr int kMostOfAStep = 1000;
 constexpr int64_t kMaxLatestBytes = 256;
 
@@ -69,7 +69,7 @@ absl::Status StorePlace::PointLatest(const std::string& checkpoint) {
 absl::Status StorePlace::RemoveUnlisted(const std::string& checkpoint, const checkpoint::Manifest& manifest) {
   std::set<std::string> listed;
   for (const checkpoint::FileEntry& file : manifest.files) listed.insert(Object(checkpoint, file.name).key);
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, KeyPrefix(checkpoint), kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, KeyPrefix(checkpoint), kMaxObjects));
   for (const objectstore::ObjectInfo& object : objects) {
     if (!listed.contains(object.key)) FUSIONLLM_RETURN_IF_ERROR(store_.Remove({.bucket = uri_.bucket, .key = object.key}));
   }
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> StorePlace::Put(const std::string& folder, const che
 
 absl::StatusOr<std::vector<std::string>> StorePlace::List() {
   const std::string prefix = KeyPrefix("");
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, prefix, kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, prefix, kMaxObjects));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string latest, Latest());
   const std::string manifest = absl::StrCat("/", checkpoint::kManifestName);
   struct Entry {
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> StorePlace::Fetch(const std::string& checkpoint, con
 absl::Status StorePlace::Remove(const std::string& checkpoint) {
   // First what makes it one.
   FUSIONLLM_RETURN_IF_ERROR(store_.Remove(Object(checkpoint, checkpoint::kManifestName)));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, KeyPrefix(checkpoint), kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto objects, store_.List(uri_.bucket, KeyPrefix(checkpoint), kMaxObjects));
   for (const objectstore::ObjectInfo& object : objects) {
     FUSIONLLM_RETURN_IF_ERROR(store_.Remove({.bucket = uri_.bucket, .key = object.key}));
   }

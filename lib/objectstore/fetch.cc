@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostObjects = 1'000'000;  // as many files as data may have
+constexpr size_t kMaxObjects = 1'000'000;  // as many files as data may have
 constexpr char kIndexName[] = ".objects.json";
 constexpr int64_t kMaxIndexBytes = int64_t{512} << 20;
 
@@ -153,7 +153,7 @@ absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri
   const std::string folder = absl::StrCat(scratch, "/", name);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
   FUSIONLLM_ASSIGN_OR_RETURN(const FillLock alone, FillLock::Take(absl::StrCat(folder, ".lock")));
-  FUSIONLLM_ASSIGN_OR_RETURN(const Found wanted, Find(store, uri, kMostObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Found wanted, Find(store, uri, kMaxObjects));
   FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(folder, wanted));
   std::map<std::string, std::string> index = ReadIndex(folder);
   bool changed = false;

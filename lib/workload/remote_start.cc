@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_replace.h"
@@ -38,6 +39,14 @@ absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& 
   if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrReplaceAll(fits.status().message(), names));
   for (std::string& warning : *fits) warning = absl::StrReplaceAll(warning, names);
   return fits;
+}
+
+absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph, const std::string& uri,
+                                                          std::function<void(const std::string& sentence)> retried) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri object, base::ParseObjectUri(uri));
+  FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
+  objectstore::ObjectStore store(std::move(settings), {.retried = std::move(retried)});
+  return CheckRemoteStart(job, graph, store, object);
 }
 
 }  // namespace fusionllm::workload

@@ -1,6 +1,7 @@
 // The check of stored_parameters.h for a start that lies in an object store, before it is fetched.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,10 @@ namespace fusionllm::workload {
 // of archive::FetchOutline.
 absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
                                                           objectstore::ObjectStore& store, const base::ObjectUri& uri);
+
+// The same with the settings and credentials of this process's environment; `retried` is told of what the store is asked again
+// (objectstore::StoreOptions). Errors also where these, or `uri`, are none.
+absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph, const std::string& uri,
+                                                          std::function<void(const std::string& sentence)> retried);
 
 }  // namespace fusionllm::workload

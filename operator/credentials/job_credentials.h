@@ -20,14 +20,14 @@ class JobCredentials {
   // Of the authority, longer than jobs run: pods that go on cannot be given another. Their certificates are renewed (Renewed).
   static constexpr absl::Duration kValidity = security::kAuthorityValidity;
   // An attempt that begins with less left of its authority gets a new one: half of the above, so that each has as much at least.
-  static constexpr absl::Duration kLeastLeft = absl::Hours(24 * 365 * 5);
+  static constexpr absl::Duration kMinRemaining = absl::Hours(24 * 365 * 5);
 
   // New ones, at `now`. `job_name` names the authority.
   static absl::StatusOr<JobCredentials> Create(const std::string& job_name, absl::Time now);
   // From what AuthorityFiles() gave. InvalidArgument when a file is missing or damaged.
   static absl::StatusOr<JobCredentials> FromFiles(const Files& files);
 
-  bool HasEnoughLeft(absl::Time now) const { return authority_.expires() - now >= kLeastLeft; }
+  bool HasEnoughLeft(absl::Time now) const { return authority_.expires() - now >= kMinRemaining; }
   const std::string& certificate_pem() const { return authority_.certificate_pem(); }
 
   // For the hub alone: who has it can make certificates of the job.

@@ -72,8 +72,8 @@ TEST(JobCredentialsTest, AnOperatorThatStartsAnewGoesOnWithTheSameAuthority) {
 TEST(JobCredentialsTest, AnAuthorityHasEnoughLeftForHalfItsLife) {
   const auto made = JobCredentials::Create("train", kNow);
   ASSERT_TRUE(made.ok());
-  EXPECT_TRUE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kLeastLeft));
-  EXPECT_FALSE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kLeastLeft + absl::Seconds(1)));
+  EXPECT_TRUE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kMinRemaining));
+  EXPECT_FALSE(made->HasEnoughLeft(kNow + JobCredentials::kValidity - JobCredentials::kMinRemaining + absl::Seconds(1)));
   EXPECT_FALSE(made->HasEnoughLeft(kNow + 2 * JobCredentials::kValidity));
 }
 

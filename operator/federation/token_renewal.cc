@@ -98,7 +98,7 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
                                           const std::stop_token& stop) {
   {
     const std::lock_guard lock(mutex_);
-    const absl::Duration soonest = kept_[cluster].written_at + kLeastBetween, now = clock_.Monotonic();
+    const absl::Duration soonest = kept_[cluster].written_at + kMinInterval, now = clock_.Monotonic();
     if (now < soonest) return kube::ReconcileResult::Again(soonest - now);
   }
   const absl::StatusOr<std::string> token = NewToken(registered, member, stop);
@@ -116,7 +116,7 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
   const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadAccountToken(*token)->expires_at));
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", cluster, ": has a new token, ", until));
   Tell(cluster, {.ours = true, .renewed = true, .reason = "Renewed", .message = until});
-  return kube::ReconcileResult::Again(kLeastBetween);
+  return kube::ReconcileResult::Again(kMinInterval);
 }
 
 absl::StatusOr<std::string> TokenRenewal::NewToken(const Registered& registered, kube::ApiClient& member,

@@ -38,7 +38,7 @@ class TokenRenewal {
   // After a failure, and twice that after the next.
   static constexpr absl::Duration kAgain = absl::Seconds(30), kAgainAtMost = absl::Minutes(10);
   // A member says how long its tokens live: that must not make the hub write without end.
-  static constexpr absl::Duration kLeastBetween = absl::Minutes(5);
+  static constexpr absl::Duration kMinInterval = absl::Minutes(5);
   // More is not asked for, whatever the token before had.
   static constexpr absl::Duration kLongestLife = absl::Hours(24 * 30);
 

@@ -70,7 +70,7 @@ TEST_F(RenewedAuthorityTest, AJobThatIsResumedWhenItsAuthorityHasEndedHasNewCert
 TEST_F(RenewedAuthorityTest, OneWithHalfItsLifeLeftStays) {
   Start();
   const std::string before = Authority();
-  SuspendFor(JobCredentials::kValidity - JobCredentials::kLeastLeft - absl::Hours(24));
+  SuspendFor(JobCredentials::kValidity - JobCredentials::kMinRemaining - absl::Hours(24));
   EXPECT_EQ(Authority(), before);
   SuspendFor(absl::Hours(48));
   EXPECT_NE(Authority(), before);

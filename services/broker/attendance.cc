@@ -172,9 +172,9 @@ absl::Status Attendance::Hear(const grpc::ServerContext& context, grpc::ServerRe
 }
 
 grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
-  MemberCalls::Seat seat;
+  MemberCalls::Permit seat;
   if (options_.calls != nullptr) {
-    absl::StatusOr<MemberCalls::Seat> entered = options_.calls->Enter(*context);
+    absl::StatusOr<MemberCalls::Permit> entered = options_.calls->Enter(*context);
     if (!entered.ok()) return {grpc::StatusCode::RESOURCE_EXHAUSTED, std::string(entered.status().message())};
     seat = *std::move(entered);
   }

@@ -26,13 +26,13 @@
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
 #include "lib/objectstore/settings.h"
-#include "lib/transport/shared_buckets.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
 #include "lib/workload/stored_parameters.h"
 #include "services/broker/call_gate.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
+#include "services/broker/link_state.h"
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/start_news.h"
@@ -48,21 +48,6 @@ namespace {
 // More is no job, topology or profile that anybody reads.
 constexpr int64_t kMostInputBytes = int64_t{64} << 20;
 absl::StatusOr<std::string> ReadText(const std::string& path) { return base::ReadSmallFile(path, kMostInputBytes); }
-
-// Every resource that a topology's paths name, with its rate.
-absl::Status CreateLinkState(const job::LinkTable& links, const std::string& path) {
-  std::map<std::string, double> rates;
-  for (const job::LinkTable::Place& from : links.devices()) {
-    for (const job::LinkTable::Place& to : links.devices()) {
-      if (from.device.name == to.device.name) continue;
-      FUSIONLLM_ASSIGN_OR_RETURN(const job::EffectiveLink link, links.Between(from.device.name, to.device.name));
-      for (const job::LinkResource& resource : link.path) rates[resource.name] = static_cast<double>(resource.bandwidth.bits_per_s) / 8;
-    }
-  }
-  std::vector<transport::BucketSpec> buckets;
-  for (const auto& [name, rate] : rates) buckets.push_back({.name = name, .bytes_per_s = rate});
-  return transport::SharedBuckets::Create(path, buckets).status();
-}
 
 bool IsText(const job::Spec& spec) { return spec.data.kind == job::DataKind::kText || spec.data.kind == job::DataKind::kTokens; }
 
@@ -293,8 +278,14 @@ class Preparation {
     if (!from.has_value()) return "";
     if (!base::IsUri(*from)) return (std::filesystem::path(flags_.base_directory) / *from).string();
     if (!start_.path.empty()) return "";  // nobody will ask
-    if (!flags_.resume_journal) FUSIONLLM_RETURN_IF_ERROR(CheckRemoteStart(*from));
+    if (!HasBegun()) FUSIONLLM_RETURN_IF_ERROR(CheckRemoteStart(*from));
     return Fetched("spec.model.init.from", *from);
+  }
+
+  // With a broker before this one, which has seen that the start fits. In a cluster the first, too, is told to take over.
+  bool HasBegun() const {
+    std::error_code none;
+    return flags_.resume_journal && std::filesystem::file_size(absl::StrCat(flags_.output_directory, "/broker.journal"), none) > 0 && !none;
   }
 
   // By its headers, before gigabytes of what does not fit are fetched. The first that has the credentials: a fusionctl that hands a job to
@@ -302,11 +293,8 @@ class Preparation {
   absl::Status CheckRemoteStart(const std::string& from) const {
     const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     if (!graph.ok()) return absl::OkStatus();  // said where it is needed
-    FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
-    objectstore::ObjectStore store(std::move(settings),
-                                   {.retried = [this](const std::string& sentence) { (*tell_)(StoreRetried(sentence)); }});
-    FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(from));
-    const absl::Status fits = workload::CheckRemoteStart(job_, *graph, store, uri).status();
+    const auto retried = [this](const std::string& sentence) { (*tell_)(StoreRetried(sentence)); };
+    const absl::Status fits = workload::CheckRemoteStart(job_, *graph, from, retried).status();
     if (fits.ok() || absl::IsUnavailable(fits)) return fits;
     const bool of_another = absl::IsInvalidArgument(fits) || absl::IsUnimplemented(fits) || absl::IsDataLoss(fits);
     return absl::Status(of_another ? absl::StatusCode::kFailedPrecondition : fits.code(),

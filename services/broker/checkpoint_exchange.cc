@@ -26,7 +26,7 @@ constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kHeaderAllowance = 64 << 20;
 constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
-constexpr size_t kMaxToldName = 128;
+constexpr size_t kMaxQuotedName = 128;
 // Of one stage. It is never more than two ahead of the slowest one, and committing takes a while: who saves faster waits.
 constexpr size_t kMaxStagedSteps = 4;
 
@@ -131,8 +131,8 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
   return std::make_unique<Call>(*this, id, stage, epoch_);
 }
 
-absl::StatusOr<MemberCalls::Seat> CheckpointExchange::Enter(const grpc::ServerContext& context) const {
-  if (options_.calls == nullptr) return MemberCalls::Seat();
+absl::StatusOr<MemberCalls::Permit> CheckpointExchange::Enter(const grpc::ServerContext& context) const {
+  if (options_.calls == nullptr) return MemberCalls::Permit();
   return options_.calls->Enter(context);
 }
 
@@ -154,7 +154,7 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   if (options_.require_certificate && !HasCertificate(*context)) {
     return {grpc::StatusCode::PERMISSION_DENIED, "no certificate of this job's CA was presented"};
   }
-  const absl::StatusOr<MemberCalls::Seat> seat = Enter(*context);
+  const absl::StatusOr<MemberCalls::Permit> seat = Enter(*context);
   if (!seat.ok()) return ToGrpc(seat.status());
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
@@ -179,7 +179,7 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
   }
   if (!checkpoint::IsShardFileOf(header.name(), header.stage(), stages)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("stage %d of %d has no file called \"%s\"", header.stage(), stages, header.name().substr(0, kMaxToldName)));
+        absl::StrFormat("stage %d of %d has no file called \"%s\"", header.stage(), stages, header.name().substr(0, kMaxQuotedName)));
   }
   const size_t stage = static_cast<size_t>(call.stage());
   const int64_t limit = LargestFile(stage < call.epoch().memory_bytes.size() ? call.epoch().memory_bytes[stage] : 0);
@@ -262,8 +262,8 @@ absl::Status CheckpointExchange::TakeRecalled(grpc::ServerContext* context, cons
   const auto take = [&]() -> absl::StatusOr<checkpoint::WrittenFile> {
     if (!header.error().empty()) return absl::DataLossError(header.error().substr(0, kMaxErrorBytes));
     if (header.name() != wanted.name || header.bytes() != wanted.bytes) {
-      return absl::DataLossError(
-          absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(), header.name().substr(0, kMaxToldName), wanted.bytes));
+      return absl::DataLossError(absl::StrFormat("it has %d bytes of \"%s\" for it, not %d", header.bytes(),
+                                                 header.name().substr(0, kMaxQuotedName), wanted.bytes));
     }
     FUSIONLLM_RETURN_IF_ERROR(CheckRoom(header, arrival->folder()));
     FUSIONLLM_ASSIGN_OR_RETURN(const auto file, checkpoint::IncomingFile::CreateIn(arrival->folder(), wanted.name, wanted.bytes));
@@ -311,7 +311,7 @@ absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTen
     if (!held) {
       return absl::PermissionDeniedError(absl::StrFormat("executor '%s' runs stage %d of plan epoch %d, which holds no tensor '%s'",
                                                          request.executor(), call.stage(), request.epoch(),
-                                                         absl::CHexEscape(name.substr(0, kMaxToldName))));
+                                                         absl::CHexEscape(name.substr(0, kMaxQuotedName))));
     }
     if (!asked.insert(name).second) return absl::InvalidArgumentError(absl::StrCat("the tensor '", name, "' is asked for twice"));
   }
@@ -323,7 +323,7 @@ absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTen
 
 grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, const v1::FetchTensorsRequest* request,
                                               grpc::ServerWriter<v1::TensorPiece>* writer) {
-  const absl::StatusOr<MemberCalls::Seat> seat = Enter(*context);
+  const absl::StatusOr<MemberCalls::Permit> seat = Enter(*context);
   if (!seat.ok()) return ToGrpc(seat.status());
   const auto call = Admit(context, request->executor(), request->epoch(), /*puts=*/false);
   if (!call.ok()) return ToGrpc(call.status());

@@ -76,7 +76,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
  private:
   class Call;
 
-  absl::StatusOr<MemberCalls::Seat> Enter(const grpc::ServerContext& context) const;
+  absl::StatusOr<MemberCalls::Permit> Enter(const grpc::ServerContext& context) const;
   absl::StatusOr<std::unique_ptr<Call>> Admit(grpc::ServerContext* context, const std::string& executor, uint32_t epoch, bool puts);
   absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
   absl::Status AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header);

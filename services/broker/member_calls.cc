@@ -4,7 +4,7 @@
 
 namespace fusionllm::services {
 
-absl::StatusOr<MemberCalls::Seat> MemberCalls::Enter(const std::string& member) {
+absl::StatusOr<MemberCalls::Permit> MemberCalls::Enter(const std::string& member) {
   const std::lock_guard lock(open_->mutex);
   int& calls = open_->calls[member];
   const int most = kForItself + kForEachOther * static_cast<int>(open_->calls.size() - 1);
@@ -13,15 +13,15 @@ absl::StatusOr<MemberCalls::Seat> MemberCalls::Enter(const std::string& member) 
         absl::StrFormat("TooManyCalls: '%s' has %d calls open at this broker, as many as it may", member, calls));
   }
   ++calls;
-  return Seat(nullptr, [open = open_, member](void*) {
+  return Permit(nullptr, [open = open_, member](void*) {
     const std::lock_guard leaving(open->mutex);
     --open->calls.at(member);
   });
 }
 
-absl::StatusOr<MemberCalls::Seat> MemberCalls::Enter(const grpc::ServerContext& context) {
+absl::StatusOr<MemberCalls::Permit> MemberCalls::Enter(const grpc::ServerContext& context) {
   const auto names = context.auth_context()->FindPropertyValues("x509_common_name");
-  if (names.empty()) return Seat();
+  if (names.empty()) return Permit();
   return Enter(std::string(names.front().data(), names.front().size()));
 }
 

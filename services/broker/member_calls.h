@@ -33,12 +33,12 @@ class MemberCalls {
   static constexpr int kForEachOther = 4;
 
   // A call that is open until this goes; MemberCalls may go before. Null: nobody's.
-  using Seat = std::shared_ptr<void>;
+  using Permit = std::shared_ptr<void>;
 
   // Errors: ResourceExhausted when the member has as many open as it may.
-  absl::StatusOr<Seat> Enter(const std::string& member);
+  absl::StatusOr<Permit> Enter(const std::string& member);
   // By the caller's certificate. Who has none is not counted: there is no TLS, or the handler turns it away.
-  absl::StatusOr<Seat> Enter(const grpc::ServerContext& context);
+  absl::StatusOr<Permit> Enter(const grpc::ServerContext& context);
 
  private:
   struct Open {

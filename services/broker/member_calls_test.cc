@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 TEST(MemberCallsTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
   MemberCalls calls;
-  std::deque<MemberCalls::Seat> seats;
+  std::deque<MemberCalls::Permit> seats;
   for (int i = 0; i < MemberCalls::kForItself; ++i) {
     auto seat = calls.Enter("mallory");
     ASSERT_TRUE(seat.ok()) << i << seat.status();
@@ -43,7 +43,7 @@ TEST(MemberCallsTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
 
 TEST(MemberCallsTest, TheShareGrowsWithTheMembersThereHaveBeenAndNotWithOnesOwnCalls) {
   MemberCalls calls;
-  std::vector<MemberCalls::Seat> seats;
+  std::vector<MemberCalls::Permit> seats;
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(calls.Enter(name).ok());  // and gone
   int opened = 0;
   for (auto seat = calls.Enter("mallory"); seat.ok(); seat = calls.Enter("mallory"), ++opened) seats.push_back(*std::move(seat));
@@ -120,7 +120,7 @@ class CrowdedBrokerTest : public ::testing::Test {
   base::TempFolder folder_;
   security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
   MemberCalls calls_;
-  std::vector<MemberCalls::Seat> seats_;
+  std::vector<MemberCalls::Permit> seats_;
   Attendance attendance_{{.build_version = "test", .calls = &calls_},
                          {.on_joined = [](const v1::Hello&) {},
                           .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
