@@ -266,19 +266,20 @@ void RunLoop::TellOfData(const v1::DataOpened& opened) {
     }
     return files;
   };
-  workload::NamedContents now;
-  if (!opened.contents().empty()) now[workload::kTrainingDataField] = base::CutText(opened.contents(), kMaxSummaryBytes);
-  if (!opened.validation_contents().empty()) {
-    now[workload::kValidationDataField] = base::CutText(opened.validation_contents(), kMaxSummaryBytes);
-  }
-  if (const std::string changed = workload::ChangedContents(contents_, now); !changed.empty()) {
-    Carry(broker::Announce{.reason = "DataChanged",
-                           .step = state_.last_step(),
-                           .message = absl::StrCat("the data are not those that the run was trained on so far: ", changed,
-                                                   "; its place in their order means other samples now, so that some are seen twice or not "
-                                                   "at all")});
-  }
-  for (auto& [field, content] : now) contents_[field] = std::move(content);
+  const auto tell_changed = [&](const char* field, const std::string& contents, const char* what, const char* consequence) {
+    if (contents.empty()) return;
+    const workload::NamedContents now = {{field, base::CutText(contents, kMaxSummaryBytes)}};
+    if (const std::string changed = workload::ChangedContents(contents_, now); !changed.empty()) {
+      Carry(broker::Announce{
+          .reason = "DataChanged", .step = state_.last_step(), .message = absl::StrCat(what, ": ", changed, "; ", consequence)});
+    }
+    contents_[field] = now.at(field);
+  };
+  tell_changed(workload::kTrainingDataField, opened.contents(), "the data are not those that the run was trained on so far",
+               "its place in their order means other samples now, so that some are seen twice or not at all");
+  tell_changed(workload::kValidationDataField, opened.validation_contents(),
+               "the validation data are not those that the run was evaluated on so far",
+               "validation losses from here on are not comparable with those before");
   Carry(broker::Announce{.reason = "DataOpened",
                          .step = state_.last_step(),
                          .message = summary,

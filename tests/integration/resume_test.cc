@@ -53,6 +53,17 @@ TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreTold) {
 }
 
 // Checkpoints hold parameters and state in fp32, whatever the passes compute in.
+TEST_F(ResumeTest, ValidationDataThatHaveChangedAreToldAsSuch) {
+  folder_.Write("held.txt", std::string(600, 'a'));
+  const std::string validation = "spec.data.validation={path: " + Path("held.txt") + "}";
+  RunToEnd({Steps(2), Checkpoints(2), validation, "spec.training.evaluation={everySteps: 2, batches: 1}"}, {}, "first");
+  folder_.Write("held.txt", std::string(900, 'b'));
+  const auto other = RunToEnd({Steps(4), Checkpoints(2), validation, "spec.training.evaluation={everySteps: 2, batches: 1}"}, {}, "other");
+  EXPECT_THAT(Event(*other, "DataChanged").dump(),
+              AllOf(HasSubstr("spec.data.validation.path"),
+                    HasSubstr("validation losses from here on are not comparable with those before"), Not(HasSubstr("seen twice"))));
+}
+
 TEST_F(ResumeTest, GoesOnInTheOtherPrecision) {
   const auto in = [](const std::string& precision) { return "spec.training.precision=" + precision; };
   const auto first = RunToEnd({Steps(10), Checkpoints(5), in("bf16")}, {}, "first");
