@@ -150,5 +150,37 @@ TEST_F(EvalTest, EvalOfGeneratedDataTakesNoFile) {
   EXPECT_THAT(no_file.err, HasSubstr("--data is required"));
 }
 
+TEST_F(EvalTest, WhereNoTargetCountsThereIsNoLossNeitherInARunNorByEval) {
+  Write("lm.dag",
+        "graph \"lm\" {\n"
+        "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 8]}\n"
+        "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 8]}\n"
+        "  embed = embedding(tokens) {vocab=50, dim=8}\n"
+        "  logits = linear(embed) {out=50}\n"
+        "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
+        "  return loss\n}\n");
+  Write("padding.u16", std::string(2 * 97, '\0'));
+  std::string full;
+  for (int i = 0; i < 97; ++i) full += {static_cast<char>(1 + i % 49), '\0'};
+  Write("full.u16", full);
+  Write("lm.yaml",
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: lm}\nspec:\n"
+        "  model: {graph: {file: lm.dag}}\n  data: {kind: tokens, path: [full.u16], validation: {path: [padding.u16]}}\n"
+        "  training: {steps: 2, globalBatchSize: 4, microBatchSize: 2, sequenceLength: 8, optimizer: {name: sgd, learningRate: 0.1},\n"
+        "    evaluation: {everySteps: 2}}\n  executors: {threads: 1}\n  checkpoint: {path: cp/}\n");
+  const Outcome run = Run("run lm.yaml --output r");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out + run.err, AllOf(HasSubstr("validation loss none: no target counts"), ::testing::Not(HasSubstr("NoTargetCounts"))));
+  const Outcome eval = Run("--format json eval r/cp/latest --data padding.u16");
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_TRUE(json::parse(eval.out)["loss"].is_null()) << eval.out;
+  EXPECT_THAT(Run("eval r/cp/latest --data padding.u16").out, HasSubstr("loss none: no target counts"));
+
+  const Outcome blind =
+      Run("--format json run lm.yaml --output b --set spec.data.path=padding.u16 --set spec.data.validation.path=full.u16");
+  ASSERT_EQ(blind.code, 0) << blind.err;
+  EXPECT_THAT(blind.out, AllOf(HasSubstr("\"loss\":null"), HasSubstr("NoTargetCounts")));
+}
+
 }  // namespace
 }  // namespace fusionllm::cli

@@ -100,7 +100,7 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     const json accuracy = report.accuracy.has_value() ? json(*report.accuracy) : json(nullptr);
     absl::PrintF("%s\n", json{{"accuracy", accuracy},
-                              {"loss", report.loss},
+                              {"loss", report.loss.has_value() ? json(*report.loss) : json(nullptr)},
                               {"tokens", report.tokens},
                               {"ignored_tokens", report.ignored_tokens},
                               {"windows", report.windows}}
@@ -109,7 +109,8 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
     const std::string accuracy = report.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*report.accuracy)) : "";
     const int64_t tokens = report.windows > 0 ? (report.tokens + report.ignored_tokens) / report.windows : 1;
     const std::string ignored = report.ignored_tokens > 0 ? absl::StrFormat(" that count, %d ignored", report.ignored_tokens) : "";
-    absl::PrintF("loss %.4f%s over %d windows%s (%d targets%s)\n", report.loss, accuracy, report.windows,
+    const std::string loss = report.loss.has_value() ? absl::StrFormat("%.4f", *report.loss) : "none: no target counts,";
+    absl::PrintF("loss %s%s over %d windows%s (%d targets%s)\n", loss, accuracy, report.windows,
                  tokens > 1 ? absl::StrFormat(" of %d tokens", tokens) : "", report.tokens, ignored);
   }
   return kExitDone;

@@ -148,8 +148,11 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_ASSIGN_OR_RETURN(const runtime::EvaluationResult result, Evaluate(job, stored, *dataset, *backend));
   const int64_t targets = windows * dataset->targets_per_sample();
   const auto counted = static_cast<int64_t>(std::llround(static_cast<double>(targets) * result.counted));
-  return EvaluationReport{
-      .loss = result.loss, .accuracy = result.accuracy, .windows = windows, .tokens = counted, .ignored_tokens = targets - counted};
+  return EvaluationReport{.loss = counted > 0 ? std::optional(result.loss) : std::nullopt,
+                          .accuracy = result.accuracy,
+                          .windows = windows,
+                          .tokens = counted,
+                          .ignored_tokens = targets - counted};
 }
 
 }  // namespace fusionllm::cli

@@ -12,7 +12,7 @@
 namespace fusionllm::cli {
 
 struct EvaluationReport {
-  double loss = 0;                 // mean over all targets that count
+  std::optional<double> loss;      // mean over all targets that count; none where no target does
   std::optional<double> accuracy;  // of the targets; none for a loss that counts no labels
   int64_t windows = 0;             // samples: windows of tokens, or images
   int64_t tokens = 0;              // targets that count

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/counted.h"
+#include "lib/report/loss_figures.h"
 #include "lib/report/words.h"
 
 namespace fusionllm::cli {
@@ -48,7 +49,7 @@ std::string EventSentence(const report::Event& event) {
 std::string Norm(double norm) { return norm >= 99.5 && norm < 1e6 ? absl::StrFormat("%.0f", norm) : absl::StrFormat("%.2g", norm); }
 
 bool IsWarning(const report::Event& event) {
-  for (const absl::string_view reason : {"ExecutorLost", "LinkDegraded", "Straggler", "CompressionBackoff"}) {
+  for (const absl::string_view reason : {"ExecutorLost", "LinkDegraded", "Straggler", "CompressionBackoff", "NoTargetCounts"}) {
     if (event.reason == reason) return true;
   }
   return false;
@@ -59,10 +60,10 @@ bool IsWarning(const report::Event& event) {
 std::string StepLine(const report::Run& run, int64_t total_steps) {
   const report::StepPoint& last = run.steps.back();
   const double share = total_steps > 0 ? static_cast<double>(last.step) / static_cast<double>(total_steps) : 1;
-  std::string line =
-      absl::StrFormat("step %d/%d (%s) loss %.4g gnorm %s lr %s %s %s step %s", last.step, total_steps, report::Percent(share), last.loss,
-                      Norm(last.gradient_norm), Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
-                      report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
+  std::string line = absl::StrFormat("step %d/%d (%s) loss %s gnorm %s lr %s %s %s step %s", last.step, total_steps, report::Percent(share),
+                                     report::HasLoss(last) ? absl::StrFormat("%.4g", last.loss) : "none", Norm(last.gradient_norm),
+                                     Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
+                                     report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
   if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_s), ")");
   if (last.step < total_steps) {
     absl::StrAppend(&line, " ETA ", report::TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));
@@ -194,7 +195,9 @@ void Progress::Show(LineType type, const report::Run& run) {
     case LineType::kEvaluation: {
       const report::EvaluationPoint& point = run.evaluations.back();
       const std::string accuracy = point.accuracy.has_value() ? absl::StrCat(", accuracy ", report::Percent(*point.accuracy)) : "";
-      Sentence(absl::StrFormat("step %d: validation loss %.4g%s", point.step, point.loss, accuracy));
+      const std::string why_none = report::WhyNoLoss(point);
+      Sentence(absl::StrCat("step ", point.step, ": validation loss ", why_none.empty() ? absl::StrFormat("%.4g", point.loss) : why_none,
+                            accuracy));
       break;
     }
     case LineType::kEvent: {

@@ -68,6 +68,7 @@ void RunState::WatchLoss(const StepRecord& record) {
   const std::optional<compression::CodecSpec> harshest = HarshestInForce();
   if (!harshest.has_value() || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_) return;
   if (options_.guard == compression::GuardMode::kNone) return;
+  if (record.counted == 0) return;  // no target counts: there is no loss
   const std::optional<compression::LossTrendWatcher::Backoff> backoff = trend_.Observe(record.step, record.loss);
   if (!backoff.has_value()) return;
   Announce told{.reason = "CompressionBackoff", .step = record.step};

@@ -44,14 +44,17 @@ Curves CurvesOf(const Run& run, const TimeUnit& unit) {
   const auto add_validation = [&](int64_t up_to) {
     for (; next < run.evaluations.size() && run.evaluations[next].step <= up_to; ++next) {
       const EvaluationPoint& point = run.evaluations[next];
+      if (!std::isfinite(point.loss)) continue;
       curves.validation_by_step.push_back({static_cast<double>(point.step), point.loss});
       curves.validation_by_time.push_back({seconds / unit.seconds, point.loss});
     }
   };
   for (const StepPoint& point : run.steps) {
     seconds += std::isfinite(point.seconds) ? point.seconds : 0;
-    curves.loss_by_step.push_back({static_cast<double>(point.step), point.loss});
-    curves.loss_by_time.push_back({seconds / unit.seconds, point.loss});
+    if (HasLoss(point)) {
+      curves.loss_by_step.push_back({static_cast<double>(point.step), point.loss});
+      curves.loss_by_time.push_back({seconds / unit.seconds, point.loss});
+    }
     add_validation(point.step);
   }
   add_validation(INT64_MAX);

@@ -38,7 +38,7 @@ std::string Where(const Run& run) { return KnowsSites(run) ? "between sites" : "
 
 void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
   if (run.steps.empty()) return;
-  const std::string last = Loss(run.steps.back().loss);
+  const std::string last = HasLoss(run.steps.back()) ? Loss(run.steps.back().loss) : "none: no target counts";
   if (const int64_t steps = MeanSteps(run); steps > 1) {
     figures.push_back({"training loss", Loss(*MeanOfLastSteps(run)), "",
                        absl::StrCat("mean of the last ", steps, " steps; of the last one alone ", last.empty() ? "no number" : last)});
@@ -53,8 +53,8 @@ void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
   if (const EvaluationPoint* best = BestEvaluation(run); best != nullptr && best->step != newest.step) {
     remarks.push_back(absl::StrCat("best ", Loss(best->loss), " after step ", best->step));
   }
-  const std::string loss = Loss(newest.loss);
-  figures.push_back({"validation loss", loss.empty() ? "no number" : loss, "", absl::StrJoin(remarks, ", ")});
+  const std::string none = WhyNoLoss(newest);
+  figures.push_back({"validation loss", none.empty() ? Loss(newest.loss) : none, "", absl::StrJoin(remarks, ", ")});
 }
 
 void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {

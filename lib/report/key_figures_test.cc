@@ -120,7 +120,9 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
   run.evaluations = {{5, 3.1, 0.25}, {10, 3.2, 0.3}};
   EXPECT_EQ(Sentence(run, "validation loss"), "3.2000 (after step 10, accuracy 30.0%, best 3.1000 after step 5)");
   run.evaluations = {{10, NAN, {}}};
-  EXPECT_EQ(Sentence(run, "validation loss"), "no number (after step 10)");
+  EXPECT_EQ(Sentence(run, "validation loss"), "none: no target counts, or it is no number (after step 10)");
+  run.evaluations = {{10, NAN, 0.1}};
+  EXPECT_EQ(Sentence(run, "validation loss"), "no number (after step 10, accuracy 10.0%)") << "targets were counted";
   run.steps.back().loss = NAN;
   EXPECT_EQ(Sentence(run, "training loss"), "no number (mean of the last 2 steps; of the last one alone no number)");
   run.steps.resize(1);

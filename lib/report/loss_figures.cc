@@ -13,16 +13,30 @@ double RoundedUp(double value, double range) {
   return std::ceil(value / unit - 1e-9) * unit;
 }
 
+// Of the `count` steps up to `last`: those without a target that counts are passed over. NaN when one of the others is, or there are none.
+double MeanLoss(const Run& run, size_t last, size_t count) {
+  double sum = 0;
+  int64_t with_loss = 0;
+  for (size_t i = last + 1 - count; i <= last; ++i) {
+    if (!HasLoss(run.steps[i])) continue;
+    sum += run.steps[i].loss;
+    ++with_loss;
+  }
+  return with_loss > 0 ? sum / static_cast<double>(with_loss) : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
+
+std::string WhyNoLoss(const EvaluationPoint& point) {
+  if (std::isfinite(point.loss)) return "";
+  return point.accuracy.has_value() ? "no number" : "none: no target counts, or it is no number";
+}
 
 int64_t MeanSteps(const Run& run) { return std::clamp<int64_t>(static_cast<int64_t>(run.steps.size()) / 5, 1, kMaxMeanSteps); }
 
 std::optional<double> MeanOfLastSteps(const Run& run) {
   if (run.steps.empty()) return std::nullopt;
-  const auto count = static_cast<size_t>(MeanSteps(run));
-  double sum = 0;
-  for (size_t i = run.steps.size() - count; i < run.steps.size(); ++i) sum += run.steps[i].loss;
-  return sum / static_cast<double>(count);
+  return MeanLoss(run, run.steps.size() - 1, static_cast<size_t>(MeanSteps(run)));
 }
 
 const EvaluationPoint* BestEvaluation(const Run& run) {
@@ -49,9 +63,8 @@ std::vector<SmoothedPoint> SmoothedLoss(const Run& run, int64_t window) {
     if (std::isfinite(run.steps[i].seconds)) seconds += run.steps[i].seconds;
     if (i + 1 < count) continue;
     // Added up anew each time: a running sum would keep what rounding, or a NaN, leaves in it.
-    double sum = 0;
-    for (size_t j = i + 1 - count; j <= i; ++j) sum += run.steps[j].loss;
-    if (std::isfinite(sum)) points.push_back({run.steps[i].step, seconds, sum / static_cast<double>(count)});
+    const double mean = MeanLoss(run, i, count);
+    if (std::isfinite(mean)) points.push_back({run.steps[i].step, seconds, mean});
   }
   return points;
 }

@@ -32,6 +32,17 @@ TEST(MeanLossTest, IsThatOfAFifthOfTheStepsAndOfTwentyAtMost) {
   EXPECT_TRUE(std::isnan(*MeanOfLastSteps(run)));
 }
 
+TEST(MeanLossTest, StepsWithoutATargetThatCountsArePassedOver) {
+  report::Run run;
+  for (int64_t step = 1; step <= 15; ++step) run.steps.push_back({.step = step, .loss = static_cast<double>(step), .targets = 8});
+  run.steps[13] = {.step = 14, .loss = NAN, .targets = 0, .ignored_targets = 8};
+  EXPECT_EQ(MeanOfLastSteps(run), 14) << "of steps 13 and 15";
+  EXPECT_EQ(SmoothedLoss(run, 3).back().loss, 14);
+  for (report::StepPoint& step : run.steps) step = run.steps[13];
+  EXPECT_TRUE(std::isnan(*MeanOfLastSteps(run)));
+  EXPECT_TRUE(SmoothedLoss(run, 3).empty());
+}
+
 TEST(BestEvaluationTest, IsTheEarliestOfTheLowestThatAreNumbers) {
   report::Run run;
   EXPECT_EQ(BestEvaluation(run), nullptr);

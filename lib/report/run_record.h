@@ -15,7 +15,7 @@ namespace fusionllm::report {
 
 struct StepPoint {
   int64_t step = 0;
-  double loss = 0;  // NaN when training diverged
+  double loss = 0;  // NaN when training diverged, or no target counts (HasLoss)
   double gradient_norm = 0;
   double learning_rate = 0;
   double seconds = 0;
@@ -26,7 +26,7 @@ struct StepPoint {
 
 struct EvaluationPoint {
   int64_t step = 0;
-  double loss = 0;
+  double loss = 0;                 // NaN: none (WhyNoLoss)
   std::optional<double> accuracy;  // share, 0 to 1; none for a loss that counts no labels
 };
 

@@ -39,6 +39,7 @@ constexpr Notable kNotable[] = {
     {"JobChanged"},
     {"LinkDegraded", true},
     {"LinkRecovered"},
+    {"NoTargetCounts", true},
     {"PlanKept"},
     {"ProbeFailed", true},
     {"Replanned"},

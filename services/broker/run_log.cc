@@ -73,6 +73,9 @@ json ParsePlan(const broker::PlanSummary& plan) {
   return document;
 }
 
+// None where no target counts.
+json LossOf(const broker::StepRecord& record) { return record.counted > 0 ? json(record.loss) : json(); }
+
 }  // namespace
 
 RunLog::RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step)
@@ -104,14 +107,16 @@ void RunLog::Remember(const json& plan) {
   }
 }
 
-void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
+bool RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
+  const bool first_without_targets =
+      record.counted == 0 && std::none_of(steps_.begin(), steps_.end(), [](const auto& step) { return step.second.counted == 0; });
   steps_[record.step] = record;
   step_seconds_.push_back(record.step_seconds);
   const int64_t targets = std::llround(record.counted * static_cast<double>(tokens_per_step_));
   const auto a_second = [&](int64_t count) { return record.step_seconds > 0 ? static_cast<double>(count) / record.step_seconds : 0.0; };
   Write({{"type", "step"},
          {"step", record.step},
-         {"loss", record.loss},
+         {"loss", LossOf(record)},
          {"loss_bits", absl::StrFormat("%08x", std::bit_cast<uint32_t>(record.loss))},
          {"grad_norm", record.gradient_norm},
          {"learning_rate", record.learning_rate},
@@ -121,6 +126,7 @@ void RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
          {"tokens_per_second", a_second(targets)},
          {"samples_per_second", a_second(samples_per_step_)},
          {"epoch", epoch}});
+  return first_without_targets;
 }
 
 void RunLog::Recall(const JournalState& past) {
@@ -237,7 +243,7 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
   const json plan = ParsePlan(plan_);
   json line = {{"type", "summary"},
                {"steps", steps_.empty() ? 0 : steps_.rbegin()->first},
-               {"final_loss", steps_.empty() ? json() : json(steps_.rbegin()->second.loss)},
+               {"final_loss", steps_.empty() ? json() : LossOf(steps_.rbegin()->second)},
                {"median_step_seconds", Median(counted)},
                {"predicted_step_seconds", plan.value("predicted_step_seconds", 0.0)},
                {"links", json::array()},

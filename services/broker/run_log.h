@@ -22,7 +22,8 @@ class RunLog {
   RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step);
 
   void Plan(const broker::PlanSummary& plan, uint32_t epoch);
-  void Step(uint32_t epoch, const broker::StepRecord& record);
+  // Whether it is the first one of the run in which no target counts: such a step has no loss.
+  bool Step(uint32_t epoch, const broker::StepRecord& record);
   // What an earlier life of the broker has told and counted already: not told again.
   void Recall(const JournalState& past);
   // Sent so far, in all epochs.

@@ -316,5 +316,20 @@ TEST_F(RunLogTest, TheSummaryComparesWhatCompressionWasExpectedToDoWithWhatItDid
   EXPECT_EQ(compression["backoffs"], 1);
 }
 
+TEST_F(RunLogTest, WhereNoTargetCountsThereIsNoLossAndTheFirstSuchStepIsKnown) {
+  RunLog log(out_, /*tokens_per_step=*/100, /*samples_per_step=*/10);
+  log.Plan(Plan(), 1);
+  EXPECT_FALSE(log.Step(1, {.step = 1, .loss = 2, .counted = 0.25, .step_seconds = 0.5}));
+  EXPECT_TRUE(log.Step(1, {.step = 2, .loss = 0, .counted = 0, .step_seconds = 0.5}));
+  EXPECT_TRUE(LastLine()["loss"].is_null());
+  EXPECT_FALSE(log.Step(1, {.step = 3, .loss = 0, .counted = 0, .step_seconds = 0.5})) << "it is told once";
+  log.Summary({});
+  EXPECT_TRUE(LastLine()["final_loss"].is_null());
+  v1::EvaluationReport none;
+  none.set_loss(std::nan(""));
+  log.Evaluation(none);
+  EXPECT_TRUE(LastLine()["loss"].is_null());
+}
+
 }  // namespace
 }  // namespace fusionllm::services

@@ -353,7 +353,12 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
 
 void RunLoop::Carry(const broker::PublishStep& action) {
   // Told first: a broker that dies in between tells it twice in its next life, and not never.
-  log_.Step(action.epoch, action.record);
+  if (log_.Step(action.epoch, action.record)) {
+    Carry(broker::Announce{.reason = "NoTargetCounts",
+                           .step = action.record.step,
+                           .message = "no target of the batch counts, so the step has no loss and no gradient, and changes nothing but by "
+                                      "momentum and weight decay; it is said once"});
+  }
   probe_.Step(action.record);
   if (base::Logs(base::LogLevel::kDebug)) {
     base::Log(base::LogLevel::kDebug,

@@ -115,8 +115,10 @@ double RunProbe::RecentStepSeconds() const {
 
 void RunProbe::Step(const broker::StepRecord& record) {
   const std::lock_guard lock(mutex_);
-  loss_.Set(record.loss);
-  if (options_.text) perplexity_.Set(std::exp(static_cast<double>(record.loss)));
+  if (record.counted > 0) {  // else there is none
+    loss_.Set(record.loss);
+    if (options_.text) perplexity_.Set(std::exp(static_cast<double>(record.loss)));
+  }
   gradient_norm_.Set(record.gradient_norm);
   learning_rate_.Set(record.learning_rate);
   if (record.step_seconds > 0) {

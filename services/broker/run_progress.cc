@@ -73,7 +73,7 @@ std::string RunProgress::Json() const {
   json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
   object["step"] = last_.has_value() ? last_->step : 0;
   if (last_.has_value()) {
-    Put(object, "loss", static_cast<double>(last_->loss));
+    if (last_->counted > 0) Put(object, "loss", static_cast<double>(last_->loss));
     Put(object, "learning_rate", last_->learning_rate);
     if (last_->step_seconds > 0)
       Put(object, "tokens_per_second", last_->counted * static_cast<double>(targets_per_step_) / last_->step_seconds);

@@ -1,6 +1,7 @@
 // StageHost: one plan epoch, from its stage being built to its end or abort.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "lib/base/status_macros.h"
@@ -85,7 +86,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
     v1::EvaluationReport& report = *message.mutable_evaluation();
     report.set_epoch(epoch.number);
     report.set_step(step);
-    report.set_loss(result.loss);
+    report.set_loss(result.counted > 0 ? result.loss : std::numeric_limits<double>::quiet_NaN());
     if (result.accuracy.has_value()) report.set_accuracy(*result.accuracy);
     report_(std::move(message));
   };
