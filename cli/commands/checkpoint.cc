@@ -143,10 +143,11 @@ absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> meant, CheckpointsMeant(flags.path));
   if (meant.size() == 1 && meant[0] == flags.path) return VerifyOne(flags, format);
   json list = json::array();
-  bool all_whole = true;
+  bool all_whole = true, any_damaged = false;
   for (const std::string& path : meant) {
     const absl::Status status = checkpoint::VerifyCheckpoint(path);
     all_whole = all_whole && status.ok();
+    any_damaged = any_damaged || absl::IsDataLoss(status);
     list.push_back({{"path", path}, {"whole", status.ok()}, {"problem", std::string(status.message())}});
     if (format == OutputFormat::kText && status.ok()) absl::PrintF("%s is whole\n", path);
     if (!status.ok()) absl::FPrintF(stderr, "fusionctl: %s\n", status.message());
@@ -155,7 +156,8 @@ absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", all_whole}, {"problem", problem}, {"checkpoints", list}}.dump());
   }
-  return all_whole ? kExitDone : kExitFailed;
+  // As of one: what may not be read, or is not supported, is not known to be damaged.
+  return all_whole ? kExitDone : any_damaged ? kExitFailed : kExitBadInput;
 }
 
 // The config.json that transformers wants beside the parameters of a GPT-2: from the job of the checkpoint, or as it lies beside a model of

@@ -159,7 +159,10 @@ void CheckpointReader::NameAsTheHeadedModelDoes() {
 }
 
 absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere elsewhere) {
-  if (Exists(absl::StrCat(folder, "/", kManifestName))) return OpenCheckpoint(folder, elsewhere);
+  std::error_code error;
+  const std::string manifest = absl::StrCat(folder, "/", kManifestName);
+  if (fs::exists(manifest, error)) return OpenCheckpoint(folder, elsewhere);
+  if (error) return base::FileError(error.value(), "look for", manifest);  // such as a folder that may not be searched
   if (HasLostItsManifest(folder)) {
     return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
   }
@@ -275,20 +278,25 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 namespace {
 
 struct Problem {
-  std::string text;        // empty: none
-  bool is_damage = false;  // it was read, and is not what was written; else it may be readable another time
+  std::string text;         // empty: none
+  bool is_damage = false;   // it was read, and is not what was written; else it may be readable another time
+  bool is_refused = false;  // it may not be read: nothing is known of it
 };
 
 // Of a file of a manifest.
 Problem ProblemOf(const std::string& path, const FileEntry& file) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
-  if (error) return {absl::StrCat(path, " cannot be read: ", error.message())};
-  if (static_cast<int64_t>(bytes) != file.bytes) return {absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes), true};
+  if (error) {
+    return {.text = absl::StrCat(path, " cannot be read: ", error.message()), .is_refused = error == std::errc::permission_denied};
+  }
+  if (static_cast<int64_t>(bytes) != file.bytes) {
+    return {.text = absl::StrCat(path, " has ", bytes, " bytes instead of ", file.bytes), .is_damage = true};
+  }
   const absl::StatusOr<std::string> sum = Sha256OfFile(path);
-  if (!sum.ok()) return {std::string(sum.status().message())};
+  if (!sum.ok()) return {.text = std::string(sum.status().message()), .is_refused = absl::IsPermissionDenied(sum.status())};
   if (*sum == file.sha256) return {};
-  return {absl::StrCat(path, " has the checksum ", *sum, " instead of ", file.sha256), true};
+  return {.text = absl::StrCat(path, " has the checksum ", *sum, " instead of ", file.sha256), .is_damage = true};
 }
 
 // With `damaged_copies`: files of sites that are damaged here are put there and are no error; where there are any, no file is opened.
@@ -313,8 +321,11 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
         problems.push_back(problem.text);
       }
     }
+  bool all_refused = true;  // of the problems
   }
-  if (!problems.empty()) return absl::DataLossError(absl::StrJoin(problems, "; "));
+  if (!problems.empty()) {
+    return absl::Status(all_refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kDataLoss, absl::StrJoin(problems, "; "));
+  }
   if (damaged_copies != nullptr && !damaged_copies->empty()) return absl::OkStatus();
   const absl::Status opened = CheckpointReader::Open(path, elsewhere).status();
   // What is a model, to go by its name, and cannot be read as one is damaged; what is no model at all was named by mistake.
@@ -329,6 +340,7 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) { return Verify(path, elsewhere, nullptr); }
 
 absl::Status VerifyToRestore(const std::string& path) {
+        all_refused = all_refused && problem.is_refused;
   std::vector<std::string> damaged;
   FUSIONLLM_RETURN_IF_ERROR(Verify(path, Elsewhere::kLeaveOut, &damaged));
   if (damaged.empty()) return absl::OkStatus();

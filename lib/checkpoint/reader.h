@@ -78,9 +78,9 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 
 // Whether the checkpoint (any path that Open takes) is whole: sizes and checksums of all files, every header, every tensor of the index.
 // Reads everything. What others made has no manifest, so no checksums, and only the structure is checked.
-// DataLoss lists every file that is wrong, with the reason, or says that a folder of ours has lost its manifest or cannot be understood by
-// it; other errors are those of Open: Unimplemented for what may be whole and is not supported here. With kLeaveOut: whether all that is
-// here is whole.
+// DataLoss lists every file that is wrong, with the reason (PermissionDenied where all of these may not be read), or says that a folder of
+// ours has lost its manifest or cannot be understood by it; other errors are those of Open: Unimplemented for what may be whole and is not
+// supported here. With kLeaveOut: whether all that is here is whole.
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
 
 // Likewise with kLeaveOut, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites

@@ -1,5 +1,7 @@
 #include "lib/checkpoint/reader.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <random>
 
@@ -199,6 +201,30 @@ TEST(VerifyTest, ListsEveryFileThatIsCutOffOrMissing) {
   EXPECT_THAT(VerifyCheckpoint(*path).message(), AllOf(HasSubstr("model-00001-of-00002.safetensors has 50 bytes instead of"),
                                                        HasSubstr("optimizer-00002-of-00002.safetensors cannot be read")));
   EXPECT_EQ(CheckpointReader::Open(*path).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(VerifyTest, WhatMayNotBeReadIsNotSaidToBeDamaged) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 1, 1).ok());
+  const std::string step = folder / "step-000001";
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(step, fs::perms(0755));
+  for (const auto& file : fs::directory_iterator(step)) fs::permissions(file.path(), fs::perms(0644));
+  const auto verify = [&] {
+    const bool root = geteuid() == 0;  // which may read everything
+    EXPECT_EQ(root ? seteuid(65534) : 0, 0);
+    const absl::Status status = VerifyCheckpoint(step);
+    EXPECT_EQ(root ? seteuid(0) : 0, 0);
+    return status;
+  };
+  EXPECT_TRUE(verify().ok()) << verify();
+  fs::permissions(step + "/model.safetensors", fs::perms::none);
+  EXPECT_TRUE(absl::IsPermissionDenied(verify())) << verify();
+  fs::resize_file(step + "/optimizer.safetensors", 9);
+  EXPECT_TRUE(absl::IsDataLoss(verify())) << "something is damaged for sure: " << verify();
+  fs::permissions(step, fs::perms::none);
+  EXPECT_TRUE(absl::IsPermissionDenied(verify())) << "whether it has a manifest cannot be seen: " << verify();
+  fs::permissions(step, fs::perms(0755));
 }
 
 TEST(VerifyTest, WithoutItsManifestACheckpointOfOursIsNotWhole) {

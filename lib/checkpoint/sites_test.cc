@@ -254,6 +254,7 @@ TEST_F(SitesTest, WhatWasBroughtHereAndCannotBeReadNowStays) {
     ASSERT_EQ(seteuid(0), 0);
   }
   EXPECT_THAT(verified.message(), HasSubstr(kThere)) << verified;
+  EXPECT_TRUE(absl::IsPermissionDenied(verified)) << "nothing is known to be damaged: " << verified;
   EXPECT_TRUE(fs::exists(brought));
 }
 
