@@ -75,7 +75,7 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
   const std::string folder = services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(output).string());
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
                              base::OfNamedFile(workload::ForeseeCheckpoint(options.job, folder, options.base)));
-  FUSIONLLM_RETURN_IF_ERROR(workload::CheckSameModel(found));
+  FUSIONLLM_RETURN_IF_ERROR(workload::CheckToBeginFrom(found));
   return found;
 }
 
@@ -97,6 +97,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
   plan.topology = flags.topology;
   plan.profiles = flags.profiles;
   FUSIONLLM_ASSIGN_OR_RETURN(const int code, PrintPlanOf(plan, globals.format, /*as_run_line=*/true));
+  for (const std::string& skipped : start.skipped) std::fprintf(stderr, "dry run: the checkpoint %s\n", skipped.c_str());
   if (!start.path.empty()) {
     std::fprintf(stderr, "dry run: it would go on from %s, after step %lld%s%s\n", start.path.c_str(), static_cast<long long>(start.step),
                  start.changed.empty() ? "" : ", with a job that has changed: ", start.changed.c_str());

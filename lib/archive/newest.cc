@@ -1,6 +1,7 @@
 #include "lib/archive/newest.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
@@ -34,14 +35,15 @@ absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::v
     if (IsOurs(names.status())) return names.status();
     if (!names.ok()) {
       not_asked.Update(names.status());
-      newest.skipped.push_back({place->name(), absl::StrCat("it could not be asked: ", std::string(names.status().message()))});
+      newest.skipped.push_back({.path = place->name(), .reason = absl::StrCat("it could not be asked: ", names.status().message())});
       continue;
     }
     int tried = 0;
     for (const std::string& name : *names) {
       if (++tried > kMostTried) break;
       const absl::StatusOr<checkpoint::Manifest> manifest = place->Describe(name);
-      if (manifest.ok() && (manifest->sequence <= sequence || manifest->sequence < eligible.first_sequence)) break;
+      const std::optional<int64_t> its = manifest.ok() ? manifest->sequence : checkpoint::SequenceOfNewerFormat(manifest.status());
+      if (its && (*its <= sequence || *its < eligible.first_sequence)) break;
       const absl::StatusOr<std::string> path = manifest.ok() ? place->Fetch(name, root) : manifest.status();
       if (path.ok()) {
         newest.path = *path;
@@ -51,10 +53,16 @@ absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::v
       }
       if (IsOurs(path.status())) return path.status();
       if (absl::IsUnavailable(path.status())) not_asked.Update(path.status());
-      newest.skipped.push_back({absl::StrCat(name, " of ", place->name()), std::string(path.status().message())});
+      newest.skipped.push_back({.path = absl::StrCat(name, " of ", place->name()),
+                                .reason = std::string(path.status().message()),
+                                .sequence = its.value_or(0),
+                                .newer_format = absl::IsUnimplemented(manifest.status())});
     }
   }
   if (!newest.path && !not_asked.ok()) return not_asked;
+  // A place had something newer still.
+  std::erase_if(newest.skipped,
+                [&](const auto& skipped) { return skipped.newer_format && 0 < skipped.sequence && skipped.sequence < sequence; });
   return newest;
 }
 
@@ -65,8 +73,9 @@ absl::StatusOr<int64_t> NewestSequence(const std::vector<Place*>& places) {
     for (const std::string& name : names) {
       const absl::StatusOr<checkpoint::Manifest> manifest = place->Describe(name);
       if (absl::IsUnavailable(manifest.status())) return manifest.status();
-      if (!manifest.ok()) continue;
-      sequence = std::max(sequence, manifest->sequence);
+      const std::optional<int64_t> its = manifest.ok() ? manifest->sequence : checkpoint::SequenceOfNewerFormat(manifest.status());
+      if (!its) continue;
+      sequence = std::max(sequence, *its);
       break;
     }
   }

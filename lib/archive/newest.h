@@ -26,7 +26,8 @@ struct NewestAnywhere {
 absl::StatusOr<NewestAnywhere> FetchNewest(const std::string& root, const std::vector<Place*>& places,
                                            const checkpoint::Eligible& eligible = {});
 
-// The highest sequence among the newest that the places have; 0: there is none. Errors: those of a place that cannot be asked.
+// The highest sequence among the newest that the places have, also where a later release made them; 0: there is none. Errors: those of a
+// place that cannot be asked.
 absl::StatusOr<int64_t> NewestSequence(const std::vector<Place*>& places);
 
 }  // namespace fusionllm::archive

@@ -49,6 +49,27 @@ TEST_F(NewestTest, ARunBeginsAnewOnlyWhereNobodyHasAnything) {
   EXPECT_EQ(FetchNewest(root_, places_).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(NewestTest, ACopyOfALaterReleaseIsToldWhereItIsTheNewestAndNumberedAbove) {
+  Save(10, {});
+  const auto put = [this](int64_t sequence) {
+    checkpoint::Manifest manifest = checkpoint::SampleManifest(20);
+    manifest.sequence = sequence;
+    manifest.format_version = 9;
+    folder_.Write("replica/step-000020/manifest.json", checkpoint::FormatManifest(manifest));
+  };
+  put(7);
+  auto newest = FetchNewest(root_, {&replica_});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, root_ + "/step-000010");
+  ASSERT_EQ(newest->skipped.size(), 1u);
+  EXPECT_TRUE(newest->skipped[0].newer_format);
+  EXPECT_EQ(NewestSequence({&replica_}).value(), 7) << "who begins anew must come after it";
+  put(0);
+  newest = FetchNewest(root_, {&replica_});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_TRUE(newest->skipped.empty()) << "what is here was made after it";
+}
+
 TEST_F(NewestTest, WhatIsHereIsNotFetched) {
   Save(10, places_);
   const auto newest = FetchNewest(root_, places_);

@@ -134,7 +134,7 @@ absl::StatusOr<checkpoint::Manifest> StorePlace::Describe(const std::string& che
   const base::ObjectUri uri = Object(checkpoint, checkpoint::kManifestName);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, store_.Read(uri, checkpoint::kMaxManifestBytes));
   absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::ParseManifest(text);
-  if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(base::ToString(uri), ": ", manifest.status().message()));
+  if (!manifest.ok()) return checkpoint::ManifestError(base::ToString(uri), manifest.status());
   if (etag != etags_.end()) known_manifests_[checkpoint] = {etag->second, *manifest};
   return manifest;
 }

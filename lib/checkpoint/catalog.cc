@@ -27,6 +27,8 @@ void Inspect(CheckpointInfo& info) {
   const absl::StatusOr<Manifest> manifest = LoadManifest(info.path);
   if (!manifest.ok()) {
     info.problem = std::string(manifest.status().message());
+    info.newer_format = absl::IsUnimplemented(manifest.status());
+    info.sequence = SequenceOfNewerFormat(manifest.status()).value_or(0);
     return;
   }
   info.sequence = manifest->sequence;
@@ -88,7 +90,7 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
   return folders;
 }
 
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible) {
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible, DamagedCopies copies) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {
@@ -97,12 +99,12 @@ absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const 
     const bool may_be_newest = info.sequence == 0 && !info.problem.empty();
     if (!may_be_newest && (result.path.has_value() || info.sequence < eligible.first_sequence)) continue;
     std::string problem = info.problem;
-    if (problem.empty()) problem = std::string(VerifyToRestore(info.path).message());
+    if (problem.empty()) problem = std::string(VerifyToRestore(info.path, copies).message());
     if (problem.empty()) {
       result.path = info.path;
       continue;
     }
-    result.skipped.push_back({info.path, problem});
+    result.skipped.push_back({info.path, problem, info.sequence, info.newer_format});
   }
   return result;
 }

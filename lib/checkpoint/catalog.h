@@ -12,17 +12,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/checkpoint/reader.h"
 
 namespace fusionllm::checkpoint {
 
 struct CheckpointInfo {
   std::string path;
   int64_t step = 0;
-  int64_t sequence = 0;  // of its manifest; 0 when that cannot be read
+  int64_t sequence = 0;  // of its manifest, also of one in a newer format that says it; 0 when that cannot be read
   int64_t bytes = 0;     // of the files in the manifest
   bool is_latest = false;
-  std::string problem;    // empty: manifest and file sizes are in order (checksums are not looked at)
-  std::string elsewhere;  // DescribeElsewhere (reader.h); empty: all files are in the folder
+  std::string problem;        // empty: manifest and file sizes are in order (checksums are not looked at)
+  bool newer_format = false;  // that is the problem: a later release made it, and it may well be whole
+  std::string elsewhere;      // DescribeElsewhere (reader.h); empty: all files are in the folder
 };
 
 // The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot
@@ -32,6 +34,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
 struct SkippedCheckpoint {
   std::string path;
   std::string reason;
+  int64_t sequence = 0;       // as CheckpointInfo's
+  bool newer_format = false;  // likewise
 };
 struct NewestCheckpoint {
   std::optional<std::string> path;         // nullopt: none is whole
@@ -45,7 +49,8 @@ struct Eligible {
 };
 
 // Finds the newest checkpoint that VerifyToRestore (reader.h) finds whole, but for files in other sites. Reads the files of those it tries.
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {});
+absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {},
+                                                 DamagedCopies copies = DamagedCopies::kRemove);
 
 // What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Errors: those of LoadManifest, for which
 // one that is damaged, missing or of a later release is enough, as what it names is not known; of base::FileError when `root` cannot be

@@ -9,7 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/json_text.h"
 #include "lib/base/source_file.h"
@@ -24,7 +26,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kChecksumKey[] = "sha256";
-constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 62;  // of all files together: sums do not overflow
+constexpr char kNewerSequence[] = "fusionllm/sequence-of-newer-format";  // payload of an error
+constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 62;                // of all files together: sums do not overflow
 constexpr size_t kMaxSiteName = 253;
 
 absl::Status Bad(absl::string_view key, absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("'", key, "' ", what)); }
@@ -172,8 +175,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   }
   FUSIONLLM_RETURN_IF_ERROR(GetCount(document, "format_version", manifest.format_version));
   if (manifest.format_version < 1 || manifest.format_version > kSitesFormatVersion) {
-    return absl::UnimplementedError(
+    absl::Status newer = absl::UnimplementedError(
         absl::StrCat("the format version is ", manifest.format_version, "; this release reads versions 1 to ", kSitesFormatVersion));
+    if (GetCount(document, "sequence", manifest.sequence).ok()) {
+      newer.SetPayload(kNewerSequence, absl::Cord(absl::StrCat(manifest.sequence)));
+    }
+    return newer;
   }
   if (!sealed && manifest.format_version > 1) return Bad(kChecksumKey, "is missing");
   FUSIONLLM_RETURN_IF_ERROR(GetText(document, "job_name", manifest.job_name));
@@ -205,6 +212,18 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   return manifest;
 }
 
+std::optional<int64_t> SequenceOfNewerFormat(const absl::Status& error) {
+  const auto said = error.GetPayload(kNewerSequence);
+  int64_t sequence = 0;
+  return said.has_value() && absl::SimpleAtoi(std::string(*said), &sequence) ? std::optional(sequence) : std::nullopt;
+}
+
+absl::Status ManifestError(absl::string_view file, const absl::Status& error) {
+  absl::Status named(error.code(), absl::StrCat(file, ": ", error.message()));
+  error.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kManifestName);
   std::error_code error;  // a missing one is told below
@@ -213,7 +232,7 @@ absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::ReadSmallFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
-  if (!manifest.ok()) return absl::Status(manifest.status().code(), absl::StrCat(path, ": ", manifest.status().message()));
+  if (!manifest.ok()) return ManifestError(path, manifest.status());
   const std::optional<int64_t> step = ParseStepFolderName(std::filesystem::path(folder).filename().string());
   if (step.has_value() && *step != manifest->step) {
     return absl::DataLossError(absl::StrCat(path, " is of step ", manifest->step, ", its folder of step ", *step));

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,13 @@ std::string FormatManifest(const Manifest& manifest);
 // Errors: InvalidArgument naming the key that is missing, of another type or out of range (a file name with a slash, a checksum that is
 // none, a negative size); DataLoss when the manifest's own checksum is another; Unimplemented for a newer format version.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
+
+// The sequence of a manifest that ParseManifest or LoadManifest refused for its newer format version, where it says one as this release
+// does: so it can be told whether something made since is to be preferred. nullopt for other errors.
+std::optional<int64_t> SequenceOfNewerFormat(const absl::Status& error);
+
+// `error` with `file` before its words; SequenceOfNewerFormat stays known.
+absl::Status ManifestError(absl::string_view file, const absl::Status& error);
 
 // Reads and parses FOLDER/manifest.json. Errors also name the file; InvalidArgument for what is no regular file.
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder);

@@ -339,8 +339,7 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
 
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) { return Verify(path, elsewhere, nullptr); }
 
-absl::Status VerifyToRestore(const std::string& path) {
-        all_refused = all_refused && problem.is_refused;
+absl::Status VerifyToRestore(const std::string& path, DamagedCopies copies) {
   std::vector<std::string> damaged;
   FUSIONLLM_RETURN_IF_ERROR(Verify(path, Elsewhere::kLeaveOut, &damaged));
   if (damaged.empty()) return absl::OkStatus();

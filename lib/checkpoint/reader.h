@@ -84,7 +84,8 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
 
 // Likewise with kLeaveOut, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites
-// and are damaged here are removed, so that they count as elsewhere again.
-absl::Status VerifyToRestore(const std::string& path);
+// and are damaged here are removed, so that they count as elsewhere again; with kKeep they stay, for who only asks.
+enum class DamagedCopies { kRemove, kKeep };
+absl::Status VerifyToRestore(const std::string& path, DamagedCopies copies = DamagedCopies::kRemove);
 
 }  // namespace fusionllm::checkpoint

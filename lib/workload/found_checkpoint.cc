@@ -1,12 +1,15 @@
 #include "lib/workload/found_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
+#include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/manifest.h"
@@ -22,6 +25,8 @@ namespace fusionllm::workload {
 namespace {
 
 constexpr size_t kMaxReportedDifferences = 8;
+constexpr size_t kMaxReportedCheckpoints = 4;
+constexpr char kBeginAnew[] = "begin anew by --fresh, another --output or spec.checkpoint.resume: never";
 
 // What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
@@ -100,11 +105,34 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
   return found;
 }
 
-absl::Status CheckSameModel(const CheckpointFound& found) {
+void TakeSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found) {
+  std::vector<std::string> reasons;
+  const checkpoint::SkippedCheckpoint* newer = nullptr;
+  for (const checkpoint::SkippedCheckpoint& one : skipped) {
+    found.skipped.push_back(absl::StrFormat("%s is passed over: %s", one.path, one.reason));
+    reasons.push_back(absl::StrContains(one.reason, one.path) ? one.reason : absl::StrCat(one.path, ": ", one.reason));
+    if (newer == nullptr && one.newer_format) newer = &one;
+  }
+  if (found.path.empty() && !reasons.empty()) {
+    const size_t more = reasons.size() - std::min(reasons.size(), kMaxReportedCheckpoints);
+    reasons.resize(reasons.size() - more);
+    found.unusable = absl::StrCat("NoUsableCheckpoint: there are checkpoints in ", directory,
+                                  ", and none can be gone on from: ", absl::StrJoin(reasons, "; "),
+                                  more > 0 ? absl::StrCat("; and ", more, " more") : "", "; mend them or move them away, or ", kBeginAnew);
+  } else if (newer != nullptr) {
+    found.unusable = absl::StrFormat(
+        "NewerCheckpoint: of the checkpoints in %s the newest is of a later release: %s: %s; go on with that release, move it away to go "
+        "on "
+        "from %s, or %s",
+        directory, newer->path, newer->reason, found.path, kBeginAnew);
+  }
+}
+
+absl::Status CheckToBeginFrom(const CheckpointFound& found) {
+  if (!found.unusable.empty()) return absl::FailedPreconditionError(found.unusable);
   if (found.other_model.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("OtherModel: the checkpoint ", found.path, " is of another model than the job's: ", found.other_model,
-                   "; go on with its own, or begin anew by --fresh, another --output or spec.checkpoint.resume: never"));
+  return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path, " is of another model than the job's: ",
+                                                    found.other_model, "; go on with its own, or ", kBeginAnew));
 }
 
 absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,
@@ -114,17 +142,20 @@ absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, con
   if (resume != "auto") {
     const std::filesystem::path path = resume;
     const std::string absolute = path.is_absolute() ? resume : (std::filesystem::path(base_directory) / path).string();
-    if (const absl::Status whole = checkpoint::VerifyCheckpoint(absolute, checkpoint::Elsewhere::kLeaveOut); !whole.ok()) {
+    if (const absl::Status whole = checkpoint::VerifyToRestore(absolute, checkpoint::DamagedCopies::kKeep); !whole.ok()) {
       return absl::Status(whole.code(), absl::StrCat("spec.checkpoint.resume: ", whole.message()));
     }
     return DescribeCheckpoint(job, base_directory, absolute);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<checkpoint::CheckpointInfo> all, checkpoint::ListCheckpoints(directory));
-  for (const checkpoint::CheckpointInfo& info : all) {
-    if (!info.problem.empty() || !checkpoint::VerifyCheckpoint(info.path, checkpoint::Elsewhere::kLeaveOut).ok()) continue;
-    return DescribeCheckpoint(job, base_directory, info.path);
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest,
+                             checkpoint::FindNewestWhole(directory, {}, checkpoint::DamagedCopies::kKeep));
+  CheckpointFound found;
+  if (newest.path.has_value()) {
+    FUSIONLLM_ASSIGN_OR_RETURN(found, DescribeCheckpoint(job, base_directory, *newest.path));
   }
-  return CheckpointFound{};
+  TakeSkipped(directory, newest.skipped, found);
+  if (job.spec.checkpoint->replica.has_value() || base::IsUri(job.spec.checkpoint->path)) found.unusable.clear();
+  return found;
 }
 
 }  // namespace fusionllm::workload

@@ -303,7 +303,7 @@ class Preparation {
 
   // Before anything of an earlier run is overwritten. A run that is taken over has begun with all of it.
   absl::Status CheckBeginning() const {
-    FUSIONLLM_RETURN_IF_ERROR(workload::CheckSameModel(start_));
+    FUSIONLLM_RETURN_IF_ERROR(workload::CheckToBeginFrom(start_));
     if (init_from_.empty() || !start_.path.empty()) return absl::OkStatus();
     if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
       return absl::FailedPreconditionError(described.message());

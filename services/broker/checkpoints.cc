@@ -22,12 +22,6 @@ namespace {
 
 std::string HashOf(absl::string_view text) { return absl::StrFormat("%016x", base::StableHash(text)); }
 
-std::vector<std::string> Sentences(const std::vector<checkpoint::SkippedCheckpoint>& skipped) {
-  std::vector<std::string> sentences;
-  for (const auto& [path, reason] : skipped) sentences.push_back(absl::StrFormat("%s is passed over: %s", path, reason));
-  return sentences;
-}
-
 }  // namespace
 
 absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
@@ -55,14 +49,16 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     FUSIONLLM_ASSIGN_OR_RETURN(found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
     found.fetched_from = newest.from;
   }
-  found.skipped = Sentences(newest.skipped);
+  workload::TakeSkipped(directory, newest.skipped, found);
   return found;
 }
 
 absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                             const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible) {
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
-  const std::vector<std::string> skipped = Sentences(newest.skipped);
+  CheckpointFound passed_over;
+  workload::TakeSkipped(directory, newest.skipped, passed_over);
+  const std::vector<std::string>& skipped = passed_over.skipped;
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
     found.skipped = skipped;

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "tests/integration/run_fixture.h"
 
 namespace fusionllm::integration {
@@ -52,7 +53,6 @@ TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreTold) {
               AllOf(HasSubstr("spec.data.path"), HasSubstr("in 18000 bytes"), HasSubstr("instead of"), HasSubstr("in 6000 bytes")));
 }
 
-// Checkpoints hold parameters and state in fp32, whatever the passes compute in.
 TEST_F(ResumeTest, ValidationDataThatHaveChangedAreToldAsSuch) {
   folder_.Write("held.txt", std::string(600, 'a'));
   const std::string validation = "spec.data.validation={path: " + Path("held.txt") + "}";
@@ -64,6 +64,7 @@ TEST_F(ResumeTest, ValidationDataThatHaveChangedAreToldAsSuch) {
                     HasSubstr("validation losses from here on are not comparable with those before"), Not(HasSubstr("seen twice"))));
 }
 
+// Checkpoints hold parameters and state in fp32, whatever the passes compute in.
 TEST_F(ResumeTest, GoesOnInTheOtherPrecision) {
   const auto in = [](const std::string& precision) { return "spec.training.precision=" + precision; };
   const auto first = RunToEnd({Steps(10), Checkpoints(5), in("bf16")}, {}, "first");
@@ -183,6 +184,21 @@ TEST_F(ResumeTest, ACorruptCheckpointIsSkippedWithAWordForTheOneBefore) {
   ExpectSameBits(*run, Undisturbed(), 6, 12);
   EXPECT_EQ(Event(*run, "Restored")["step"], 5);
   EXPECT_THAT(run->Stderr() + run->lines()[0].dump() + Event(*run, "CheckpointSkipped").dump(), HasSubstr("step-000010"));
+}
+
+TEST_F(ResumeTest, WhereAllCheckpointsAreDamagedARunDoesNotBeginAnewUnlessToldTo) {
+  RunToEnd({Steps(10), Checkpoints(5)}, {}, "first");
+  for (const char* const step : {"step-000005", "step-000010"}) {
+    folder_.Write(absl::StrCat("kept/", step, "/model-00002-of-00003.safetensors"), "short");
+  }
+  const auto refused = Start({Steps(12), Checkpoints(5)}, {}, "second");
+  ExpectEnd(*refused, base::kExitBadInput);
+  EXPECT_THAT(refused->Stderr(), AllOf(HasSubstr("NoUsableCheckpoint: "),
+                                       HasSubstr("kept/step-000010/model-00002-of-00003.safetensors has"), HasSubstr("--fresh")));
+  EXPECT_EQ(FirstStep(*refused), 0);
+  EXPECT_FALSE(std::filesystem::exists(Path("kept/step-000010.earlier-1")));
+  const auto fresh = RunToEnd({Steps(10), Checkpoints(5)}, {"--fresh"}, "third");
+  EXPECT_EQ(FirstStep(*fresh), 1);
 }
 
 }  // namespace
