@@ -182,5 +182,22 @@ TEST_F(EvalTest, WhereNoTargetCountsThereIsNoLossNeitherInARunNorByEval) {
   EXPECT_THAT(blind.out, AllOf(HasSubstr("\"loss\":null"), HasSubstr("NoTargetCounts")));
 }
 
+TEST_F(EvalTest, AFolderOfCheckpointsWithoutLatestStandsForItsNewestWholeOne) {
+  namespace fs = std::filesystem;
+  Write("text.txt", std::string(2000, 'x'));
+  ASSERT_EQ(Run("run job.yaml --output r --set 'spec.checkpoint={path: cp, everySteps: 1, keep: 0}'").code, 0);
+  const std::string wanted = Run("eval r/cp/step-000001 --data text.txt").out;
+  EXPECT_NE(wanted, Run("eval r/cp --data text.txt").out);
+  fs::resize_file(Path("r/cp/step-000002/model.safetensors"), 9);
+  fs::remove(Path("r/cp/latest"));
+  EXPECT_EQ(Run("eval r/cp --data text.txt").out, wanted);
+  fs::create_symlink("step-000009", Path("r/cp/latest"));
+  EXPECT_EQ(Run("eval r/cp --data text.txt").out, wanted);
+  fs::resize_file(Path("r/cp/step-000001/model.safetensors"), 9);
+  const Outcome none = Run("eval r/cp --data text.txt");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("no checkpoint of "), HasSubstr("step-000001"), HasSubstr("step-000002")));
+}
+
 }  // namespace
 }  // namespace fusionllm::cli

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
 #include "nlohmann/json.hpp"
@@ -80,7 +82,17 @@ bool IsOfGpt2Body(absl::string_view name) {
   return std::any_of(std::begin(kGpt2Body), std::end(kGpt2Body), [&](absl::string_view part) { return absl::StartsWith(name, part); });
 }
 
-// A folder of checkpoints stands for its latest one, and that of a run for the one of its checkpoints/.
+// Of a folder of checkpoints without a `latest` that leads anywhere; none where it has no checkpoints either.
+absl::StatusOr<std::optional<std::string>> NewestWholeOf(const std::string& folder) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const NewestCheckpoint newest, FindNewestWhole(folder, {}, DamagedCopies::kKeep));
+  if (newest.path.has_value() || newest.skipped.empty()) return newest.path;
+  std::vector<std::string> reasons;
+  for (const SkippedCheckpoint& skipped : newest.skipped) reasons.push_back(absl::StrCat(skipped.path, ": ", skipped.reason));
+  return absl::DataLossError(absl::StrCat("no checkpoint of ", folder, " is whole: ", absl::StrJoin(reasons, "; ")));
+}
+
+// A folder of checkpoints stands for its latest one, and that of a run for the one of its checkpoints/; without `latest`, which a copy may
+// have lost, for its newest whole one.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   std::error_code error;
   std::string folder = path;
@@ -88,9 +100,15 @@ absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   const bool bare = !Exists(absl::StrCat(folder, "/", kManifestName)) && !Exists(absl::StrCat(folder, "/", kIndexName));
   for (const char* below : {"", "/checkpoints"}) {
     const std::string latest = absl::StrCat(folder, below, "/", kLatestName);
-    if (!bare || !Exists(latest)) continue;
-    folder = latest;
-    break;
+    if (!bare) break;
+    if (Exists(latest)) {
+      folder = latest;
+      break;
+    }
+    const bool has_model = Exists(absl::StrCat(folder, below, "/", ShardFileName(ShardKind::kModel, 0, 1)));
+    if (has_model || !fs::is_directory(absl::StrCat(folder, below), error)) continue;
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<std::string> newest, NewestWholeOf(absl::StrCat(folder, below)));
+    if (newest.has_value()) return *newest;
   }
   if (!fs::is_symlink(folder, error)) return folder;
   // Resolved once: `latest` may move on while the files are read.
@@ -303,6 +321,7 @@ Problem ProblemOf(const std::string& path, const FileEntry& file) {
 absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<std::string>* damaged_copies) {
   std::error_code ignored;
   std::vector<std::string> problems;
+  bool all_refused = true;  // of the problems
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string folder, FollowLatest(path));
   if (Exists(absl::StrCat(folder, "/", kManifestName))) {
     const absl::StatusOr<Manifest> manifest = LoadManifest(folder);
@@ -319,9 +338,9 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
         damaged_copies->push_back(file_path);
       } else {
         problems.push_back(problem.text);
+        all_refused = all_refused && problem.is_refused;
       }
     }
-  bool all_refused = true;  // of the problems
   }
   if (!problems.empty()) {
     return absl::Status(all_refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kDataLoss, absl::StrJoin(problems, "; "));
@@ -342,7 +361,7 @@ absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) { re
 absl::Status VerifyToRestore(const std::string& path, DamagedCopies copies) {
   std::vector<std::string> damaged;
   FUSIONLLM_RETURN_IF_ERROR(Verify(path, Elsewhere::kLeaveOut, &damaged));
-  if (damaged.empty()) return absl::OkStatus();
+  if (damaged.empty() || copies == DamagedCopies::kKeep) return absl::OkStatus();
   for (const std::string& copy : damaged) {
     if (unlink(copy.c_str()) != 0 && errno != ENOENT) return base::FileError(errno, "remove the damaged", copy);
   }

@@ -27,8 +27,9 @@ enum class Elsewhere { kRefuse, kLeaveOut };
 // checkpoint is not pruned (a shared flock(2) on its manifest).
 class CheckpointReader {
  public:
-  // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant); a folder as Hugging Face has it
-  // (model.safetensors, else model.safetensors.index.json); or a single .safetensors file. Blocks; reads manifests and headers only.
+  // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant, or, where that is missing or leads
+  // nowhere, its newest whole one, for which all files are read); a folder as Hugging Face has it (model.safetensors, else
+  // model.safetensors.index.json); or a single .safetensors file. Blocks; else reads manifests and headers only.
   // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ...;
   // what stands beside them, lm_head.weight too, keeps its name.
   // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files of which no index says one,
