@@ -192,5 +192,28 @@ TEST_F(StartWeightsTest, AResNetWithoutCountersStartsAndOneOfOtherClassesTakesAN
   EXPECT_EQ(fresh.code, 0) << fresh.err;
 }
 
+TEST_F(StartWeightsTest, ARunThatGoesOnDoesNotAskForItsStartAgain) {
+  Train("hf");
+  // All sizes come from the start.
+  Write("bare.yaml",
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: bare}\nspec:\n"
+        "  model: {family: gpt2, init: {from: hf}}\n  data: {kind: text, path: [text.txt]}\n"
+        "  training: {steps: 2, globalBatchSize: 4, microBatchSize: 2, sequenceLength: 16}\n");
+  ASSERT_EQ(Run("run bare.yaml --output r").code, 0);
+  fs::rename(Path("hf"), Path("gone"));
+  const std::string more = "run bare.yaml --output r --set spec.training.steps=3";
+  const Outcome dry = Run(more + " --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  const Outcome on = Run(more);
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_THAT(on.err + on.out, HasSubstr("step 3/3"));
+  EXPECT_THAT(Run(more + " --fresh").err, HasSubstr("hf does not exist")) << "a run that begins anew needs it";
+
+  Write("hf/config.json", R"({"model_type": "gpt2", "n_layer": 7, "n_head": 1, "n_embd": 8, "vocab_size": 256, "n_positions": 32})");
+  const Outcome other = Run("run bare.yaml --output r --set spec.training.steps=4 --set spec.model.config.nLayer=2");
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(Run("run bare.yaml --output r --set spec.training.steps=5 --set spec.model.config.nLayer=1").err, HasSubstr("nLayer"));
+}
+
 }  // namespace
 }  // namespace fusionllm::cli

@@ -1,8 +1,10 @@
 // fusionctl run JOB.yaml
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,7 +23,9 @@
 #include "cli/run/run_folder.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/catalog.h"
 #include "lib/daemon/program.h"
 #include "lib/job/field_places.h"
 #include "lib/job/parse.h"
@@ -36,6 +40,8 @@
 
 namespace fusionllm::cli {
 namespace {
+
+constexpr int64_t kMostJobBytes = 1 << 20;
 
 struct Flags {
   std::string job, topology, output, profiles, listen, metrics_address;
@@ -64,17 +70,23 @@ void TellOfStart(const job::Model& model) {
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
-// The checkpoint that the run would go on from, refused as its broker would refuse it. A run without --output has a folder of its own.
-absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& options) {
-  const std::optional<job::Checkpoint>& checkpoint = options.job.spec.checkpoint;
-  if (!checkpoint || options.fresh) return workload::CheckpointFound{};
-  if (base::IsUri(checkpoint->resume)) return workload::CheckpointFound{};  // looked at by the broker, once it has it
-  const bool own_folder = options.output.empty() && !std::filesystem::path(checkpoint->path).is_absolute();
-  if (own_folder && checkpoint->resume == "auto") return workload::CheckpointFound{};
-  const std::string output = options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output;
-  const std::string folder = services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(output).string());
+// The folder of checkpoints in which a run finds what it goes on from, or beside which it has what spec.checkpoint.resume names; none: it
+// begins anew, or nobody here can say, as of a checkpoint in an object store. A run without --output has a folder of its own.
+std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const Flags& flags) {
+  const std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
+  if (!checkpoint || flags.fresh || base::IsUri(checkpoint->resume)) return std::nullopt;
+  const bool own_folder = flags.output.empty() && !std::filesystem::path(checkpoint->path).is_absolute();
+  if (own_folder && checkpoint->resume == "auto") return std::nullopt;
+  const std::string output = flags.output.empty() ? DefaultRunFolder(job.metadata.name) : flags.output;
+  return services::CheckpointDirectory(checkpoint->path, std::filesystem::absolute(output).string());
+}
+
+// The checkpoint that the run would go on from, refused as its broker would refuse it.
+absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& options, const Flags& flags) {
+  const std::optional<std::string> folder = FolderToGoOnIn(options.job, flags);
+  if (!folder) return workload::CheckpointFound{};
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
-                             base::OfNamedFile(workload::ForeseeCheckpoint(options.job, folder, options.base)));
+                             base::OfNamedFile(workload::ForeseeCheckpoint(options.job, *folder, options.base)));
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckToBeginFrom(found));
   return found;
 }
@@ -91,7 +103,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
   FUSIONLLM_RETURN_IF_ERROR(RunFolder::Check(options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output));
-  FUSIONLLM_ASSIGN_OR_RETURN(const workload::CheckpointFound start, CheckGoingOn(options));
+  FUSIONLLM_ASSIGN_OR_RETURN(const workload::CheckpointFound start, CheckGoingOn(options, flags));
   PlanArguments plan;
   plan.job = {flags.job, flags.overrides};
   plan.topology = flags.topology;
@@ -130,14 +142,58 @@ std::vector<std::string> CommandOf(const Flags& flags, const Globals& globals) {
 }
 
 // docs/adr/0029: a model that took hours to train is not thrown away because its job does not say where it goes.
-void ChooseCheckpoint(const Flags& flags, RunJobOptions& options) {
-  std::optional<job::Checkpoint>& checkpoint = options.job.spec.checkpoint;
+// Whether the job said nothing.
+bool ChooseCheckpoint(const Flags& flags, job::FusionJob& job) {
+  std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
   if (flags.no_checkpoint) {
     checkpoint.reset();
   } else if (!checkpoint) {
     checkpoint = job::Checkpoint{.every_steps = 0, .keep = 1};
-    options.kept_by_default = true;
+    return true;
   }
+  return false;
+}
+
+std::string BaseOf(const Flags& flags) { return std::filesystem::absolute(flags.job).lexically_normal().parent_path().string(); }
+
+// The checkpoint that a run with a start goes on from, to go by manifests and the sizes of files; empty: none, or it is not at hand.
+std::string CheckpointAtHand(job::FusionJob job, const Flags& flags) {
+  ChooseCheckpoint(flags, job);
+  const std::optional<std::string> folder = FolderToGoOnIn(job, flags);
+  if (!folder || !job.spec.model.init.from || job.spec.checkpoint->resume == "never") return "";
+  std::error_code error;
+  if (const std::string& resume = job.spec.checkpoint->resume; resume != "auto") {
+    const std::string path = (std::filesystem::path(BaseOf(flags)) / resume).string();
+    return std::filesystem::exists(path, error) ? path : "";
+  }
+  const auto all = checkpoint::ListCheckpoints(*folder);
+  if (!all.ok()) return "";
+  const auto whole = std::find_if(all->begin(), all->end(), [](const auto& info) { return info.problem.empty(); });
+  return whole == all->end() ? "" : whole->path;
+}
+
+// A run that goes on reads nothing of its start, which may be gone by now, or be another model's: what the job leaves out of its sizes is
+// as its checkpoint, `goes_on_from`, has it.
+absl::StatusOr<job::FusionJob> LoadJob(const Flags& flags, job::FieldPlaces& places, std::string& goes_on_from) {
+  absl::StatusOr<job::FusionJob> loaded = job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart);
+  absl::StatusOr<job::FusionJob> alone = loaded;
+  if (!loaded.ok()) {  // perhaps for what its start says
+    const absl::StatusOr<std::string> text = base::ReadSmallFile(flags.job, kMostJobBytes);
+    if (!text.ok()) return loaded;
+    alone = job::ParseFusionJob(*text, flags.job, flags.overrides);
+    if (!alone.ok()) return loaded;
+    job::ResolvePaths(BaseOf(flags), *alone);
+  }
+  goes_on_from = CheckpointAtHand(*alone, flags);
+  if (goes_on_from.empty()) return loaded;
+  std::vector<std::string> overrides = flags.overrides;
+  overrides.push_back(absl::StrCat("spec.model.init.from=", nlohmann::json(std::filesystem::absolute(goes_on_from).string()).dump()));
+  job::FieldPlaces of_checkpoint;
+  absl::StatusOr<job::FusionJob> going_on = job::LoadFusionJob(flags.job, overrides, &of_checkpoint, ReadRemoteStart);
+  if (!going_on.ok()) return loaded.ok() ? loaded : going_on;
+  places = of_checkpoint;
+  going_on->spec.model.init.from = alone->spec.model.init.from;
+  return going_on;
 }
 
 void TellUnfinishedRun(const RunJobOptions& options) {
@@ -149,13 +205,14 @@ void TellUnfinishedRun(const RunJobOptions& options) {
                CommandToGoOn(options.command, options.job, run->folder).c_str());
 }
 
-absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, const Flags& flags, const Globals& globals) {
+absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, bool reads_start, const Flags& flags,
+                              const Globals& globals) {
   const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
-  ChooseCheckpoint(flags, options);
-  options.base = std::filesystem::absolute(flags.job).lexically_normal().parent_path().string();
-  FUSIONLLM_ASSIGN_OR_RETURN(CheckedInput input, CheckInput(options.job, options.base));
+  options.kept_by_default = ChooseCheckpoint(flags, options.job);
+  options.base = BaseOf(flags);
+  FUSIONLLM_ASSIGN_OR_RETURN(CheckedInput input, CheckInput(options.job, options.base, reads_start));
   std::vector<std::string>& warnings = input.warnings;
-  TellOfStart(options.job.spec.model);
+  if (reads_start) TellOfStart(options.job.spec.model);
   for (const std::string& warning : input.of_start) warn(warning);
   for (const std::string& warning : job::Warnings(options.job)) warn(warning);
   if (!flags.topology.empty()) {
@@ -195,9 +252,10 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
 absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
   RunJobOptions options;
   job::FieldPlaces places;
-  FUSIONLLM_ASSIGN_OR_RETURN(options.job, job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart));
+  std::string goes_on_from;
+  FUSIONLLM_ASSIGN_OR_RETURN(options.job, LoadJob(flags, places, goes_on_from));
   options.places = places;
-  absl::StatusOr<int> code = RunLoaded(std::move(options), places, flags, globals);
+  absl::StatusOr<int> code = RunLoaded(std::move(options), places, goes_on_from.empty(), flags, globals);
   return code.ok() ? code : places.Located(code.status());
 }
 

@@ -28,7 +28,7 @@ namespace fusionllm::cli {
 namespace {
 
 // Of what lies in an object store only whether it is there: it is fetched by who reads it.
-absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
+absl::Status CheckObjects(const job::Spec& spec, bool reads_start, bool& data_in_store) {
   std::vector<std::pair<std::string, std::string>> uris;  // with their fields
   const auto add = [&](const char* field, const std::string& path) {
     if (base::IsUri(path)) uris.emplace_back(field, path);
@@ -38,7 +38,7 @@ absl::Status CheckObjects(const job::Spec& spec, bool& data_in_store) {
     for (const std::string& path : spec.data.validation->path) add("spec.data.validation.path", path);
   }
   data_in_store = !uris.empty();
-  if (spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
+  if (reads_start && spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
   if (uris.empty()) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
   objectstore::ObjectStore store(std::move(settings), {.retried = TellRetried});
@@ -198,13 +198,15 @@ std::vector<std::string> ModelWarnings(const workload::Workload& workload) {
   return warnings;
 }
 
-absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base) {
+absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base, bool reads_start) {
   CheckedInput input;
   bool data_in_store = false;
-  FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, data_in_store));
-  FUSIONLLM_RETURN_IF_ERROR(CheckStart(job.spec, base));
+  FUSIONLLM_RETURN_IF_ERROR(CheckObjects(job.spec, reads_start, data_in_store));
+  if (reads_start) FUSIONLLM_RETURN_IF_ERROR(CheckStart(job.spec, base));
   FUSIONLLM_ASSIGN_OR_RETURN(input.workload, workload::Resolve(job, ""));  // loaded paths are absolute
-  FUSIONLLM_ASSIGN_OR_RETURN(input.of_start, CheckStartFits(job));
+  if (reads_start) {
+    FUSIONLLM_ASSIGN_OR_RETURN(input.of_start, CheckStartFits(job));
+  }
   FUSIONLLM_RETURN_IF_ERROR(CheckDataIsThere(job.spec.data, base));
   input.warnings = ModelWarnings(*input.workload);
   if (data_in_store) return input;

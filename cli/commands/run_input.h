@@ -17,9 +17,9 @@ struct CheckedInput {
   std::vector<std::string> of_start;             // what is odd about the file of init.from
   std::string data;                              // what is read (DatasetSource::Summary); empty: it lies in an object store
 };
-// `base` is the folder of the job's file. Errors: what is wrong, beginning with the field; Unavailable for an object store that does not
-// answer.
-absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base);
+// `base` is the folder of the job's file. Without `reads_start` nothing is asked of the file of init.from: the run goes on from a
+// checkpoint. Errors: what is wrong, beginning with the field; Unavailable for an object store that does not answer.
+absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::string& base, bool reads_start = true);
 
 // What is odd about the model, a sentence each that begins with the field: embeddings whose tables are frozen zeros that nothing of the job
 // fills; probabilities where a loss wants logits; a placeholder that nothing reads; a start that does not say how many heads it has. Blocks
