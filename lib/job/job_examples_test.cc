@@ -200,5 +200,42 @@ TEST(JobExamplesTest, TheReferencePageIsTheOneTheFieldTablesGive) {
   EXPECT_TRUE(committed.str() == ReferencePage()) << file << " is stale: tools/check-generated.sh --write";
 }
 
+// As `kubectl get -o yaml`, controller-gen and kustomize write objects.
+TEST(JobExamplesTest, FieldsThatTheApiServerOwnsArePassedOver) {
+  const std::string plain = "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata:\n  name: t\n  namespace: team\n";
+  const std::string spec = "spec:\n  model: {family: gpt2, preset: tiny}\n  data: {kind: text, path: [a]}\n  training: {steps: 5}\n";
+  const absl::StatusOr<FusionJob> own = ParseFusionJob(plain + spec, "job.yaml");
+  ASSERT_TRUE(own.ok()) << own.status();
+  for (const char* field :
+       {"creationTimestamp: null", "creationTimestamp: 2026-01-31T12:00:00Z", "uid: 4fe5b1c4-0000-4000-8000-000000000000", "generation: 3",
+        "resourceVersion: \"17\"", "selfLink: /apis/a", "managedFields: [{manager: kubectl, fieldsV1: {\"f:spec\": {}}}]",
+        "deletionTimestamp: null", "deletionGracePeriodSeconds: 0", "finalizers: [a/b]", "ownerReferences: [{kind: Queue, name: q}]"}) {
+    const absl::StatusOr<FusionJob> job = ParseFusionJob(absl::StrCat(plain, "  ", field, "\n", spec), "job.yaml");
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(*job, *own) << field;
+  }
+  for (const char* status : {"status: {}", "status:", "status: {phase: Running, conditions: [{type: Ready}]}"}) {
+    const absl::StatusOr<FusionJob> job = ParseFusionJob(absl::StrCat(plain, spec, status, "\n"), "job.yaml");
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(*job, *own) << status;
+  }
+}
+
+TEST(JobExamplesTest, FieldsThatNobodyOwnsStayErrors) {
+  const std::string text =
+      "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata:\n  name: t\n  uid: a\n  generateName: t-\n  uuid: a\n"
+      "spec:\n  status: {}\n  model: {family: gpt2, preset: tiny}\n  data: {kind: text, path: [a]}\n  training: {steps: 5}\n"
+      "state: {}\n";
+  const std::string said(ParseFusionJob(text, "job.yaml").status().message());
+  EXPECT_THAT(said, ::testing::HasSubstr("job.yaml:6: metadata.generateName: unknown field"));
+  EXPECT_THAT(said, ::testing::HasSubstr("job.yaml:7: metadata.uuid: unknown field"));
+  EXPECT_THAT(said, ::testing::HasSubstr("job.yaml:9: spec.status: unknown field"));
+  EXPECT_THAT(said, ::testing::HasSubstr("job.yaml:13: state: unknown field"));
+  EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("metadata.uid:")));
+  const std::vector<std::string> overrides = {"status.phase=Running"};
+  EXPECT_THAT(std::string(ParseFusionJob(text, "job.yaml", overrides).status().message()),
+              ::testing::HasSubstr("--set status.phase: status: unknown field"));
+}
+
 }  // namespace
 }  // namespace fusionllm::job

@@ -22,6 +22,7 @@
 #include "lib/job/name.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
+#include "lib/job/server_fields.h"
 #include "lib/job/start_model.h"
 #include "lib/job/topology_fields.h"
 #include "lib/job/training_defaults.h"
@@ -35,6 +36,8 @@ void FillIn(const Node& root, FusionJob& job) { FillInTrainingDefaults(root, job
 void FillIn(const Node&, Topology&) {}
 const FieldHints& HintsFor(const FusionJob&) { return FusionJobHints(); }
 const FieldHints& HintsFor(const Topology&) { return TopologyHints(); }
+void DropForeign(const FusionJob&, Node& root) { DropServerFields(root); }
+void DropForeign(const Topology&, Node&) {}  // no API server knows it
 
 // Reading a Topology as a FusionJob would give twenty findings that all miss the point.
 bool IsOtherKind(const Node& root, absl::string_view kind) {
@@ -84,6 +87,7 @@ absl::StatusOr<T> Parse(absl::string_view yaml, absl::string_view file_name, abs
   Problems problems(file_name);
   if (!LoadDocument(yaml, root, problems, limits)) return problems.ToStatus();
   problems.SetRoot(&root);
+  DropForeign(T(), root);  // before what --set says, which is the user's own
   ApplyOverrides(overrides, root, problems);
   return Interpret<T>(root, kind, problems, check_further, complete);
 }
