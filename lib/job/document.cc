@@ -12,7 +12,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/yaml_scalar.h"
 #include "lib/job/scalar.h"
@@ -26,11 +25,17 @@ struct Refused {
   std::string why;
 };
 
+std::string WhyUnseen(absl::string_view character) {
+  return absl::StrCat("the character ", CharacterName(character),
+                      ", which is no space to YAML and cannot be seen: take it out, or put the text in quotes");
+}
+
 // Builds the tree from parser events. yaml-cpp's own node graph is not used: it shares aliased nodes, keeps duplicate keys silently, and
 // its memory for hostile input is not ours to bound.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(Node& root, const DocumentLimits& limits) : root_(root), most_values_(limits.values) {}
+  // `text` is what the parser reads, for the lines of what it tells of too coarsely.
+  TreeBuilder(absl::string_view text, Node& root, const DocumentLimits& limits) : text_(text), root_(root), most_values_(limits.values) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -40,7 +45,10 @@ class TreeBuilder : public YAML::EventHandler {
     Node node = MakeNode(mark, Node::Kind::kScalar);
     node.text = value;
     node.quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
-    if (!node.quoted) CheckTag(mark, tag);
+    if (!node.quoted) {
+      CheckTag(mark, tag);
+      CheckSeen(mark, value);
+    }
     Place(std::move(node), anchor);
   }
 
@@ -86,6 +94,17 @@ class TreeBuilder : public YAML::EventHandler {
 
   static void CheckTag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!") throw Refused{Line(mark), "YAML tags other than !!str are not supported"};
+  }
+
+  // Of a word without quotes. To YAML such a character is a letter, and no space.
+  void CheckSeen(const YAML::Mark& mark, const std::string& value) const {
+    const UnseenCharacter unseen = FirstUnseen(value);
+    if (unseen.text.empty()) return;
+    // A word may go over several lines.
+    const size_t begin = std::min(static_cast<size_t>(std::max(mark.pos, 0)), text_.size());
+    const size_t at = std::min(text_.find(unseen.text, begin), text_.size());
+    const auto lines = std::count(text_.begin() + static_cast<ptrdiff_t>(begin), text_.begin() + static_cast<ptrdiff_t>(at), '\n');
+    throw Refused{Line(mark) + static_cast<int>(lines), WhyUnseen(unseen.text)};
   }
 
   void Count(int line, size_t values) {
@@ -194,6 +213,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
+  const absl::string_view text_;
   Node& root_;
   const size_t most_values_;
   std::vector<OpenNode> open_;
@@ -215,20 +235,54 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
     }
     const size_t length = Utf8SequenceLength(text.substr(i));
     if (length == 0) return Refused{line, absl::StrCat("not UTF-8 at byte ", i)};
-    if (const int rune = OddCharacter(text.substr(i, length)); rune != 0 && !(rune == 0xFEFF && i == 0)) {
-      return Refused{line,
-                     absl::StrFormat("the character U+%04X at byte %d, which readers of YAML take differently, or not at all", rune, i)};
+    const absl::string_view character = text.substr(i, length);
+    if (const int rune = OddCharacter(character); rune != 0 && !(rune == 0xFEFF && i == 0)) {
+      return Refused{line, absl::StrCat("the character ", CharacterName(character), " at byte ", i,
+                                        ", which readers of YAML take differently, or not at all")};
     }
     i += length;
   }
   return std::nullopt;
 }
 
-// yaml-cpp's words for a tab that indents depend on where it stands. `line` counts from 0.
-bool IsIndentedByATab(absl::string_view text, int line) {
+// yaml-cpp's words for a tab that indents depend on where it stands.
+bool IsIndentedByATab(absl::string_view line) { return absl::StrContains(line.substr(0, line.find_first_not_of(" \t")), '\t'); }
+
+// `line` up to a remark, without what is in quotes.
+std::string WithoutQuotesAndRemark(absl::string_view line) {
+  std::string kept;
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool begins = i == 0 || absl::StrContains(" \t,[{:", line[i - 1]);  // else part of a word
+    if (quote != 0) {
+      if (quote == '"' && line[i] == '\\') {
+        ++i;
+      } else if (line[i] == quote) {
+        quote = 0;
+      }
+    } else if (begins && (line[i] == '"' || line[i] == '\'')) {
+      quote = line[i];
+    } else if (begins && line[i] == '#') {
+      break;
+    } else {
+      kept += line[i];
+    }
+  }
+  return kept;
+}
+
+// Why the parser may have stopped at `line`, from 0, which it says in words of its own: by what cannot be seen there. A word of several
+// lines is told where it ends, so those before count too.
+std::optional<Refused> FindUnseenCause(absl::string_view text, int line) {
+  constexpr int kLinesBefore = 2;
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (line < 0 || line >= static_cast<int>(lines.size())) return false;
-  return absl::StrContains(lines[line].substr(0, lines[line].find_first_not_of(" \t")), '\t');
+  const int last = std::min(line, static_cast<int>(lines.size()) - 1);
+  for (int at = last; at >= std::max(0, last - kLinesBefore); --at) {
+    if (at == last && IsIndentedByATab(lines[at])) return Refused{at + 1, "a tab indents this line, and YAML takes spaces alone"};
+    const std::string bare = WithoutQuotesAndRemark(lines[at]);
+    if (const UnseenCharacter unseen = FirstUnseen(bare); !unseen.text.empty()) return Refused{at + 1, WhyUnseen(unseen.text)};
+  }
+  return std::nullopt;
 }
 
 std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const DocumentLimits& limits) {
@@ -241,7 +295,7 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
     // begins none ("}").
     for (int64_t left = std::count(text.begin(), text.end(), '\n') + 2;; --left) {
       Node document;
-      TreeBuilder builder(document, limits);
+      TreeBuilder builder(text, document, limits);
       if (!parser.HandleNextDocument(builder)) break;
       if (left == 0) return Refused{std::max(document.line, 1), "not YAML: what stands behind the document begins none"};
       any = true;
@@ -253,9 +307,8 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
   } catch (const Refused& refused) {
     return refused;
   } catch (const YAML::Exception& error) {
-    return Refused{std::max(error.mark.line, 0) + 1, absl::StrCat("not YAML: ", IsIndentedByATab(text, error.mark.line)
-                                                                                    ? "a tab indents this line, and YAML takes spaces alone"
-                                                                                    : error.msg)};
+    const Refused cause = FindUnseenCause(text, error.mark.line).value_or(Refused{std::max(error.mark.line, 0) + 1, error.msg});
+    return Refused{cause.line, absl::StrCat("not YAML: ", cause.why)};
   } catch (const std::exception& error) {
     return Refused{1, absl::StrCat("not YAML: ", error.what())};
   }

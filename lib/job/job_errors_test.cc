@@ -288,6 +288,43 @@ TEST(JobErrorsTest, DocumentsThatCannotBeReadAtAllSayWhy) {
   EXPECT_THAT(ErrorOf(std::string(1 << 19, '[')), HasSubstr("nested more than 64 levels deep"));
 }
 
+// Unless it is named, a line with one looks sound.
+TEST(JobErrorsTest, CharactersThatNobodySeesAreNamed) {
+  const struct {
+    int line;
+    const char* text;
+    const char* named;
+  } cases[] = {
+      {7, "  training: {steps:\u00A05}", "7: the character U+00A0 (no-break space), which"},
+      {7, "  training: {steps: 5\u200B}", "7: the character U+200B (zero-width space), which"},
+      {7, "  training:\n    steps:\u00A05\n    sequenceLength: 64", "8: not YAML: the character U+00A0 (no-break space), which"},
+      {7, "  training:\n    steps: \u00A05\n    sequenceLength: 64", "8: the character U+00A0 (no-break space), which"},
+      {7, "  training:\n\u00A0   steps: 5\n", "8: the character U+00A0 (no-break space), which"},
+      {7, "  training:\n    steps: 5\n\u00A0   sequenceLength: 64", "9: the character U+00A0 (no-break space), which"},
+      {7, "  train\u200Bing: {steps: 5}", "7: the character U+200B (zero-width space), which"},
+      {6, "  data: {kind: text, path: [a\u202F]}", "6: the character U+202F (narrow no-break space), which"},
+      {6, "  data: {kind: text, path: one\n    two\n    thr\u2009ee}", "8: the character U+2009 (typographic space), which"},
+      {2, "kind: FusionJob\u3000", "2: the character U+3000 (ideographic space), which"},
+      {2, "kind: Fusion\uFEFFJob", "2: the character U+FEFF (byte order mark) at byte 46, which"},
+      {2, "kind: \"Fusion\u200BJob\"", "2: kind: must be FusionJob, got \"Fusion\\u200bJob\""},
+  };
+  for (const auto& bad : cases) {
+    EXPECT_THAT(ErrorOf(JobWithLine(bad.line, bad.text)), StartsWith(absl::StrCat("job.yaml:", bad.named))) << bad.text;
+  }
+  EXPECT_THAT(ErrorOf(JobWithLine(0, ""), {"spec.data.kind=text\u200B"}),
+              StartsWith("--set spec.data.kind: the character U+200B (zero-width space), which"));
+}
+
+TEST(JobErrorsTest, CharactersThatNobodySeesAreTakenInQuotesBlocksAndRemarks) {
+  const char* const data =
+      "  data: # of\u00A0one\n    kind: text\n    path: [\"a\u00A0b\", 'c\u200Bd']\n    volume:\n      x: |\n        e\u2009f\n";
+  const absl::StatusOr<FusionJob> job = ParseFusionJob(JobWithLine(6, data), "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.data.path, (std::vector<std::string>{"a\u00A0b", "c\u200Bd"}));
+  EXPECT_THAT(ToYaml(*job), HasSubstr("\"a\\u00a0b\", \"c\\u200bd\""));
+  EXPECT_THAT(ErrorOf("a: \"b\u00A0c\" # \u00A0\nd: [e\n"), ::testing::Not(HasSubstr("U+00A0")));
+}
+
 TEST(JobErrorsTest, AnAliasBombIsRefusedBeforeItIsExpanded) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 20; ++i) {

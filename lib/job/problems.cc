@@ -98,8 +98,10 @@ std::string JsonQuote(absl::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const size_t length = Utf8SequenceLength(text.substr(i));
-    if (const int odd = OddCharacter(text.substr(i, length)); length > 1 && odd != 0) {
-      absl::StrAppendFormat(&out, "\\u%04x", odd);
+    const absl::string_view character = text.substr(i, length);
+    // What nobody sees is told by its number, which YAML reads back as the same.
+    if (length > 1 && (OddCharacter(character) != 0 || !FirstUnseen(character).text.empty())) {
+      absl::StrAppend(&out, "\\u", absl::AsciiStrToLower(CharacterName(character).substr(2, 4)));
       i += length - 1;
       continue;
     }

@@ -7,8 +7,56 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace fusionllm::job {
+namespace {
+
+struct Unseen {
+  int first, last;
+  absl::string_view name;
+};
+
+// Blanks, and characters of no width, of Unicode's categories Zs and Cf.
+constexpr Unseen kUnseen[] = {
+    {0x00A0, 0x00A0, "no-break space"},
+    {0x00AD, 0x00AD, "soft hyphen"},
+    {0x061C, 0x061C, "mark of writing direction"},
+    {0x1680, 0x1680, "Ogham space"},
+    {0x180E, 0x180E, "Mongolian vowel separator"},
+    {0x2000, 0x200A, "typographic space"},
+    {0x200B, 0x200B, "zero-width space"},
+    {0x200C, 0x200C, "zero-width non-joiner"},
+    {0x200D, 0x200D, "zero-width joiner"},
+    {0x200E, 0x200F, "mark of writing direction"},
+    {0x2028, 0x2028, "line separator"},
+    {0x2029, 0x2029, "paragraph separator"},
+    {0x202A, 0x202E, "mark of writing direction"},
+    {0x202F, 0x202F, "narrow no-break space"},
+    {0x205F, 0x205F, "mathematical space"},
+    {0x2060, 0x2060, "word joiner"},
+    {0x2061, 0x2064, "invisible operator"},
+    {0x2066, 0x2069, "mark of writing direction"},
+    {0x3000, 0x3000, "ideographic space"},
+    {0xFEFF, 0xFEFF, "byte order mark"},
+    {0xFFF9, 0xFFFB, "interlinear mark"},
+};
+
+// Of one well-formed sequence.
+int RuneOf(absl::string_view sequence) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(sequence[i]); };
+  if (sequence.size() == 1) return byte(0);
+  int rune = byte(0) & (0xFF >> (sequence.size() + 1));
+  for (size_t i = 1; i < sequence.size(); ++i) rune = rune << 6 | (byte(i) & 0x3F);
+  return rune;
+}
+
+const Unseen* FindUnseen(int rune) {
+  const auto* found = std::find_if(std::begin(kUnseen), std::end(kUnseen), [&](const Unseen& one) { return rune <= one.last; });
+  return found != std::end(kUnseen) && rune >= found->first ? found : nullptr;
+}
+
+}  // namespace
 
 PathStep NextPathStep(absl::string_view& path) {
   PathStep step;
@@ -46,11 +94,25 @@ size_t Utf8SequenceLength(absl::string_view text) {
 }
 
 int OddCharacter(absl::string_view sequence) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(sequence[i]); };
-  if (sequence.size() == 2 && byte(0) == 0xC2 && byte(1) < 0xA0) return byte(1);  // C1 controls, NEL
-  if (sequence.size() != 3) return 0;
-  const int rune = (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-  return rune == 0x2028 || rune == 0x2029 || rune == 0xFEFF || rune >= 0xFFFE ? rune : 0;
+  if (sequence.empty() || sequence.size() > 3) return 0;
+  const int rune = RuneOf(sequence);
+  const bool control = rune >= 0x80 && rune < 0xA0;  // C1 controls, NEL
+  return control || rune == 0x2028 || rune == 0x2029 || rune == 0xFEFF || rune == 0xFFFE || rune == 0xFFFF ? rune : 0;
+}
+
+UnseenCharacter FirstUnseen(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = std::max<size_t>(Utf8SequenceLength(text.substr(i)), 1);
+    if (length > 1 && FindUnseen(RuneOf(text.substr(i, length))) != nullptr) return {i, text.substr(i, length)};
+    i += length;
+  }
+  return {};
+}
+
+std::string CharacterName(absl::string_view sequence) {
+  const int rune = RuneOf(sequence);
+  const Unseen* const unseen = FindUnseen(rune);
+  return absl::StrFormat("U+%04X%s", rune, unseen == nullptr ? "" : absl::StrCat(" (", unseen->name, ")"));
 }
 
 std::string NumberText(double value) {

@@ -23,6 +23,16 @@ size_t Utf8SequenceLength(absl::string_view text);
 // order mark); else 0.
 int OddCharacter(absl::string_view sequence);
 
+// The first character of well-formed UTF-8 that nobody sees, or that looks like a space and is none to YAML; the text is empty where there
+// is none.
+struct UnseenCharacter {
+  size_t at = 0;
+  absl::string_view text;
+};
+UnseenCharacter FirstUnseen(absl::string_view text);
+// "U+00A0 (no-break space)", for messages; `sequence` is one character of UTF-8.
+std::string CharacterName(absl::string_view sequence);
+
 // The shortest text that reads back as the same number, always with a decimal point when there is an exponent ("3.0e-04"), because some
 // YAML readers take 3e-04 for text. Whole numbers below 2^53 come out as such.
 std::string NumberText(double value);
