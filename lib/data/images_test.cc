@@ -186,6 +186,7 @@ TEST(IdxTest, SaysWhatIsWrongWithAFile) {
   folder.Write("labels", Idx({2}, {1, 2}));
   folder.Write("one-label", Idx({1}, {1}));
   folder.Write("cut", Idx({2, 1, 2}, "abc"));
+  folder.Write("long", Idx({2, 1, 2}, "abcdefg"));
   folder.Write("header", Idx({2, 1, 2}, "").substr(0, 9));
   folder.Write("tiny", "ab");
   folder.Write("gzip", "\x1f\x8b\x08 and so on");
@@ -196,7 +197,8 @@ TEST(IdxTest, SaysWhatIsWrongWithAFile) {
   const auto error = [&](std::vector<std::string> paths) {
     return std::string(OpenDataset(Images(folder, DatasetKind::kIdx, paths)).status().message());
   };
-  EXPECT_THAT(error({"cut", "labels"}), AllOf(HasSubstr("cut has 19 bytes"), HasSubstr("asks for 20")));
+  EXPECT_THAT(error({"cut", "labels"}), AllOf(HasSubstr("cut has 19 bytes"), HasSubstr("asks for 20: is it cut off?")));
+  EXPECT_THAT(error({"long", "labels"}), AllOf(HasSubstr("long has 23 bytes"), HasSubstr("asks for 20: 3 are too many")));
   EXPECT_THAT(error({"header", "labels"}), HasSubstr("ends inside its idx header"));
   EXPECT_THAT(error({"tiny", "labels"}), HasSubstr("2 bytes"));
   EXPECT_THAT(error({"gzip", "labels"}), HasSubstr("gunzip it first"));

@@ -1,7 +1,9 @@
 #include "lib/data/text_check.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -14,16 +16,43 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 20;
 
+constexpr char kAnyBytes[] = "or train on any bytes by spec.data.encoding: bytes";
+
 struct Format {
   absl::string_view magic, name;
+  absl::string_view encoding = {};  // as iconv calls it, of what is text in another one
 };
 constexpr Format kFormats[] = {{"\x1f\x8b", "it is compressed (gzip)"},
                                {"\x28\xb5\x2f\xfd", "it is compressed (zstd)"},
                                {"\xfd\x37zXZ", "it is compressed (xz)"},
                                {"BZh", "it is compressed (bzip2)"},
                                {"PK\x03\x04", "it is a zip archive"},
-                               {"\xff\xfe", "it is UTF-16"},
-                               {"\xfe\xff", "it is UTF-16"}};
+                               {{"\xff\xfe\0\0", 4}, "it is UTF-32", "utf-32"},  // before UTF-16, whose mark it begins with
+                               {{"\0\0\xfe\xff", 4}, "it is UTF-32", "utf-32"},
+                               {"\xff\xfe", "it is UTF-16", "utf-16"},
+                               {"\xfe\xff", "it is UTF-16", "utf-16"}};
+
+std::string Iconv(absl::string_view encoding) { return absl::StrCat("convert it (iconv -f ", encoding, " -t utf-8), ", kAnyBytes); }
+
+// "utf-16le" or "utf-16be": so it looks, without a mark, to go by the zeros of its first letters. Empty: it does not.
+std::string UnmarkedUtf16(absl::string_view text) {
+  constexpr size_t kLooked = 256, kFewest = 8;
+  const size_t looked = std::min(text.size(), kLooked) / 2 * 2;
+  size_t zeros[2] = {};
+  for (size_t i = 0; i < looked; ++i) zeros[i % 2] += text[i] == 0;
+  if (looked < kFewest || (zeros[0] > 0) == (zeros[1] > 0) || 2 * (zeros[0] + zeros[1]) < looked / 2) return "";
+  return zeros[1] > 0 ? "utf-16le" : "utf-16be";
+}
+
+// Of a file that begins with `text`; nullopt: of no kind that is known.
+std::optional<NotText> KnownKind(absl::string_view text) {
+  for (const Format& format : kFormats) {
+    if (!absl::StartsWith(text, format.magic)) continue;
+    return NotText{std::string(format.name), format.encoding.empty() ? absl::StrCat("unpack it, ", kAnyBytes) : Iconv(format.encoding)};
+  }
+  if (const std::string encoding = UnmarkedUtf16(text); !encoding.empty()) return NotText{"it looks like UTF-16", Iconv(encoding)};
+  return std::nullopt;
+}
 
 // Bytes of the sequence at the start of `text`; 0: malformed; npos: cut off by the end.
 size_t SequenceLength(absl::string_view text) {
@@ -55,7 +84,7 @@ size_t FirstNotUtf8(absl::string_view text, bool whole) {
   return absl::string_view::npos;
 }
 
-absl::StatusOr<std::string> WhyNotText(const base::SourceFile& file, int64_t bytes_max) {
+absl::StatusOr<NotText> WhyNotText(const base::SourceFile& file, int64_t bytes_max) {
   const int64_t end = std::min(file.size(), bytes_max);
   std::string text;
   int64_t at = 0;  // of what is in `text` in the file
@@ -67,12 +96,11 @@ absl::StatusOr<std::string> WhyNotText(const base::SourceFile& file, int64_t byt
     const bool whole = at + static_cast<int64_t>(text.size()) == file.size();
     const size_t wrong = FirstNotUtf8(text, whole);
     if (wrong != absl::string_view::npos) {
-      for (const Format& format : kFormats) {
-        if (at == 0 && absl::StartsWith(text, format.magic)) return std::string(format.name);
-      }
+      if (std::optional<NotText> known = at == 0 ? KnownKind(text) : std::nullopt) return *std::move(known);
       const auto byte = static_cast<unsigned char>(text[wrong]);
-      if (byte == 0) return absl::StrCat("it has a NUL byte at offset ", at + static_cast<int64_t>(wrong));
-      return absl::StrFormat("byte 0x%02x at offset %d is not UTF-8", byte, at + static_cast<int64_t>(wrong));
+      const int64_t offset = at + static_cast<int64_t>(wrong);
+      if (byte == 0) return NotText{absl::StrCat("it has a NUL byte at offset ", offset), absl::StrCat("take it out, ", kAnyBytes)};
+      return NotText{absl::StrFormat("byte 0x%02x at offset %d is not UTF-8", byte, offset), Iconv("latin1")};
     }
     // What the end of this piece may have cut off goes in front of the next.
     size_t keep = 0;
@@ -83,7 +111,7 @@ absl::StatusOr<std::string> WhyNotText(const base::SourceFile& file, int64_t byt
     text.erase(0, text.size() - keep);
     if (whole) break;
   }
-  return "";
+  return NotText{};
 }
 
 }  // namespace fusionllm::data

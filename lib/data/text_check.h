@@ -15,8 +15,11 @@ namespace fusionllm::data {
 // sequence that the end cuts off is not held against it.
 size_t FirstNotUtf8(absl::string_view text, bool whole);
 
-// Why `file` is no text, to go by its first `bytes_max` bytes: "it is compressed (gzip)", "byte 0x93 at offset 1,204 is not UTF-8"; empty:
-// it is. Blocks. Errors: those of reading.
-absl::StatusOr<std::string> WhyNotText(const base::SourceFile& file, int64_t bytes_max);
+struct NotText {
+  std::string why;     // "it is compressed (gzip)", "byte 0x93 at offset 1,204 is not UTF-8"; empty: it is text
+  std::string remedy;  // "unpack it, ..."
+};
+// Why `file` is no text, to go by its first `bytes_max` bytes. Blocks. Errors: those of reading.
+absl::StatusOr<NotText> WhyNotText(const base::SourceFile& file, int64_t bytes_max);
 
 }  // namespace fusionllm::data

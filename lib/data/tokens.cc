@@ -30,7 +30,11 @@ bool IsWide(absl::string_view path) { return HasExtension(path, {".u32", ".uint3
 bool IsNarrow(absl::string_view path) { return HasExtension(path, {".u16", ".uint16"}); }
 bool IsEither(absl::string_view path) { return HasExtension(path, {".bin"}); }
 
-constexpr char kNotTextRemedy[] = "unpack it, convert it (iconv -f latin1 -t utf-8), or train on any bytes by spec.data.encoding: bytes";
+int64_t Decode(const std::byte* at, int64_t width) {
+  uint32_t id = 0;
+  for (int64_t i = 0; i < width; ++i) id |= std::to_integer<uint32_t>(at[i]) << (8 * i);
+  return id;
+}
 
 constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
 
@@ -80,6 +84,27 @@ absl::StatusOr<bool> LooksLikeBytes(const base::SourceFile& file) {
   // The mean distance of two samples of one distribution is at most 0.564 sqrt(values / count), where all values are as likely.
   const double chance = 0.6 * std::sqrt(static_cast<double>(found) / count);
   return chance <= kMaxChance && static_cast<double>(different) / (2 * count) <= kMaxDistance + chance;
+}
+
+// The files of ids of llm.c, and of trainers that took them over: 1,024 bytes of header, then bare ids. The magic is its first int32.
+struct LlmcHeader {
+  int64_t magic, bits;
+};
+constexpr LlmcHeader kLlmcHeaders[] = {{20240520, 16}, {20240801, 32}};
+constexpr int64_t kLlmcHeaderBytes = 1024;
+
+absl::Status CheckNotOfLlmc(const base::SourceFile& file) {
+  std::array<std::byte, 4> first;
+  if (file.size() < kLlmcHeaderBytes) return absl::OkStatus();
+  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, first));
+  for (const LlmcHeader& header : kLlmcHeaders) {
+    if (Decode(first.data(), 4) != header.magic) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), " begins with the header of llm.c's files of tokens (magic ", header.magic,
+                                                   ", ", kLlmcHeaderBytes, " bytes), which would be read as ids: strip it by tail -c +",
+                                                   kLlmcHeaderBytes + 1, " FILE > NEW.u", header.bits, ", which leaves bare ids of ",
+                                                   header.bits, " bits"));
+  }
+  return absl::OkStatus();
 }
 
 // Files of ids that numpy makes by default and that would be read as other ids: .npy, and 64 bits an id.
@@ -136,7 +161,10 @@ absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vect
   const base::SourceFile* first = nullptr;
   int64_t common = 2;
   for (const base::SourceFile& file : files) {
-    if (config.kind == DatasetKind::kTokens) FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(config, file));
+    if (config.kind == DatasetKind::kTokens) {
+      FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(config, file));
+      FUSIONLLM_RETURN_IF_ERROR(CheckNotOfLlmc(file));
+    }
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
     if (width.value_or(2) == 2 && config.token_dtype.empty() && IsEither(file.path())) FUSIONLLM_RETURN_IF_ERROR(CheckNotBytes(file));
     if (!width.has_value()) continue;
@@ -156,30 +184,26 @@ absl::StatusOr<std::vector<std::string>> KeepText(const DatasetConfig& config, s
   std::set<std::string> named;
   for (const std::string& path : config.paths) named.insert((std::filesystem::path(config.base_folder) / path).string());
   std::vector<std::string> kept;
+  std::string remedy;  // of the first that is skipped
   int64_t budget = kTextCheckedAtOpen;
   for (std::string& path : paths) {
     FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
-    FUSIONLLM_ASSIGN_OR_RETURN(std::string why, WhyNotText(file, std::max(budget, kTextCheckedOfEach)));
+    FUSIONLLM_ASSIGN_OR_RETURN(NotText wrong, WhyNotText(file, std::max(budget, kTextCheckedOfEach)));
     budget -= std::min(budget, file.size());
-    if (why.empty()) {
+    if (wrong.why.empty()) {
       kept.push_back(std::move(path));
     } else if (named.contains(path)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " is not UTF-8 text: ", why, "; ", kNotTextRemedy));
+      return absl::InvalidArgumentError(absl::StrCat(path, " is not UTF-8 text: ", wrong.why, "; ", wrong.remedy));
     } else {
-      read.Skip(std::move(path), std::move(why));
+      if (remedy.empty()) remedy = std::move(wrong.remedy);
+      read.Skip(std::move(path), std::move(wrong.why));
     }
   }
   if (kept.empty() && !read.skipped.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("no file of the data is UTF-8 text; of ", read.skipped_count, " the first is ",
-                                                   read.skipped[0].path, ": ", read.skipped[0].why, "; ", kNotTextRemedy));
+                                                   read.skipped[0].path, ": ", read.skipped[0].why, "; ", remedy));
   }
   return kept;
-}
-
-int64_t Decode(const std::byte* at, int64_t width) {
-  uint32_t id = 0;
-  for (int64_t i = 0; i < width; ++i) id |= std::to_integer<uint32_t>(at[i]) << (8 * i);
-  return id;
 }
 
 class TokenWindows : public Dataset {

@@ -18,6 +18,7 @@ using tensor::Tensor;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Ids = std::vector<int32_t>;
 
 DatasetConfig Text(const base::TempFolder& folder, std::vector<std::string> paths, int64_t length) {
@@ -234,10 +235,57 @@ TEST(TokenWindowsTest, ANamedFileThatIsNoTextIsRefused) {
   const auto why = [&](const std::string& path) { return std::string(OpenDataset(Text(folder, {path}, 3)).status().message()); };
   EXPECT_THAT(why("a.gz"), AllOf(HasSubstr("a.gz is not UTF-8 text: it is compressed (gzip)"), HasSubstr("spec.data.encoding: bytes")));
   EXPECT_THAT(why("latin1.txt"), AllOf(HasSubstr("byte 0xe9 at offset 3"), HasSubstr("iconv")));
-  EXPECT_THAT(why("nul.bin"), HasSubstr("a NUL byte at offset 4"));
+  EXPECT_THAT(why("latin1.txt"), HasSubstr("iconv -f latin1 -t utf-8"));
+  EXPECT_THAT(why("nul.bin"), AllOf(HasSubstr("a NUL byte at offset 4"), Not(HasSubstr("iconv"))));
   DatasetConfig config = Text(folder, {"latin1.txt"}, 3);
   config.encoding = TextEncoding::kBytes;
   EXPECT_EQ(Read(*OpenDataset(config).value(), 1).inputs, (Ids{0xe9, ' ', 'a'}));
+}
+
+TEST(TokenWindowsTest, TextInAnotherEncodingIsRefusedWithTheCommandThatConvertsIt) {
+  const base::TempFolder folder;
+  std::string little, big, wide;
+  for (const char c : std::string("some words")) {
+    little += {c, '\0'};
+    big += {'\0', c};
+    wide += {c, '\0', '\0', '\0'};
+  }
+  const struct {
+    std::string text;
+    const char* encoding;
+  } cases[] = {{"\xff\xfe" + little, "utf-16 "},
+               {"\xfe\xff" + big, "utf-16 "},
+               {std::string("\xff\xfe\0\0", 4) + wide, "utf-32 "},
+               {little, "utf-16le "},
+               {big, "utf-16be "}};
+  for (const auto& one : cases) {
+    folder.Write("text", one.text);
+    const std::string said(OpenDataset(Text(folder, {"text"}, 3)).status().message());
+    EXPECT_THAT(said, AllOf(HasSubstr(absl::StrCat("iconv -f ", one.encoding, "-t utf-8")), Not(HasSubstr("latin1"))));
+    folder.Write("only/text", one.text);
+    EXPECT_THAT(std::string(OpenDataset(Text(folder, {"only"}, 3)).status().message()), HasSubstr(absl::StrCat("iconv -f ", one.encoding)));
+  }
+}
+
+TEST(TokenWindowsTest, AFileWithTheHeaderOfLlmcIsRefusedWithTheCommandThatStripsIt) {
+  const base::TempFolder folder;
+  const auto header = [](const std::string& magic) { return magic + std::string("\x01\0\0\0", 4) + std::string(1016, '\0'); };
+  const std::string ids = U16({7, 8, 9, 10, 11, 12, 13, 14});
+  folder.Write("a.bin", header("\x88\xd8\x34\x01") + ids);
+  folder.Write("b.u32", header("\xa1\xd9\x34\x01") + ids);
+  folder.Write("short.bin", "\x88\xd8\x34\x01" + ids);
+  const auto said = [&](const std::string& name, const std::string& dtype) {
+    DatasetConfig config = Tokens(folder, {name}, 3);
+    config.token_dtype = dtype;
+    return std::string(OpenDataset(config).status().message());
+  };
+  for (const char* dtype : {"", "uint16"}) {
+    EXPECT_THAT(said("a.bin", dtype),
+                AllOf(HasSubstr("a.bin begins with the header of llm.c's files of tokens (magic 20240520, 1024 bytes)"),
+                      HasSubstr("strip it by tail -c +1025 FILE > NEW.u16")));
+  }
+  EXPECT_THAT(said("b.u32", ""), AllOf(HasSubstr("magic 20240801"), HasSubstr("NEW.u32")));
+  EXPECT_EQ(said("short.bin", ""), "") << "ids that happen to begin so";
 }
 
 TEST(TokenWindowsTest, FilesOfAFolderThatAreNoTextAreSkippedAndTold) {
@@ -310,10 +358,10 @@ TEST(TextCheckTest, SequencesMayLieAcrossTheEndOfWhatIsReadAtATime) {
     const std::string path = folder.Write("long", std::string(before, 'x') + "\xf0\x9f\x99\x82 and on");
     const auto file = base::SourceFile::Open(path, true);
     ASSERT_TRUE(file.ok());
-    EXPECT_EQ(WhyNotText(*file, file->size()).value(), "");
-    EXPECT_EQ(WhyNotText(*file, static_cast<int64_t>(before) + 2).value(), "") << "cut off by the limit alone";
+    EXPECT_EQ(WhyNotText(*file, file->size())->why, "");
+    EXPECT_EQ(WhyNotText(*file, static_cast<int64_t>(before) + 2)->why, "") << "cut off by the limit alone";
     const auto broken = base::SourceFile::Open(folder.Write("broken", std::string(before, 'x') + "\xf0\x9f\x99"), true);
-    EXPECT_THAT(WhyNotText(*broken, broken->size()).value(), HasSubstr(absl::StrCat("byte 0xf0 at offset ", before)));
+    EXPECT_THAT(WhyNotText(*broken, broken->size())->why, HasSubstr(absl::StrCat("byte 0xf0 at offset ", before)));
   }
   EXPECT_EQ(FirstNotUtf8("\xc0\x80", true), 0) << "overlong";
   EXPECT_EQ(FirstNotUtf8("a\xed\xa0\x80", true), 1) << "a surrogate";
