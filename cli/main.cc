@@ -1,6 +1,4 @@
 // fusionctl: what users run. Each command is a file in commands/.
-#include <fcntl.h>
-
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +11,7 @@
 #include "cli/commands/option_checks.h"
 #include "cli/commands/unexpected.h"
 #include "lib/base/log.h"
+#include "lib/daemon/standard_files.h"
 
 namespace {
 
@@ -43,13 +42,6 @@ void RefuseEmptyValues(CLI::App& app) {
     if (option->get_items_expected_max() > 0) option->check(not_empty);
   }
   for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) RefuseEmptyValues(*command);
-}
-
-// A file that is opened later must not become stdin, stdout or stderr because those were closed: reads and writes there fail (EBADF).
-void HoldStandardDescriptors() {
-  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
-    if (fcntl(descriptor, F_GETFD) < 0) (void)open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // takes the lowest that is free
-  }
 }
 
 // `code`, unless what was told could not be written.
@@ -106,7 +98,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  HoldStandardDescriptors();
+  fusionllm::daemon::HoldStandardFiles();
+  fusionllm::daemon::FailWritesBeyondSizeLimit();
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {

@@ -38,6 +38,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/daemon/monitoring_server.h"
 #include "lib/job/parse.h"
 #include "lib/report/report.h"
 #include "lib/report/words.h"
@@ -276,7 +277,11 @@ absl::Status CheckRunJob(const RunJobOptions& options) {
   if (options.topology && !options.devices.empty()) {
     return absl::InvalidArgumentError("--device and --topology cannot be combined: a topology says which devices there are");
   }
-  if (!options.metrics_address || *options.metrics_address == "off") return absl::OkStatus();
+  if (!options.metrics_address || *options.metrics_address == daemon::kNoMonitoring) return absl::OkStatus();
+  // The broker's own rule: else it would end for it after the others have started.
+  if (const absl::Status wrong = daemon::CheckMonitoringAddress(*options.metrics_address); !wrong.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--metrics-address: ", wrong.message()));
+  }
   return CheckAddress("--metrics-address", *options.metrics_address);
 }
 

@@ -162,6 +162,16 @@ TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts)
   close(taken);
 }
 
+TEST_F(RunJobTest, AnAddressForMetricsThatTheBrokerWouldRefuseIsRefusedBeforeAnythingStarts) {
+  for (const char* bad : {"localhost:0", "lab.example:0", "*:0", "[::1%lo]:0", "[localhost]:0"}) {
+    options_.metrics_address = bad;
+    const absl::Status refused = Run().status();
+    EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput) << bad << ": " << refused;
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr("--metrics-address: "), HasSubstr(bad)));
+    EXPECT_FALSE(std::filesystem::exists(options_.output)) << bad;
+  }
+}
+
 TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {
   Script({kStep1, "exit 0"});
   ASSERT_TRUE(Run().ok());

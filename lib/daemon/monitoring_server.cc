@@ -213,6 +213,8 @@ struct MonitoringServer::Http {
   }
 };
 
+absl::Status CheckMonitoringAddress(const std::string& text) { return text == kNoMonitoring ? absl::OkStatus() : Parse(text).status(); }
+
 MonitoringServer::MonitoringServer(std::string address, std::unique_ptr<Http> http)
     : address_(std::move(address)), http_(std::move(http)) {}
 

@@ -24,6 +24,12 @@ struct MonitoringHandlers {
   std::function<std::string()> progress = {};  // JSON; empty: there is no such page
 };
 
+// In place of an address: nothing is served.
+inline constexpr char kNoMonitoring[] = "off";
+// OK: it is that word, or an address as MonitoringServer::Start takes it; whether this machine has it is another matter. Else
+// InvalidArgument.
+absl::Status CheckMonitoringAddress(const std::string& text);
+
 // What its threads are called, in `top -H` say.
 inline constexpr char kMonitoringThread[] = "monitoring";
 

@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,11 +14,26 @@
 #include "lib/daemon/standard_files.h"
 
 namespace fusionllm::daemon {
+namespace {
+
+// The standard library has no other way to say that a thread cannot be started. Nothing is unwound before it, which could wait for others.
+[[noreturn]] void TellAndEnd() {
+  try {
+    if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
+  } catch (const std::system_error& error) {
+    EndAtOnce(absl::ResourceExhaustedError(absl::StrCat("the system refuses what is needed, a thread say: ", error.what())), kExitFailed);
+  } catch (...) {  // a mistake of ours: loudly
+  }
+  std::abort();
+}
+
+}  // namespace
 
 void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags) {
   app.set_version_flag("--version", absl::StrCat(program, " ", version));
   app.add_option("--metrics-address", flags.metrics_address, "HOST:PORT for /metrics, /healthz and /readyz; port 0: a free one; off: none")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check([](const std::string& text) { return std::string(CheckMonitoringAddress(text).message()); });
   app.add_option("--log-level", flags.log_level, "How much is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
@@ -26,6 +44,8 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags) {
   HoldStandardFiles();
+  FailWritesBeyondSizeLimit();
+  std::set_terminate(TellAndEnd);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -49,10 +69,19 @@ int Complain(const absl::Status& status, int code) {
 
 int Complain(const absl::Status& status) { return Complain(status, base::ExitCodeFor(status)); }
 
+void EndAtOnce(const absl::Status& status, int code) {
+  Complain(status, code);
+  std::fflush(stdout);
+  std::fflush(stderr);
+  std::_Exit(code);
+}
+
+void EndAtOnce(const absl::Status& status) { EndAtOnce(status, base::ExitCodeFor(status)); }
+
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
                                                                   std::function<absl::Status()> alive, std::function<absl::Status()> ready,
                                                                   std::function<std::string()> progress) {
-  if (flags.metrics_address == "off") return nullptr;
+  if (flags.metrics_address == kNoMonitoring) return nullptr;
   auto server = MonitoringServer::Start(flags.metrics_address, {.metrics = [&registry] { return registry.Text(); },
                                                                 .alive = std::move(alive),
                                                                 .ready = std::move(ready),

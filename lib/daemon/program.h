@@ -31,8 +31,9 @@ struct CommonFlags {
 // --metrics-address, --log-level, --log-format and --version.
 void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags);
 
-// Parses, holds the standard files (standard_files.h) and starts the log. An exit code when the program is to end now: 0 after --help and
-// --version, 2 after bad usage, which is told on stderr.
+// Parses, holds the standard files (standard_files.h), lets writes beyond a size limit fail and starts the log. From then on an error of
+// the system that nobody can handle, as that no thread can be started, is told and ends the program with exit code 1. An exit code when
+// the program is to end now: 0 after --help and --version, 2 after bad usage, which is told on stderr.
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
 
 // What is wrong with `text` as the value of a flag that takes seconds, for CLI::Option::check; empty: it is a number from 0 to
@@ -44,6 +45,10 @@ std::string CheckSeconds(const std::string& text);
 int Complain(const absl::Status& status, int code);
 // With the code that base::ExitCodeFor gives it.
 int Complain(const absl::Status& status);
+// As Complain, and ends the process with the code, without a destructor: for a start that fails when libraries are at work already. Where
+// threads are what is lacking, gRPC would wait for ever for the end of some that have never begun.
+[[noreturn]] void EndAtOnce(const absl::Status& status, int code);
+[[noreturn]] void EndAtOnce(const absl::Status& status);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among
 // lines of JSON only where the port was not said); nothing for "off". `progress`, if given, is the page of that name. `registry` must

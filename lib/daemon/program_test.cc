@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <csignal>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "lib/daemon/testing/http_get.h"
@@ -101,6 +107,49 @@ TEST(ProgramTest, MonitoringCanBeOff) {
   const auto server = StartMonitoring({.metrics_address = "off"}, registry, nullptr, nullptr);
   ASSERT_TRUE(server.ok());
   EXPECT_EQ(*server, nullptr);
+}
+
+// As gRPC's threads do that have never begun.
+struct NeverDestroyed {
+  ~NeverDestroyed() {
+    while (true) pause();
+  }
+};
+
+TEST(ProgramTest, AStartThatFailsEndsWithoutWaitingForWhatCannotEnd) {
+  EXPECT_EXIT(
+      {
+        const NeverDestroyed library;
+        base::StartLog("probe", base::LogLevel::kInfo);
+        EndAtOnce(absl::UnavailableError("no threads"));
+      },
+      testing::ExitedWithCode(kExitFailed), "error probe: no threads");
+}
+
+TEST(ProgramTest, AThreadThatCannotBeStartedIsToldAndAFailure) {
+  const auto start = [](const auto& thrown) {
+    CLI::App app;
+    CommonFlags flags;
+    std::string name = "probe";
+    char* argv[] = {name.data()};
+    AddCommonFlags(app, name, "1", flags);
+    (void)ParseFlags(app, 1, argv, name, flags);
+    const NeverDestroyed library;
+    std::thread([&]() -> void { throw thrown; }).join();
+  };
+  const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
+  EXPECT_EXIT(start(no_thread), testing::ExitedWithCode(kExitFailed), "error probe: the system refuses .*Resource temporarily unavailable");
+  EXPECT_EXIT(start(std::logic_error("ours")), testing::KilledBySignal(SIGABRT), "");
+}
+
+TEST(ProgramTest, AnAddressForMetricsIsCheckedWithTheFlags) {
+  for (const char* good : {"off", "127.0.0.1:0", "[::1]:0", "[::]:0"})
+    EXPECT_EQ(Parse({"--metrics-address", good}).code, std::nullopt) << good;
+  for (const char* bad : {"localhost:0", "everywhere", "127.0.0.1", "lab:0", ":0", "Off"}) {
+    const Parsed parsed = Parse({"--metrics-address", bad});
+    EXPECT_EQ(parsed.code, kExitBadInput) << bad;
+    EXPECT_THAT(parsed.err, AllOf(HasSubstr("--metrics-address"), HasSubstr(bad)));
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <initializer_list>
 
 namespace fusionllm::daemon {
@@ -15,5 +16,7 @@ void HoldStandardFiles() {
     (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
+
+void FailWritesBeyondSizeLimit() { std::signal(SIGXFSZ, SIG_IGN); }
 
 }  // namespace fusionllm::daemon

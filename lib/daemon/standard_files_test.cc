@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,6 +37,18 @@ TEST(StandardFilesTest, OpenOnesStay) {
         std::_Exit(write(STDERR_FILENO, "said", 4) == 4 ? 0 : 1);
       },
       testing::ExitedWithCode(0), "said");
+}
+
+TEST(StandardFilesTest, AWriteBeyondTheSizeLimitFailsInsteadOfEndingTheProcess) {
+  const auto write_too_much = [] {
+    FailWritesBeyondSizeLimit();
+    const rlimit tight = {.rlim_cur = 10, .rlim_max = 10};
+    setrlimit(RLIMIT_FSIZE, &tight);
+    const int file = open("/tmp", O_TMPFILE | O_WRONLY, 0600);
+    const bool half = write(file, "0123456789abcdef", 16) == 10;
+    std::_Exit(half && write(file, "x", 1) == -1 && errno == EFBIG ? 0 : 1);
+  };
+  EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

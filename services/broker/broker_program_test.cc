@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/program.h"
 
 namespace fusionllm::services {
@@ -37,6 +41,34 @@ TEST(BrokerProgram, AJobThatIsNotThereIsBadInput) {
   Program program("fusion-broker", With({"--gather-seconds", "5", "--await-data-seconds", "0"}), STDERR_FILENO);
   EXPECT_THAT(program.Line(), HasSubstr("/nonexistent/job.yaml"));
   EXPECT_EQ(program.Wait(), 2);
+}
+
+// gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.
+TEST(BrokerProgram, WithoutThreadsItEndsAtOnceOrServes) {
+  const base::TempFolder folder;
+  const std::string job =
+      folder.Write("job.yaml",
+                   "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: gpt2, "
+                   "preset: tiny}, data: {kind: text, path: [a]}, training: {steps: 5, sequenceLength: 64}}}");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);  // for whom the limit binds
+  for (int threads = 1; threads <= 14; ++threads) {
+    SCOPED_TRACE(threads);
+    const std::string output = folder / absl::StrCat("out-", threads);
+    std::filesystem::create_directory(output);
+    std::filesystem::permissions(output, std::filesystem::perms::all);
+    Program program("fusion-broker",
+                    {"--job", job, "--output", output, "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expect", "a"},
+                    STDOUT_FILENO, static_cast<rlim_t>(threads));
+    bool serving = false;
+    while (!serving) {
+      const std::string line = program.Line();
+      if (line.empty()) break;
+      serving = absl::StartsWith(line, "listening on ");
+    }
+    if (serving) continue;
+    const int code = program.Wait();
+    EXPECT_TRUE(code == 1 || code == 128 + SIGABRT) << code;
+  }
 }
 
 }  // namespace

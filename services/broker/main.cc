@@ -182,6 +182,12 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.TellWaiting();
 }
 
+// Whoever started the broker tells `error` as the reason, instead of an end that nobody expected.
+[[noreturn]] void EndAtStart(const absl::Status& error, int code) {
+  RunLog(stdout, 0, 0).Error(error, "");
+  daemon::EndAtOnce(error, code);
+}
+
 int Main(int argc, char** argv) {
   BrokerFlags flags;
   std::string expected, gone, final_report;
@@ -198,9 +204,7 @@ int Main(int argc, char** argv) {
   daemon::AddProcessMetrics(registry);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
   if (!setup.ok()) {
-    // Whoever started the broker tells it as the reason, instead of an end that nobody expected.
-    RunLog(stdout, 0, 0).Error(setup.status(), "");
-    return daemon::Complain(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
+    EndAtStart(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
   }
   RunLoop& loop = *setup->loop;
 
@@ -244,9 +248,9 @@ int Main(int argc, char** argv) {
       common, registry, [&] { return alive.Check(); },
       [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); },
       [&] { return setup->probe->ProgressJson(); });
-  if (!monitoring.ok()) return daemon::Complain(monitoring.status());
+  if (!monitoring.ok()) EndAtStart(monitoring.status(), base::ExitCodeFor(monitoring.status()));
   const auto server = Listen(builder, flags.listen_address, setup->credentials);
-  if (!server.ok()) return daemon::Complain(server.status(), kExitFailed);
+  if (!server.ok()) EndAtStart(server.status(), kExitFailed);
 
   const daemon::OnStopSignal on_stop([&] {
     setup->recall->GiveUpAbsent();  // first: the loop's order to stop ends the waiting

@@ -161,7 +161,7 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     data_options.reachable = flags.listens;
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
-  if (!data_plane.ok()) return Complain(data_plane.status(), kExitFailed);
+  if (!data_plane.ok()) daemon::EndAtOnce(data_plane.status(), contact.Ending(kExitFailed));
 
   // Messages are taken in by the transport's threads and given back by the stage's: with a heap for each thread, what one has given back
   // is of no use to another, and a process keeps several times what its plan says.
@@ -190,7 +190,7 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   const auto monitoring = daemon::StartMonitoring(
       flags.common, registry, [&] { return alive.Check(); },
       [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
-  if (!monitoring.ok()) return Complain(monitoring.status());
+  if (!monitoring.ok()) daemon::EndAtOnce(monitoring.status(), contact.Ending(base::ExitCodeFor(monitoring.status())));
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   std::optional<security::RenewalThread> renewal;
   if (flags.renews) {

@@ -54,12 +54,12 @@ int Main(int argc, char** argv) {
   builder.RegisterService(&service);
   builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMostThreads));
   const auto server = Listen(builder, listen, credentials->server);
-  if (!server.ok()) return daemon::Complain(server.status(), daemon::kExitFailed);
+  if (!server.ok()) daemon::EndAtOnce(server.status(), daemon::kExitFailed);
   // It has no loop of its own: alive is who answers a call like any other's.
   const auto to_itself = (*server)->InProcessChannel({});
   const auto monitoring = daemon::StartMonitoring(
       common, registry, [&] { return CheckHealth(*to_itself); }, [&] { return CheckHealth(*to_itself); });
-  if (!monitoring.ok()) return daemon::Complain(monitoring.status());
+  if (!monitoring.ok()) daemon::EndAtOnce(monitoring.status());
   const daemon::OnStopSignal on_stop([&] {
     base::Log(base::LogLevel::kInfo, "stopping");
     service.Stop();

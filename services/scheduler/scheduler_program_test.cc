@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 
 #include "lib/daemon/testing/http_get.h"
@@ -62,6 +63,23 @@ TEST(SchedulerProgram, AMetricsAddressThatIsTakenIsNamedWithItsFlag) {
   EXPECT_THAT(said, testing::AllOf(testing::HasSubstr("--metrics-address"), testing::HasSubstr(address), testing::HasSubstr("in use")));
   EXPECT_EQ(Program("fusion-scheduler", {"--insecure", "--metrics-address", "here"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-scheduler", {"--insecure", "--log-level", "loud"}).Wait(), 2);
+}
+
+// gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.
+TEST(SchedulerProgram, WithoutThreadsItEndsAtOnceOrServes) {
+  for (int threads = 1; threads <= 14; ++threads) {
+    SCOPED_TRACE(threads);
+    Program program("fusion-scheduler", {"--insecure"}, STDOUT_FILENO, static_cast<rlim_t>(threads));
+    bool serving = false;
+    while (!serving) {
+      const std::string line = program.Line();
+      if (line.empty()) break;
+      serving = !MetricsAddress(line).empty();
+    }
+    if (serving) continue;
+    const int code = program.Wait();
+    EXPECT_TRUE(code == 1 || code == 128 + SIGABRT) << code;
+  }
 }
 
 TEST(SchedulerProgram, WantsToBeToldHowToServe) { EXPECT_EQ(Program("fusion-scheduler", {}).Wait(), 2); }

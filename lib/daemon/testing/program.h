@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,8 +16,9 @@ namespace fusionllm::daemon {
 
 class Program {
  public:
-  // What it writes to `descriptor` can be read by Line().
-  Program(const std::string& name, std::vector<std::string> arguments, int descriptor = STDOUT_FILENO) {
+  // What it writes to `descriptor` can be read by Line(). `threads_max`: of it and whatever else its user runs; root, whom no limit binds,
+  // becomes nobody for it.
+  Program(const std::string& name, std::vector<std::string> arguments, int descriptor = STDOUT_FILENO, rlim_t threads_max = RLIM_INFINITY) {
     const char* folder = std::getenv("FUSIONLLM_BIN_DIR");
     arguments.insert(arguments.begin(), std::string(folder == nullptr ? "." : folder) + "/" + name);
     int ends[2];
@@ -25,6 +27,7 @@ class Program {
     if (pid_ == 0) {
       dup2(ends[1], descriptor);
       close(ends[0]);
+      if (threads_max != RLIM_INFINITY) Limit(threads_max);
       std::vector<char*> argv;
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
@@ -60,6 +63,13 @@ class Program {
   }
 
  private:
+  static void Limit(rlim_t threads_max) {
+    constexpr id_t kNobody = 65534;
+    const rlimit limit = {threads_max, threads_max};
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(126);
+    if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(126);
+  }
+
   pid_t pid_ = -1;
   FILE* out_ = nullptr;
 };
