@@ -15,6 +15,7 @@
 #include "cli/commands/option_checks.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/auth/kubeconfig.h"
+#include "lib/kube/auth/named_files.h"
 #include "lib/kube/client/rest_client.h"
 
 namespace fusionllm::cli {
@@ -51,6 +52,7 @@ absl::StatusOr<std::unique_ptr<kube::RestClient>> Open(const kube::ClientConfig&
   // The user's own file: the program that it names is the user's choice.
   if (config.exec.has_value()) access.exec_allowed.insert(config.exec->command);
   FUSIONLLM_ASSIGN_OR_RETURN(kube::ClusterAccess opened, kube::OpenAccess(config, kube::RealClock(), access));
+  FUSIONLLM_RETURN_IF_ERROR(kube::CheckNamedFiles(config));
   return std::make_unique<kube::RestClient>(std::move(opened), kube::RestClientOptions{.user_agent = "fusionctl"}, kube::RealClock());
 }
 

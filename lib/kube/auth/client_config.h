@@ -32,6 +32,8 @@ struct ExecConfig {
 };
 
 struct ClientConfig {
+  // Where it was read, for messages: "m.yaml: cluster \"paris\"", "m.yaml: user \"admin\""; empty: not from a file with such entries.
+  std::string cluster_entry, user_entry;
   std::string server;
   std::string tls_server_name;
   bool insecure = false;

@@ -19,16 +19,28 @@ namespace {
 constexpr char kServiceAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 absl::Status CheckConfig(const ClientConfig& config) {
-  if (config.basic_auth) return absl::InvalidArgumentError("user name and password are not supported: no API server takes them since 1.19");
-  if (config.auth_provider) return absl::InvalidArgumentError("auth-provider is not supported: use exec, or a token");
-  if (config.impersonation) return absl::InvalidArgumentError("impersonation (as, as-groups) is not supported");
+  const auto wrong = [](absl::string_view entry, absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(entry, entry.empty() ? "" : ": ", what));
+  };
+  const std::string& user = config.user_entry;
+  if (config.basic_auth) return wrong(user, "user name and password are not supported: no API server takes them since 1.19");
+  if (config.auth_provider) return wrong(user, "auth-provider is not supported: use exec, or a token");
+  if (config.impersonation) return wrong(user, "impersonation (as, as-groups) is not supported");
+  if (config.certificate.empty() != config.key.empty()) return wrong(user, "a client certificate needs its key, and a key its certificate");
   if (config.insecure && !config.ca.empty()) {
-    return absl::InvalidArgumentError("insecure-skip-tls-verify and certificate-authority contradict each other");
+    return wrong(config.cluster_entry, "insecure-skip-tls-verify and certificate-authority contradict each other");
   }
-  if (config.certificate.empty() != config.key.empty()) {
-    return absl::InvalidArgumentError("a client certificate needs its key, and a key its certificate");
+  const absl::StatusOr<ServerUrl> server = ParseServerUrl(config.server);
+  if (!server.ok()) return wrong(config.cluster_entry, server.status().message());
+  if (!server->https() && (!config.token.empty() || !config.token_file.empty() || config.exec.has_value())) {
+    return wrong(config.cluster_entry, "a token is not sent over plain http: use https");
   }
   return absl::OkStatus();
+}
+
+// The same with the entry in front, where there is one.
+absl::Status OfEntry(const std::string& entry, const absl::Status& status) {
+  return status.ok() || entry.empty() ? status : absl::Status(status.code(), absl::StrCat(entry, ": ", status.message()));
 }
 
 // Empty: it may be run.
@@ -61,20 +73,21 @@ absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& cloc
                                          const ExecMetrics* metrics) {
   FUSIONLLM_RETURN_IF_ERROR(CheckConfig(config));
   FUSIONLLM_ASSIGN_OR_RETURN(const ServerUrl server, ParseServerUrl(config.server));
-  if (!server.https() && (!config.token.empty() || !config.token_file.empty() || config.exec.has_value())) {
-    return absl::InvalidArgumentError("a token is not sent over plain http: use https");
-  }
   ClusterAccess access;
   access.server = server.HostPort();
   access.ns = config.ns.empty() ? "default" : config.ns;
-  FUSIONLLM_ASSIGN_OR_RETURN(access.credentials, Source(config, clock, options, metrics));
+  absl::StatusOr<std::shared_ptr<CredentialSource>> source = Source(config, clock, options, metrics);
+  if (!source.ok()) return OfEntry(config.user_entry, source.status());
+  access.credentials = *std::move(source);
   auto tls = std::make_shared<TlsSource>(config.ca, config.certificate, config.key, access.credentials, clock);
   CurlTransportOptions transport = {.server = config.server,
                                     .tls_server_name = config.tls_server_name,
                                     .insecure = config.insecure,
                                     .proxy_url = config.proxy_url,
                                     .tls = [tls] { return tls->Get(); }};
-  FUSIONLLM_ASSIGN_OR_RETURN(access.transport, CurlTransport::Make(std::move(transport)));
+  absl::StatusOr<std::unique_ptr<CurlTransport>> made = CurlTransport::Make(std::move(transport));
+  if (!made.ok()) return OfEntry(config.cluster_entry, made.status());
+  access.transport = *std::move(made);
   return access;
 }
 

@@ -105,6 +105,29 @@ TEST_F(OpenAccessTest, OpensWithoutConnecting) {
   EXPECT_EQ((*access->credentials->Get({}))->token, "abc");
 }
 
+TEST_F(OpenAccessTest, WhatIsWrongIsSaidWithTheEntry) {
+  const struct {
+    const char* said;
+    void (*change)(ClientConfig&);
+  } cases[] = {
+      {"m.yaml: user \"u\": a client certificate needs its key, and a key its certificate",
+       [](ClientConfig& c) { c.certificate.data = "PEM"; }},
+      {"m.yaml: user \"u\": auth-provider is not supported: use exec, or a token", [](ClientConfig& c) { c.auth_provider = true; }},
+      {"m.yaml: user \"u\": exec would run login here, which is not among the programs allowed",
+       [](ClientConfig& c) { c.exec = ExecConfig{.command = "login"}; }},
+      {"m.yaml: cluster \"c\": the server address \"10.0.0.1\" must begin with https:// or http://",
+       [](ClientConfig& c) { c.server = "10.0.0.1"; }},
+      {"m.yaml: cluster \"c\": a token is not sent over plain http: use https", [](ClientConfig& c) { c.server = "http://c"; }},
+  };
+  for (const auto& one : cases) {
+    ClientConfig config = Good();
+    config.cluster_entry = "m.yaml: cluster \"c\"";
+    config.user_entry = "m.yaml: user \"u\"";
+    one.change(config);
+    EXPECT_EQ(Open(config).message(), one.said);
+  }
+}
+
 // As the kubelet renews that of a Pod.
 TEST_F(OpenAccessTest, ATokenFileGoesBeforeATokenAndIsReadAgain) {
   const base::TempFolder folder;

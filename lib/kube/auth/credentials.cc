@@ -1,5 +1,6 @@
 #include "lib/kube/auth/credentials.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -25,6 +26,10 @@ class Fixed : public CredentialSource {
 
 }  // namespace
 
+bool IsToken(absl::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+}
+
 absl::Status NoCredentials(const absl::Status& why) {
   return absl::IsCancelled(why) ? why : absl::UnauthenticatedError(absl::StrCat("no credentials: ", why.message()));
 }
@@ -37,8 +42,10 @@ absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_toke
   if (last_ != nullptr && now < read_again_) return last_;
   absl::StatusOr<std::string> text = ReadSmallFile(path_, kMaxTokenBytes);
   const std::string token(text.ok() ? absl::StripAsciiWhitespace(*text) : absl::string_view());
-  if (token.empty()) {
-    const absl::Status why = text.ok() ? absl::FailedPreconditionError(absl::StrCat(path_, ": the token file is empty")) : text.status();
+  if (token.empty() || !IsToken(token)) {
+    const absl::Status why =
+        text.ok() ? absl::FailedPreconditionError(absl::StrCat(path_, ": the token file ", token.empty() ? "is empty" : kNoToken))
+                  : text.status();
     if (last_ == nullptr) return NoCredentials(why);
     base::Log(base::LogLevel::kWarning, absl::StrCat("the token is not renewed, the last one stays in use: ", why.message()));
     return last_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lib/kube/clock.h"
 
@@ -19,6 +20,11 @@ struct Credentials {
   std::string certificate_pem, key_pem;
   bool operator==(const Credentials&) const = default;
 };
+
+// Whether it can stand in a line of a request: it has no control character, a line end say.
+bool IsToken(absl::string_view text);
+// What else is said of a token; the token is not.
+inline constexpr char kNoToken[] = "holds a control character, such as a line end, and is no token";
 
 // Whatever it is that a program, a file or this machine failed at, the caller is nobody: Unauthenticated, with why. Cancelled stays so.
 absl::Status NoCredentials(const absl::Status& why);
@@ -36,7 +42,7 @@ class CredentialSource {
 std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials);
 
 // A token in a file that somebody renews, as the kubelet does for Pods. Read again once it is older than 50 s, or refused; while it cannot
-// be read, or is empty, the last token goes on being used, for it may still be good.
+// be read, or holds no token, the last token goes on being used, for it may still be good.
 class TokenFile : public CredentialSource {
  public:
   TokenFile(std::string path, Clock& clock) : path_(std::move(path)), clock_(clock) {}

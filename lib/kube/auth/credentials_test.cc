@@ -82,6 +82,8 @@ TEST_F(TokenFileTest, WithoutAnyTokenThereIsAnError) {
   error("cannot be read");
   Write("  \n");
   error("is empty");
+  Write("two\nlines\n");
+  error("holds a control character");
   Write(std::string(100'000, 't'));
   error("is longer than");
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/yaml_scalar.h"
+#include "lib/kube/auth/credentials.h"
 #include "lib/kube/auth/small_file.h"
 
 namespace fusionllm::kube {
@@ -95,6 +97,13 @@ class Reader {
     return "";
   }
 
+  // Goes into a line of a request. Tools that print tokens end them with a line end.
+  std::string Token(const YAML::Node& map, const char* key, const std::string& path) {
+    const std::string token(absl::StripTrailingAsciiWhitespace(Text(map, key, path)));
+    if (!IsToken(token)) Fail(map[key], absl::StrCat(path, ".", key), kNoToken);
+    return token;
+  }
+
   bool Bool(const YAML::Node& map, const char* key, const std::string& path) {
     const YAML::Node value = map[key];
     if (!value.IsDefined() || value.IsNull()) return false;
@@ -169,6 +178,7 @@ class Reader {
     for (size_t i = 0; i < entries.size(); ++i) {
       const std::string path = absl::StrCat(list, "[", i, "]");
       const YAML::Node entry = entries[i];
+      if (entry.IsNull() || (entry.IsMap() && entry.size() == 0)) continue;
       if (!entry.IsMap()) return Fail(entry, path, "must be a map");
       const std::string entry_name = Text(entry, "name", path);
       if (entry_name.empty()) return Fail(entry, path, "has no name");
@@ -224,7 +234,7 @@ Kubeconfig::User ReadUser(Reader& reader, const YAML::Node& map, const std::stri
   Kubeconfig::User user;
   user.certificate = reader.Pem(map, "client-certificate", path);
   user.key = reader.Pem(map, "client-key", path);
-  user.token = reader.Text(map, "token", path);
+  user.token = reader.Token(map, "token", path);
   user.token_file = reader.Path(map, "tokenFile", path);
   user.basic_auth = !reader.Text(map, "username", path).empty() || !reader.Text(map, "password", path).empty();
   user.auth_provider = map["auth-provider"].IsDefined() && !map["auth-provider"].IsNull();
@@ -287,7 +297,7 @@ absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_
 
 absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths) {
   Kubeconfig merged;
-  bool found = false;
+  std::string empty;
   for (const std::string& path : paths) {
     const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxKubeconfigBytes);
     if (absl::IsNotFound(text.status())) continue;
@@ -295,14 +305,18 @@ absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths)
     const size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Kubeconfig> config, ParseFile(*text, path, folder));
-    if (!config.has_value()) continue;  // one that was touched, or emptied by a tool: kubectl goes on, too
-    found = true;
+    if (!config.has_value()) {  // one that was touched, or emptied by a tool: kubectl goes on, too
+      if (empty.empty()) empty = path;
+      continue;
+    }
+    absl::StrAppend(&merged.files, merged.files.empty() ? "" : ":", path);
     merged.clusters.merge(config->clusters);
     merged.users.merge(config->users);
     merged.contexts.merge(config->contexts);
     if (merged.current_context.empty()) merged.current_context = config->current_context;
   }
-  if (!found) {
+  if (merged.files.empty()) {
+    if (!empty.empty()) return absl::NotFoundError(absl::StrCat(empty, ": is empty: there is no kubeconfig in it"));
     return absl::NotFoundError(paths.empty() ? std::string("no kubeconfig is named")
                                              : absl::StrCat("there is no kubeconfig at ", paths[0]));
   }
@@ -318,16 +332,18 @@ std::vector<std::string> DefaultKubeconfigPaths() {
 }
 
 absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context) {
+  const std::string where = config.files.empty() ? "" : config.files + ": ";
   const std::string name(context.empty() ? absl::string_view(config.current_context) : context);
-  if (name.empty()) return absl::NotFoundError("the kubeconfig has no current context");
+  if (name.empty()) return absl::NotFoundError(where + "the kubeconfig has no current context");
   const auto found = config.contexts.find(name);
-  if (found == config.contexts.end()) return absl::NotFoundError(absl::StrCat("the kubeconfig has no context \"", name, "\""));
+  if (found == config.contexts.end()) return absl::NotFoundError(absl::StrCat(where, "the kubeconfig has no context \"", name, "\""));
   const auto cluster = config.clusters.find(found->second.cluster);
   if (cluster == config.clusters.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("the context \"", name, "\" names the cluster \"", found->second.cluster, "\", which the kubeconfig does not have"));
+    return absl::NotFoundError(absl::StrCat(where, "the context \"", name, "\" names the cluster \"", found->second.cluster,
+                                            "\", which the kubeconfig does not have"));
   }
   ClientConfig client;
+  if (!where.empty()) client.cluster_entry = absl::StrCat(where, "cluster \"", cluster->first, "\"");
   client.server = cluster->second.server;
   client.tls_server_name = cluster->second.tls_server_name;
   client.proxy_url = cluster->second.proxy_url;
@@ -339,8 +355,9 @@ absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::stri
   const auto user = config.users.find(found->second.user);
   if (user == config.users.end()) {
     return absl::NotFoundError(
-        absl::StrCat("the context \"", name, "\" names the user \"", found->second.user, "\", which the kubeconfig does not have"));
+        absl::StrCat(where, "the context \"", name, "\" names the user \"", found->second.user, "\", which the kubeconfig does not have"));
   }
+  if (!where.empty()) client.user_entry = absl::StrCat(where, "user \"", user->first, "\"");
   client.certificate = user->second.certificate;
   client.key = user->second.key;
   client.token = user->second.token;

@@ -1,7 +1,8 @@
 // Kubeconfig files: clusters, users, and contexts that join one of each.
 //
 // Limits: 1 MiB a file, 1,000 entries of a kind, 64 KiB of what a program is told of a cluster. Unknown fields are left alone, as kubectl
-// does; a known field of the wrong type, data that is no base64 and a second cluster, user or context of a name are errors that name the
+// does, and so are empty entries of a list, as a template leaves them. White space behind a token is cut off. A known field of the wrong
+// type, a token with control characters, data that is no base64 and a second cluster, user or context of a name are errors that name the
 // file, the line and the field. What a scalar without quotes is, base/yaml_scalar.h says: `token: 1_000` is a number, and no token.
 #pragma once
 
@@ -33,6 +34,7 @@ struct Kubeconfig {
   struct Context {
     std::string cluster, user, ns;
   };
+  std::string files;  // that it was read from, for messages: "a.yaml", "a.yaml:b.yaml"; empty: from none
   std::map<std::string, Cluster> clusters;
   std::map<std::string, User> users;
   std::map<std::string, Context> contexts;
@@ -48,7 +50,7 @@ absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths)
 // Those of $KUBECONFIG, separated by ':', else ~/.kube/config.
 std::vector<std::string> DefaultKubeconfigPaths();
 
-// What the context names; empty: the current one. NotFound says what is missing.
+// What the context names; empty: the current one. NotFound says what is missing, and in which files.
 absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context = {});
 
 }  // namespace fusionllm::kube

@@ -250,13 +250,55 @@ contexts: [{name: c, context: {cluster: a}}, {name: d, context: {cluster: b}}]
   }
   const absl::Status none = LoadKubeconfig(empty).status();
   EXPECT_TRUE(absl::IsNotFound(none)) << none;
-  EXPECT_EQ(none.message(), absl::StrCat("there is no kubeconfig at ", empty[0]));
+  EXPECT_EQ(none.message(), absl::StrCat(empty[0], ": is empty: there is no kubeconfig in it"));
   for (const char* text : {"[]", "text", "{}\n---\n"}) {
     const std::string odd = folder.Write("odd", text);
     EXPECT_EQ(LoadKubeconfig({one, odd}).ok(), text[0] == '{') << text;
   }
   EXPECT_FALSE(ParseKubeconfig("", "Secret", "").ok()) << "one that is all there is";
   EXPECT_EQ(LoadKubeconfig({folder.path()}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Kubeconfig, EmptyEntriesOfItsListsArePassedOver) {
+  for (const char* empty : {"", "{}", "~", "null"}) {
+    const auto config =
+        ParseKubeconfig(absl::StrCat("clusters:\n- ", empty, "\n- {name: c, cluster: {server: 'https://c'}}\nusers:\n- ", empty, "\n- ",
+                                     empty, "\ncontexts:\n- {name: x, context: {cluster: c}}\n- ", empty, "\n"),
+                        "config", "");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(ResolveContext(*config, "x")->server, "https://c");
+  }
+  EXPECT_EQ(ParseKubeconfig("clusters:\n- {}\n- {cluster: {server: a}}\n", "config", "").status().message(),
+            "config:3: clusters[1] has no name");
+}
+
+TEST(Kubeconfig, WhiteSpaceBehindATokenIsCutOffAndControlCharactersInItAreRefused) {
+  const auto user = [](const std::string& token) {
+    return ParseKubeconfig(absl::StrCat("users:\n- name: a\n  user: {token: ", token, "}\n"), "config", "");
+  };
+  for (const char* token : {R"("t")", R"("t\n")", R"("t\r\n")", R"("t \t")"}) EXPECT_EQ(user(token)->users.at("a").token, "t") << token;
+  for (const char* bad : {R"("secret\nb")", R"("\nsecret")", R"("sec\tret")", R"("sec\x01ret")", R"("secret\x7f")", R"("sec\0ret")"}) {
+    EXPECT_EQ(user(bad).status().message(), "config:3: users[0].user.token holds a control character, such as a line end, and is no token")
+        << bad;
+  }
+}
+
+TEST(Kubeconfig, WhatAFileLacksIsSaidWithItsName) {
+  const base::TempFolder folder;
+  const std::string one = folder.Write("one",
+                                       "clusters: [{name: c, cluster: {server: x}}]\ncontexts: [{name: lost, context: {cluster: gone}},"
+                                       " {name: x, context: {cluster: c, user: u}}, {name: z, context: {cluster: c, user: v}}]\n");
+  const std::string two = folder.Write("two", "users: [{name: u, user: {}}]\n");
+  const auto config = LoadKubeconfig({one, two});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::string files = absl::StrCat(one, ":", two, ": ");
+  const auto said = [&](const char* context) { return std::string(ResolveContext(*config, context).status().message()); };
+  EXPECT_EQ(said("lyon"), files + "the kubeconfig has no context \"lyon\"");
+  EXPECT_EQ(said(""), files + "the kubeconfig has no current context");
+  EXPECT_EQ(said("lost"), files + "the context \"lost\" names the cluster \"gone\", which the kubeconfig does not have");
+  EXPECT_EQ(said("z"), files + "the context \"z\" names the user \"v\", which the kubeconfig does not have");
+  EXPECT_EQ(ResolveContext(*config, "x")->cluster_entry, files + "cluster \"c\"");
+  EXPECT_EQ(ResolveContext(*config, "x")->user_entry, files + "user \"u\"");
 }
 
 }  // namespace
