@@ -91,5 +91,15 @@ TEST_F(ExitCodesTest, AFullDiskIsAFailureAndAPlaceThatCannotBeWrittenIsBadInput)
   }
 }
 
+TEST_F(ExitCodesTest, AFileThatWouldBeLargerThanTheLimitFailsTheCommandInWords) {
+  ASSERT_EQ(fusionctl_.Run("run job.yaml --output whole").code, 0);
+  const std::string limit = "ulimit -f 40;";  // 20 or 40 KiB, by the shell
+  for (const char* writes : {"run job.yaml --output out", "checkpoint export whole/checkpoints/latest out.safetensors"}) {
+    const Outcome outcome = fusionctl_.Run(writes, limit);
+    EXPECT_EQ(outcome.code, 1) << writes << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("File too large")) << writes;
+  }
+}
+
 }  // namespace
 }  // namespace fusionllm::cli

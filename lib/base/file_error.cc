@@ -19,6 +19,7 @@ absl::Status FileError(int error, absl::string_view what, absl::string_view path
       return absl::PermissionDeniedError(message);
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:

@@ -13,13 +13,18 @@ TEST(FileErrorTest, NamesThePathAndWhatTheSystemSays) {
 
 TEST(FileErrorTest, OnlyANetworkFileSystemThatDoesNotAnswerIsWorthAnotherTry) {
   for (const int error :
-       {EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOSPC, EDQUOT, EIO, ENOENT, EISDIR, ENOTDIR, ELOOP, EBUSY, EINVAL, EBADF}) {
+       {EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOSPC, EDQUOT, EFBIG, EIO, ENOENT, EISDIR, ENOTDIR, ELOOP, EBUSY, EINVAL, EBADF}) {
     const absl::Status status = FileError(error, "read", "f");
     EXPECT_FALSE(status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status) ||
                  absl::IsDeadlineExceeded(status))
         << error << ": " << status;
   }
   for (const int error : {ESTALE, ETIMEDOUT, ENOTCONN}) EXPECT_TRUE(absl::IsUnavailable(FileError(error, "read", "f"))) << error;
+}
+
+TEST(FileErrorTest, WhatHasReachedALimitIsNoFaultOfTheUsers) {
+  for (const int error : {ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE})
+    EXPECT_TRUE(absl::IsResourceExhausted(FileError(error, "write", "f"))) << error;
 }
 
 }  // namespace
