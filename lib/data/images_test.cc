@@ -198,7 +198,7 @@ TEST(IdxTest, SaysWhatIsWrongWithAFile) {
     return std::string(OpenDataset(Images(folder, DatasetKind::kIdx, paths)).status().message());
   };
   EXPECT_THAT(error({"cut", "labels"}), AllOf(HasSubstr("cut has 19 bytes"), HasSubstr("asks for 20: is it cut off?")));
-  EXPECT_THAT(error({"long", "labels"}), AllOf(HasSubstr("long has 23 bytes"), HasSubstr("asks for 20: 3 are too many")));
+  EXPECT_THAT(error({"long", "labels"}), AllOf(HasSubstr("long has 23 bytes"), HasSubstr("asks for 20: 3 bytes are too many")));
   EXPECT_THAT(error({"header", "labels"}), HasSubstr("ends inside its idx header"));
   EXPECT_THAT(error({"tiny", "labels"}), HasSubstr("2 bytes"));
   EXPECT_THAT(error({"gzip", "labels"}), HasSubstr("gunzip it first"));
