@@ -143,7 +143,7 @@ absl::StatusOr<std::string> TokenBoundTo(const AddClusterOptions& options, kube:
   const kube::AccountToken wanted{.account = {options.member_namespace, options.account},
                                   .secret = TokenSecret(options).name,
                                   .secret_uid = TextAt(secret, "/metadata/uid")};
-  absl::StatusOr<std::string> token = kube::RequestToken(member, wanted, kTokenLife);
+  absl::StatusOr<std::string> token = kube::RequestToken(member, wanted, kubeapi::kTokenLife);
   if (token.ok()) return token;
   return absl::Status(token.status().code(),
                       absl::StrCat("member: a token of ServiceAccount ", wanted.account.ToString(), ": ", token.status().message()));

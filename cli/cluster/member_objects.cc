@@ -65,7 +65,7 @@ std::vector<ClusterObject> MemberObjects(const AddClusterOptions& options) {
   for (const auto& [what, spec] :
        {std::pair("-pods", kubeapi::PodPolicySpec(subject)), std::pair("-places", kubeapi::PlacePolicySpec(subject)),
         std::pair("-changes", kubeapi::ChangePolicySpec(subject)),
-        std::pair("-tokens", kubeapi::TokenPolicySpec(subject, TokenSecret(options).name, absl::ToInt64Seconds(kTokenLife)))}) {
+        std::pair("-tokens", kubeapi::TokenPolicySpec(subject, TokenSecret(options).name, absl::ToInt64Seconds(kubeapi::kTokenLife)))}) {
     const std::string name = absl::StrCat(options.account, what);
     objects.push_back(Object(kAdmissionPolicyResource, {"", name}, {{"spec", json(spec)}}));
     objects.push_back(Object(kAdmissionPolicyBindingResource, {"", name}, {{"spec", json(kubeapi::PolicyBindingSpec(name))}}));
@@ -100,10 +100,11 @@ std::string MemberKubeconfig(const AddClusterOptions& options, const kube::Clien
 }
 
 std::vector<ClusterObject> HubObjects(const AddClusterOptions& options, const std::string& kubeconfig) {
-  return {Object(kSecretResource, {options.hub_namespace, options.name},
-                 {{"type", "Opaque"}, {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}}),
-          Object(kFusionClusterResource, {"", options.name},
-                 {{"spec", {{"kubeConfig", {{"location", options.name}, {"key", "kubeconfig"}}}}}})};
+  ClusterObject secret = Object(kSecretResource, {options.hub_namespace, options.name},
+                                {{"type", "Opaque"}, {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}});
+  secret.body["metadata"]["labels"][kubeapi::kRenewToken] = "true";
+  return {std::move(secret), Object(kFusionClusterResource, {"", options.name},
+                                    {{"spec", {{"kubeConfig", {{"location", options.name}, {"key", "kubeconfig"}}}}}})};
 }
 
 }  // namespace fusionllm::cli

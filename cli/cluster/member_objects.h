@@ -30,9 +30,6 @@ kube::ObjectKey TokenSecret(const AddClusterOptions& options);
 // The cluster role of `account` for Pods and Secrets, and the name of its bindings.
 std::string WorkRole(const std::string& account);
 
-// For which a token is asked for; the operator asks for no more.
-inline constexpr absl::Duration kTokenLife = absl::Hours(24 * 30);
-
 // A kubeconfig (JSON, which is YAML) that holds everything itself. `ca_pem` may be empty: the system's authorities.
 std::string MemberKubeconfig(const AddClusterOptions& options, const kube::ClientConfig& reached, const std::string& server,
                              const std::string& ca_pem, const std::string& token);

@@ -51,7 +51,7 @@ audit_time() { date --utc +%Y-%m-%dT%H:%M:%S.%6NZ; }
 
 # ---- rights ----
 # Those that the chart gives an operator on its hub or in a member: "VERB GROUP RESOURCE NAME WHERE", where NAME is - for objects of any name, and
-# WHERE is all (namespaces), jobs (their namespaces) or own (the operator's). rights_granted hub|member
+# WHERE is all (namespaces), jobs (their namespaces) or own (the operator's). Whose token it is, is left out: fusionctl names the account otherwise. rights_granted hub|member
 rights_granted() {
   # shellcheck disable=SC2016
   local template='{{$role := .metadata.name}}{{range .rules}}{{$rule := .}}{{range .apiGroups}}{{$group := .}}{{range $rule.resources}}{{$resource := .}}
@@ -59,16 +59,16 @@ rights_granted() {
       {{- range $rule.resourceNames}}{{$right}} {{.}} {{$role}}{{"\n"}}{{else}}{{$right}} - {{$role}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}{{end}}'
   helm_in "$hub" template fusion "$source_folder/helm/fusionllm" --set role="$1",rbac.allNamespaces=true --show-only templates/rbac.yaml |
     kubectl_of "$hub" create --dry-run=client --filename - --output go-template="$template" |
-    sed -E 's/ fusion-fusionllm-watch$/ all/; s/ fusion-fusionllm-work$/ jobs/; s/ fusion-fusionllm-own$/ own/' | sort -u
+    sed -E 's/ fusion-fusionllm-watch$/ all/; s/ fusion-fusionllm-work$/ jobs/; s/ fusion-fusionllm-(own|renew)$/ own/; s/(serviceaccounts.token) [^ ]+/\1 -/' | sort -u
 }
-# rights_used CLUSTER: the same of what was asked for and not refused. Whoever creates names nothing, as far as rights go, but for a part of what
-# is there (a token of an account); applying what was not there is creating, too. What one may do oneself, every account may ask (system:basic-user).
+# rights_used CLUSTER: the same of what was asked for and not refused. Whoever creates names nothing, as far as rights go; applying what was not
+# there is creating, too. What one may do oneself, every account may ask (system:basic-user).
 rights_used() {
   operator_requests "$1" | awk '
     $5 == 401 || $5 == 403 || $3 == "selfsubjectaccessreviews" { next }
     {
       where = $4 == "-" ? "all" : $4 == "fusionllm" ? "own" : "jobs"
-      print $2, $7, $3, $2 == "create" && $3 !~ /\// ? "-" : $8, where
+      print $2, $7, $3, $2 == "create" ? "-" : $8, where
       if ($2 == "patch" && $5 == 201) print "create", $7, $3, "-", where
     }' | sort -u
 }
@@ -103,10 +103,8 @@ rights_folder=$build_folder/e2e/rights
 # for that the chart would not have allowed, whoever was asked: most scenarios reach members as their administrators. Clusters that were given
 # show no audit logs.
 rights_kept=
-# What members give an operator beside what the chart does, as rights_granted has it: a scenario's own.
-rights_besides=()
 keep_rights() {
-  local cluster role refused used beyond scenario besides
+  local cluster role refused used beyond scenario
   if given; then return; fi
   scenario=$(basename "$0" .sh)
   rights_kept=yes
@@ -117,11 +115,11 @@ keep_rights() {
     : >"$rights_folder/used.$role.$scenario"
   done
   for cluster in "${hubs[@]}" "${members[@]}"; do
-    role=member besides=("${rights_besides[@]}")
-    if [[ " ${hubs[*]} " == *" $cluster "* ]]; then role=hub besides=(); fi
+    role=member
+    if [[ " ${hubs[*]} " == *" $cluster "* ]]; then role=hub; fi
     refused=$(operator_requests "$cluster" | never_allowed)
     [ -z "$refused" ] || fail "$cluster has refused the operator: $refused"
-    used=$(rights_used "$cluster" | allowed_by <(cat "$rights_folder/granted.$role" && printf '%s\n' "${besides[@]}"))
+    used=$(rights_used "$cluster" | allowed_by "$rights_folder/granted.$role")
     beyond=$(sed -n 's/^beyond //p' <<<"$used")
     echo "$used" >>"$rights_folder/used.$role.$scenario"
     [ -z "$beyond" ] || fail "in $cluster, a $role, the operator has used rights that the chart does not give: $beyond"

@@ -14,8 +14,6 @@ install_operator
 prepare_member porto
 took "a hub, and a cluster that it does not know"
 
-# Beside what the chart gives: to renew the token of the account.
-rights_besides=("create core serviceaccounts/token fusion-hub own")
 servers=(--kubeconfig "$(kubeconfig_of dhub)" --member-kubeconfig "$(kubeconfig_of porto)")
 adding=(--job-namespace team --server "$(server_of porto)" --wait-seconds "${patience%s}")
 made_in_member() {

@@ -40,12 +40,16 @@ int main(int argc, char** argv) {
       kubeapi::Write(folder / "crds/fusionllm.io_fusionjobs.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionJobCrd())) &&
       kubeapi::Write(folder / "crds/fusionllm.io_fusionclusters.yaml", kubeapi::kNote + kubeapi::ToYaml(kubeapi::FusionClusterCrd())) &&
       kubeapi::Write(folder / "helm/fusionllm/files/member-rights.yaml",
-                     kubeapi::kNote + kubeapi::ToYaml({{"watch", kubeapi::MemberWatchRules()}, {"work", kubeapi::MemberWorkRules()}})) &&
+                     kubeapi::kNote + kubeapi::ToYaml({{"watch", kubeapi::MemberWatchRules()},
+                                                       {"work", kubeapi::MemberWorkRules()},
+                                                       {"token", kubeapi::MemberTokenRules("ACCOUNT_NAME")}})) &&
       // With words that the chart's templates/pod-policy.yaml puts its values in place of.
       kubeapi::Write(folder / "helm/fusionllm/files/pod-policy.yaml",
                      kubeapi::kNote + kubeapi::ToYaml({{"pods", kubeapi::PodPolicySpec(in_chart)},
                                                        {"places", kubeapi::PlacePolicySpec(in_chart)},
-                                                       {"changes", kubeapi::ChangePolicySpec(in_chart)}})) &&
+                                                       {"changes", kubeapi::ChangePolicySpec(in_chart)},
+                                                       {"tokens", kubeapi::TokenPolicySpec(in_chart, "TOKEN_SECRET",
+                                                                                           absl::ToInt64Seconds(kubeapi::kTokenLife))}})) &&
       kubeapi::Write(folder / "docs/kubernetes-reference.md", kubeapi::ReferencePage());
   return ok ? 0 : 1;
 }

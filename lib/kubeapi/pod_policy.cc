@@ -37,12 +37,11 @@ Json Spec(const PolicySubject& subject, const std::vector<std::string>& resource
           {"validations", std::move(validations)}};
 }
 
-// A Secret that `fusionctl cluster add` made. The label stands on it before: nobody gets at another's by putting it there.
+// The label stands on it before: nobody gets at another's Secret by putting it there.
 std::string IsRenewed(const PolicySubject& subject) {
   return absl::StrCat("(request.resource.resource == 'secrets' && request.operation == 'UPDATE' && request.namespace == '",
-                      subject.account_namespace,
-                      "' && has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels && "
-                      "oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'fusionctl')");
+                      subject.account_namespace, "' && has(oldObject.metadata.labels) && '", kRenewToken,
+                      "' in oldObject.metadata.labels && oldObject.metadata.labels['", kRenewToken, "'] == 'true')");
 }
 
 }  // namespace

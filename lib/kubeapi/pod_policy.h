@@ -8,15 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace fusionllm::kubeapi {
+
+// Label, "true", of a Secret with a kubeconfig whose token the operator renews. `fusionctl cluster add` sets it.
+inline constexpr char kRenewToken[] = "fusionllm.io/renew-token";
+
+// For which tokens of a member's account are asked for; policies allow no more.
+inline constexpr absl::Duration kTokenLife = absl::Hours(24 * 30);
 
 // Whom the policies bind, and what he may use.
 struct PolicySubject {
   std::string account_namespace, account;
   std::vector<std::string> service_accounts;  // of Pods of jobs, besides the namespace's `default`
-  // It renews tokens: in its own namespace it may change the Secrets that `fusionctl cluster add` made.
+  // It renews tokens: in its own namespace it may change the Secrets that have the label kRenewToken.
   bool renews_tokens = false;
 };
 

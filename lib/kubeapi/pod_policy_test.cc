@@ -48,13 +48,13 @@ TEST(PodPolicyTest, NoPlaceOfKubernetesOrOfTheOperatorIsForJobs) {
   EXPECT_THAT(spec["validations"][1]["expression"].get<std::string>(), HasSubstr("request.namespace != 'hubs'"));
 }
 
-TEST(PodPolicyTest, InItsOwnNamespaceWhoRenewsTokensMayChangeSecretsOfClusterAddAlone) {
+TEST(PodPolicyTest, InItsOwnNamespaceWhoRenewsTokensMayChangeSecretsWithTheirLabelAlone) {
   PolicySubject subject = kSubject;
   const auto own = [&] { return PlacePolicySpec(subject)["validations"][1]["expression"].get<std::string>(); };
   EXPECT_THAT(own(), Not(HasSubstr("'secrets'")));
   subject.renews_tokens = true;
   EXPECT_THAT(own(), AllOf(HasSubstr("request.operation == 'UPDATE'"),
-                           HasSubstr("oldObject.metadata.labels['app.kubernetes.io/managed-by'] == 'fusionctl'")));
+                           HasSubstr("oldObject.metadata.labels['fusionllm.io/renew-token'] == 'true'")));
 }
 
 TEST(PodPolicyTest, WhatIsChangedOrDeletedIsOfAnOperator) {
@@ -65,7 +65,7 @@ TEST(PodPolicyTest, WhatIsChangedOrDeletedIsOfAnOperator) {
   EXPECT_EQ(match["operations"], Json::array({"UPDATE", "DELETE"}));
   EXPECT_EQ(match["resources"], Json::array({"pods", "services", "secrets", "configmaps"}));
   subject.renews_tokens = true;
-  EXPECT_THAT(rule(), HasSubstr("request.namespace == 'hubs' && has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by'"));
+  EXPECT_THAT(rule(), HasSubstr("request.namespace == 'hubs' && has(oldObject.metadata.labels) && 'fusionllm.io/renew-token'"));
 }
 
 TEST(PodPolicyTest, TokensEndInTimeAndWithTheirSecret) {

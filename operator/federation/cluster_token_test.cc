@@ -40,7 +40,7 @@ class ClusterTokenTest : public testing::ClusterRegistryTest {
                              {"users", json::array({{{"name", "north"}, {"user", {{"token", FakeToken(claims_)}}}}})}};
     const json secret = {{"apiVersion", "v1"},
                          {"kind", "Secret"},
-                         {"metadata", {{"name", "s"}, {"labels", {{"app.kubernetes.io/managed-by", "fusionctl"}}}}},
+                         {"metadata", {{"name", "s"}, {"labels", {{"fusionllm.io/renew-token", "true"}}}}},
                          {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig.dump(2))}}}};
     ASSERT_TRUE(hub_->Apply(kSecrets, {testing::kNamespace, "s"}, secret.dump(), {.field_manager = "fusionctl"}).ok());
     AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

@@ -12,6 +12,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/api/time.h"
+#include "lib/kubeapi/pod_policy.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -19,12 +20,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kManagedBy[] = "app.kubernetes.io/managed-by", kOurs[] = "fusionctl";
-constexpr char kAddAgain[] = "run `fusionctl cluster add` again, which gives it one that ends and is renewed";
+constexpr char kManagedBy[] = "app.kubernetes.io/managed-by", kFusionctl[] = "fusionctl";
+constexpr char kAddAgain[] =
+    "run `fusionctl cluster add` again, or make one that ends with a Secret, as the chart's notes for role member tell";
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr size_t kMaxReasonBytes = 256;
 
-// The one user of the kubeconfig that `fusionctl cluster add` writes; null: it is another kind of kubeconfig.
+// The one user of a kubeconfig in JSON, who has a token and nothing else; null: it is another kind of kubeconfig.
 json* UserOf(json& config) {
   if (kube::TextAt(config, "kind") != "Config" || kube::ListOf(kube::At(config, "users")).size() != 1) return nullptr;
   const json& user = kube::At(config["users"][0], "user");
@@ -39,8 +41,10 @@ absl::Duration LifeOf(const kube::AccountToken& token) { return *token.expires_a
 struct TokenRenewal::Registered {
   kube::ObjectKey key;
   std::string uid, resource_version, data_key;
-  std::string text;  // the kubeconfig
-  json config;       // the same; null: not one that `fusionctl cluster add` made
+  std::string text;    // the kubeconfig
+  json config;         // the same; null: not one of the kind that is renewed
+  bool asked = false;  // by its label
+  bool by_fusionctl = false;
   absl::StatusOr<kube::AccountToken> token = absl::UnknownError("");
 
   static Registered Of(const kube::ObjectKey& key, const std::string& data_key, const std::string& answer) {
@@ -50,8 +54,9 @@ struct TokenRenewal::Registered {
                     .resource_version = kube::TextAt(secret, "metadata", "resourceVersion"),
                     .data_key = data_key};
     const bool read_text = absl::Base64Unescape(kube::TextAt(secret, "data", data_key), &read.text);
-    const bool ours = kube::TextAt(secret, "metadata", "labels", kManagedBy) == kOurs;
-    if (!read_text || !ours || read.uid.empty() || read.resource_version.empty()) return read;
+    read.asked = kube::TextAt(secret, "metadata", "labels", kubeapi::kRenewToken) == "true";
+    read.by_fusionctl = kube::TextAt(secret, "metadata", "labels", kManagedBy) == kFusionctl;
+    if (!read_text || !read.asked || read.uid.empty() || read.resource_version.empty()) return read;
     json config = kube::ParseJson(read.text);
     const json* const user = UserOf(config);
     if (user == nullptr) return read;
@@ -76,7 +81,7 @@ kube::ReconcileResult TokenRenewal::Look(const std::string& cluster, const kubea
   const Registered registered = Registered::Of(key, source.key, *answer);
   // Another member may stand behind it, and this one's connection is made anew in a moment.
   if (registered.text != kubeconfig) return kube::ReconcileResult::Again(kAgain);
-  if (registered.config.is_null()) {
+  if (!registered.asked && !registered.by_fusionctl) {
     Tell(cluster, {});
     return kube::ReconcileResult::Again(kLookEvery);
   }
@@ -84,6 +89,8 @@ kube::ReconcileResult TokenRenewal::Look(const std::string& cluster, const kubea
     Tell(cluster, {.ours = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
     return kube::ReconcileResult::Again(kLookEvery);
   };
+  if (!registered.asked) return hopeless("is of an earlier release");
+  if (registered.config.is_null()) return hopeless("is not looked for: the kubeconfig is not JSON with one user, of a token alone");
   if (!registered.token.ok()) return hopeless(std::string(registered.token.status().message()));
   const kube::AccountToken& token = *registered.token;
   if (!token.expires_at.has_value()) return hopeless("never ends");
@@ -122,8 +129,8 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
 absl::StatusOr<std::string> TokenRenewal::NewToken(const Registered& registered, kube::ApiClient& member,
                                                    const std::stop_token& stop) const {
   const kube::AccountToken& old = *registered.token;
-  FUSIONLLM_ASSIGN_OR_RETURN(std::string token,
-                             kube::RequestToken(member, old, std::min(LifeOf(old), kLongestLife), {.timeout = kCallTimeout, .stop = stop}));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string token, kube::RequestToken(member, old, std::min(LifeOf(old), kubeapi::kTokenLife),
+                                                                   {.timeout = kCallTimeout, .stop = stop}));
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
   if (*read.expires_at > *old.expires_at) return token;
   return absl::FailedPreconditionError(

@@ -1,4 +1,4 @@
-// Keeps the tokens alive by which members are reached: those in the Secrets that `fusionctl cluster add` makes, and no others.
+// Keeps the tokens alive by which members are reached: those in Secrets with the label kubeapi::kRenewToken, and no others.
 //
 // When less than half of a token's life is left the member is asked, with the old one, for a new one, which goes into the hub's Secret if
 // that is still the one that was read; its watch brings the new token to the member's connection. Only a process that may write does so.
@@ -24,7 +24,7 @@ namespace fusionllm::op {
 
 // What is told of a member's token.
 struct TokenFinding {
-  bool ours = false;  // `fusionctl cluster add` made the Secret; all else is nothing if not
+  bool ours = false;  // the Secret has the label, or is of an earlier `fusionctl cluster add`; all else is nothing if not
   bool renewed = false;
   std::string reason;  // CamelCase
   std::string message;
@@ -39,8 +39,6 @@ class TokenRenewal {
   static constexpr absl::Duration kAgain = absl::Seconds(30), kAgainAtMost = absl::Minutes(10);
   // A member says how long its tokens live: that must not make the hub write without end.
   static constexpr absl::Duration kMinInterval = absl::Minutes(5);
-  // More is not asked for, whatever the token before had.
-  static constexpr absl::Duration kLongestLife = absl::Hours(24 * 30);
 
   // `ns`: of the operator, where the Secrets are. `may_write` is asked before anything is done; neither it nor `told`, which is called when
   // what Of() says has changed, blocks. All must outlive it.

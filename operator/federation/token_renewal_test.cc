@@ -48,11 +48,11 @@ class TokenRenewalTest : public ::testing::Test {
   static json Kubeconfig(const std::string& token) {
     return {{"apiVersion", "v1"}, {"kind", "Config"}, {"users", json::array({{{"name", "north"}, {"user", {{"token", token}}}}})}};
   }
-  void Register(const std::string& kubeconfig, const std::string& made_by = "fusionctl") {
+  void Register(const std::string& kubeconfig, const json& labels = {{"fusionllm.io/renew-token", "true"}}) {
     kubeconfig_ = kubeconfig;
     const json secret = {{"apiVersion", "v1"},
                          {"kind", "Secret"},
-                         {"metadata", {{"name", kSecret.name}, {"labels", {{"app.kubernetes.io/managed-by", made_by}}}}},
+                         {"metadata", {{"name", kSecret.name}, {"labels", labels}}},
                          {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
     ASSERT_TRUE(hub_.Apply(kSecrets, kSecret, secret.dump(), {.field_manager = "fusionctl"}).ok());
     hub_server_.ForgetRequests();
@@ -180,22 +180,35 @@ TEST_F(TokenRenewalTest, AStandbyDoesNothing) {
   EXPECT_EQ(Count(hub_server_, "get"), 0);
 }
 
-TEST_F(TokenRenewalTest, WhatSomebodyElseMadeIsNeverWritten) {
+TEST_F(TokenRenewalTest, SecretsWithoutTheLabelAreNeverWritten) {
+  RegisterToken();
+  clock_.Advance(kLife * 0.9);
+  for (const json& labels :
+       {json::object(), json{{"fusionllm.io/renew-token", "false"}}, json{{"app.kubernetes.io/managed-by", "somebody"}}}) {
+    Register(kubeconfig_, labels);
+    EXPECT_EQ(Look(), TokenRenewal::kLookEvery) << labels;
+    EXPECT_EQ(Finding(), TokenFinding()) << "nothing is said of it";
+  }
+  Register(kubeconfig_, {{"app.kubernetes.io/managed-by", "fusionctl"}});
+  EXPECT_EQ(Look(), TokenRenewal::kLookEvery);
+  EXPECT_EQ(Finding().reason, "NotRenewable");
+  EXPECT_THAT(Finding().message, AllOf(HasSubstr("earlier release"), HasSubstr("fusionctl cluster add")));
+  EXPECT_EQ(TokensAsked(), 0);
+  EXPECT_EQ(Count(hub_server_, "patch"), 0);
+}
+
+TEST_F(TokenRenewalTest, KubeconfigsOfOtherKindsAreToldOfAndNeverWritten) {
   const std::string token = kube::testing::FakeToken(claims_);
   clock_.Advance(kLife * 0.9);
   json with_certificate = Kubeconfig(token), of_two = Kubeconfig(token);
   with_certificate["users"][0]["user"]["client-key-data"] = "eA==";
   of_two["users"].push_back(of_two["users"][0]);
-  const std::pair<std::string, std::string> cases[] = {{Kubeconfig(token).dump(2), "somebody"},
-                                                       {with_certificate.dump(), "fusionctl"},
-                                                       {of_two.dump(), "fusionctl"},
-                                                       {"kind: Config\nusers: [{name: north, user: {token: x}}]\n", "fusionctl"},
-                                                       {std::string(5000, '['), "fusionctl"},
-                                                       {"", "fusionctl"}};
-  for (const auto& [kubeconfig, made_by] : cases) {
-    Register(kubeconfig, made_by);
+  const std::string in_yaml = "kind: Config\nusers: [{name: north, user: {token: x}}]\n";
+  for (const std::string& kubeconfig : {with_certificate.dump(), of_two.dump(), in_yaml, std::string(5000, '['), std::string()}) {
+    Register(kubeconfig);
     EXPECT_EQ(Look(), TokenRenewal::kLookEvery) << kubeconfig.substr(0, 100);
-    EXPECT_EQ(Finding(), TokenFinding()) << "nothing is said of it";
+    EXPECT_EQ(Finding().reason, "NotRenewable") << kubeconfig.substr(0, 100);
+    EXPECT_THAT(Finding().message, HasSubstr("not JSON with one user, of a token alone"));
     EXPECT_EQ(TokensAsked(), 0);
     EXPECT_EQ(Count(hub_server_, "patch"), 0);
   }

@@ -116,7 +116,7 @@ void LyingMemberTest::GiveOldToken(size_t which) {
        {{{"name", "c"}, {"cluster", {{"server", read->server}, {"certificate-authority-data", absl::Base64Escape(read->ca.data)}}}}}},
       {"users", {{{"name", "u"}, {"user", {{"token", token}}}}}},
       {"contexts", {{{"name", "c"}, {"context", {{"cluster", "c"}, {"user", "u"}}}}}}};
-  const json secret = {{"metadata", {{"labels", {{"app.kubernetes.io/managed-by", "fusionctl"}}}}},
+  const json secret = {{"metadata", {{"labels", {{"fusionllm.io/renew-token", "true"}}}}},
                        {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig.dump(2))}}}};
   ASSERT_TRUE(fleet_.hub().admin().Patch(kSecrets, {"default", NameOf(which)}, kube::PatchType::kMerge, secret.dump()).ok());
 }

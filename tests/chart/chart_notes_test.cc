@@ -28,6 +28,13 @@ TEST_F(ChartTest, WhoeverGivesRightsInAllNamespacesIsTold) {
   }
 }
 
+TEST_F(ChartTest, WhoeverInstallsAMemberIsToldHowItsTokenIsMadeAndRenewed) {
+  const std::string notes = Notes("--set role=member,serviceAccount.name=north");
+  EXPECT_THAT(notes, AllOf(HasSubstr("create token north --duration 720h"), HasSubstr("--bound-object-name fusion-fusionllm-tokens"),
+                           HasSubstr("config view --raw --output json"), HasSubstr("fusionllm.io/renew-token=true")));
+  EXPECT_THAT(Notes("--set role=member,member.token=false"), Not(HasSubstr("create token")));
+}
+
 TEST_F(ChartTest, WhoeverHasNoSchedulerIsToldHowJobsAreSpread) {
   const auto note = HasSubstr("No scheduler is asked where jobs run fastest");
   EXPECT_THAT(Notes(""), AllOf(note, HasSubstr("--set scheduler.enabled=true")));

@@ -378,6 +378,23 @@ TEST_F(ChartTest, PodsOfJobsAreKeptFromTheirNodes) {
   EXPECT_THAT(Kinds(Objects("--set admission.pods.enabled=false")), Not(Contains("ValidatingAdmissionPolicy")));
 }
 
+// As with `fusionctl cluster add`: bound to a Secret, and renewed by the hub.
+TEST_F(ChartTest, AMembersTokensEndWithASecretAndTheAccountRenewsItsOwn) {
+  const std::vector<YAML::Node> objects = Objects("--set role=member,serviceAccount.name=north");
+  EXPECT_EQ(Named(objects, "Secret", "fusion-fusionllm-tokens")["type"].as<std::string>(), "Opaque") << "no token that never ends";
+  const YAML::Node rules = Named(objects, "Role", "fusion-fusionllm-renew")["rules"];
+  ASSERT_EQ(rules.size(), 1u);
+  EXPECT_THAT(Texts(rules[0]["resources"]), UnorderedElementsAre("serviceaccounts/token"));
+  EXPECT_THAT(Texts(rules[0]["verbs"]), UnorderedElementsAre("create"));
+  EXPECT_THAT(Texts(rules[0]["resourceNames"]), UnorderedElementsAre("north"));
+  const YAML::Node policy = Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-tokens")["spec"];
+  EXPECT_THAT(policy["validations"][0]["expression"].as<std::string>(), HasSubstr("boundObjectRef.name == 'fusion-fusionllm-tokens'"));
+  EXPECT_EQ(policy["validations"][1]["expression"].as<std::string>(), "object.spec.expirationSeconds <= 2592000");
+  EXPECT_THAT(policy["matchConditions"][0]["expression"].as<std::string>(), HasSubstr(":north'"));
+  EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(testing::AnyOf(Contains("Secret"), Contains("Role"))));
+  EXPECT_THAT(Kinds(Objects("")), Not(Contains("Secret"))) << "a hub's account asks for no token";
+}
+
 // Older servers drop the definitions' selectableFields, or refuse the definitions for them.
 TEST_F(ChartTest, AKubernetesThatDoesNotKnowOurDefinitionsIsRefused) {
   for (const char* chart : {"fusionllm", "fusion-crds"}) {
