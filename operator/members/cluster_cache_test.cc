@@ -362,7 +362,7 @@ TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
   CreateAnchor("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1 && server_.open_watches() == 4; }));
   server_.ForgetRequests();
   EXPECT_TRUE(cache_.CompareWithServer({}).ok());
   EXPECT_EQ(cache_.Anchors().size(), 1);

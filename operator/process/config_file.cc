@@ -6,6 +6,7 @@
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/daemon/monitoring_server.h"
 #include "lib/job/document.h"
 #include "lib/job/reader.h"
 #include "lib/kube/auth/small_file.h"
@@ -41,6 +42,9 @@ void CheckTexts(const Flags& flags, job::Problems& problems) {
   for (size_t i = 0; i < flags.exec_programs.size(); ++i)
     check_with(absl::StrCat("execProgram[", i, "]"), flags.exec_programs[i], CheckProgram);
   for (size_t i = 0; i < flags.exec_env.size(); ++i) check_with(absl::StrCat("execEnv[", i, "]"), flags.exec_env[i], CheckVariable);
+  if (const absl::Status status = daemon::CheckMonitoringAddress(flags.common.metrics_address); !status.ok()) {
+    problems.Add("metricsAddress", status.message());
+  }
   if (flags.scheduler.empty()) return;
   if (const absl::Status status = base::CheckDialable(flags.scheduler); !status.ok()) problems.Add("scheduler", status.message());
 }

@@ -120,6 +120,7 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_THAT(Refusal("watchNamespaces: ['']"), HasSubstr("operator.yaml:3: watchNamespaces[0]: must not be empty"));
   EXPECT_THAT(Refusal("execProgram: ./aws"), HasSubstr("operator.yaml:3: execProgram"));
   EXPECT_THAT(Refusal("execProgram: [aws, bin/aws]"), HasSubstr("operator.yaml:3: execProgram[1]: must be an absolute path"));
+  EXPECT_THAT(Refusal("metricsAddress: localhost"), HasSubstr("operator.yaml:3: metricsAddress: 'localhost' is no address"));
   EXPECT_THAT(Refusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
   EXPECT_THAT(Refusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
   const std::string gate = Refusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
@@ -145,6 +146,7 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
     if (!field.constant.empty() || few_words.contains(field.name)) continue;
     const std::string value = field.name == "leaderElect" || field.name == "hubOnDemand" ? "true"
                               : field.name == "execEnv"                                  ? "V37"
+                              : field.name == "metricsAddress"                           ? "127.0.0.1:37"
                                                                                          : "37",
                       argument = absl::StrCat(field.doc, "=", value);
     const auto in_file = [&](const std::string& text) {

@@ -25,7 +25,7 @@ TEST(Journal, AnEntryThatDidNotFitLeavesNoHalfALine) {
     ASSERT_TRUE(journal->RecordStep(1, {.step = 1, .loss = 5}).ok());
     {
       const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
-      EXPECT_EQ(journal->RecordStep(1, {.step = 2, .loss = 4}).code(), absl::StatusCode::kInternal);
+      EXPECT_EQ(journal->RecordStep(1, {.step = 2, .loss = 4}).code(), absl::StatusCode::kResourceExhausted);
     }
     ASSERT_TRUE(journal->RecordStep(1, {.step = 3, .loss = 3}).ok());
   }

@@ -123,7 +123,7 @@ TEST_F(RunLoopTest, WhatTheJournalCannotTellDoesNotHappen) {
   JoinAndCalibrate(*loop);
   const FileSizeLimit full(0);
   const RunOutcome outcome = loop->Run(attendance_);
-  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInternal) << outcome.status;
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
   EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
   EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"plan")")));
 }
@@ -132,7 +132,7 @@ TEST_F(RunLoopTest, ARunWhoseEndCannotBeRecordedHasNoSummary) {
   auto loop = Loop(PlanOnA);
   loop->Stop();  // before anybody has joined
   const FileSizeLimit full(0);
-  EXPECT_EQ(loop->Run(attendance_).status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(loop->Run(attendance_).status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
   EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"summary")")));
 }
