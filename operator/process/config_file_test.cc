@@ -146,7 +146,7 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
     if (!field.constant.empty() || few_words.contains(field.name)) continue;
     const std::string value = field.name == "leaderElect" || field.name == "hubOnDemand" ? "true"
                               : field.name == "execEnv"                                  ? "V37"
-                              : field.name == "metricsAddress"                           ? "127.0.0.1:37"
+                              : field.name == "metricsAddress"                           ? "off"
                                                                                          : "37",
                       argument = absl::StrCat(field.doc, "=", value);
     const auto in_file = [&](const std::string& text) {
