@@ -40,7 +40,8 @@ answer() {
   fi
   output=$(k create --dry-run=server --validate=strict -o "jsonpath={${paths[$1]}}" -f "$work/job.yaml" 2>"$work/error") ||
     { echo refused; return; }
-  output=${output//\\u003c/<} output=${output//\\u003e/>} output=${output//\\u0026/&}
+  # Go's JSON escapes these three, and leaves a no-break space as it is.
+  output=${output//\\u003c/<} output=${output//\\u003e/>} output=${output//\\u0026/&} output=${output//$'\xc2\xa0'/\\u00a0}
   if [ "$1" = VALUE ]; then
     output=${output#'{"value":'} output=${output%'}'}
   fi
