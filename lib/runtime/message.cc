@@ -96,9 +96,12 @@ void Inbox::WhenCancelled(std::function<void(const absl::Status&)> told) {
   {
     const std::lock_guard lock(mutex_);
     cancelled = cancelled_;
-    if (cancelled.ok()) told_ = std::move(told);
+    if (cancelled.ok()) {
+      told_ = std::move(told);
+      return;
+    }
   }
-  if (!cancelled.ok()) told(cancelled);
+  told(cancelled);
 }
 
 absl::Status Inbox::status() const {
