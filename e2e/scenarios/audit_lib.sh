@@ -51,7 +51,8 @@ audit_time() { date --utc +%Y-%m-%dT%H:%M:%S.%6NZ; }
 
 # ---- rights ----
 # Those that the chart gives an operator on its hub or in a member: "VERB GROUP RESOURCE NAME WHERE", where NAME is - for objects of any name, and
-# WHERE is all (namespaces), jobs (their namespaces) or own (the operator's). Whose token it is, is left out: fusionctl names the account otherwise. rights_granted hub|member
+# WHERE is all (namespaces), jobs (their namespaces) or own (the operator's). The account of serviceaccounts/token is left out, as fusionctl names
+# it differently. rights_granted hub|member
 rights_granted() {
   # shellcheck disable=SC2016
   local template='{{$role := .metadata.name}}{{range .rules}}{{$rule := .}}{{range .apiGroups}}{{$group := .}}{{range $rule.resources}}{{$resource := .}}
