@@ -13,7 +13,6 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
-#include "lib/kube/api/json_fields.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/client/account_token.h"
 #include "lib/kube/http/server_url.h"
@@ -179,11 +178,11 @@ absl::StatusOr<std::string> WaitForAuthority(const AddClusterOptions& options, k
   const absl::Duration end = clock.Monotonic() + options.patience;
   for (;; clock.WaitFor(kLookEvery, {})) {
     FUSIONLLM_ASSIGN_OR_RETURN(const json map, Existing(member, kConfigMapResource, key));
-    std::string ca_pem = map.is_null() ? "" : kube::TextAt(map, "data", "ca.crt");
+    std::string ca_pem = map.is_null() ? "" : TextAt(map, "/data/ca.crt");
     if (!ca_pem.empty()) return ca_pem;
     if (clock.Monotonic() >= end) {
-      return absl::DeadlineExceededError(absl::StrCat("member: its authority did not appear in ConfigMap ", key.ToString(), " within ",
-                                                      absl::FormatDuration(options.patience)));
+      return absl::DeadlineExceededError(
+          absl::StrCat("member: no ca.crt appeared in ConfigMap ", key.ToString(), " within ", absl::FormatDuration(options.patience)));
     }
   }
 }
@@ -225,7 +224,7 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
   FUSIONLLM_ASSIGN_OR_RETURN(const json secret, BoundSecret(options, member, bound, tell));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string token, TokenBoundTo(options, member, secret));
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
-  tell(absl::StrCat("member: a token until ", kube::TimeText(*read.expires_at), ", which the hub's operator renews before"));
+  tell(absl::StrCat("member: made a token valid until ", kube::TimeText(*read.expires_at), "; the hub's operator renews it before then"));
   const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, token);
   FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", tell));
   const absl::Duration end = clock.Monotonic() + options.patience;

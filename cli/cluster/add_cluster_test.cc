@@ -108,7 +108,7 @@ TEST_F(AddClusterTest, ATokenThatNeverEndsIsReplacedAndItsSecretDeleted) {
   const json old = {{"apiVersion", "v1"},
                     {"kind", "Secret"},
                     {"type", "kubernetes.io/service-account-token"},
-                    {"metadata", {{"name", "fusion-hub-token"}, {"labels", {{kManagedBy, kFieldManager}}}}},
+                    {"metadata", {{"name", "fusion-hub-token"}, {"labels", {{kubeapi::kManagedByLabel, kFieldManager}}}}},
                     {"data", {{"token", "b2xk"}}}};
   Create(member_, "secrets", old, "fusionllm");
   const std::string uid = Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["metadata"]["uid"];

@@ -21,7 +21,7 @@ ClusterObject Object(const kube::Resource& resource, const kube::ObjectKey& key,
   content["kind"] = resource.kind;
   content["metadata"]["name"] = key.name;
   if (!key.ns.empty()) content["metadata"]["namespace"] = key.ns;
-  content["metadata"]["labels"] = {{kManagedBy, kFieldManager}};
+  content["metadata"]["labels"] = {{kubeapi::kManagedByLabel, kFieldManager}};
   return {resource, key, std::move(content)};
 }
 

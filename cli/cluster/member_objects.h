@@ -7,6 +7,7 @@
 
 #include "cli/cluster/add_cluster.h"
 #include "lib/kube/api/resource.h"
+#include "lib/kubeapi/pod_policy.h"
 
 namespace fusionllm::cli {
 
@@ -16,9 +17,7 @@ struct ClusterObject {
   nlohmann::json body;
 };
 
-inline constexpr char kFieldManager[] = "fusionctl";
-// Marks what this command made, so that it takes nothing over that somebody else did.
-inline constexpr char kManagedBy[] = "app.kubernetes.io/managed-by";
+inline constexpr const char* kFieldManager = kubeapi::kFusionctlManager;
 
 extern const kube::Resource kSecretResource, kFusionClusterResource, kNamespaceResource, kRoleBindingResource, kClusterRoleBindingResource,
     kAdmissionPolicyResource, kAdmissionPolicyBindingResource, kConfigMapResource;

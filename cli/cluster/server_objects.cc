@@ -35,11 +35,12 @@ absl::StatusOr<json> Existing(kube::ApiClient& client, const kube::Resource& res
 }
 
 bool MadeByUs(const json& object) {
-  return object.contains("metadata") && object["metadata"].value("labels", json::object()).value(kManagedBy, "") == kFieldManager;
+  return object.contains("metadata") &&
+         object["metadata"].value("labels", json::object()).value(kubeapi::kManagedByLabel, "") == kFieldManager;
 }
 
 absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, const std::string& role) {
-  const auto listed = member.List(kRoleBindingResource, "", {.label_selector = absl::StrCat(kManagedBy, "=", kFieldManager)});
+  const auto listed = member.List(kRoleBindingResource, "", {.label_selector = absl::StrCat(kubeapi::kManagedByLabel, "=", kFieldManager)});
   if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("member: RoleBindings: ", listed.status().message()));
   std::vector<std::string> namespaces;
   for (const json& binding : Parsed(*listed).value("items", json::array())) {

@@ -15,6 +15,8 @@ namespace fusionllm::kubeapi {
 
 // Label, "true", of a Secret with a kubeconfig whose token the operator renews. `fusionctl cluster add` sets it.
 inline constexpr char kRenewToken[] = "fusionllm.io/renew-token";
+// Label of what a program made, and its value for `fusionctl`, which takes nothing over that somebody else did.
+inline constexpr char kManagedByLabel[] = "app.kubernetes.io/managed-by", kFusionctlManager[] = "fusionctl";
 
 // For which tokens of a member's account are asked for; policies allow no more.
 inline constexpr absl::Duration kTokenLife = absl::Hours(24 * 30);

@@ -48,7 +48,7 @@ TEST(PodPolicyTest, NoPlaceOfKubernetesOrOfTheOperatorIsForJobs) {
   EXPECT_THAT(spec["validations"][1]["expression"].get<std::string>(), HasSubstr("request.namespace != 'hubs'"));
 }
 
-TEST(PodPolicyTest, InItsOwnNamespaceWhoRenewsTokensMayChangeSecretsWithTheirLabelAlone) {
+TEST(PodPolicyTest, TokenRenewalMayChangeLabelledSecretsOnly) {
   PolicySubject subject = kSubject;
   const auto own = [&] { return PlacePolicySpec(subject)["validations"][1]["expression"].get<std::string>(); };
   EXPECT_THAT(own(), Not(HasSubstr("'secrets'")));

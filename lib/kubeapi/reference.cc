@@ -70,10 +70,10 @@ constexpr ConditionDoc kClusterConditions[] = {
      "Jobs run all the same; "
      "certificates and tokens are valid by the clock of whoever checks them. Absent: it does not say."},
     {kTokenRenewed,
-     "The token in the Secret that `fusionctl cluster add` made ends when the message says, and is renewed before. False: it could not be "
-     "renewed (RenewalFailed: it is used until it ends, and tried again), or it never ends or is bound to no Secret (NotRenewable: "
-     "`fusionctl "
-     "cluster add` again makes another). Absent: somebody else made the Secret, or there is none."},
+     "The token in the Secret, which has the label `fusionllm.io/renew-token`, ends when the message says, and is renewed before. False: "
+     "it "
+     "could not be renewed (RenewalFailed: it is used until it ends, and tried again), or it never ends or is bound to no Secret "
+     "(NotRenewable: `fusionctl cluster add` again makes another). Absent: the Secret has no such label, or there is none."},
     {kConflict,
      "It is the hub, or registered already, or another cluster stands behind the name than before (clusterUID): it is not used. Or, with "
      "the reason NotOurs, an object there is in the way of one job: others use the cluster. The message says which."},

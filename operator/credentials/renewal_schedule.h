@@ -15,17 +15,20 @@ namespace fusionllm::op {
 // ends with an operator that is away for half of that.
 inline constexpr absl::Duration kRenewalEvery = absl::Hours(24 * 15);
 
-// Counts the looks of a job.
+// By how much the rounds of a job begin before those that are counted from 1970.
+inline int64_t RenewalOffsetSeconds(const std::string& job_uid) {
+  return static_cast<int64_t>(base::StableHash(job_uid) % static_cast<uint64_t>(absl::ToInt64Seconds(kRenewalEvery)));
+}
+
+// Number of the renewal round that `now` is in; it grows by one every kRenewalEvery.
 inline int64_t RenewalRound(const std::string& job_uid, absl::Time now) {
-  const int64_t every = absl::ToInt64Seconds(kRenewalEvery);
-  return (absl::ToUnixSeconds(now) + static_cast<int64_t>(base::StableHash(job_uid) % static_cast<uint64_t>(every))) / every;
+  return (absl::ToUnixSeconds(now) + RenewalOffsetSeconds(job_uid)) / absl::ToInt64Seconds(kRenewalEvery);
 }
 
 // When the next round begins.
 inline absl::Time NextRenewalRound(const std::string& job_uid, absl::Time now) {
-  const int64_t every = absl::ToInt64Seconds(kRenewalEvery);
-  const auto offset = static_cast<int64_t>(base::StableHash(job_uid) % static_cast<uint64_t>(every));
-  return absl::FromUnixSeconds((RenewalRound(job_uid, now) + 1) * every - offset);
+  const int64_t next = RenewalRound(job_uid, now) + 1;
+  return absl::FromUnixSeconds(next * absl::ToInt64Seconds(kRenewalEvery) - RenewalOffsetSeconds(job_uid));
 }
 
 }  // namespace fusionllm::op

@@ -66,7 +66,7 @@ void SetConditions(const ClusterFinding& finding, const std::string& not_ours, i
   say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.clock);
   if (!finding.token.has_value()) return;  // what was found of it stays
   const TokenFinding& token = *finding.token;
-  say(kubeapi::kTokenRenewed, token.ours ? std::optional(token.renewed) : std::nullopt, token.reason.c_str(), token.reason.c_str(),
+  say(kubeapi::kTokenRenewed, token.managed ? std::optional(token.renewed) : std::nullopt, token.reason.c_str(), token.reason.c_str(),
       token.message);
 }
 

@@ -128,10 +128,10 @@ TEST_F(ClusterFindingTest, WhatItDoesNotSayOfItselfIsNoCondition) {
 }
 
 TEST_F(ClusterFindingTest, OfATokenIsToldWhatIsKnownAndOfOthersTokensNothing) {
-  Set({.token = TokenFinding{.ours = true, .renewed = true, .reason = "Renewed", .message = "until tomorrow"}});
+  Set({.token = TokenFinding{.managed = true, .renewed = true, .reason = "Renewed", .message = "until tomorrow"}});
   EXPECT_EQ(Said(kubeapi::kTokenRenewed), "True Renewed");
   EXPECT_EQ(Message(kubeapi::kTokenRenewed), "until tomorrow");
-  Set({.token = TokenFinding{.ours = true, .reason = "RenewalFailed", .message = "it says no"}});
+  Set({.token = TokenFinding{.managed = true, .reason = "RenewalFailed", .message = "it says no"}});
   EXPECT_EQ(Said(kubeapi::kTokenRenewed), "False RenewalFailed");
   EXPECT_EQ(Said(kubeapi::kReady), "True Connected") << "until it ends";
   Set({});

@@ -244,7 +244,7 @@ kube::ReconcileResult ClusterRegistry::RenewToken(Member& member, const std::sto
     kubeconfig = at->second.terms.kubeconfig;
   }
   if (object == nullptr || !AsCluster(object).cluster.spec.kube_config.has_value()) return kube::ReconcileResult::Done();
-  return tokens_.Look(member.name(), *AsCluster(object).cluster.spec.kube_config, kubeconfig, member.client(), stop);
+  return tokens_.Reconcile(member.name(), *AsCluster(object).cluster.spec.kube_config, kubeconfig, member.client(), stop);
 }
 
 std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {

@@ -20,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kManagedBy[] = "app.kubernetes.io/managed-by", kFusionctl[] = "fusionctl";
 constexpr char kAddAgain[] =
     "run `fusionctl cluster add` again, or make one that ends with a Secret, as the chart's notes for role member tell";
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
@@ -55,7 +54,7 @@ struct TokenRenewal::Registered {
                     .data_key = data_key};
     const bool read_text = absl::Base64Unescape(kube::TextAt(secret, "data", data_key), &read.text);
     read.asked = kube::TextAt(secret, "metadata", "labels", kubeapi::kRenewToken) == "true";
-    read.by_fusionctl = kube::TextAt(secret, "metadata", "labels", kManagedBy) == kFusionctl;
+    read.by_fusionctl = kube::TextAt(secret, "metadata", "labels", kubeapi::kManagedByLabel) == kubeapi::kFusionctlManager;
     if (!read_text || !read.asked || read.uid.empty() || read.resource_version.empty()) return read;
     json config = kube::ParseJson(read.text);
     const json* const user = UserOf(config);
@@ -67,45 +66,46 @@ struct TokenRenewal::Registered {
 };
 
 TokenRenewal::TokenRenewal(std::string ns, kube::ApiClient& hub, kube::Clock& clock, std::function<absl::Status()> may_write,
-                           std::function<void(const std::string& cluster)> told)
-    : ns_(std::move(ns)), hub_(hub), clock_(clock), may_write_(std::move(may_write)), told_(std::move(told)) {}
+                           std::function<void(const std::string& cluster)> on_change)
+    : ns_(std::move(ns)), hub_(hub), clock_(clock), may_write_(std::move(may_write)), on_change_(std::move(on_change)) {}
 
-kube::ReconcileResult TokenRenewal::Look(const std::string& cluster, const kubeapi::KubeConfigSource& source, const std::string& kubeconfig,
-                                         kube::ApiClient& member, const std::stop_token& stop) {
-  if (!may_write_().ok()) return kube::ReconcileResult::Again(kStandbyAgain);
+kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const kubeapi::KubeConfigSource& source,
+                                              const std::string& kubeconfig, kube::ApiClient& member, const std::stop_token& stop) {
+  if (!may_write_().ok()) return kube::ReconcileResult::Again(kStandbyRecheck);
   const kube::ObjectKey key{ns_, source.location};
   const absl::StatusOr<std::string> answer = hub_.Get(kSecrets, key, {.timeout = kCallTimeout, .stop = stop});
   if (absl::IsCancelled(answer.status())) return kube::ReconcileResult::Done();
   // Of a Secret that cannot be read CredentialsValid tells.
-  if (!answer.ok()) return kube::ReconcileResult::Again(kAgainAtMost);
+  if (!answer.ok()) return kube::ReconcileResult::Again(kMaxRetry);
   const Registered registered = Registered::Of(key, source.key, *answer);
   // Another member may stand behind it, and this one's connection is made anew in a moment.
-  if (registered.text != kubeconfig) return kube::ReconcileResult::Again(kAgain);
+  if (registered.text != kubeconfig) return kube::ReconcileResult::Again(kMinRetry);
   if (!registered.asked && !registered.by_fusionctl) {
     Tell(cluster, {});
-    return kube::ReconcileResult::Again(kLookEvery);
+    return kube::ReconcileResult::Again(kRecheck);
   }
-  const auto hopeless = [&](const std::string& what) {
-    Tell(cluster, {.ours = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
-    return kube::ReconcileResult::Again(kLookEvery);
+  const auto not_renewable = [&](const std::string& what) {
+    Tell(cluster, {.managed = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
+    return kube::ReconcileResult::Again(kRecheck);
   };
-  if (!registered.asked) return hopeless("is of an earlier release");
-  if (registered.config.is_null()) return hopeless("is not looked for: the kubeconfig is not JSON with one user, of a token alone");
-  if (!registered.token.ok()) return hopeless(std::string(registered.token.status().message()));
+  if (!registered.asked) return not_renewable("is of an earlier release");
+  if (registered.config.is_null()) return not_renewable("is not found: the kubeconfig is not JSON with one user, of a token alone");
+  if (!registered.token.ok()) return not_renewable(std::string(registered.token.status().message()));
   const kube::AccountToken& token = *registered.token;
-  if (!token.expires_at.has_value()) return hopeless("never ends");
-  if (token.secret.empty()) return hopeless("is bound to no Secret, whose deletion would end it");
+  if (!token.expires_at.has_value()) return not_renewable("never ends");
+  if (token.secret.empty()) return not_renewable("is bound to no Secret, whose deletion would end it");
   const absl::Duration until = token.issued_at + LifeOf(token) / 2 - clock_.Now();
   if (until <= absl::ZeroDuration()) return Renew(cluster, registered, member, stop);
-  Tell(cluster, {.ours = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
-  return kube::ReconcileResult::Again(std::min(until, kLookEvery));
+  Tell(cluster,
+       {.managed = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
+  return kube::ReconcileResult::Again(std::min(until, kRecheck));
 }
 
 kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Registered& registered, kube::ApiClient& member,
                                           const std::stop_token& stop) {
   {
     const std::lock_guard lock(mutex_);
-    const absl::Duration soonest = kept_[cluster].written_at + kMinInterval, now = clock_.Monotonic();
+    const absl::Duration soonest = states_[cluster].written_at + kMinInterval, now = clock_.Monotonic();
     if (now < soonest) return kube::ReconcileResult::Again(soonest - now);
   }
   const absl::StatusOr<std::string> token = NewToken(registered, member, stop);
@@ -113,16 +113,16 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
   if (!token.ok()) return Failed(cluster, *registered.token, token.status());
   const absl::Status written = Write(registered, *token, stop);
   // Somebody else wrote meanwhile, perhaps a newer token: what is there now is looked at.
-  if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::Again(kAgain);
+  if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::Again(kMinRetry);
   if (!written.ok()) return Failed(cluster, *registered.token, written);
   {
     const std::lock_guard lock(mutex_);
-    kept_[cluster].failures = 0;
-    kept_[cluster].written_at = clock_.Monotonic();
+    states_[cluster].failures = 0;
+    states_[cluster].written_at = clock_.Monotonic();
   }
   const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadAccountToken(*token)->expires_at));
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", cluster, ": has a new token, ", until));
-  Tell(cluster, {.ours = true, .renewed = true, .reason = "Renewed", .message = until});
+  Tell(cluster, {.managed = true, .renewed = true, .reason = "Renewed", .message = until});
   return kube::ReconcileResult::Again(kMinInterval);
 }
 
@@ -153,34 +153,34 @@ kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kub
   int failures = 0;
   {
     const std::lock_guard lock(mutex_);
-    failures = kept_[cluster].failures++;
+    failures = states_[cluster].failures++;
   }
   const std::string message = absl::StrCat("its token, until ", kube::TimeText(*token.expires_at),
                                            ", cannot be renewed: ", base::CutText(std::string(why.message()), kMaxReasonBytes));
   base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", cluster, ": ", message));
-  Tell(cluster, {.ours = true, .reason = "RenewalFailed", .message = message});
-  return kube::ReconcileResult::Again(std::min(kAgain * (1 << std::min(failures, 10)), kAgainAtMost));
+  Tell(cluster, {.managed = true, .reason = "RenewalFailed", .message = message});
+  return kube::ReconcileResult::Again(std::min(kMinRetry * (1 << std::min(failures, 10)), kMaxRetry));
 }
 
 void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {
   {
     const std::lock_guard lock(mutex_);
-    std::optional<TokenFinding>& kept = kept_[cluster].finding;
+    std::optional<TokenFinding>& kept = states_[cluster].finding;
     if (kept == finding) return;
     kept = std::move(finding);
   }
-  told_(cluster);
+  on_change_(cluster);
 }
 
 std::optional<TokenFinding> TokenRenewal::Of(const std::string& cluster) const {
   const std::lock_guard lock(mutex_);
-  const auto at = kept_.find(cluster);
-  return at == kept_.end() ? std::nullopt : at->second.finding;
+  const auto at = states_.find(cluster);
+  return at == states_.end() ? std::nullopt : at->second.finding;
 }
 
 void TokenRenewal::Forget(const std::string& cluster) {
   const std::lock_guard lock(mutex_);
-  kept_.erase(cluster);
+  states_.erase(cluster);
 }
 
 }  // namespace fusionllm::op

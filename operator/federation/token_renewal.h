@@ -24,7 +24,7 @@ namespace fusionllm::op {
 
 // What is told of a member's token.
 struct TokenFinding {
-  bool ours = false;  // the Secret has the label, or is of an earlier `fusionctl cluster add`; all else is nothing if not
+  bool managed = false;  // the Secret has the label, or is of an earlier `fusionctl cluster add`; all else is nothing if not
   bool renewed = false;
   std::string reason;  // CamelCase
   std::string message;
@@ -33,28 +33,28 @@ struct TokenFinding {
 
 class TokenRenewal {
  public:
-  static constexpr absl::Duration kLookEvery = absl::Hours(1);
-  static constexpr absl::Duration kStandbyAgain = absl::Minutes(1);
+  static constexpr absl::Duration kRecheck = absl::Hours(1);
+  static constexpr absl::Duration kStandbyRecheck = absl::Minutes(1);
   // After a failure, and twice that after the next.
-  static constexpr absl::Duration kAgain = absl::Seconds(30), kAgainAtMost = absl::Minutes(10);
+  static constexpr absl::Duration kMinRetry = absl::Seconds(30), kMaxRetry = absl::Minutes(10);
   // A member says how long its tokens live: that must not make the hub write without end.
   static constexpr absl::Duration kMinInterval = absl::Minutes(5);
 
-  // `ns`: of the operator, where the Secrets are. `may_write` is asked before anything is done; neither it nor `told`, which is called when
-  // what Of() says has changed, blocks. All must outlive it.
+  // `ns`: of the operator, where the Secrets are. `may_write` is asked before anything is done; neither it nor `on_change`, which is called
+  // when what Of() says has changed, blocks. All must outlive it.
   TokenRenewal(std::string ns, kube::ApiClient& hub, kube::Clock& clock, std::function<absl::Status()> may_write,
-               std::function<void(const std::string& cluster)> told);
+               std::function<void(const std::string& cluster)> on_change);
 
   // One look at the token of a member, and a new one if it is time; when to look again. `kubeconfig` is what `member` was made of: while
   // the Secret has another nothing is done. Blocks. One call at a time for each cluster.
-  kube::ReconcileResult Look(const std::string& cluster, const kubeapi::KubeConfigSource& source, const std::string& kubeconfig,
-                             kube::ApiClient& member, const std::stop_token& stop);
+  kube::ReconcileResult Reconcile(const std::string& cluster, const kubeapi::KubeConfigSource& source, const std::string& kubeconfig,
+                                  kube::ApiClient& member, const std::stop_token& stop);
   // By the last look; nothing: there was none.
   std::optional<TokenFinding> Of(const std::string& cluster) const;
   void Forget(const std::string& cluster);
 
  private:
-  struct Kept {
+  struct State {
     std::optional<TokenFinding> finding;
     int failures = 0;  // one after the other
     absl::Duration written_at = -absl::InfiniteDuration();
@@ -72,9 +72,9 @@ class TokenRenewal {
   kube::ApiClient& hub_;
   kube::Clock& clock_;
   const std::function<absl::Status()> may_write_;
-  const std::function<void(const std::string& cluster)> told_;
+  const std::function<void(const std::string& cluster)> on_change_;
   mutable std::mutex mutex_;
-  std::map<std::string, Kept> kept_;  // by cluster
+  std::map<std::string, State> states_;  // by cluster
 };
 
 }  // namespace fusionllm::op

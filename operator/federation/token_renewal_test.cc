@@ -61,7 +61,7 @@ class TokenRenewalTest : public ::testing::Test {
 
   absl::Duration Look() { return Look(renewal_); }
   absl::Duration Look(TokenRenewal& renewal) {
-    const kube::ReconcileResult result = renewal.Look("paris", {.location = kSecret.name}, kubeconfig_, member_, {});
+    const kube::ReconcileResult result = renewal.Reconcile("paris", {.location = kSecret.name}, kubeconfig_, member_, {});
     EXPECT_TRUE(result.status.ok()) << result.status;
     return result.after;
   }
@@ -123,11 +123,11 @@ TEST_F(TokenRenewalTest, ARefusedRenewalIsToldTriedEverLaterAndChangesNothing) {
                            .times = 20,
                            .code = 403,
                            .body = R"({"kind":"Status","code":403,"reason":"Forbidden","message":"north may not"})"});
-  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(Look(), TokenRenewal::kMinRetry);
   EXPECT_EQ(Finding().reason, "RenewalFailed");
   EXPECT_THAT(Finding().message, AllOf(HasSubstr("cannot be renewed: "), HasSubstr("north may not")));
-  EXPECT_EQ(Look(), 2 * TokenRenewal::kAgain);
-  for (int i = 2; i < 20; ++i) EXPECT_LE(Look(), TokenRenewal::kAgainAtMost);
+  EXPECT_EQ(Look(), 2 * TokenRenewal::kMinRetry);
+  for (int i = 2; i < 20; ++i) EXPECT_LE(Look(), TokenRenewal::kMaxRetry);
   EXPECT_EQ(told_, 1) << "what stays as it is is told once";
   EXPECT_EQ(OnHub(), kubeconfig_);
   EXPECT_EQ(Count(hub_server_, "patch"), 0);
@@ -158,7 +158,7 @@ TEST_F(TokenRenewalTest, WhatWasWrittenMeanwhileIsNotWrittenOver) {
     const json secret = {{"metadata", {{"annotations", {{"touched", "1"}}}}}};
     EXPECT_TRUE(hub_.Patch(kSecrets, kSecret, kube::PatchType::kMerge, secret.dump()).ok());
   });
-  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(Look(), TokenRenewal::kMinRetry);
   EXPECT_EQ(OnHub(), kubeconfig_);
   EXPECT_EQ(renewal_.Of("paris"), std::nullopt) << "that is no failure";
 }
@@ -167,7 +167,7 @@ TEST_F(TokenRenewalTest, AMemberThatTheSecretNamesNoMoreIsAskedForNothing) {
   RegisterToken();
   clock_.Advance(kLife * 0.9);
   kubeconfig_ = "that of a member before";
-  EXPECT_EQ(Look(), TokenRenewal::kAgain);
+  EXPECT_EQ(Look(), TokenRenewal::kMinRetry);
   EXPECT_EQ(TokensAsked(), 0);
 }
 
@@ -175,7 +175,7 @@ TEST_F(TokenRenewalTest, AStandbyDoesNothing) {
   RegisterToken();
   clock_.Advance(kLife * 0.9);
   may_write_ = absl::FailedPreconditionError("this process does not lead");
-  EXPECT_EQ(Look(), TokenRenewal::kStandbyAgain);
+  EXPECT_EQ(Look(), TokenRenewal::kStandbyRecheck);
   EXPECT_EQ(TokensAsked(), 0);
   EXPECT_EQ(Count(hub_server_, "get"), 0);
 }
@@ -186,11 +186,11 @@ TEST_F(TokenRenewalTest, SecretsWithoutTheLabelAreNeverWritten) {
   for (const json& labels :
        {json::object(), json{{"fusionllm.io/renew-token", "false"}}, json{{"app.kubernetes.io/managed-by", "somebody"}}}) {
     Register(kubeconfig_, labels);
-    EXPECT_EQ(Look(), TokenRenewal::kLookEvery) << labels;
+    EXPECT_EQ(Look(), TokenRenewal::kRecheck) << labels;
     EXPECT_EQ(Finding(), TokenFinding()) << "nothing is said of it";
   }
   Register(kubeconfig_, {{"app.kubernetes.io/managed-by", "fusionctl"}});
-  EXPECT_EQ(Look(), TokenRenewal::kLookEvery);
+  EXPECT_EQ(Look(), TokenRenewal::kRecheck);
   EXPECT_EQ(Finding().reason, "NotRenewable");
   EXPECT_THAT(Finding().message, AllOf(HasSubstr("earlier release"), HasSubstr("fusionctl cluster add")));
   EXPECT_EQ(TokensAsked(), 0);
@@ -206,7 +206,7 @@ TEST_F(TokenRenewalTest, KubeconfigsOfOtherKindsAreToldOfAndNeverWritten) {
   const std::string in_yaml = "kind: Config\nusers: [{name: north, user: {token: x}}]\n";
   for (const std::string& kubeconfig : {with_certificate.dump(), of_two.dump(), in_yaml, std::string(5000, '['), std::string()}) {
     Register(kubeconfig);
-    EXPECT_EQ(Look(), TokenRenewal::kLookEvery) << kubeconfig.substr(0, 100);
+    EXPECT_EQ(Look(), TokenRenewal::kRecheck) << kubeconfig.substr(0, 100);
     EXPECT_EQ(Finding().reason, "NotRenewable") << kubeconfig.substr(0, 100);
     EXPECT_THAT(Finding().message, HasSubstr("not JSON with one user, of a token alone"));
     EXPECT_EQ(TokensAsked(), 0);
@@ -218,7 +218,7 @@ TEST_F(TokenRenewalTest, ATokenThatNeverEndsIsUsedOnAndToldOf) {
   claims_.expires_at.reset();
   claims_.secret.clear();
   RegisterToken();
-  EXPECT_EQ(Look(), TokenRenewal::kLookEvery);
+  EXPECT_EQ(Look(), TokenRenewal::kRecheck);
   EXPECT_EQ(Finding().reason, "NotRenewable");
   EXPECT_THAT(Finding().message, AllOf(HasSubstr("never ends"), HasSubstr("fusionctl cluster add")));
   claims_.expires_at = clock_.Now() + kLife;

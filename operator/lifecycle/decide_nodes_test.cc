@@ -66,7 +66,7 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndedTheBroker) {
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
 }
 
-TEST_F(DecideTest, ABrokerThatIsEvictedAndEndsInOrderStartsTheJobAgainWithoutBeingCounted) {
+TEST_F(DecideTest, OrderlyEvictionOfTheBrokerIsNoCountedRestart) {
   AddRunning();
   FailBroker(130);
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by whom nobody says";
@@ -80,7 +80,7 @@ TEST_F(DecideTest, ABrokerThatIsEvictedAndEndsInOrderStartsTheJobAgainWithoutBei
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "a rule of the job's goes before";
 }
 
-TEST_F(DecideTest, AnExecutorWhoseContainerHasEndedWellIsNoTroubleBeforeItsPodSaysSo) {
+TEST_F(DecideTest, ContainerThatExitedZeroInARunningPodIsNotDegraded) {
   AddRunning();
   seen_.memory.was_ready = true;
   for (size_t i = 1; i < pods().size(); ++i) {

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 
 namespace fusionllm::op {
 namespace {
-
-constexpr int kExitBadInput = 2;
-constexpr int kExitInfeasible = 3;
-constexpr int kExitInterrupted = 130;  // told to end, and it ended in order: a job that keeps checkpoints has lost nothing
 
 bool Holds(const job::FailureRule& rule, const PodView& pod) {
   if (rule.on_exit_codes.empty() && rule.on_reasons.empty()) return true;
@@ -41,8 +38,10 @@ FailureVerdict Judge(const job::FailurePolicy& policy, const PodView& pod) {
     return verdict;
   }
   const bool broker = pod.role == kBrokerRole;
-  const bool hopeless = broker && pod.exit_code.has_value() && (*pod.exit_code == kExitBadInput || *pod.exit_code == kExitInfeasible);
-  const bool moved = broker && pod.exit_code == kExitInterrupted && !pod.disruption.empty();  // a drain, say
+  const bool hopeless =
+      broker && pod.exit_code.has_value() && (*pod.exit_code == base::kExitBadInput || *pod.exit_code == base::kExitInfeasible);
+  // A drain, say: it was told to end, and ended in order, so that a job that keeps checkpoints has lost nothing.
+  const bool moved = broker && pod.exit_code == base::kExitInterrupted && !pod.disruption.empty();
   verdict.action = hopeless ? job::FailureAction::kFailJob
                    : moved  ? job::FailureAction::kRestartJobAndIgnoreMaxRestarts
                    : broker ? job::FailureAction::kRestartJob

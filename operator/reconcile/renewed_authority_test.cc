@@ -56,7 +56,7 @@ class RenewedAuthorityTest : public TwoClustersTest {
   }
 };
 
-TEST_F(RenewedAuthorityTest, AJobThatIsResumedWhenItsAuthorityHasEndedHasNewCertificatesEverywhere) {
+TEST_F(RenewedAuthorityTest, ResumeAfterTheAuthorityExpiredIssuesNewCertificates) {
   Start();
   ExpectAllValid();
   const std::string before = Authority();
