@@ -65,7 +65,7 @@ std::string Tokens(int count, int step) {
   return bytes;
 }
 
-TEST_F(EvalTest, OfAFolderWithFilesForTrainingAndForTestingThoseForTestingAreReadOnce) {
+TEST_F(EvalTest, EvalOfAFolderReadsItsTestFilesOnce) {
   const auto graph = workload::BuildForwardGraph(*job::ParseFusionJob(kJob, "job.yaml"), "");
   ASSERT_TRUE(graph.ok()) << graph.status();
   std::vector<tensor::Tensor> values;

@@ -41,8 +41,6 @@
 namespace fusionllm::cli {
 namespace {
 
-constexpr int64_t kMostJobBytes = 1 << 20;
-
 struct Flags {
   std::string job, topology, output, profiles, listen, metrics_address;
   std::vector<std::string> overrides, devices;  // each of `devices` a list
@@ -70,8 +68,8 @@ void TellOfStart(const job::Model& model) {
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
-// The folder of checkpoints in which a run finds what it goes on from, or beside which it has what spec.checkpoint.resume names; none: it
-// begins anew, or nobody here can say, as of a checkpoint in an object store. A run without --output has a folder of its own.
+// The folder in which this run looks for its checkpoint. nullopt: it begins anew, or that cannot be told here (a checkpoint in an object
+// store). A run without --output has a folder of its own.
 std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const Flags& flags) {
   const std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
   if (!checkpoint || flags.fresh || base::IsUri(checkpoint->resume)) return std::nullopt;
@@ -156,7 +154,7 @@ bool ChooseCheckpoint(const Flags& flags, job::FusionJob& job) {
 
 std::string BaseOf(const Flags& flags) { return std::filesystem::absolute(flags.job).lexically_normal().parent_path().string(); }
 
-// The checkpoint that a run with a start goes on from, to go by manifests and the sizes of files; empty: none, or it is not at hand.
+// The checkpoint that a run with a start goes on from, judged by manifests and file sizes alone; empty: there is none on this machine.
 std::string CheckpointAtHand(job::FusionJob job, const Flags& flags) {
   ChooseCheckpoint(flags, job);
   const std::optional<std::string> folder = FolderToGoOnIn(job, flags);
@@ -176,15 +174,15 @@ std::string CheckpointAtHand(job::FusionJob job, const Flags& flags) {
 // as its checkpoint, `goes_on_from`, has it.
 absl::StatusOr<job::FusionJob> LoadJob(const Flags& flags, job::FieldPlaces& places, std::string& goes_on_from) {
   absl::StatusOr<job::FusionJob> loaded = job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart);
-  absl::StatusOr<job::FusionJob> alone = loaded;
+  absl::StatusOr<job::FusionJob> without_start = loaded;
   if (!loaded.ok()) {  // perhaps for what its start says
-    const absl::StatusOr<std::string> text = base::ReadSmallFile(flags.job, kMostJobBytes);
+    const absl::StatusOr<std::string> text = base::ReadSmallFile(flags.job, job::kMaxDocumentBytes);
     if (!text.ok()) return loaded;
-    alone = job::ParseFusionJob(*text, flags.job, flags.overrides);
-    if (!alone.ok()) return loaded;
-    job::ResolvePaths(BaseOf(flags), *alone);
+    without_start = job::ParseFusionJob(*text, flags.job, flags.overrides);
+    if (!without_start.ok()) return loaded;
+    job::ResolvePaths(BaseOf(flags), *without_start);
   }
-  goes_on_from = CheckpointAtHand(*alone, flags);
+  goes_on_from = CheckpointAtHand(*without_start, flags);
   if (goes_on_from.empty()) return loaded;
   std::vector<std::string> overrides = flags.overrides;
   overrides.push_back(absl::StrCat("spec.model.init.from=", nlohmann::json(std::filesystem::absolute(goes_on_from).string()).dump()));
@@ -192,7 +190,7 @@ absl::StatusOr<job::FusionJob> LoadJob(const Flags& flags, job::FieldPlaces& pla
   absl::StatusOr<job::FusionJob> going_on = job::LoadFusionJob(flags.job, overrides, &of_checkpoint, ReadRemoteStart);
   if (!going_on.ok()) return loaded.ok() ? loaded : going_on;
   places = of_checkpoint;
-  going_on->spec.model.init.from = alone->spec.model.init.from;
+  going_on->spec.model.init.from = without_start->spec.model.init.from;
   return going_on;
 }
 

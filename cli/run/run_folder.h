@@ -43,7 +43,8 @@ class RunFolder {
   // Answers the join token.
   absl::StatusOr<std::string> WriteSecurity(const std::string& job_name, const std::vector<std::string>& devices,
                                             const std::vector<std::string>& broker_hosts = {}) const;
-  // Those that WriteSecurity has written and that are near their end. Blocks on the file system.
+  // Renews those that WriteSecurity has written and that are near their end (security::RenewFolder). Blocks on the file system. Errors:
+  // those of loading the authority and of RenewFolder, which name the file.
   absl::Status RenewCertificates() const;
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 

@@ -162,7 +162,7 @@ TEST_F(RunJobTest, AnAddressThatCannotBeListenedOnIsRefusedBeforeAnythingStarts)
   close(taken);
 }
 
-TEST_F(RunJobTest, AnAddressForMetricsThatTheBrokerWouldRefuseIsRefusedBeforeAnythingStarts) {
+TEST_F(RunJobTest, BadMetricsAddressIsRefusedBeforeAnythingStarts) {
   for (const char* bad : {"localhost:0", "lab.example:0", "*:0", "[::1%lo]:0", "[localhost]:0"}) {
     options_.metrics_address = bad;
     const absl::Status refused = Run().status();
