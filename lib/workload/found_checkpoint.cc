@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kMaxReportedDifferences = 8;
 constexpr size_t kMaxReportedCheckpoints = 4;
-constexpr char kBeginAnew[] = "begin anew by --fresh, another --output or spec.checkpoint.resume: never";
+constexpr char kFreshStartHint[] = "begin anew by --fresh, another --output or spec.checkpoint.resume: never";
 
 // What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
@@ -116,15 +116,15 @@ void TakeSkipped(const std::string& directory, const std::vector<checkpoint::Ski
   if (found.path.empty() && !reasons.empty()) {
     const size_t more = reasons.size() - std::min(reasons.size(), kMaxReportedCheckpoints);
     reasons.resize(reasons.size() - more);
-    found.unusable = absl::StrCat("NoUsableCheckpoint: there are checkpoints in ", directory,
-                                  ", and none can be gone on from: ", absl::StrJoin(reasons, "; "),
-                                  more > 0 ? absl::StrCat("; and ", more, " more") : "", "; mend them or move them away, or ", kBeginAnew);
+    found.unusable = absl::StrCat(
+        "NoUsableCheckpoint: there are checkpoints in ", directory, ", and none can be gone on from: ", absl::StrJoin(reasons, "; "),
+        more > 0 ? absl::StrCat("; and ", more, " more") : "", "; mend them or move them away, or ", kFreshStartHint);
   } else if (newer != nullptr) {
     found.unusable = absl::StrFormat(
         "NewerCheckpoint: of the checkpoints in %s the newest is of a later release: %s: %s; go on with that release, move it away to go "
         "on "
         "from %s, or %s",
-        directory, newer->path, newer->reason, found.path, kBeginAnew);
+        directory, newer->path, newer->reason, found.path, kFreshStartHint);
   }
 }
 
@@ -132,7 +132,7 @@ absl::Status CheckToBeginFrom(const CheckpointFound& found) {
   if (!found.unusable.empty()) return absl::FailedPreconditionError(found.unusable);
   if (found.other_model.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path, " is of another model than the job's: ",
-                                                    found.other_model, "; go on with its own, or ", kBeginAnew));
+                                                    found.other_model, "; go on with its own, or ", kFreshStartHint));
 }
 
 absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,

@@ -155,7 +155,7 @@ TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
   EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
 }
 
-TEST_F(CheckpointsTest, WhereNoCheckpointCanBeUsedARunIsRefusedAndDoesNotBeginAnew) {
+TEST_F(CheckpointsTest, RunWithoutAUsableCheckpointIsRefused) {
   for (const int64_t step : {10, 20, 30, 40, 50, 60}) {
     Save(step);
     std::filesystem::resize_file(absl::StrCat(root_, "/step-0000", step, "/model.safetensors"), 9);

@@ -166,7 +166,7 @@ void LyingMemberTest::Lure(const std::string& job, size_t honest, size_t which) 
   fleet_.PatchJob(job, {{"suspend", false}});
 }
 
-TEST_F(LyingMemberTest, TheOperatorStaysAJobElsewhereComesToItsEndAndTheMemberIsToldOf) {
+TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   Lie(kDeep, "get", "/namespaces/kube-system", Deep(R"({"metadata":{"uid":"u","name":)", "}}"));
   Lie(kDeepList, "list", "/pods",
       Deep(R"({"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","x":)", "}}]}"));

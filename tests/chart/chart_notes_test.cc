@@ -28,7 +28,7 @@ TEST_F(ChartTest, WhoeverGivesRightsInAllNamespacesIsTold) {
   }
 }
 
-TEST_F(ChartTest, WhoeverInstallsAMemberIsToldHowItsTokenIsMadeAndRenewed) {
+TEST_F(ChartTest, MemberNotesSayHowToMakeAndRenewItsToken) {
   const std::string notes = Notes("--set role=member,serviceAccount.name=north");
   EXPECT_THAT(notes, AllOf(HasSubstr("create token north --duration 720h"), HasSubstr("--bound-object-name fusion-fusionllm-tokens"),
                            HasSubstr("config view --raw --output json"), HasSubstr("fusionllm.io/renew-token=true")));

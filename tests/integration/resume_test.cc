@@ -53,7 +53,7 @@ TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreTold) {
               AllOf(HasSubstr("spec.data.path"), HasSubstr("in 18000 bytes"), HasSubstr("instead of"), HasSubstr("in 6000 bytes")));
 }
 
-TEST_F(ResumeTest, ValidationDataThatHaveChangedAreToldAsSuch) {
+TEST_F(ResumeTest, ChangedValidationDataIsReported) {
   folder_.Write("held.txt", std::string(600, 'a'));
   const std::string validation = "spec.data.validation={path: " + Path("held.txt") + "}";
   RunToEnd({Steps(2), Checkpoints(2), validation, "spec.training.evaluation={everySteps: 2, batches: 1}"}, {}, "first");
@@ -186,7 +186,7 @@ TEST_F(ResumeTest, ACorruptCheckpointIsSkippedWithAWordForTheOneBefore) {
   EXPECT_THAT(run->Stderr() + run->lines()[0].dump() + Event(*run, "CheckpointSkipped").dump(), HasSubstr("step-000010"));
 }
 
-TEST_F(ResumeTest, WhereAllCheckpointsAreDamagedARunDoesNotBeginAnewUnlessToldTo) {
+TEST_F(ResumeTest, RunWithDamagedCheckpointsAloneIsRefusedUnlessFresh) {
   RunToEnd({Steps(10), Checkpoints(5)}, {}, "first");
   for (const char* const step : {"step-000005", "step-000010"}) {
     folder_.Write(absl::StrCat("kept/", step, "/model-00002-of-00003.safetensors"), "short");
