@@ -30,10 +30,17 @@ kube::Informer::Options PodOptions(const std::string& cluster, const std::string
           .limits = limits};
 }
 
-kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits) {
+// `seen` is called with each anchor that arrives, before the informer has it.
+kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits,
+                                      std::function<void(const CachedAnchor&)> seen) {
   return {.cluster = cluster,
           .scope = {.resource = kConfigMaps, .label_selector = absl::StrCat(kOriginLabel, "=", origin, ",", kRoleLabel, "=", kAnchorRole)},
-          .decode = CachedAnchor::Decode,
+          .decode =
+              [seen = std::move(seen)](absl::string_view text) {
+                absl::StatusOr<kube::ObjectPtr> anchor = CachedAnchor::Decode(text);
+                if (anchor.ok()) seen(AsAnchor(**anchor));
+                return anchor;
+              },
           .limits = limits};
 }
 
@@ -60,7 +67,7 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
       writes_(writes),
       clock_(clock),
       pods_(reads, clock, metrics, PodOptions(name_, origin, limits)),
-      anchors_(reads, clock, metrics, AnchorOptions(name_, origin, limits)),
+      anchors_(reads, clock, metrics, AnchorOptions(name_, origin, limits, [this](const CachedAnchor& anchor) { Remember(anchor); })),
       pod_writes_(pods_, clock),
       anchor_writes_(anchors_, clock),
       inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew), limits) {
@@ -74,8 +81,12 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
     tell(event, Known(event), AsPod(Known(event)).job);
   });
   anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
-    Remember(AsAnchor(Known(event)), event.kind == kube::InformerEvent::Kind::kDeleted);
-    tell(event, Known(event), AsAnchor(Known(event)).job());
+    const CachedAnchor& anchor = AsAnchor(Known(event));
+    if (event.kind == kube::InformerEvent::Kind::kDeleted) {
+      if (const auto job = JobOf(anchor.View()); job.has_value()) ForgetReport(*job);
+    }
+    Remember(anchor);  // again: ForgetAnchorsWithoutPods() may have looked between its arrival and now
+    tell(event, anchor, anchor.job());
   });
 }
 
@@ -192,12 +203,11 @@ std::set<std::string> ClusterCache::AnchorUids(const JobIdentity& job) const {
 }
 
 // When an anchor has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside
-// them. It is remembered from the first on: the informer has forgotten it before anybody is told that it went.
-void ClusterCache::Remember(const CachedAnchor& seen, bool gone) {
+// them. It is remembered before the informer has it: an anchor may come and go before a handler is told of either.
+void ClusterCache::Remember(const CachedAnchor& seen) {
   const AnchorView anchor = seen.View();
   const std::optional<JobIdentity> job = JobOf(anchor);
   if (!job.has_value()) return;
-  if (gone) ForgetReport(*job);
   const std::lock_guard lock(left_mutex_);
   anchors_seen_[KeyOf(*job)].insert(anchor.uid);
 }

@@ -78,7 +78,7 @@ class ClusterCache : public Member {
   static JobKey KeyOf(const JobIdentity& job) { return {job.ns, job.name, job.uid}; }
   // Of the one that is there, and of those that have gone.
   std::set<std::string> AnchorUids(const JobIdentity& job) const;
-  void Remember(const CachedAnchor& seen, bool gone);
+  void Remember(const CachedAnchor& seen);
   void ForgetAnchorsWithoutPods();
   void KeepReport(const kube::InformerEvent& gone);
   void ForgetReport(const JobIdentity& job);
@@ -90,13 +90,13 @@ class ClusterCache : public Member {
   mutable std::mutex mutex_;
   mutable bool watched_ = false;                   // all watches have been open
   mutable std::optional<absl::Duration> lost_at_;  // no watch since then
+  mutable std::mutex left_mutex_;
+  std::map<JobKey, BrokerReport> reports_;                // of jobs with an anchor
+  std::map<JobKey, std::set<std::string>> anchors_seen_;  // uids of those that are there, and of gone ones that pods may have as owner
   kube::Informer pods_, anchors_;
   kube::WriteBarrier pod_writes_, anchor_writes_;
   std::mutex writes_mutex_;
   std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
-  mutable std::mutex left_mutex_;
-  std::map<JobKey, BrokerReport> reports_;                // of jobs with an anchor
-  std::map<JobKey, std::set<std::string>> anchors_seen_;  // uids of those that are there, and of gone ones that pods may have as owner
   ClusterInventory inventory_;
   mutable std::atomic<bool> listed_ = false;  // Listed() was true: it is asked for each look at a job
 };
