@@ -17,12 +17,15 @@ namespace fusionllm::daemon {
 namespace {
 
 // The standard library has no other way to say that a thread cannot be started. Nothing is unwound before it, which could wait for others.
+// Every other exception is a mistake of ours: loudly.
 [[noreturn]] void TellAndEnd() {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
   } catch (const std::system_error& error) {
-    EndAtOnce(absl::ResourceExhaustedError(absl::StrCat("the system refuses what is needed, a thread say: ", error.what())), kExitFailed);
-  } catch (...) {  // a mistake of ours: loudly
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      EndAtOnce(absl::ResourceExhaustedError(absl::StrCat("the system refuses a thread: ", error.what())), kExitFailed);
+    }
+  } catch (...) {
   }
   std::abort();
 }

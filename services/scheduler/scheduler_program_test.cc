@@ -66,20 +66,17 @@ TEST(SchedulerProgram, AMetricsAddressThatIsTakenIsNamedWithItsFlag) {
 }
 
 // gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.
-TEST(SchedulerProgram, WithoutThreadsItEndsAtOnceOrServes) {
+TEST(SchedulerProgram, TooFewThreadsEndTheProgram) {
+  int ended = 0;
   for (int threads = 1; threads <= 14; ++threads) {
     SCOPED_TRACE(threads);
     Program program("fusion-scheduler", {"--insecure"}, STDOUT_FILENO, static_cast<rlim_t>(threads));
-    bool serving = false;
-    while (!serving) {
-      const std::string line = program.Line();
-      if (line.empty()) break;
-      serving = !MetricsAddress(line).empty();
-    }
-    if (serving) continue;
+    if (program.Says("metrics on ")) continue;
+    ++ended;
     const int code = program.Wait();
     EXPECT_TRUE(code == 1 || code == 128 + SIGABRT) << code;
   }
+  EXPECT_GT(ended, 0) << "the limit does not bind here";
 }
 
 TEST(SchedulerProgram, WantsToBeToldHowToServe) { EXPECT_EQ(Program("fusion-scheduler", {}).Wait(), 2); }

@@ -53,6 +53,13 @@ class Program {
     for (int c = fgetc(out_); c != EOF && c != '\n'; c = fgetc(out_)) line.push_back(static_cast<char>(c));
     return line;
   }
+  // Whether a line that begins so comes before an empty one or the end; reads up to it.
+  bool Says(const std::string& beginning) {
+    for (std::string line = Line(); !line.empty(); line = Line()) {
+      if (line.rfind(beginning, 0) == 0) return true;
+    }
+    return false;
+  }
   void Terminate() const { kill(pid_, SIGTERM); }
   // Exit code, or 128 and the signal.
   int Wait() {
