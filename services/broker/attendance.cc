@@ -16,6 +16,7 @@
 #include "lib/base/log.h"
 #include "lib/job/name.h"
 #include "lib/security/certificate_authority.h"
+#include "lib/security/renewal.h"
 #include "services/broker/peer_name.h"
 #include "services/peer_address.h"
 
@@ -199,6 +200,7 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   patience.Cancel();
   const v1::Hello hello = message.hello();
   line->incarnation = hello.incarnation();
+  line->certificate_pem = CertificateOf(*context).pem;
   v1::BrokerMessage welcome;
   *welcome.mutable_welcome() = options_.welcome;
   if (options_.add_to_welcome) options_.add_to_welcome(hello, *welcome.mutable_welcome());
@@ -241,6 +243,10 @@ grpc::Status Attendance::Renew(grpc::ServerContext* context, const v1::RenewRequ
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
                         absl::StrCat("no executor '", shown.name, "' attends, so its certificate is not renewed"));
   }
+  if (!IsOfWhoAttends(shown.name, shown.pem)) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                        absl::StrCat("executor '", shown.name, "' attends with another key, so this certificate is not renewed"));
+  }
   if (handlers_.on_renew == nullptr) {
     return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this broker renews no certificates: whoever started the run does");
   }
@@ -255,6 +261,11 @@ std::shared_ptr<Attendance::Line> Attendance::LineOf(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = lines_.find(name);
   return found == lines_.end() ? nullptr : found->second;
+}
+
+bool Attendance::IsOfWhoAttends(const std::string& name, const std::string& certificate_pem) {
+  const std::shared_ptr<Line> line = LineOf(name);
+  return line != nullptr && security::HaveOneKey(line->certificate_pem, certificate_pem);
 }
 
 void Attendance::Acknowledge(const std::string& name, uint64_t incarnation, uint64_t sequence) {

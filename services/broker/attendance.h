@@ -74,6 +74,7 @@ class Attendance final : public v1::Broker::Service {
   // One stream.
   struct Line {
     uint64_t incarnation = 0;
+    std::string certificate_pem;  // that it was opened with; empty: none
     // Held while a message is handed on, so that the one that replaces this stream can wait for it.
     std::mutex delivery;
     bool current = true;
@@ -94,6 +95,9 @@ class Attendance final : public v1::Broker::Service {
   absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Line>& line);
   void Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line);
   std::shared_ptr<Line> LineOf(const std::string& name);
+  // Whether the current stream of that name was opened by whoever has this certificate, or the one that it renewed. Names are given out
+  // again, each time for another key.
+  bool IsOfWhoAttends(const std::string& name, const std::string& certificate_pem);
   static void Enqueue(Line& line, v1::BrokerMessage message);
   static void Close(Line& line);
   static void Retire(Line& line);

@@ -55,6 +55,19 @@ class CertificateRenewalTest : public ::testing::Test {
   std::unique_ptr<v1::Broker::Stub> BrokerOf(const std::string& name) const {
     return v1::Broker::NewStub(BrokerChannel(address_, LoadCredentials(Tls(), name)->channel, true));
   }
+  // As executor "lab".
+  static std::unique_ptr<grpc::ClientReaderWriter<v1::ExecutorMessage, v1::BrokerMessage>> Attend(v1::Broker::Stub& broker,
+                                                                                                  grpc::ClientContext& context) {
+    auto stream = broker.Attend(&context);
+    v1::ExecutorMessage hello;
+    hello.mutable_hello()->set_name("lab");
+    hello.mutable_hello()->set_protocol_version(kProtocolVersion);
+    EXPECT_TRUE(stream->Write(hello));
+    v1::BrokerMessage welcome;
+    EXPECT_TRUE(stream->Read(&welcome));
+    EXPECT_TRUE(welcome.has_welcome()) << welcome.DebugString();
+    return stream;
+  }
   std::string Tls() const { return folder_ / "joined"; }
   std::string Pem(const std::string& name) const { return base::ReadWholeFile(absl::StrCat(Tls(), "/", name, ".pem")); }
 
@@ -73,14 +86,7 @@ TEST_F(CertificateRenewalTest, AnExecutorThatAttendsGetsOneThatEndsLater) {
   const std::string before = Pem("lab");
   const auto broker = BrokerOf("lab");
   grpc::ClientContext context;
-  const auto stream = broker->Attend(&context);
-  v1::ExecutorMessage hello;
-  hello.mutable_hello()->set_name("lab");
-  hello.mutable_hello()->set_protocol_version(kProtocolVersion);
-  ASSERT_TRUE(stream->Write(hello));
-  v1::BrokerMessage welcome;
-  ASSERT_TRUE(stream->Read(&welcome));
-  ASSERT_TRUE(welcome.has_welcome()) << welcome.DebugString();
+  const auto stream = Attend(*broker, context);
 
   const absl::Status renewed = RenewFromBroker(Tls(), "lab", *broker, now_);
   ASSERT_TRUE(renewed.ok()) << renewed;
@@ -100,6 +106,21 @@ TEST_F(CertificateRenewalTest, OneThatDoesNotAttendKeepsTheOneItHas) {
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("no executor 'mallory' attends"));
   EXPECT_EQ(Pem("mallory"), before);
+}
+
+TEST_F(CertificateRenewalTest, AnEarlierHolderOfTheNameGetsNoneWhileAnotherAttends) {
+  Write("lab", absl::Minutes(5));
+  const auto earlier = BrokerOf("lab");
+  const std::string before = Pem("lab");
+  ASSERT_TRUE(security::WriteCredentials(folder_ / "second", "lab", *security::IssueCredentials(authority_, "lab")).ok());
+  const auto second = v1::Broker::NewStub(BrokerChannel(address_, LoadCredentials(folder_ / "second", "lab")->channel, true));
+  grpc::ClientContext context;
+  const auto stream = Attend(*second, context);
+  const absl::Status status = RenewFromBroker(Tls(), "lab", *earlier, now_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("executor 'lab' attends with another key"));
+  EXPECT_EQ(Pem("lab"), before);
+  context.TryCancel();
 }
 
 TEST_F(CertificateRenewalTest, WithTimeLeftNobodyIsAsked) {

@@ -18,15 +18,16 @@ namespace fusionllm::security {
 // Credentials are checked first (CheckCredentials), so that a wrong or expired certificate is reported in words here and not as a failed
 // handshake later. Nothing here blocks.
 
-// The server demands a certificate of the job's authority from everyone who calls.
+// The server demands a certificate of the job's authority from everyone who calls. These two are used by tests and a bench alone: programs
+// watch their files.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const CredentialTexts& own);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own);
 
 // How soon a certificate that was replaced on the disk is used.
 inline constexpr absl::Duration kCertificateRefresh = absl::Minutes(1);
 
-// The same three of the files of a folder, as credential_files.h has them, which may be replaced while they are in use: handshakes from
-// `refresh` later on (whole seconds, at least one) take the new ones, connections that stand stay. ca.pem is read again as well.
+// Credentials of a folder's files (credential_files.h), which may be replaced while in use: handshakes later than `refresh` (whole seconds,
+// at least one) take the new ones; open connections stay. ca.pem is read again too.
 struct WatchedCredentials {
   CredentialTexts texts;  // as they are now
   std::shared_ptr<grpc::ChannelCredentials> channel;
@@ -40,6 +41,7 @@ absl::StatusOr<WatchedCredentials> WatchCredentials(const std::string& folder, c
 // For a caller that has no certificate yet, to a server that authenticates by token: it verifies the server alone.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem);
 // Its counterpart: callers may show a certificate, which must then be of the job's authority, or none. Whom to serve is up to each call.
+// Used by tests alone.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const CredentialTexts& own);
 
 }  // namespace fusionllm::security
