@@ -57,11 +57,12 @@ struct RunOptions {
   int min_executors = 0;
   std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
   double data_patience_s = 0;          // for one of them to come back when all have been lost under the run; 0: nobody starts them again
-  // For expected executors that are lost before the first step: then the others go on without them.
-  double executor_patience_s = 20;  // whoever notices the end of a process on its own machine starts another at once
-  // Whoever starts executors (an operator) starts lost ones again, which may take a while: one that never came is waited for without a
-  // limit, and where a plan is refused without those that were lost, or two executors have no way to each other, that is waited for as
-  // long again, and then the run ends as by a loss, never as one that cannot be planned.
+  // How long to wait for an expected executor that is lost before the first step; then the others go on without it. 20 s are enough where
+  // the same machine restarts its processes.
+  double executor_patience_s = 20;
+  // Somebody (an operator) restarts lost executors. Then one that never joined is waited for without a limit. A plan that is refused for
+  // want of lost ones, and a link that cannot be probed, are waited for as long as above; the run then ends as Unavailable, to be tried
+  // again, not as infeasible.
   bool waits_for_executors = false;
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;

@@ -55,7 +55,7 @@ TEST_F(AbsenceTest, OneThatNeverCameIsWaitedForWithoutALimit) {
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
 }
 
-TEST_F(AbsenceTest, WithoutOneThatIsLostForLongTheOthersPlanAndWhereTheyAreTooFewTheRunWaits) {
+TEST_F(AbsenceTest, RunWaitsWhereTheRemainingExecutorsAreTooFewToPlan) {
   run_.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
   JoinAll();
   run_.ignores = nullptr;
@@ -72,7 +72,7 @@ TEST_F(AbsenceTest, WithoutOneThatIsLostForLongTheOthersPlanAndWhereTheyAreTooFe
   EXPECT_EQ(run_.state.plan().devices.size(), 3u);
 }
 
-TEST_F(AbsenceTest, WhoDoesNotComeBackAtAllEndsTheRunAsALossAndNotAsAPlanThatIsImpossible) {
+TEST_F(AbsenceTest, ExecutorThatStaysAwayEndsTheRunAsUnavailable) {
   JoinAll();
   Lose("c0");
   for (int i = 0; i < 2; ++i) LetTimePass();
@@ -95,7 +95,7 @@ TEST_F(AbsenceTest, WhereTheOthersAreEnoughTheyGoOnWhenItWasWaitedForLongEnough)
   EXPECT_EQ(run_.state.plan().devices.size(), 2u);
 }
 
-TEST_F(AbsenceTest, OneThatIsLostUnderTheFirstPlanBeforeItsFirstStepIsWaitedForLikeBeforeIt) {
+TEST_F(AbsenceTest, ExecutorLostBeforeTheFirstStepIsAwaited) {
   JoinAll();
   ASSERT_EQ(run_.state.phase(), Phase::kRunning);
   Lose("c0");
@@ -160,7 +160,7 @@ TEST_F(CutTest, TwoThatCannotReachEachOtherAreTriedAgainUntilTheyCan) {
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
   ASSERT_THAT(run_.Told("ProbeFailed"), SizeIs(1));
   EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("cannot reach"));
-  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("; tried again in 1 s, for 299 s more at most"));
+  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("; tried again in 1 s; pauses of 299 s are left"));
   for (int i = 0; i < 3; ++i) run_.Feed(Overdue{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
   cut_ = false;
@@ -177,8 +177,7 @@ TEST_F(CutTest, WhereTheyNeverCanTheRunEndsAndSaysWho) {
     run_.Feed(Overdue{.id = run_.timer->id});
   }
   ASSERT_EQ(run_.state.phase(), Phase::kFailed);
-  EXPECT_GE(waited_s, 300);
-  EXPECT_LE(waited_s, 360);
+  EXPECT_EQ(waited_s, 300);
   const Finish end = Of<Finish>(run_.all)[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(end.status.message()), HasSubstr("cannot reach"));

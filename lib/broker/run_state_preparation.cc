@@ -226,12 +226,12 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
 bool RunState::ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why) {
   FailedProbes& failed = probes_failed_.at({src, dst});
   if (!options_.waits_for_executors || failed.waited_s >= options_.executor_patience_s) return false;
-  const double wait_s = RetrySeconds(failed.count - 1);
+  const double wait_s = std::min(RetrySeconds(failed.count - 1), options_.executor_patience_s - failed.waited_s);
   failed.waited_s += wait_s;
   Do(Announce{.reason = "ProbeFailed",
               .step = last_step_,
-              .message = absl::StrFormat("%s; tried again in %g s, for %g s more at most", why, wait_s,
-                                         std::max(0.0, options_.executor_patience_s - failed.waited_s))});
+              .message = absl::StrFormat("%s; tried again in %g s; pauses of %g s are left", why, wait_s,
+                                         options_.executor_patience_s - failed.waited_s)});
   Await(wait_s, "the next probe");
   return true;
 }

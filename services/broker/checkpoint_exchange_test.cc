@@ -186,11 +186,12 @@ TEST_F(CheckpointExchangeTest, AStageThatSavesFasterThanCheckpointsAreCommittedW
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST_F(CheckpointExchangeTest, AWaitEndsWithTheEpoch) {
+TEST_F(CheckpointExchangeTest, ClosingTheEpochEndsAWaitForRoom) {
   for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
   std::future<grpc::Status> fifth = std::async(std::launch::async, [&] { return Put({.step = 90}); });
+  EXPECT_EQ(fifth.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   exchange_->Close();
-  EXPECT_FALSE(fifth.get().ok());
+  EXPECT_EQ(fifth.get().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_F(CheckpointExchangeTest, ATensorIsAskedForOnce) {

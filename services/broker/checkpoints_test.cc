@@ -175,7 +175,7 @@ TEST_F(CheckpointsTest, RunWithoutAUsableCheckpointIsRefused) {
   EXPECT_TRUE(workload::CheckToBeginFrom(*FindCheckpoint(job_, root_, folder_.path())).ok());
 }
 
-TEST_F(CheckpointsTest, ANewestCheckpointOfALaterReleaseRefusesARunUntilSomethingNewerIsThere) {
+TEST_F(CheckpointsTest, NewestCheckpointOfALaterReleaseRefusesTheRun) {
   for (const int64_t step : {10, 20}) Save(step);
   checkpoint::Manifest newer = *checkpoint::LoadManifest(root_ + "/step-000020");
   newer.format_version = 9;

@@ -92,8 +92,8 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
   app.add_option("--await-executors-seconds", flags.await_executors_seconds,
-                 "Somebody starts executors of --expect that are lost again: wait so long for them before the first step, and where no "
-                 "plan is possible without them. 0: a short while, and the run ends where executors do not come")
+                 "Somebody restarts lost executors of --expect: how long to wait for them before the first step, and later where no "
+                 "plan is possible without them. 0: nobody does; wait a short while, and end the run if one never joins")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
   app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");

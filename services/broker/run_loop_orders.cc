@@ -80,8 +80,9 @@ StageTensors RunLoop::TensorsOfStages() const {
   absl::StatusOr<StageTensors> tensors =
       options_.graph.ok() ? StageTensors::Of(*options_.graph, state_.plan().document) : options_.graph.status();
   if (tensors.ok()) return *std::move(tensors);
-  base::Log(base::LogLevel::kWarning, absl::StrCat("nobody is given tensors of a checkpoint, for it is not known what the stages hold: ",
-                                                   std::string(tensors.status().message())));
+  base::Log(base::LogLevel::kWarning,
+            absl::StrCat("no executor can fetch tensors of a checkpoint, because the tensors of the stages are unknown: ",
+                         std::string(tensors.status().message())));
   return {};
 }
 
@@ -243,7 +244,7 @@ void RunLoop::TellKept(int64_t step) {
   for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 
-// Once in a run: what a user may not expect of checkpoints.
+// Only devices of the plan in force are heard, each as often as RetryNews has it, whatever they say.
 void RunLoop::TellOfRetry(const std::string& name, const v1::Fetching& fetching) {
   const std::vector<std::string>& devices = state_.plan().devices;
   if (fetching.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
@@ -287,6 +288,7 @@ void RunLoop::TellOfData(const v1::DataOpened& opened) {
                          .validation_files = listed(opened.validation_files())});
 }
 
+// Once in a run: what a user may not expect of checkpoints.
 void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
   std::set<std::string> sites;
   for (const broker::ShardFile& file : action.files) {
@@ -356,8 +358,9 @@ void RunLoop::Carry(const broker::PublishStep& action) {
   if (log_.Step(action.epoch, action.record)) {
     Carry(broker::Announce{.reason = "NoTargetCounts",
                            .step = action.record.step,
-                           .message = "no target of the batch counts, so the step has no loss and no gradient, and changes nothing but by "
-                                      "momentum and weight decay; it is said once"});
+                           .message =
+                               "no target of the batch counts, so the step has no loss and no gradient, and only momentum and weight "
+                               "decay change the weights; reported once per run"});
   }
   probe_.Step(action.record);
   if (base::Logs(base::LogLevel::kDebug)) {

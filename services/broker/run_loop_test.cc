@@ -175,7 +175,7 @@ TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
   EXPECT_EQ(taken, kReports);
 }
 
-TEST_F(RunLoopTest, WhatAnExecutorTriesAgainAtAStoreIsToldOnceAndOnlyOfThoseInThePlan) {
+TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
   JournalState past;
