@@ -62,6 +62,11 @@ TEST_F(RemoteStartTest, ASizeThatContradictsItIsRefusedWithItsLine) {
               AllOf(HasSubstr("job.yaml:5: spec.model.config.nHead: is 4, and n_head is 2 in s3://models/other/config.json")));
 }
 
+TEST_F(RemoteStartTest, ALatestThatLeadsElsewhereIsRefused) {
+  server_.Put("models", "stray/latest", "../secret\n");
+  EXPECT_THAT(Load("s3://models/stray").status().message(), HasSubstr("s3://models/stray/latest names no checkpoint"));
+}
+
 TEST_F(RemoteStartTest, TheNewestCheckpointOfAFolderSaysItsSizes) {
   const auto job = job::ParseFusionJob(
       "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: t}\nspec:\n"

@@ -5,13 +5,14 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lib/archive/start_outline.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
+#include "lib/checkpoint/manifest.h"
 #include "lib/objectstore/object_store.h"
 #include "lib/objectstore/settings.h"
 
@@ -19,8 +20,6 @@ namespace fusionllm::cli {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
-constexpr int64_t kMaxManifestBytes = 16 << 20;
-constexpr int64_t kMaxNameBytes = 256;
 
 using Found = absl::StatusOr<std::optional<job::StartModel>>;
 
@@ -38,11 +37,13 @@ Found Read(const std::string& uri) {
     return store.Read(object, bytes_max);
   };
   if (!file) {
-    const absl::StatusOr<std::string> latest = read(absl::StrCat(folder, "/latest"), kMaxNameBytes);  // of a folder of checkpoints
-    if (!latest.ok() && !absl::IsNotFound(latest.status())) return Unanswered(latest.status());
-    const std::string step = latest.ok() ? absl::StrCat("/", absl::StripAsciiWhitespace(*latest)) : "";
-    const std::string name = absl::StrCat(folder, step, "/manifest.json");
-    const absl::StatusOr<std::string> manifest = read(name, kMaxManifestBytes);
+    const absl::StatusOr<base::ObjectUri> place = base::ParseObjectUri(folder);
+    if (!place.ok()) return Unanswered(place.status());
+    const absl::StatusOr<base::ObjectUri> newest = archive::FollowLatest(store, *place);  // of a folder of checkpoints
+    if (absl::IsInvalidArgument(newest.status())) return newest.status();
+    if (!newest.ok()) return Unanswered(newest.status());
+    const std::string name = base::ToString(base::Below(*newest, checkpoint::kManifestName));
+    const absl::StatusOr<std::string> manifest = read(name, checkpoint::kMaxManifestBytes);
     if (manifest.ok()) return job::StartModelOfManifest(*manifest, name);
     if (!absl::IsNotFound(manifest.status())) return Unanswered(manifest.status());
   }

@@ -18,7 +18,6 @@
 namespace fusionllm::archive {
 namespace {
 
-constexpr int64_t kMaxLatestBytes = 256;
 constexpr int64_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kPrefixBytes = 8;
 constexpr size_t kMaxObjects = 1'000'000;
@@ -49,7 +48,7 @@ absl::Status Outline(objectstore::ObjectStore& store, const base::ObjectUri& uri
 
 absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, const base::ObjectUri& uri) {
   if (absl::EndsWith(uri.key, ".safetensors")) return uri;  // and below a file nothing need be allowed
-  const absl::StatusOr<std::string> latest = store.Read(base::Below(uri, checkpoint::kLatestName), kMaxLatestBytes);
+  const absl::StatusOr<std::string> latest = store.Read(base::Below(uri, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
   if (absl::IsNotFound(latest.status())) return uri;
   FUSIONLLM_RETURN_IF_ERROR(latest.status());
   const std::string name(absl::StripSuffix(*latest, "\n"));
@@ -59,7 +58,7 @@ absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, co
 
 absl::StatusOr<std::string> FetchOutline(objectstore::ObjectStore& store, const base::ObjectUri& uri, const std::string& folder) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri at, FollowLatest(store, uri));
-  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::Found found, objectstore::Find(store, at, kMaxObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::FoundObjects found, objectstore::FindObjects(store, at, kMaxObjects));
   for (const auto& [name, object] : found.objects) {
     const base::ObjectUri object_uri{.bucket = at.bucket, .key = object.key};
     const std::string path = absl::StrCat(folder, "/", name);

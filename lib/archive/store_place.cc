@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kMaxObjects = 10'000'000;
 constexpr int kMostOfAStep = 1000;
-constexpr int64_t kMaxLatestBytes = 256;
 
 // "step-000050" and "step-000050.2".
 std::optional<int64_t> StepOf(absl::string_view name) {
@@ -55,7 +54,7 @@ absl::StatusOr<StorePlace::Slot> StorePlace::FindSlot(const checkpoint::Manifest
 }
 
 absl::StatusOr<std::string> StorePlace::Latest() {
-  const absl::StatusOr<std::string> text = store_.Read(base::Below(uri_, checkpoint::kLatestName), kMaxLatestBytes);
+  const absl::StatusOr<std::string> text = store_.Read(base::Below(uri_, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
   if (absl::IsNotFound(text.status()) || absl::IsInvalidArgument(text.status())) return "";
   if (!text.ok()) return text.status();
   std::string name(absl::StripSuffix(*text, "\n"));

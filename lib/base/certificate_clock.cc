@@ -11,7 +11,7 @@ std::string ClockSays(absl::Time now) {
 
 std::string WithClock(absl::string_view error, absl::Time now) {
   if (absl::StrContains(error, "alert certificate expired")) {
-    return absl::StrCat(error, "; so the other end says, by its clock, of the certificate that it was shown; ", ClockSays(now));
+    return absl::StrCat(error, "; the other end says so of the certificate it was shown, by its own clock; ", ClockSays(now));
   }
   if (absl::StrContains(error, "certificate is not yet valid"))
     return absl::StrCat(error, "; ", ClockSays(now), ": it is behind, or the other one is ahead");

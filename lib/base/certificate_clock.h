@@ -12,8 +12,8 @@ namespace fusionllm::base {
 // "the clock of this machine says 2026-11-28 18:40:03Z".
 std::string ClockSays(absl::Time now);
 
-// `error` of libcurl or OpenSSL, with the clock where it says that a certificate has expired or is not yet valid, be it said here or by the
-// other end of what it was shown (an alert); any other error as it is.
+// `error` of libcurl or OpenSSL, with the clock where it says that a certificate has expired or is not yet valid, whether this side found
+// it or the other end sent an alert; any other error unchanged.
 std::string WithClock(absl::string_view error, absl::Time now = absl::Now());
 
 }  // namespace fusionllm::base

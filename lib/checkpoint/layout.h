@@ -24,6 +24,7 @@
 namespace fusionllm::checkpoint {
 
 inline constexpr char kLatestName[] = "latest";
+inline constexpr int64_t kMaxLatestBytes = 256;  // of what it names
 inline constexpr char kIndexName[] = "model.safetensors.index.json";
 inline constexpr int kMaxStages = 99'999;
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -129,15 +130,17 @@ absl::Status CheckOneSet(const DatasetConfig& config, const std::vector<IdxFile>
     const std::filesystem::path folder = std::filesystem::path(config.base_folder) / named;
     std::error_code none;
     if (!std::filesystem::is_directory(folder, none)) continue;
-    std::map<std::string, std::string> first;  // of a set or of a file's name: where it was seen
+    std::map<std::string, std::string> by_file_name;  // where each was seen first
+    std::optional<std::string> first;
     for (const IdxFile& image : images) {
       const std::filesystem::path path = image.file.path();
-      if (path.lexically_normal().lexically_relative(folder.lexically_normal()).string().starts_with("..")) continue;
+      const std::filesystem::path below = path.lexically_normal().lexically_relative(folder.lexically_normal());
+      if (below.empty() || *below.begin() == "..") continue;
       const std::string name = path.filename().string();
-      const auto [same_name, is_new] = first.emplace(absl::StrCat("/", name), path.string());
+      const auto [same_name, is_new] = by_file_name.emplace(name, path.string());
       const std::string* other = is_new ? nullptr : &same_name->second;
-      const auto [set, is_first] = first.emplace("", path.string());
-      if (!is_first && SetNameOf(std::filesystem::path(set->second).filename().string()) != SetNameOf(name)) other = &set->second;
+      if (!first.has_value()) first = path.string();
+      if (SetNameOf(std::filesystem::path(*first).filename().string()) != SetNameOf(name)) other = &*first;
       if (other == nullptr) continue;
       return absl::InvalidArgumentError(absl::StrCat(folder.string(), " holds several sets of images, ", *other, " and ", path.string(),
                                                      ", whose labels may mean different things: name the folder of one, or the files"));

@@ -91,7 +91,7 @@ bool IsHere(const std::string& path, int64_t bytes) {
   return fs::is_regular_file(path, error) && static_cast<int64_t>(fs::file_size(path, error)) == bytes && !error;
 }
 
-absl::Status RemoveOthers(const std::string& folder, const Found& wanted) {
+absl::Status RemoveOthers(const std::string& folder, const FoundObjects& wanted) {
   std::error_code error;
   std::vector<fs::path> others;
   fs::recursive_directory_iterator entry(folder, error);
@@ -110,8 +110,8 @@ absl::Status RemoveOthers(const std::string& folder, const Found& wanted) {
 
 // An object is looked at before anything is listed, for who may read it need not be allowed to list; a folder is listed with the slash
 // behind its name, as policies for a prefix have it.
-absl::StatusOr<Found> Find(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
-  Found wanted;
+absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
+  FoundObjects wanted;
   absl::Status looked;
   if (!uri.key.empty() && !uri.folder) {
     absl::StatusOr<ObjectInfo> object = store.Look(uri);
@@ -146,14 +146,14 @@ absl::StatusOr<Found> Find(ObjectStore& store, const base::ObjectUri& uri, size_
   return wanted;
 }
 
-absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri) { return Find(store, uri, 16).status(); }
+absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri) { return FindObjects(store, uri, 16).status(); }
 
 absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch) {
   const std::string name = Sha256Hex(absl::StrCat(store.endpoint(), " ", base::ToString(uri))).substr(0, 16);
   const std::string folder = absl::StrCat(scratch, "/", name);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
   FUSIONLLM_ASSIGN_OR_RETURN(const FillLock alone, FillLock::Take(absl::StrCat(folder, ".lock")));
-  FUSIONLLM_ASSIGN_OR_RETURN(const Found wanted, Find(store, uri, kMaxObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const FoundObjects wanted, FindObjects(store, uri, kMaxObjects));
   FUSIONLLM_RETURN_IF_ERROR(RemoveOthers(folder, wanted));
   std::map<std::string, std::string> index = ReadIndex(folder);
   bool changed = false;

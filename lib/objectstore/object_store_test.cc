@@ -241,7 +241,7 @@ TEST_F(ObjectStoreTest, AStopEndsATransferThatWaits) {
   EXPECT_EQ(store.Read(uri_, 100).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(ObjectStoreTest, ACertificateWhoseDatesDoNotHoldIsToldWithTheTimeHereAndNotTriedAgain) {
+TEST_F(ObjectStoreTest, ExpiredCertificateIsReportedWithTheClockAndNotRetried) {
   const auto message = [&](absl::Duration issued, bool foreign) {
     const absl::Time then = absl::Now() + issued;
     const auto authority = *security::CertificateAuthority::Create({.now = then});

@@ -121,9 +121,8 @@ void TakeSkipped(const std::string& directory, const std::vector<checkpoint::Ski
         more > 0 ? absl::StrCat("; and ", more, " more") : "", "; mend them or move them away, or ", kFreshStartHint);
   } else if (newer != nullptr) {
     found.unusable = absl::StrFormat(
-        "NewerCheckpoint: of the checkpoints in %s the newest is of a later release: %s: %s; go on with that release, move it away to go "
-        "on "
-        "from %s, or %s",
+        "NewerCheckpoint: of the checkpoints in %s the newest is of a later release: %s: %s; go on with that release, move it away to "
+        "go on from %s, or %s",
         directory, newer->path, newer->reason, found.path, kFreshStartHint);
   }
 }

@@ -29,8 +29,10 @@ absl::StatusOr<std::vector<std::string>> CheckOutline(const job::FusionJob& job,
 absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
                                                           objectstore::ObjectStore& store, const base::ObjectUri& uri) {
   std::error_code error;
-  std::string folder = (std::filesystem::temp_directory_path(error) / "fusionllm-start-XXXXXX").string();
-  if (error || mkdtemp(folder.data()) == nullptr) return base::FileError(errno, "create", folder);
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) return base::FileError(error.value(), "find", "the folder for temporary files");
+  std::string folder = (temporary / "fusionllm-start-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return base::FileError(errno, "create", folder);
   const absl::Cleanup remove = [&] { base::RemoveTree(folder).IgnoreError(); };
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, archive::FetchOutline(store, uri, folder));
   absl::StatusOr<std::vector<std::string>> fits = CheckOutline(job, graph, path);

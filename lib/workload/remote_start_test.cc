@@ -1,6 +1,8 @@
 #include "lib/workload/remote_start.h"
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -104,11 +106,15 @@ TEST_F(RemoteStartTest, WhatIsNoModelIsRefusedAndWhatIsNotThereNotFound) {
 
 TEST_F(RemoteStartTest, NothingStaysHere) {
   server_.Put("models", "a/model.safetensors", File());
+  const char* const set = std::getenv("TMPDIR");
+  const std::optional<std::string> before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  setenv("TMPDIR", (folder_ / "absent").c_str(), 1);
+  EXPECT_THAT(std::string(Check("s3://models/a").status().message()), HasSubstr("No such file or directory"));
   setenv("TMPDIR", folder_.path().c_str(), 1);
   EXPECT_TRUE(Check("s3://models/a").ok());
   EXPECT_FALSE(Check("s3://models/b").ok());
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().filename(), "f");
-  unsetenv("TMPDIR");
+  before.has_value() ? setenv("TMPDIR", before->c_str(), 1) : unsetenv("TMPDIR");
 }
 
 }  // namespace

@@ -223,8 +223,7 @@ std::string Remedy(const ParameterMisfit& misfit) {
   if (misfit.transposed) {
     remedies.push_back(
         "transpose these matrices and all others of their kind (square ones show nothing): they lie [out, in], as torch.nn.Linear has "
-        "them, "
-        "where GPT-2's are [in, out]");
+        "them, where GPT-2's are [in, out]");
   }
   if (!fields.empty()) remedies.push_back(absl::StrCat("give the file's own ", absl::StrJoin(fields, ", ")));
   if (!misfit.skip.empty() && misfit.skip.size() <= kMaxPatterns) {
