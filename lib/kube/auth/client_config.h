@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
 namespace fusionllm::kube {
 
 // The extension of a cluster, in kubeconfigs and elsewhere, that is for programs which print credentials.
@@ -49,5 +52,10 @@ struct ClientConfig {
   bool basic_auth = false, auth_provider = false, impersonation = false;
   bool operator==(const ClientConfig&) const = default;
 };
+
+// The same with the entry that it is about, where there is one, before it.
+inline absl::Status OfEntry(const std::string& entry, const absl::Status& status) {
+  return status.ok() || entry.empty() ? status : absl::Status(status.code(), absl::StrCat(entry, ": ", status.message()));
+}
 
 }  // namespace fusionllm::kube

@@ -18,10 +18,9 @@ namespace {
 
 constexpr char kServiceAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-absl::Status CheckConfig(const ClientConfig& config) {
-  const auto wrong = [](absl::string_view entry, absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(entry, entry.empty() ? "" : ": ", what));
-  };
+// The server that the configuration names.
+absl::StatusOr<ServerUrl> CheckConfig(const ClientConfig& config) {
+  const auto wrong = [](const std::string& entry, absl::string_view what) { return OfEntry(entry, absl::InvalidArgumentError(what)); };
   const std::string& user = config.user_entry;
   if (config.basic_auth) return wrong(user, "user name and password are not supported: no API server takes them since 1.19");
   if (config.auth_provider) return wrong(user, "auth-provider is not supported: use exec, or a token");
@@ -30,17 +29,12 @@ absl::Status CheckConfig(const ClientConfig& config) {
   if (config.insecure && !config.ca.empty()) {
     return wrong(config.cluster_entry, "insecure-skip-tls-verify and certificate-authority contradict each other");
   }
-  const absl::StatusOr<ServerUrl> server = ParseServerUrl(config.server);
+  absl::StatusOr<ServerUrl> server = ParseServerUrl(config.server);
   if (!server.ok()) return wrong(config.cluster_entry, server.status().message());
   if (!server->https() && (!config.token.empty() || !config.token_file.empty() || config.exec.has_value())) {
     return wrong(config.cluster_entry, "a token is not sent over plain http: use https");
   }
-  return absl::OkStatus();
-}
-
-// The same with the entry in front, where there is one.
-absl::Status OfEntry(const std::string& entry, const absl::Status& status) {
-  return status.ok() || entry.empty() ? status : absl::Status(status.code(), absl::StrCat(entry, ": ", status.message()));
+  return server;
 }
 
 // Empty: it may be run.
@@ -71,8 +65,7 @@ bool IsHostName(absl::string_view host) {
 
 absl::StatusOr<ClusterAccess> OpenAccess(const ClientConfig& config, Clock& clock, const AccessOptions& options,
                                          const ExecMetrics* metrics) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckConfig(config));
-  FUSIONLLM_ASSIGN_OR_RETURN(const ServerUrl server, ParseServerUrl(config.server));
+  FUSIONLLM_ASSIGN_OR_RETURN(const ServerUrl server, CheckConfig(config));
   ClusterAccess access;
   access.server = server.HostPort();
   access.ns = config.ns.empty() ? "default" : config.ns;

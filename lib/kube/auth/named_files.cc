@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 absl::Status Wrong(const std::string& entry, absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(entry, entry.empty() ? "" : ": ", field, ": ", what));
+  return OfEntry(entry, absl::InvalidArgumentError(absl::StrCat(field, ": ", what)));
 }
 
 absl::Status CheckFile(const std::string& entry, absl::string_view field, const std::string& path) {

@@ -34,7 +34,7 @@ std::optional<absl::Time> TimeOf(const json& value) {
 }  // namespace
 
 absl::StatusOr<AccountToken> ReadAccountToken(absl::string_view token) {
-  if (token.size() > kMaxTokenBytes) return NoToken(absl::StrCat("it is longer than ", kMaxTokenBytes, " bytes"));
+  if (token.size() > kMaxAccountTokenBytes) return NoToken(absl::StrCat("it is longer than ", kMaxAccountTokenBytes, " bytes"));
   const std::vector<absl::string_view> parts = absl::StrSplit(token, '.');
   std::string text;
   if (parts.size() != 3 || !std::all_of(token.begin(), token.end(), IsOfTokens) || !absl::WebSafeBase64Unescape(parts[1], &text)) {
@@ -66,7 +66,7 @@ absl::StatusOr<std::string> RequestToken(ApiClient& api, const AccountToken& of,
                           {"boundObjectRef", {{"apiVersion", "v1"}, {"kind", "Secret"}, {"name", of.secret}, {"uid", of.secret_uid}}}}}};
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text,
                              api.Create(kAccounts, of.account.ns, request.dump(-1, ' ', false, json::error_handler_t::replace),
-                                        {.subresource = "token", .of = of.account.name}, call));
+                                        {.subresource = "token", .name = of.account.name}, call));
   std::string token = TextAt(ParseJson(text), "status", "token");
   const absl::StatusOr<AccountToken> read = ReadAccountToken(token);
   if (!read.ok()) return absl::InternalError(absl::StrCat("what the server answers ", read.status().message()));

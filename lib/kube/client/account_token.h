@@ -14,7 +14,7 @@ namespace fusionllm::kube {
 
 // The least that API servers grant.
 inline constexpr absl::Duration kShortestTokenLife = absl::Minutes(10);
-inline constexpr size_t kMaxTokenBytes = size_t{16} << 10;
+inline constexpr size_t kMaxAccountTokenBytes = size_t{16} << 10;
 
 struct AccountToken {
   ObjectKey account;

@@ -50,7 +50,7 @@ struct WriteOptions {
   std::string field_manager = {};
   bool dry_run = false;
   std::string subresource = {};  // "status", "scale"
-  std::string of = {};           // of a Create with a subresource ("token"): the object whose it is
+  std::string name = {};         // of the object, for a Create of a subresource ("token")
 };
 
 struct ApplyOptions {

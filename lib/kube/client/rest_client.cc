@@ -231,7 +231,7 @@ absl::StatusOr<std::string> RestClient::Create(const Resource& resource, absl::s
   if (resource.namespaced && ns.empty())
     return absl::InvalidArgumentError(absl::StrCat("creating ", resource.Name(), " takes a namespace"));
   if (options.subresource.empty()) return Call(WriteRequest("POST", CollectionPath(resource, ns), "application/json", body, options), call);
-  const ObjectKey key{std::string(ns), options.of};
+  const ObjectKey key{std::string(ns), options.name};
   FUSIONLLM_RETURN_IF_ERROR(CheckKey(resource, key));
   return Call(WriteRequest("POST", ObjectPath(resource, key, options.subresource), "application/json", body, options), call);
 }
