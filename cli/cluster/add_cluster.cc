@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxCaBytes = size_t{1} << 20;
-constexpr char kEndlessTokens[] = "kubernetes.io/service-account-token";
+constexpr char kServiceAccountTokenType[] = "kubernetes.io/service-account-token";
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 
 absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
@@ -162,7 +162,7 @@ absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& w
 // does.
 absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClient& member, const ClusterObject& object, const Tell& tell) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json old, Existing(member, kSecretResource, object.key));
-  if (TextAt(old, "/type") == kEndlessTokens && MadeByUs(old)) {
+  if (TextAt(old, "/type") == kServiceAccountTokenType && MadeByUs(old)) {
     // Not before it is known that there will be another one: the hub has this one alone.
     FUSIONLLM_RETURN_IF_ERROR(TokenBoundTo(options, member, old).status());
     FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kSecretResource, object.key, tell).status());

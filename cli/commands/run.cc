@@ -85,7 +85,7 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
   if (!folder) return workload::CheckpointFound{};
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
                              base::OfNamedFile(workload::ForeseeCheckpoint(options.job, *folder, options.base)));
-  FUSIONLLM_RETURN_IF_ERROR(workload::CheckToBeginFrom(found));
+  FUSIONLLM_RETURN_IF_ERROR(workload::CheckCanStartFrom(found));
   return found;
 }
 

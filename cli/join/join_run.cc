@@ -147,7 +147,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
                                                               std::chrono::duration<double>(options.enroll_limit_s)));
   context.AddMetadata(services::kJoinTokenMetadata, std::string(absl::StripAsciiWhitespace(options.token)));
-  FUSIONLLM_ASSIGN_OR_RETURN(security::KeyTexts key, security::MakeKey());
+  FUSIONLLM_ASSIGN_OR_RETURN(security::PemKeyPair key, security::GenerateKeyPair());
   v1::EnrollRequest request;
   request.set_protocol_version(services::kProtocolVersion);
   request.set_token(options.token);

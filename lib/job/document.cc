@@ -25,7 +25,7 @@ struct Refused {
   std::string why;
 };
 
-std::string WhyUnseen(absl::string_view character) {
+std::string WhyInvisible(absl::string_view character) {
   return absl::StrCat("the character ", CharacterName(character),
                       ", which is no space to YAML and cannot be seen: take it out, or put the text in quotes");
 }
@@ -98,13 +98,13 @@ class TreeBuilder : public YAML::EventHandler {
 
   // Of a word without quotes. To YAML such a character is a letter, and no space.
   void CheckSeen(const YAML::Mark& mark, const std::string& value) const {
-    const UnseenCharacter unseen = FirstUnseen(value);
-    if (unseen.text.empty()) return;
+    const InvisibleCharacter invisible = FirstInvisible(value);
+    if (invisible.text.empty()) return;
     // A word may go over several lines.
     const size_t begin = std::min(static_cast<size_t>(std::max(mark.pos, 0)), text_.size());
-    const size_t at = std::min(text_.find(unseen.text, begin), text_.size());
+    const size_t at = std::min(text_.find(invisible.text, begin), text_.size());
     const auto lines = std::count(text_.begin() + static_cast<ptrdiff_t>(begin), text_.begin() + static_cast<ptrdiff_t>(at), '\n');
-    throw Refused{Line(mark) + static_cast<int>(lines), WhyUnseen(unseen.text)};
+    throw Refused{Line(mark) + static_cast<int>(lines), WhyInvisible(invisible.text)};
   }
 
   void Count(int line, size_t values) {
@@ -249,7 +249,7 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
 bool IsIndentedByATab(absl::string_view line) { return absl::StrContains(line.substr(0, line.find_first_not_of(" \t")), '\t'); }
 
 // `line` up to a remark, without what is in quotes.
-std::string WithoutQuotesAndRemark(absl::string_view line) {
+std::string StripQuotesAndComment(absl::string_view line) {
   std::string kept;
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -273,14 +273,15 @@ std::string WithoutQuotesAndRemark(absl::string_view line) {
 
 // Why the parser may have stopped at `line`, from 0, which it says in words of its own: by what cannot be seen there. A word of several
 // lines is told where it ends, so those before count too.
-std::optional<Refused> FindUnseenCause(absl::string_view text, int line) {
+std::optional<Refused> FindInvisibleCause(absl::string_view text, int line) {
   constexpr int kLinesBefore = 2;
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const int last = std::min(line, static_cast<int>(lines.size()) - 1);
   for (int at = last; at >= std::max(0, last - kLinesBefore); --at) {
     if (at == last && IsIndentedByATab(lines[at])) return Refused{at + 1, "a tab indents this line, and YAML takes spaces alone"};
-    const std::string bare = WithoutQuotesAndRemark(lines[at]);
-    if (const UnseenCharacter unseen = FirstUnseen(bare); !unseen.text.empty()) return Refused{at + 1, WhyUnseen(unseen.text)};
+    const std::string bare = StripQuotesAndComment(lines[at]);
+    if (const InvisibleCharacter invisible = FirstInvisible(bare); !invisible.text.empty())
+      return Refused{at + 1, WhyInvisible(invisible.text)};
   }
   return std::nullopt;
 }
@@ -307,7 +308,7 @@ std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const Docum
   } catch (const Refused& refused) {
     return refused;
   } catch (const YAML::Exception& error) {
-    const Refused cause = FindUnseenCause(text, error.mark.line).value_or(Refused{std::max(error.mark.line, 0) + 1, error.msg});
+    const Refused cause = FindInvisibleCause(text, error.mark.line).value_or(Refused{std::max(error.mark.line, 0) + 1, error.msg});
     return Refused{cause.line, absl::StrCat("not YAML: ", cause.why)};
   } catch (const std::exception& error) {
     return Refused{1, absl::StrCat("not YAML: ", error.what())};

@@ -12,13 +12,13 @@
 namespace fusionllm::job {
 namespace {
 
-struct Unseen {
+struct Invisible {
   int first, last;
   absl::string_view name;
 };
 
 // Blanks, and characters of no width, of Unicode's categories Zs and Cf.
-constexpr Unseen kUnseen[] = {
+constexpr Invisible kInvisible[] = {
     {0x00A0, 0x00A0, "no-break space"},
     {0x00AD, 0x00AD, "soft hyphen"},
     {0x061C, 0x061C, "mark of writing direction"},
@@ -51,9 +51,9 @@ int RuneOf(absl::string_view sequence) {
   return rune;
 }
 
-const Unseen* FindUnseen(int rune) {
-  const auto* found = std::find_if(std::begin(kUnseen), std::end(kUnseen), [&](const Unseen& one) { return rune <= one.last; });
-  return found != std::end(kUnseen) && rune >= found->first ? found : nullptr;
+const Invisible* FindInvisible(int rune) {
+  const auto* found = std::find_if(std::begin(kInvisible), std::end(kInvisible), [&](const Invisible& one) { return rune <= one.last; });
+  return found != std::end(kInvisible) && rune >= found->first ? found : nullptr;
 }
 
 }  // namespace
@@ -100,10 +100,10 @@ int OddCharacter(absl::string_view sequence) {
   return control || rune == 0x2028 || rune == 0x2029 || rune == 0xFEFF || rune == 0xFFFE || rune == 0xFFFF ? rune : 0;
 }
 
-UnseenCharacter FirstUnseen(absl::string_view text) {
+InvisibleCharacter FirstInvisible(absl::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const size_t length = std::max<size_t>(Utf8SequenceLength(text.substr(i)), 1);
-    if (length > 1 && FindUnseen(RuneOf(text.substr(i, length))) != nullptr) return {i, text.substr(i, length)};
+    if (length > 1 && FindInvisible(RuneOf(text.substr(i, length))) != nullptr) return {i, text.substr(i, length)};
     i += length;
   }
   return {};
@@ -111,8 +111,8 @@ UnseenCharacter FirstUnseen(absl::string_view text) {
 
 std::string CharacterName(absl::string_view sequence) {
   const int rune = RuneOf(sequence);
-  const Unseen* const unseen = FindUnseen(rune);
-  return absl::StrFormat("U+%04X%s", rune, unseen == nullptr ? "" : absl::StrCat(" (", unseen->name, ")"));
+  const Invisible* const invisible = FindInvisible(rune);
+  return absl::StrFormat("U+%04X%s", rune, invisible == nullptr ? "" : absl::StrCat(" (", invisible->name, ")"));
 }
 
 std::string NumberText(double value) {

@@ -25,11 +25,11 @@ int OddCharacter(absl::string_view sequence);
 
 // The first character of well-formed UTF-8 that nobody sees, or that looks like a space and is none to YAML; the text is empty where there
 // is none.
-struct UnseenCharacter {
+struct InvisibleCharacter {
   size_t at = 0;
   absl::string_view text;
 };
-UnseenCharacter FirstUnseen(absl::string_view text);
+InvisibleCharacter FirstInvisible(absl::string_view text);
 // "U+00A0 (no-break space)", for messages; `sequence` is one character of UTF-8.
 std::string CharacterName(absl::string_view sequence);
 

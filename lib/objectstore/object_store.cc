@@ -83,10 +83,10 @@ absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
   if (attempt >= options_.patience.attempts) {
     return absl::UnavailableError(absl::StrCat(failure.message(), attempt > 1 ? absl::StrCat(" (tried ", attempt, " times)") : ""));
   }
-  if (retries_.Failed(absl::Now()) && options_.retried) {
-    const absl::Duration lasting = absl::Trunc(retries_.Lasting(), absl::Seconds(1));
+  if (retries_.ShouldReport(absl::Now()) && options_.retried) {
+    const absl::Duration elapsed = absl::Trunc(retries_.Elapsed(), absl::Seconds(1));
     options_.retried(absl::StrCat(failure.message(), "; it is tried again",
-                                  lasting > absl::ZeroDuration() ? absl::StrCat(", for ", absl::FormatDuration(lasting), " so far") : ""));
+                                  elapsed > absl::ZeroDuration() ? absl::StrCat(", for ", absl::FormatDuration(elapsed), " so far") : ""));
   }
   absl::Duration pause = options_.patience.first_pause;
   for (int i = 1; i < attempt && pause < options_.patience.longest_pause; ++i) pause *= 2;

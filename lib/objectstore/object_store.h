@@ -27,7 +27,7 @@
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/objectstore/answers.h"
 #include "lib/objectstore/http_exchange.h"
-#include "lib/objectstore/retry_news.h"
+#include "lib/objectstore/retry_report_throttle.h"
 #include "lib/objectstore/settings.h"
 
 namespace fusionllm::objectstore {
@@ -45,8 +45,8 @@ struct StoreOptions {
   int64_t part_bytes = int64_t{64} << 20;
   Progress progress;
   std::stop_token stop;
-  // That something failed and is tried again, in a sentence with the cause, as often as RetryNews has it. On the caller's thread; must not
-  // block for long. Not set: nobody hears.
+  // That something failed and is tried again, in a sentence with the cause, as often as RetryReportThrottle has it. On the caller's thread;
+  // must not block for long. Not set: nobody hears.
   std::function<void(const std::string& sentence)> retried;
 };
 
@@ -95,7 +95,7 @@ class ObjectStore {
 
   HttpExchange exchange_;
   const StoreOptions options_;
-  RetryNews retries_;
+  RetryReportThrottle retries_;
 };
 
 }  // namespace fusionllm::objectstore

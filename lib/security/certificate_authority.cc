@@ -133,10 +133,10 @@ struct CertificateAuthority::Parsed {
   KeyPtr key;
 };
 
-absl::StatusOr<KeyTexts> MakeKey() {
+absl::StatusOr<PemKeyPair> GenerateKeyPair() {
   const KeyPtr key(EVP_EC_gen("P-256"));
   if (key == nullptr) return OpenSslFailure("generate a key");
-  KeyTexts texts;
+  PemKeyPair texts;
   FUSIONLLM_ASSIGN_OR_RETURN(texts.private_key_pem, PrivateKeyToPem(*key));
   FUSIONLLM_ASSIGN_OR_RETURN(texts.public_key_pem, PublicKeyToPem(*key));
   return texts;
@@ -226,7 +226,7 @@ absl::StatusOr<std::pair<absl::Time, absl::Time>> CertificateAuthority::DatesAt(
 }
 
 absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(KeyTexts key, MakeKey());
+  FUSIONLLM_ASSIGN_OR_RETURN(PemKeyPair key, GenerateKeyPair());
   FUSIONLLM_ASSIGN_OR_RETURN(std::string certificate_pem, IssueFor(name, key.public_key_pem, options));
   return IssuedCertificate{.certificate_pem = std::move(certificate_pem), .private_key_pem = std::move(key.private_key_pem)};
 }

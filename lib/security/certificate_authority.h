@@ -46,11 +46,11 @@ struct RenewOptions {
 };
 
 // A key whose private half stays where it was made. EC P-256.
-struct KeyTexts {
+struct PemKeyPair {
   std::string private_key_pem;  // PKCS #8, in clear
   std::string public_key_pem;   // SubjectPublicKeyInfo
 };
-absl::StatusOr<KeyTexts> MakeKey();
+absl::StatusOr<PemKeyPair> GenerateKeyPair();
 // InvalidArgument: not PEM, damaged, or not a public EC key of P-256.
 absl::Status CheckPublicKey(absl::string_view public_key_pem);
 
@@ -83,7 +83,7 @@ class CertificateAuthority {
   // options.now. Issuing a name twice is allowed: refusing names in use is up to the caller, who knows the members of the run.
   absl::StatusOr<IssuedCertificate> Issue(absl::string_view name, const IssueOptions& options = {}) const;
 
-  // The same for a key that somebody else has made (MakeKey); answers the certificate, in PEM. InvalidArgument also as
+  // The same for a key that somebody else has made (GenerateKeyPair); answers the certificate, in PEM. InvalidArgument also as
   // CheckPublicKey.
   absl::StatusOr<std::string> IssueFor(absl::string_view name, absl::string_view public_key_pem, const IssueOptions& options = {}) const;
 

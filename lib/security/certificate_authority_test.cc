@@ -222,7 +222,7 @@ TEST(CertificateAuthorityTest, WhatAnotherAuthorityIssuedIsNotRenewed) {
 
 TEST(CertificateAuthorityTest, ACertificateForAKeyMadeElsewhereFitsThatKey) {
   const CertificateAuthority authority = NewAuthority();
-  const KeyTexts key = *MakeKey();
+  const PemKeyPair key = *GenerateKeyPair();
   const absl::StatusOr<std::string> certificate = authority.IssueFor("lab", key.public_key_pem);
   ASSERT_TRUE(certificate.ok()) << certificate.status();
   EXPECT_TRUE(CheckKeyPair(*Parse(*certificate), **ParsePrivateKey(key.private_key_pem, "key"), "certificate", "key").ok());
@@ -236,7 +236,7 @@ TEST(CertificateAuthorityTest, KeysOfOtherKindsGetNoCertificate) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("not an EC key of P-256"));
   }
-  for (const std::string& text : {std::string(), std::string("x"), MakeKey()->private_key_pem, authority.certificate_pem()}) {
+  for (const std::string& text : {std::string(), std::string("x"), GenerateKeyPair()->private_key_pem, authority.certificate_pem()}) {
     EXPECT_EQ(authority.IssueFor("lab", text).status().code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 40);
   }
 }

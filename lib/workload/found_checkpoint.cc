@@ -105,7 +105,7 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
   return found;
 }
 
-void TakeSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found) {
+void AddSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found) {
   std::vector<std::string> reasons;
   const checkpoint::SkippedCheckpoint* newer = nullptr;
   for (const checkpoint::SkippedCheckpoint& one : skipped) {
@@ -127,7 +127,7 @@ void TakeSkipped(const std::string& directory, const std::vector<checkpoint::Ski
   }
 }
 
-absl::Status CheckToBeginFrom(const CheckpointFound& found) {
+absl::Status CheckCanStartFrom(const CheckpointFound& found) {
   if (!found.unusable.empty()) return absl::FailedPreconditionError(found.unusable);
   if (found.other_model.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path, " is of another model than the job's: ",
@@ -152,7 +152,7 @@ absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, con
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(found, DescribeCheckpoint(job, base_directory, *newest.path));
   }
-  TakeSkipped(directory, newest.skipped, found);
+  AddSkipped(directory, newest.skipped, found);
   if (job.spec.checkpoint->replica.has_value() || base::IsUri(job.spec.checkpoint->path)) found.unusable.clear();
   return found;
 }

@@ -30,7 +30,7 @@ struct CheckpointFound {
   std::string changed;  // how the job, or what lies in its files, differs from the one that made it, but for the number of steps where the
                         // learning rate is constant; empty: not
   NamedContents contents;   // as its manifest tells them
-  std::string unusable;     // why no run may begin with what was found, a sentence for users: see TakeSkipped; empty: it may
+  std::string unusable;     // why no run may begin with what was found, a sentence for users: see AddSkipped; empty: it may
   std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
 };
 
@@ -40,11 +40,11 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
 
 // Puts what was passed over in `directory`, or in a place of copies, into `found`. Where nothing at all can be used, or a later release
 // made something newer than what can, `found` is unusable: to begin anew, or with less, would not be what was meant.
-void TakeSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found);
+void AddSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found);
 
 // FailedPrecondition where a run must not begin with what was found: "OtherModel: .." with the fields and tensors that differ;
 // "NoUsableCheckpoint: .." with why each cannot be used; "NewerCheckpoint: .." with which it is.
-absl::Status CheckToBeginFrom(const CheckpointFound& found);
+absl::Status CheckCanStartFrom(const CheckpointFound& found);
 
 // What a run that begins now would find by spec.checkpoint.resume (auto, never or a path) in its folder of checkpoints, by reading only: of
 // other places nothing is fetched, and a file that is damaged stays. An empty path: none; where there are other places, in none of which is

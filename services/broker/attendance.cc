@@ -173,11 +173,11 @@ absl::Status Attendance::Hear(const grpc::ServerContext& context, grpc::ServerRe
 }
 
 grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>* stream) {
-  MemberCalls::Permit seat;
+  ExecutorCallLimiter::Permit permit;
   if (options_.calls != nullptr) {
-    absl::StatusOr<MemberCalls::Permit> entered = options_.calls->Enter(*context);
+    absl::StatusOr<ExecutorCallLimiter::Permit> entered = options_.calls->Enter(*context);
     if (!entered.ok()) return {grpc::StatusCode::RESOURCE_EXHAUSTED, std::string(entered.status().message())};
-    seat = *std::move(entered);
+    permit = *std::move(entered);
   }
   const auto line = std::make_shared<Line>();
   line->context = context;

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
-#include "services/broker/member_calls.h"
+#include "services/broker/executor_call_limiter.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
@@ -31,7 +31,7 @@ struct AttendanceOptions {
   std::function<void(const v1::Hello&, v1::Welcome&)> add_to_welcome;
   // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_patience{20'000};
-  MemberCalls* calls = nullptr;  // counts streams; null: nobody does. Outlives the attendance
+  ExecutorCallLimiter* calls = nullptr;  // counts streams; null: nobody does. Outlives the attendance
 };
 
 // Answers Enroll. Errors become the RPC's status.

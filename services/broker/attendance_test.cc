@@ -461,7 +461,7 @@ class EnrollTest : public AttendanceTest {
     request.set_public_key_pem(key_.public_key_pem);
     return stub->Enroll(&context, request, &response);
   }
-  const security::KeyTexts key_ = *security::MakeKey();
+  const security::PemKeyPair key_ = *security::GenerateKeyPair();
 };
 
 TEST_F(EnrollTest, TheTokenBuysWhatItTakesToAttend) {

@@ -35,7 +35,7 @@
 #include "services/broker/link_state.h"
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
-#include "services/broker/start_news.h"
+#include "services/broker/startup_events.h"
 #include "services/broker/take_over.h"
 #include "services/checkpoint_directory.h"
 #include "services/credentials.h"
@@ -92,11 +92,11 @@ std::chrono::milliseconds PatienceWithSites(bool has_copies) { return has_copies
 
 // What a run goes on from where a checkpoint cannot be restored.
 FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory,
-                                        const LateTell& tell) {
+                                        const DeferredEventSink& tell) {
   return [job, directory, tell, output = flags.output_directory,
           base = flags.base_directory](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
     // Places of its own: those of the run's archives are in use.
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}, Through(tell)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}, ForwardTo(tell)));
     return FindAnother(job, directory, base, archives->places(), eligible);
   };
 }
@@ -186,7 +186,7 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     FUSIONLLM_ASSIGN_OR_RETURN(setup_.archives, Archives::Make(
                                                     job_, flags_.output_directory, objectstore::ProcessEnvironment,
-                                                    [this](int64_t n) { news_(n); }, Through(tell_)));
+                                                    [this](int64_t n) { news_(n); }, ForwardTo(tell_)));
     if (flags_.fresh) return GoAboveOthers();
     // A broker that takes a run over asks nobody for what the run has at hand.
     std::vector<archive::Place*> places = setup_.archives->places();
@@ -303,7 +303,7 @@ class Preparation {
 
   // Before anything of an earlier run is overwritten. A run that is taken over has begun with all of it.
   absl::Status CheckBeginning() const {
-    FUSIONLLM_RETURN_IF_ERROR(workload::CheckToBeginFrom(start_));
+    FUSIONLLM_RETURN_IF_ERROR(workload::CheckCanStartFrom(start_));
     if (init_from_.empty() || !start_.path.empty()) return absl::OkStatus();
     if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
       return absl::FailedPreconditionError(described.message());
@@ -477,8 +477,8 @@ class Preparation {
   std::string rules_kept_;  // a sentence; empty: the job's own
   std::string init_from_;   // a path; empty: nothing
   int64_t others_sequence_ = 0;
-  FetchNews news_;
-  const LateTell tell_ = std::make_shared<Archives::Tell>([](const broker::Announce& news) { RunLog(stdout, 0, 0).Event(news); });
+  FetchProgressReporter news_;
+  const DeferredEventSink tell_ = std::make_shared<Archives::Tell>([](const broker::Announce& news) { RunLog(stdout, 0, 0).Event(news); });
   RunLoopOptions loop_options_;
   broker::RunOptions run_options_;
   BrokerSetup setup_;

@@ -12,7 +12,7 @@
 #include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/enrollment.h"
-#include "services/broker/member_calls.h"
+#include "services/broker/executor_call_limiter.h"
 #include "services/broker/run_loop.h"
 #include "services/broker/shard_recall.h"
 #include "services/broker/shared_folder.h"
@@ -43,7 +43,7 @@ struct BrokerFlags {
 struct BrokerSetup {
   std::string checkpoint_directory;  // empty: the job keeps none
   SharedFolder shared_folder;
-  std::unique_ptr<MemberCalls> calls = std::make_unique<MemberCalls>();
+  std::unique_ptr<ExecutorCallLimiter> calls = std::make_unique<ExecutorCallLimiter>();
   std::unique_ptr<ShardRecall> recall;
   std::unique_ptr<CheckpointExchange> exchange;
   std::unique_ptr<RunProbe> probe;

@@ -131,8 +131,8 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
   return std::make_unique<Call>(*this, id, stage, epoch_);
 }
 
-absl::StatusOr<MemberCalls::Permit> CheckpointExchange::Enter(const grpc::ServerContext& context) const {
-  if (options_.calls == nullptr) return MemberCalls::Permit();
+absl::StatusOr<ExecutorCallLimiter::Permit> CheckpointExchange::Enter(const grpc::ServerContext& context) const {
+  if (options_.calls == nullptr) return ExecutorCallLimiter::Permit();
   return options_.calls->Enter(context);
 }
 
@@ -154,8 +154,8 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   if (options_.require_certificate && !HasCertificate(*context)) {
     return {grpc::StatusCode::PERMISSION_DENIED, "no certificate of this job's CA was presented"};
   }
-  const absl::StatusOr<MemberCalls::Permit> seat = Enter(*context);
-  if (!seat.ok()) return ToGrpc(seat.status());
+  const absl::StatusOr<ExecutorCallLimiter::Permit> permit = Enter(*context);
+  if (!permit.ok()) return ToGrpc(permit.status());
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
   const v1::ShardFileHeader header = first.header();
@@ -323,8 +323,8 @@ absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTen
 
 grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, const v1::FetchTensorsRequest* request,
                                               grpc::ServerWriter<v1::TensorPiece>* writer) {
-  const absl::StatusOr<MemberCalls::Permit> seat = Enter(*context);
-  if (!seat.ok()) return ToGrpc(seat.status());
+  const absl::StatusOr<ExecutorCallLimiter::Permit> permit = Enter(*context);
+  if (!permit.ok()) return ToGrpc(permit.status());
   const auto call = Admit(context, request->executor(), request->epoch(), /*puts=*/false);
   if (!call.ok()) return ToGrpc(call.status());
   if (const absl::Status held = CheckNames(**call, *request); !held.ok()) return ToGrpc(held);

@@ -23,7 +23,7 @@
 #include "lib/checkpoint/incoming_file.h"
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
-#include "services/broker/member_calls.h"
+#include "services/broker/executor_call_limiter.h"
 #include "services/broker/shard_recall.h"
 #include "services/broker/stage_tensors.h"
 
@@ -34,8 +34,8 @@ struct CheckpointExchangeOptions {
   std::string init_from;             // what the job starts from; empty: nothing
   int64_t total_steps = 0;
   bool require_certificate = true;
-  ShardRecall* recall = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
-  MemberCalls* calls = nullptr;   // counts calls; null: nobody does. Outlives the exchange
+  ShardRecall* recall = nullptr;         // brings files that lie in sites; null: there are none. Outlives the exchange
+  ExecutorCallLimiter* calls = nullptr;  // counts calls; null: nobody does. Outlives the exchange
   // For a checkpoint of an earlier step to be committed, when a stage has as many files here as it may: it saves faster than that.
   absl::Duration settle_patience = absl::Seconds(60);
   // Bytes that may still be written under a path; not set: what the file system says.
@@ -76,7 +76,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
  private:
   class Call;
 
-  absl::StatusOr<MemberCalls::Permit> Enter(const grpc::ServerContext& context) const;
+  absl::StatusOr<ExecutorCallLimiter::Permit> Enter(const grpc::ServerContext& context) const;
   absl::StatusOr<std::unique_ptr<Call>> Admit(grpc::ServerContext* context, const std::string& executor, uint32_t epoch, bool puts);
   absl::Status CheckHeader(const Call& call, const v1::ShardFileHeader& header) const;
   absl::Status AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header);

@@ -49,7 +49,7 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     FUSIONLLM_ASSIGN_OR_RETURN(found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
     found.fetched_from = newest.from;
   }
-  workload::TakeSkipped(directory, newest.skipped, found);
+  workload::AddSkipped(directory, newest.skipped, found);
   return found;
 }
 
@@ -57,7 +57,7 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
                                             const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible) {
   FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
   CheckpointFound passed_over;
-  workload::TakeSkipped(directory, newest.skipped, passed_over);
+  workload::AddSkipped(directory, newest.skipped, passed_over);
   const std::vector<std::string>& skipped = passed_over.skipped;
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(CheckpointFound found, workload::DescribeCheckpoint(job, base_directory, *newest.path));

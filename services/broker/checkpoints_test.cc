@@ -142,7 +142,7 @@ TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
     EXPECT_EQ(foreseen->path, found->path) << resume;
     EXPECT_EQ(foreseen->step, found->step) << resume;
     EXPECT_EQ(foreseen->other_model, found->other_model) << resume;
-    EXPECT_EQ(workload::CheckToBeginFrom(*foreseen).ok(), found->other_model.empty()) << resume;
+    EXPECT_EQ(workload::CheckCanStartFrom(*foreseen).ok(), found->other_model.empty()) << resume;
   }
   job_.spec.checkpoint->resume = "auto";
   folder_.Write("checkpoints/step-000030/manifest.json", "{");
@@ -163,16 +163,16 @@ TEST_F(CheckpointsTest, RunWithoutAUsableCheckpointIsRefused) {
   const auto found = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->path, "");
-  const absl::Status refused = workload::CheckToBeginFrom(*found);
+  const absl::Status refused = workload::CheckCanStartFrom(*found);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("NoUsableCheckpoint: "), HasSubstr(root_ + ", and none"),
                                        HasSubstr("step-000060/model.safetensors has 9 bytes instead of"), HasSubstr("and 2 more"),
                                        Not(HasSubstr("step-000020")), HasSubstr("--fresh")));
-  EXPECT_EQ(workload::CheckToBeginFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
+  EXPECT_EQ(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
   job_.spec.checkpoint->replica = job::Replica{.path = folder_ / "replica"};
-  EXPECT_TRUE(workload::CheckToBeginFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())).ok()) << "there may be a copy";
+  EXPECT_TRUE(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())).ok()) << "there may be a copy";
   job_.spec.checkpoint->resume = "never";
-  EXPECT_TRUE(workload::CheckToBeginFrom(*FindCheckpoint(job_, root_, folder_.path())).ok());
+  EXPECT_TRUE(workload::CheckCanStartFrom(*FindCheckpoint(job_, root_, folder_.path())).ok());
 }
 
 TEST_F(CheckpointsTest, NewestCheckpointOfALaterReleaseRefusesTheRun) {
@@ -182,16 +182,16 @@ TEST_F(CheckpointsTest, NewestCheckpointOfALaterReleaseRefusesTheRun) {
   folder_.Write("checkpoints/step-000020/manifest.json", checkpoint::FormatManifest(newer));
   const auto found = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(found.ok()) << found.status();
-  const absl::Status refused = workload::CheckToBeginFrom(*found);
+  const absl::Status refused = workload::CheckCanStartFrom(*found);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("NewerCheckpoint: "), HasSubstr("step-000020"), HasSubstr("the format version is 9"),
                                        HasSubstr("to go on from " + root_ + "/step-000010"), HasSubstr("--fresh")));
-  EXPECT_EQ(workload::CheckToBeginFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
+  EXPECT_EQ(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
   Save(5);  // of a run that began anew beside it
   const auto after = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(after->step, 5);
-  EXPECT_TRUE(workload::CheckToBeginFrom(*after).ok()) << after->unusable;
+  EXPECT_TRUE(workload::CheckCanStartFrom(*after).ok()) << after->unusable;
 }
 
 // The file named in the manifest is beside it, as if it had been brought from site paris.

@@ -34,7 +34,7 @@ class EnrollmentTest : public ::testing::Test {
   }
 
   base::TempFolder folder_;
-  security::KeyTexts key_ = *security::MakeKey();
+  security::PemKeyPair key_ = *security::GenerateKeyPair();
   std::string token_, wrong_, connected_;
   absl::Time now_ = absl::Now();
   std::unique_ptr<Enrollment> enrollment_;
@@ -50,7 +50,7 @@ TEST_F(EnrollmentTest, TheTokenBuysACertificateOfTheJobsAuthority) {
 }
 
 TEST_F(EnrollmentTest, WithoutAKeyThatCanBeSignedNoNameIsTaken) {
-  const security::KeyTexts good = key_;
+  const security::PemKeyPair good = key_;
   for (const std::string& bad : {std::string(), std::string("x"), good.private_key_pem}) {
     key_.public_key_pem = bad;
     const absl::Status status = Enroll("lab-3", token_).status();

@@ -108,13 +108,13 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
 }
 
 // For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay. How
-// many of them one may have is bounded, too (member_calls.h).
+// many of them one may have is bounded, too (executor_call_limiter.h).
 int MostServingThreads(const BrokerFlags& flags) {
-  constexpr int kForItself = 128;
+  constexpr int kMaxOwnCalls = 128;
   constexpr int kForAnExecutor = 32;
   const int executors =
       std::max(static_cast<int>(flags.expected.size()), flags.min_executors) + (flags.open ? Enrollment::kEnrolledMax : 16);
-  return kForItself + kForAnExecutor * executors;
+  return kMaxOwnCalls + kForAnExecutor * executors;
 }
 
 // The last figures, for who comes when there is nobody left to scrape.

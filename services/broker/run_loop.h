@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "lib/broker/run_state.h"
 #include "lib/job/fusion_job.h"
-#include "lib/objectstore/retry_news.h"
+#include "lib/objectstore/retry_report_throttle.h"
 #include "lib/opdag/graph.h"
 #include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
@@ -184,12 +184,12 @@ class RunLoop {
   int64_t first_sequence_ = 0;                      // of checkpoints that are of this run
   std::set<std::string> unusable_;                  // checkpoints whose files in sites could not be had
   bool told_of_sites_ = false;
-  workload::NamedContents contents_;                       // for manifests
-  std::string data_told_;                                  // as last told; several executors may read the same
-  std::string not_tidied_;                                 // why, as told; empty: sites know what to keep
-  std::map<std::string, objectstore::RetryNews> retries_;  // of devices in plans, whatever they say how often
-  std::set<std::string> residuals_left_;                   // of the checkpoint that is being restored: those that no stage has taken up yet
-  std::stop_source stop_helpers_;                          // nobody waits for their answers any more
+  workload::NamedContents contents_;                                 // for manifests
+  std::string data_told_;                                            // as last told; several executors may read the same
+  std::string not_tidied_;                                           // why, as told; empty: sites know what to keep
+  std::map<std::string, objectstore::RetryReportThrottle> retries_;  // of devices in plans, whatever they say how often
+  std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
+  std::stop_source stop_helpers_;         // nobody waits for their answers any more
   struct Helper {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;

@@ -244,11 +244,11 @@ void RunLoop::TellKept(int64_t step) {
   for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 
-// Only devices of the plan in force are heard, each as often as RetryNews has it, whatever they say.
+// Only devices of the plan in force are heard, each as often as RetryReportThrottle has it, whatever they say.
 void RunLoop::TellOfRetry(const std::string& name, const v1::Fetching& fetching) {
   const std::vector<std::string>& devices = state_.plan().devices;
   if (fetching.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
-  if (!retries_[name].Failed(absl::Now())) return;
+  if (!retries_[name].ShouldReport(absl::Now())) return;
   Carry(broker::Announce{.reason = "StoreRetried",
                          .step = state_.last_step(),
                          .message = absl::StrCat(name, ": ", base::PrintableText(base::CutText(fetching.retried(), kMaxSummaryBytes))),

@@ -1,5 +1,5 @@
 // Over real TLS where a call counts: one member opens all the calls it can, and the others are served.
-#include "services/broker/member_calls.h"
+#include "services/broker/executor_call_limiter.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -25,36 +25,36 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(MemberCallsTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
-  MemberCalls calls;
-  std::deque<MemberCalls::Permit> seats;
-  for (int i = 0; i < MemberCalls::kForItself; ++i) {
-    auto seat = calls.Enter("mallory");
-    ASSERT_TRUE(seat.ok()) << i << seat.status();
-    seats.push_back(*std::move(seat));
+TEST(ExecutorCallLimiterTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
+  ExecutorCallLimiter calls;
+  std::deque<ExecutorCallLimiter::Permit> permits;
+  for (int i = 0; i < ExecutorCallLimiter::kMaxOwnCalls; ++i) {
+    auto permit = calls.Enter("mallory");
+    ASSERT_TRUE(permit.ok()) << i << permit.status();
+    permits.push_back(*std::move(permit));
   }
   const absl::Status refused = calls.Enter("mallory").status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("'mallory' has 16 calls open"));
   EXPECT_TRUE(calls.Enter("honest").ok());
-  seats.pop_front();
+  permits.pop_front();
   EXPECT_TRUE(calls.Enter("mallory").ok());
 }
 
-TEST(MemberCallsTest, TheShareGrowsWithTheMembersThereHaveBeenAndNotWithOnesOwnCalls) {
-  MemberCalls calls;
-  std::vector<MemberCalls::Permit> seats;
+TEST(ExecutorCallLimiterTest, TheShareGrowsWithTheMembersThereHaveBeenAndNotWithOnesOwnCalls) {
+  ExecutorCallLimiter calls;
+  std::vector<ExecutorCallLimiter::Permit> permits;
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(calls.Enter(name).ok());  // and gone
   int opened = 0;
-  for (auto seat = calls.Enter("mallory"); seat.ok(); seat = calls.Enter("mallory"), ++opened) seats.push_back(*std::move(seat));
-  EXPECT_EQ(opened, MemberCalls::kForItself + 3 * MemberCalls::kForEachOther);
+  for (auto permit = calls.Enter("mallory"); permit.ok(); permit = calls.Enter("mallory"), ++opened) permits.push_back(*std::move(permit));
+  EXPECT_EQ(opened, ExecutorCallLimiter::kMaxOwnCalls + 3 * ExecutorCallLimiter::kMaxCallsPerOther);
 }
 
-TEST(MemberCallsTest, ACallMayOutliveTheCount) {
-  auto calls = std::make_unique<MemberCalls>();
-  const auto seat = calls->Enter("a");
+TEST(ExecutorCallLimiterTest, ACallMayOutliveTheCount) {
+  auto calls = std::make_unique<ExecutorCallLimiter>();
+  const auto permit = calls->Enter("a");
   calls.reset();
-  EXPECT_TRUE(seat.ok());
+  EXPECT_TRUE(permit.ok());
 }
 
 class CrowdedBrokerTest : public ::testing::Test {
@@ -79,10 +79,10 @@ class CrowdedBrokerTest : public ::testing::Test {
 
   // As much as a member may have, less `less`.
   void Fill(const std::string& name, int less = 0) {
-    for (int i = 0; i < MemberCalls::kForItself - less; ++i) {
-      auto seat = calls_.Enter(name);
-      ASSERT_TRUE(seat.ok()) << i << seat.status();
-      seats_.push_back(*std::move(seat));
+    for (int i = 0; i < ExecutorCallLimiter::kMaxOwnCalls - less; ++i) {
+      auto permit = calls_.Enter(name);
+      ASSERT_TRUE(permit.ok()) << i << permit.status();
+      seats_.push_back(*std::move(permit));
     }
   }
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& name) const {
@@ -119,8 +119,8 @@ class CrowdedBrokerTest : public ::testing::Test {
 
   base::TempFolder folder_;
   security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
-  MemberCalls calls_;
-  std::vector<MemberCalls::Permit> seats_;
+  ExecutorCallLimiter calls_;
+  std::vector<ExecutorCallLimiter::Permit> seats_;
   Attendance attendance_{{.build_version = "test", .calls = &calls_},
                          {.on_joined = [](const v1::Hello&) {},
                           .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
@@ -147,7 +147,7 @@ TEST_F(CrowdedBrokerTest, WhoHasItsShareIsRefusedEveryKindOfCallAndTheOthersAreS
 TEST_F(CrowdedBrokerTest, ACallThatHasEndedCountsNoMore) {
   Fill("mallory", /*less=*/1);
   const auto channel = ChannelOf("mallory");
-  // A seat is given back when the handler has returned, which the caller hears of before: so one call at a time, and until it is served.
+  // A permit is given back when the handler has returned, which the caller hears of before: so one call at a time, and until it is served.
   for (int i = 0; i < 3; ++i) {
     grpc::Status end;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

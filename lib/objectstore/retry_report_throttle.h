@@ -8,14 +8,14 @@
 
 namespace fusionllm::objectstore {
 
-class RetryNews {
+class RetryReportThrottle {
  public:
   // After so long without a failure the next is the first again. Longer than a try that stalls and the pauses of a mirror.
-  static constexpr absl::Duration kOver = absl::Minutes(5);
+  static constexpr absl::Duration kResetAfter = absl::Minutes(5);
 
   // A failure; whether it is to be told.
-  bool Failed(absl::Time now) {
-    if (now - last_ > kOver) {
+  bool ShouldReport(absl::Time now) {
+    if (now - last_ > kResetAfter) {
       since_ = now;
       next_ = absl::Seconds(1);
     } else if (now - since_ < next_) {
@@ -28,7 +28,7 @@ class RetryNews {
     return true;
   }
   // Since the first failure.
-  absl::Duration Lasting() const { return last_ - since_; }
+  absl::Duration Elapsed() const { return last_ - since_; }
 
  private:
   absl::Time since_ = absl::InfinitePast(), last_ = absl::InfinitePast();

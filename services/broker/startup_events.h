@@ -15,7 +15,7 @@
 namespace fusionllm::services {
 
 // Tells who waits for the broker that it is at work: every ten seconds while it fetches something.
-class FetchNews {
+class FetchProgressReporter {
  public:
   void operator()(int64_t bytes) {
     bytes_ += bytes;
@@ -32,8 +32,8 @@ class FetchNews {
 };
 
 // Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
-using LateTell = std::shared_ptr<Archives::Tell>;
-inline Archives::Tell Through(const LateTell& tell) {
+using DeferredEventSink = std::shared_ptr<Archives::Tell>;
+inline Archives::Tell ForwardTo(const DeferredEventSink& tell) {
   return [tell](broker::Announce news) { (*tell)(std::move(news)); };
 }
 
