@@ -3,10 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/safetensors.h"
 #include "lib/checkpoint/testing/sample.h"
+#include "lib/objectstore/testing/fake_s3.h"
 #include "services/broker/journal.h"
+#include "services/checkpoint_directory.h"
 
 namespace fusionllm::services {
 namespace {
@@ -59,6 +70,62 @@ TEST_F(BrokerSetupTest, ACheckpointThatIsTakenUpIsNotedForTheNextBroker) {
   EXPECT_EQ(now.checkpoint_step, 50);
   EXPECT_EQ(now.checkpoint_path, absl::StrCat(checkpoints, "/step-000050"));
   EXPECT_TRUE(now.shards.empty());
+}
+
+// A run whose start lies in an object store and does not fit the model.
+class RemoteStartSetupTest : public BrokerSetupTest {
+ protected:
+  RemoteStartSetupTest() {
+    const objectstore::StoreSettings settings = server_.Settings();
+    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
+    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
+    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
+    setenv("AWS_REGION", settings.region.c_str(), 1);
+    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
+    std::string job = kJob;
+    job.replace(job.find("config:"), 0, "init: {from: s3://models/start}, ");
+    folder_.Write("job.yaml", job);
+    checkpoint::SampleTensors tensors;
+    EXPECT_TRUE(checkpoint::WriteSafetensors(folder_ / "other", tensors.Make({"of.another.model"}, 1, tensor::Shape{7, 3})).ok());
+    server_.Put("models", "start/model.safetensors", base::ReadWholeFile(folder_ / "other"));
+    server_.SetHook([this](const objectstore::testing::FakeRequest& request, kube::testing::RawConnection&) {
+      const std::lock_guard lock(mutex_);
+      const auto range = request.headers.find("range");
+      if (request.method == "GET" && request.key == "start/model.safetensors" && range != request.headers.end()) {
+        ranges_.push_back(range->second);
+      }
+      return false;
+    });
+  }
+  // Whoever compares by headers asks for the length of the header first.
+  bool HeadersWereRead() {
+    const std::lock_guard lock(mutex_);
+    return std::find(ranges_.begin(), ranges_.end(), "bytes=0-7") != ranges_.end();
+  }
+  bool WasFetched() const { return std::filesystem::exists(folder_ / kFetchedObjects); }
+
+  std::mutex mutex_;
+  std::vector<std::string> ranges_;  // guarded by mutex_
+  objectstore::testing::FakeS3 server_;
+};
+
+TEST_F(RemoteStartSetupTest, StartThatDoesNotFitIsRefusedBeforeItIsFetched) {
+  const absl::Status refused = TakeOver().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::StartsWith("spec.model.init.from: "));
+  EXPECT_TRUE(HeadersWereRead());
+  EXPECT_FALSE(WasFetched());
+}
+
+TEST_F(RemoteStartSetupTest, BrokerThatTakesOverFetchesTheStartWithoutComparingItAgain) {
+  JournalState past;
+  absl::StatusOr<Journal> journal = Journal::Open(journal_, &past);
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  ASSERT_TRUE(journal->RecordEpoch(1, {.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}}, {}, {}, "", {}).ok());
+  const absl::StatusOr<BrokerSetup> setup = TakeOver();
+  EXPECT_TRUE(setup.ok()) << setup.status();
+  EXPECT_FALSE(HeadersWereRead());
+  EXPECT_TRUE(WasFetched());
 }
 
 }  // namespace
