@@ -123,6 +123,7 @@ e2e-smoke: e2e-programs e2e-images  ## as root: a Pod on one cluster, then three
 e2e-short: e2e-programs e2e-images  ## as root: what an API server makes of crds/; a job over two members that is Complete, deleted, and has left nothing
 	@e2e/scenarios/api_server.sh definitions
 	@e2e/scenarios/two_members_job.sh short
+	@e2e/dashboards/check.sh
 
 # The last one looks at what the others have kept.
 E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job network_policy suspend_resume object_store_job volumes_job csi_job accelerators_job replicas_job elastic_job \
@@ -130,6 +131,7 @@ E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direc
 # On clusters that are given (HUB_KUBECONFIG, e2e/README.md) nothing needs root, nothing of this machine is tried, and images are pulled.
 e2e: $(if $(HUB_KUBECONFIG),build,e2e-smoke)  ## as root: the images, the smoke, then what a user does, and what goes wrong (e2e/scenarios)
 	@rm -rf build/e2e/rights
+	@e2e/dashboards/check.sh
 	@cmake --build --preset release -j $(JOBS) --target kube_api_conformance_test --target kube_controller_parts_test
 	@set -e; for scenario in $(E2E_SCENARIOS); do echo "== $$scenario"; e2e/scenarios/$$scenario.sh; done
 
