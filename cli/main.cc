@@ -31,6 +31,7 @@ constexpr void (*kCommands[])(CLI::App&, const fusionllm::cli::Globals&, fusionl
     fusionllm::cli::AddBench,
     fusionllm::cli::AddDoctor,
     fusionllm::cli::AddClusterCommands,
+    fusionllm::cli::AddKubernetesCommands,
     fusionllm::cli::AddCompletion,
 };
 

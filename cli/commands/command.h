@@ -34,6 +34,7 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action);
 void AddBench(CLI::App& app, const Globals& globals, Action& action);
 void AddDoctor(CLI::App& app, const Globals& globals, Action& action);
 void AddClusterCommands(CLI::App& app, const Globals& globals, Action& action);
+void AddKubernetesCommands(CLI::App& app, const Globals& globals, Action& action);
 void AddCompletion(CLI::App& app, const Globals& globals, Action& action);
 
 // Tells an error on stderr as "fusionctl: SENTENCE" and gives its exit code.
