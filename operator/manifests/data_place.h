@@ -6,9 +6,9 @@
 
 namespace fusionllm::op {
 
-// InvalidArgument, naming the field: a relative path, which the folder of the job's file has on a machine, is nowhere in a cluster without
-// spec.data.volume. Not judged are absolute paths, and executors whose template names an image or mounts: what is in those nobody here
-// knows.
+// InvalidArgument, naming the field, for a relative path of data or of the start: it is a file of the machine where the job was written,
+// and in a cluster it lies in spec.data.volume, which the job does not have. Not judged are absolute paths, Pods whose template names an
+// image or mounts, in which nobody here knows what lies, and a start where checkpoints have a volume, which it may name from there.
 absl::Status DataHaveAPlace(const job::Spec& spec);
 
 }  // namespace fusionllm::op

@@ -20,13 +20,27 @@ TEST(DataPlaceTest, ARelativePathWithoutAVolumeIsNamed) {
   const absl::Status status = DataHaveAPlace(Spec({"s3://texts/a", "../../README.md"}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("spec.data.path: ../../README.md"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("spec.data.volume"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fusionctl kubernetes prepare")) << "the remedy is a command";
 }
 
 TEST(DataPlaceTest, SoIsOneOfValidation) {
   job::Spec spec = Spec({"/corpus"});
   spec.data.validation.emplace().path = {"docs"};
   EXPECT_THAT(std::string(DataHaveAPlace(spec).message()), HasSubstr("spec.data.validation.path: docs"));
+}
+
+TEST(DataPlaceTest, SoIsTheStartUnlessItMayLieInAVolume) {
+  job::Spec spec = Spec({"s3://texts/a"});
+  spec.model.init.from = "hf/model.safetensors";
+  EXPECT_THAT(std::string(DataHaveAPlace(spec).message()), HasSubstr("spec.model.init.from: hf/model.safetensors"));
+  spec.checkpoint.emplace().volume.json = R"({"persistentVolumeClaim": {"claimName": "runs"}})";
+  EXPECT_TRUE(DataHaveAPlace(spec).ok());
+  spec.checkpoint.reset();
+  spec.broker.pod_template.json = R"({"spec": {"containers": [{"name": "broker", "volumeMounts": [{"name": "m", "mountPath": "/m"}]}]}})";
+  EXPECT_TRUE(DataHaveAPlace(spec).ok());
+  spec.broker.pod_template.json.clear();
+  spec.model.init.from = "s3://models/a";
+  EXPECT_TRUE(DataHaveAPlace(spec).ok());
 }
 
 TEST(DataPlaceTest, WhatMayBeThereIsNotJudged) {
