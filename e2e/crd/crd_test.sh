@@ -99,7 +99,7 @@ spec:
   executors: {replicas: 2, max: 4, template: {spec: {nodeSelector: {a: b}}}}
 JOB
 check "a job with nulls and a single path is made" "created" "$(k create --validate=strict -f "$work/job.yaml" 2>&1)"
-check "defaults are filled in" "3 Direct Running false" \
+check "defaults are filled in" "3 Auto Running false" \
   "$(k get fj t -o jsonpath='{.spec.failurePolicy.maxRestarts} {.spec.network.mode} {.spec.cleanPodPolicy} {.spec.suspend}')"
 check "what is free of shape is kept" '{"spec":{"nodeSelector":{"a":"b"}}}' "$(k get fj t -o jsonpath='{.spec.executors.template}')"
 

@@ -37,7 +37,7 @@ enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
 enum class TopkValues { kAuto, kInt8, kInt4, kFp16 };
 enum class TiedGradients { kAuto, kFp32, kBf16, kInt8, kInt4 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
-enum class NetworkMode { kDirect, kNodePort, kLoadBalancer, kRelay };
+enum class NetworkMode { kAuto, kDirect, kNodePort, kLoadBalancer, kRelay };  // auto: direct in one cluster, by relay in several
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class Shards { kSite, kBroker };                   // where executors of other clusters leave their part of a checkpoint
 enum class Spread { kAuto, kEven, kPacked, kFastest };  // of executors over clusters
@@ -253,7 +253,7 @@ struct FailurePolicy {
 
 // How executors of different clusters reach each other.
 struct Network {
-  NetworkMode mode = NetworkMode::kDirect;
+  NetworkMode mode = NetworkMode::kAuto;
   int64_t port = 7000;
   std::optional<std::string> address;  // absent: chosen
   bool operator==(const Network&) const = default;
@@ -329,7 +329,7 @@ FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kR
                    {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},
                    {"Ignore", E::kIgnore}, {"ReplaceCluster", E::kReplaceCluster});
 FUSIONLLM_JOB_ENUM(Shards, {"Site", E::kSite}, {"Broker", E::kBroker});
-FUSIONLLM_JOB_ENUM(NetworkMode, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
+FUSIONLLM_JOB_ENUM(NetworkMode, {"Auto", E::kAuto}, {"Direct", E::kDirect}, {"NodePort", E::kNodePort}, {"LoadBalancer", E::kLoadBalancer},
                    {"Relay", E::kRelay});
 FUSIONLLM_JOB_ENUM(Spread, {"Auto", E::kAuto}, {"Even", E::kEven}, {"Packed", E::kPacked}, {"Fastest", E::kFastest});
 FUSIONLLM_JOB_ENUM(CleanPodPolicy, {"Running", E::kRunning}, {"All", E::kAll}, {"None", E::kNone});

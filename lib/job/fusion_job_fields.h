@@ -321,9 +321,10 @@ void Visit(V& v, FailurePolicy& p) {
 
 template <class V>
 void Visit(V& v, Network& n) {
-  v.Field("mode", n.mode, {},
-          "Direct: by Pod address, in one cluster or a flat network; NodePort and LoadBalancer: by a Service for each executor; Relay: "
-          "through the broker, for members that can only dial out.");
+  v.Field(
+      "mode", n.mode, {},
+      "Auto: Direct in one cluster, Relay between several; Direct: by Pod address, which must be routed between the clusters; NodePort and "
+      "LoadBalancer: by a Service for each executor; Relay: through the broker, for members that can only dial out.");
   v.Field("port", n.port, {.min = 1, .max = 65535}, "Port at which the broker listens; executors listen at a fixed one, 7001.");
   v.Field("address", n.address, {.max_length = 253}, "Host name or address at which other clusters reach the broker. Omitted: chosen.");
 }

@@ -211,6 +211,7 @@ json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job,
                      {"publishNotReadyAddresses", true},
                      {"ports", {{{"name", "broker"}, {"port", job.spec.network.port}, {"targetPort", "broker"}, {"protocol", "TCP"}}}}};
   switch (job.spec.network.mode) {
+    case job::NetworkMode::kAuto:
     case job::NetworkMode::kDirect:
     case job::NetworkMode::kRelay:
       service["spec"]["type"] = remote ? "NodePort" : "ClusterIP";
@@ -235,6 +236,8 @@ bool ExecutorsNeedRelay(const job::FusionJob& job, const std::vector<ExecutorSlo
   if (job.spec.network.mode == job::NetworkMode::kRelay) return true;
   const bool several =
       std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return slot.cluster != slots.front().cluster; });
+  // Whether Pods of one cluster reach those of another only a user knows, who says Direct then.
+  if (several && job.spec.network.mode == job::NetworkMode::kAuto) return true;
   return several && std::any_of(slots.begin(), slots.end(), [&](const ExecutorSlot& slot) { return egress_only.contains(slot.cluster); });
 }
 
@@ -366,7 +369,8 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
                    kTlsFolder,
                    "--metrics-address",
                    absl::StrCat("0.0.0.0:", kMetricsPort)};
-  const bool by_mode = job.spec.network.mode == job::NetworkMode::kRelay;
+  const job::NetworkMode mode = job.spec.network.mode;
+  const bool by_mode = mode == job::NetworkMode::kRelay || (mode == job::NetworkMode::kAuto && addresses.relay);
   if (by_mode || addresses.relay) parts.command.push_back("--relay");
   if (!by_mode && addresses.dialable) {
     parts.command.insert(parts.command.end(), {"--listen", absl::StrCat("$(POD_IP):", kExecutorPort)});

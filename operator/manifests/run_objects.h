@@ -56,8 +56,8 @@ nlohmann::json BrokerServiceObject(const JobIdentity& identity, const job::Fusio
 
 // Whether executors of different clusters reach each other by Services: the job says so, and they are in more than one.
 bool ExecutorsHaveServices(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots);
-// Whether tensors of some executors meet at the broker: the job says so, or it has executors in several clusters, of which one, among
-// `egress_only`, can be dialled by no other.
+// Whether tensors of some executors meet at the broker: the job says so, or it has executors in several clusters and does not say how these
+// reach each other, or one of these, among `egress_only`, can be dialled by no other.
 bool ExecutorsNeedRelay(const job::FusionJob& job, const std::vector<ExecutorSlot>& slots, const std::set<std::string>& egress_only);
 // Of one executor, whichever attempt its pod is of.
 nlohmann::json ExecutorServiceObject(const JobIdentity& identity, const job::FusionJob& job, const ExecutorSlot& slot, const Owner& owner);

@@ -315,6 +315,19 @@ TEST(RunObjectsTest, ByRelayNobodyIsDialled) {
   EXPECT_THAT(Command(Executor(job)), Not(Contains("--listen")));
 }
 
+TEST(RunObjectsTest, AJobThatDoesNotSayHowClustersReachEachOtherHasThemMeetAtTheRelay) {
+  const std::vector<ExecutorSlot> one = {{"paris", 0, false}, {"paris", 1, false}}, two = {{"paris", 0, false}, {"tokyo", 0, true}};
+  const job::FusionJob job = Job();
+  ASSERT_EQ(job.spec.network.mode, job::NetworkMode::kAuto);
+  EXPECT_FALSE(ExecutorsNeedRelay(job, one, {}));
+  EXPECT_TRUE(ExecutorsNeedRelay(job, two, {}));
+  const auto command = [&](bool relay) {
+    return Command(ExecutorPod(kIdentity, job, {"paris", 0, false}, 0, {.broker = "a:1", .relay = relay}, kImages, kOwner).value());
+  };
+  EXPECT_THAT(command(true), AllOf(Contains("--relay"), Not(Contains("--listen"))));
+  EXPECT_THAT(command(false), AllOf(Contains("--listen"), Not(Contains("--relay"))));
+}
+
 TEST(RunObjectsTest, TheTemplateAddsAndOurPartsStay) {
   job::FusionJob job = Job();
   job.spec.executors.pod_template.json = R"({
@@ -367,7 +380,7 @@ TEST(RunObjectsTest, ExecutorsDialABrokerThatIsNotReady) {
 TEST(RunObjectsTest, ExecutorsOfDifferentClustersHaveServicesIfTheJobSaysSo) {
   const std::vector<ExecutorSlot> one = {{"paris", 0, false}, {"paris", 1, false}}, two = {{"paris", 0, false}, {"tokyo", 0, true}};
   job::FusionJob job = Job();
-  for (const auto mode : {job::NetworkMode::kDirect, job::NetworkMode::kRelay}) {
+  for (const auto mode : {job::NetworkMode::kAuto, job::NetworkMode::kDirect, job::NetworkMode::kRelay}) {
     job.spec.network.mode = mode;
     EXPECT_FALSE(ExecutorsHaveServices(job, two));
   }
@@ -382,6 +395,7 @@ TEST(RunObjectsTest, ExecutorsOfDifferentClustersHaveServicesIfTheJobSaysSo) {
 TEST(RunObjectsTest, TheRelayIsForJobsThatAskAndForClustersThatCannotBeDialled) {
   const std::vector<ExecutorSlot> one = {{"paris", 0, false}, {"paris", 1, false}}, two = {{"paris", 0, false}, {"tokyo", 0, true}};
   job::FusionJob job = Job();
+  job.spec.network.mode = job::NetworkMode::kDirect;
   EXPECT_FALSE(ExecutorsNeedRelay(job, two, {"oslo"}));
   EXPECT_TRUE(ExecutorsNeedRelay(job, two, {"tokyo"}));
   EXPECT_FALSE(ExecutorsNeedRelay(job, one, {"paris"})) << "they dial each other's pods";

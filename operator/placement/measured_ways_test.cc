@@ -10,6 +10,7 @@ namespace {
 
 class MeasuredWaysTest : public ::testing::Test {
  protected:
+  MeasuredWaysTest() { job_.spec.network.mode = job::NetworkMode::kDirect; }
   static std::string Link(const std::string& src, const std::string& dst, double bytes_per_s, double rtt_s) {
     return absl::StrFormat(R"({"src":"%s","dst":"%s","bandwidth_bytes_per_second":%g,"rtt_seconds":%g})", src, dst, bytes_per_s, rtt_s);
   }
@@ -68,9 +69,11 @@ TEST_F(MeasuredWaysTest, OfLinksByTheRelayNothingIsLearned) {
   Learn(Link("paris-0", "san-jose-0", 4e6, 0.1));
   clusters_[1].egress_only = false;
   EXPECT_EQ(Of("paris", "san-jose").bytes_per_s, 0);
-  job_.spec.network.mode = job::NetworkMode::kRelay;
-  Learn(Link("paris-0", "san-jose-0", 4e6, 0.1));
-  EXPECT_EQ(Of("paris", "san-jose").bytes_per_s, 0);
+  for (const auto mode : {job::NetworkMode::kRelay, job::NetworkMode::kAuto}) {
+    job_.spec.network.mode = mode;
+    Learn(Link("paris-0", "san-jose-0", 4e6, 0.1));
+    EXPECT_EQ(Of("paris", "san-jose").bytes_per_s, 0);
+  }
 }
 
 TEST_F(MeasuredWaysTest, NonsenseIsLeftOut) {

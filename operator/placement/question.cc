@@ -127,7 +127,7 @@ bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMod
     const ClusterFacts* const facts = Find(name, clusters);
     return facts != nullptr && facts->egress_only;
   };
-  return mode == job::NetworkMode::kRelay || closed(from) || closed(to);
+  return mode == job::NetworkMode::kRelay || mode == job::NetworkMode::kAuto || closed(from) || closed(to);
 }
 
 ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {

@@ -32,6 +32,7 @@ class QuestionTest : public ::testing::Test {
     const auto job = job::ParseFusionJob(kJob, "job");
     EXPECT_TRUE(job.ok()) << job.status();
     job_ = *job;
+    job_.spec.network.mode = job::NetworkMode::kDirect;
   }
   void Offer(const std::string& name, std::map<std::string, int64_t> products, int64_t room) {
     offers_.push_back({.name = name, .room = room, .products = std::move(products), .each = {{"cpu", 2000}, {"memory", 1 << 30}}});
@@ -163,6 +164,7 @@ TEST_F(QuestionTest, TheWayIsWhatEitherSaysOrUnknown) {
   EXPECT_EQ(words("rome", "hub"), "1e+06 0.04");
   EXPECT_EQ(words("paris", "rome"), "1e+06 0.07") << "by the hub: nobody dials into rome";
   EXPECT_EQ(words("paris", "oslo", job::NetworkMode::kRelay), "3e+06 0.06");
+  EXPECT_EQ(words("paris", "oslo", job::NetworkMode::kAuto), "3e+06 0.06") << "nobody has said that they are routed";
 }
 
 TEST_F(QuestionTest, WhatTheSchedulerCannotKnowIsNotAsked) {

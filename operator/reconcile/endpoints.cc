@@ -42,7 +42,8 @@ std::optional<std::string> ExecutorEndpoint(const Ways& ways, const ClusterView&
   const std::vector<ExecutorSlot>& slots = *ways.slots;
   const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == cluster; };
   if (std::none_of(slots.begin(), slots.end(), here) || std::all_of(slots.begin(), slots.end(), here)) return "";
-  if (ways.job->spec.network.mode == job::NetworkMode::kRelay || ways.egress_only.contains(cluster)) {
+  const job::NetworkMode mode = ways.job->spec.network.mode;
+  if (mode == job::NetworkMode::kRelay || mode == job::NetworkMode::kAuto || ways.egress_only.contains(cluster)) {
     return ways.relay.empty() ? "" : absl::StrCat("relay ", ways.relay);
   }
   const bool direct = !ExecutorsHaveServices(*ways.job, slots);

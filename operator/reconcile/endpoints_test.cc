@@ -15,6 +15,7 @@ using ::testing::StartsWith;
 class EndpointsTest : public ::testing::Test {
  protected:
   EndpointsTest() {
+    job_.spec.network.mode = job::NetworkMode::kDirect;
     for (int i = 0; i < 2; ++i) slots_.push_back({"tokyo", i, false});
     slots_.push_back({"tokyo", 2, true});
     slots_.push_back({"paris", 0, false});
@@ -86,6 +87,9 @@ TEST_F(EndpointsTest, WhereTheyOnlyDialOutItIsTheRelay) {
   EXPECT_EQ(Endpoint(), "");
   ways_.relay = "192.0.2.1:7000";
   EXPECT_EQ(Endpoint(), "relay 192.0.2.1:7000");
+  ways_.egress_only.clear();
+  job_.spec.network.mode = job::NetworkMode::kAuto;
+  EXPECT_EQ(Endpoint(), "relay 192.0.2.1:7000") << "the job does not say that they are routed";
   slots_.pop_back();
   EXPECT_EQ(Endpoint(), "") << "the job is in one cluster alone";
 }
