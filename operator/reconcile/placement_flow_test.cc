@@ -424,7 +424,9 @@ class MeasuredLinksTest : public AdvisedTest, public ::testing::WithParamInterfa
 
 TEST_P(MeasuredLinksTest, WhatRunsHaveMeasuredIsToldAsTheGateSays) {
   MeasuredWays ways;
-  ways.Learn(R"({"links":[{"src":"local-0","dst":"tokyo-0","bandwidth_bytes_per_second":7654321,"rtt_seconds":0.2}]})", {},
+  job::FusionJob routed;
+  routed.spec.network.mode = job::NetworkMode::kDirect;
+  ways.Learn(R"({"links":[{"src":"local-0","dst":"tokyo-0","bandwidth_bytes_per_second":7654321,"rtt_seconds":0.2}]})", routed,
              {"local", "tokyo"}, members_.Clusters(), clock_.Now());
   measured_ = &ways;
   features_.measured_links = GetParam();
