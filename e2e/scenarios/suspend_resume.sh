@@ -61,5 +61,22 @@ below=$(awk -F'[ ]' -v saved="$saved" '$1 == "Suspended" { since = 1 } since && 
 grep -q "^Suspended $saved 0" "$history" || fail "the state was never Suspended at step $saved: $(tail -5 "$history")"
 
 delete_job long
-took "deleted, nothing is left in any cluster"
+took "deleted"
+
+# ---- deleted in its middle ----
+job cut 1000000 "$(one_in_each)" "$two_executors" "${with_checkpoints/path: run/path: cut}"
+wait_for cut condition=Ready
+has_checkpoint() { [ "$(status_of cut checkpoint.step)" -gt 0 ] 2>/dev/null; }
+until_true "its first checkpoint" has_checkpoint
+since=$(now)
+k delete fusionjob cut --timeout="$patience" >/dev/null
+gone_after=$(seconds_between "$since" "$(now)")
+given || at_most "$gone_after" 10 "deleting a job whose checkpoints have parts in members"
+for member in "${members[@]}"; do
+  given || [ -n "$(find "$state_root/$member/volumes/checkpoints/cut" -name '*.safetensors')" ] || fail "the parts in $member are gone"
+done
+told=$(k get events --field-selector involvedObject.name=cut,reason=SiteAwaited --output name)  # events outlive their job
+[ -z "$told" ] || fail "a deleted job waits for its members: $told"
+for cluster in "$hub" "${members[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
+took "deleted in its middle within $gone_after s, nothing is left in any cluster"
 take_down "suspended and resumed"

@@ -16,6 +16,8 @@ constexpr size_t kMostNamed = 3;
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
 // Answers bring a job back at once; this is for one that does not come.
 constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
+// For Pods of a deleted job to end by themselves.
+constexpr int kDeletedGraceSeconds = 5;
 
 }  // namespace
 
@@ -63,9 +65,7 @@ void Decider::Delete() {
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
     if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
     if (preserve) continue;
-    for (const PodView& pod : cluster.pods) {
-      if (pod.deleted_at.has_value()) Remove(pod);  // by force, when its time is over
-    }
+    for (const PodView& pod : cluster.pods) RemoveAtOnce(pod);
   }
   (preserve ? decision_.preserve_anchors : decision_.delete_anchors) = !left.empty() || !away.empty();
   const absl::Duration patience = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
@@ -95,6 +95,17 @@ void Decider::Delete() {
     decision_.tombstones.insert(decision_.tombstones.end(), away.begin(), away.end());
   }
   decision_.remove_finalizer = done;
+}
+
+// A Pod's own time to end is for what the job is to keep, and nobody keeps anything of a deleted one: not of one that was being suspended,
+// either.
+void Decider::RemoveAtOnce(const PodView& pod) {
+  const bool ends_later = !Ended(pod) && pod.deleted_at.value_or(absl::InfiniteFuture()) > seen_.now + absl::Seconds(kDeletedGraceSeconds);
+  if (ends_later && seen_.now < ForceAt(pod)) {
+    decision_.remove.push_back({pod.cluster, pod.name, pod.uid, kDeletedGraceSeconds});
+  } else if (pod.deleted_at.has_value()) {
+    Remove(pod);  // by force, when its time is over
+  }
 }
 
 absl::Time Decider::AllShouldHaveEnded() const {

@@ -72,6 +72,21 @@ TEST_F(DecideTest, DeletionNeverCreatesAndLetsGoWhenNothingIsLeft) {
   EXPECT_TRUE(Decide(seen_).remove_finalizer);
 }
 
+TEST_F(DecideTest, PodsOfADeletedJobGetSecondsToEndWhateverTheirOwnTime) {
+  AddRunning();
+  AddExecutor(2, PodPhase::kSucceeded, false);
+  pods()[0].deleted_at = kStart + absl::Minutes(12);  // its job was being suspended
+  pods()[1].deleted_at = kStart + absl::Seconds(2);
+  seen_.deleted_at = kStart;
+  const Decision decision = Decide(seen_);
+  EXPECT_THAT(Removed(decision), ElementsAre("train-broker-r0", "train-paris-1-r0"));
+  for (const PodRemoval& removal : decision.remove) EXPECT_EQ(removal.grace_seconds, 5) << removal.name;
+  EXPECT_TRUE(decision.delete_anchors);
+  pods()[0].deleted_at = kStart + absl::Seconds(5);
+  pods()[2].deleted_at = kStart + absl::Seconds(5);
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "told already";
+}
+
 TEST_F(DecideTest, WhatIsLeftOfADeletedJobIsNamedInTheSameOrderEachTime) {
   AddRunning();
   AddExecutor(2, PodPhase::kRunning, true);

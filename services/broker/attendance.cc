@@ -134,7 +134,7 @@ absl::Status Attendance::Join(const v1::Hello& hello, const std::shared_ptr<Line
   return absl::OkStatus();
 }
 
-void Attendance::Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line) {
+void Attendance::Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line, const std::string& why) {
   const std::lock_guard membership(membership_mutex_);
   {
     const std::lock_guard lock(mutex_);
@@ -142,7 +142,7 @@ void Attendance::Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line
     if (found == lines_.end() || found->second != line) return;  // replaced
     lines_.erase(found);
   }
-  handlers_.on_left(hello.name(), hello.incarnation(), "its connection to the broker broke");
+  handlers_.on_left(hello.name(), hello.incarnation(), why);
 }
 
 void Attendance::WriteQueue(Line& line, grpc::ServerReaderWriter<v1::BrokerMessage, v1::ExecutorMessage>& stream) {
@@ -210,14 +210,16 @@ grpc::Status Attendance::Attend(grpc::ServerContext* context, grpc::ServerReader
   }
   base::Log(base::LogLevel::kInfo, absl::StrCat("executor ", hello.name(), " attends from ", context->peer()));
   std::thread writer([&line, stream] { WriteQueue(*line, *stream); });
+  std::string why = "its connection to the broker broke";
   while (stream->Read(&message)) {
     const std::lock_guard lock(line->delivery);
     if (!line->current) break;
+    if (message.has_leaving()) why = "it was told to end";
     handlers_.on_message(hello.name(), hello.incarnation(), message);
   }
   Close(*line);
   writer.join();
-  Leave(hello, line);
+  Leave(hello, line, why);
   return grpc::Status::OK;
 }
 

@@ -93,7 +93,7 @@ class Attendance final : public v1::Broker::Service {
   absl::Status Examine(const grpc::ServerContext& context, const v1::ExecutorMessage& first) const;
   // Makes `line` the current one of its name. Errors: Unavailable: not now, or not here.
   absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Line>& line);
-  void Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line);
+  void Leave(const v1::Hello& hello, const std::shared_ptr<Line>& line, const std::string& why);
   std::shared_ptr<Line> LineOf(const std::string& name);
   // Whether the current stream of that name was opened by whoever has this certificate, or the one that it renewed. Names are given out
   // again, each time for another key.

@@ -88,9 +88,9 @@ class AttendanceTest : public ::testing::Test {
                                             attendance_->Acknowledge(name, incarnation, message.sequence());
                                           },
                                       .on_left =
-                                          [this](const std::string& name, uint64_t incarnation, const std::string&) {
+                                          [this](const std::string& name, uint64_t incarnation, const std::string& why) {
                                             Leaving();
-                                            Note(absl::StrCat("left ", name, " ", incarnation));
+                                            Note(absl::StrCat("left ", name, " ", incarnation, ": ", why));
                                           },
                                       .on_enroll =
                                           [this](const v1::EnrollRequest& request) {
@@ -177,18 +177,18 @@ TEST_F(AttendanceTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
     Peer peer(address_, CertifiedAs("a"));
     ASSERT_TRUE(peer.Say(HelloOf("a")));
     const v1::BrokerMessage welcome = peer.Hear();
-    ASSERT_TRUE(welcome.has_welcome());
     EXPECT_EQ(welcome.welcome().job_document(), "the job");
     EXPECT_TRUE(attendance_->IsAttending("a"));
     EXPECT_TRUE(attendance_->IsAttending("A")) << "names are compared as certificates are";
     v1::ExecutorMessage message;
     message.set_sequence(7);
+    message.mutable_leaving();
     ASSERT_TRUE(peer.Say(message));
     EXPECT_EQ(peer.Hear().ack().sequence(), 7);
     EXPECT_TRUE(peer.End().ok());
   }
   AwaitNotes(3);
-  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 2"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 2: it was told to end"));
   EXPECT_FALSE(attendance_->IsAttending("a"));
   EXPECT_FALSE(attendance_->Send("a", {}));
 }
@@ -429,7 +429,7 @@ TEST_F(AttendanceTest, WhoComesBackJoinsAfterItHasLeft) {
   });
   first.reset();
   EXPECT_TRUE(second.Hear().has_welcome());
-  EXPECT_THAT(Notes(), ElementsAre("joined a", "left a 2", "joined a"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "left a 2: its connection to the broker broke", "joined a"));
   EXPECT_TRUE(attendance_->IsAttending("a"));
 }
 

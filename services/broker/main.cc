@@ -8,14 +8,13 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/host_port.h"
 #include "lib/checkpoint/layout.h"
@@ -29,6 +28,7 @@
 #include "services/broker/checkpoints.h"
 #include "services/broker/final_report.h"
 #include "services/broker/run_log.h"
+#include "services/broker/shard_collection.h"
 #include "services/grpc_server.h"
 #include "services/version.h"
 
@@ -160,21 +160,7 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.Tell({.reason = "CollectingShards",
              .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
   loop.TellWaiting();
-  setup.recall->WaitAtMost(absl::ToChronoMilliseconds(kCopyPatience));
-  absl::Time moved_at = absl::Now();
-  absl::Status brought;
-  std::set<std::string> silent;  // sites from which nothing comes
-  for (const checkpoint::FileEntry& file : reader->elsewhere()) {
-    if (silent.contains(file.site)) continue;
-    const absl::Status one = setup.recall->Bring(
-        folder.string(), file, [&] { return absl::Now() - moved_at > kSilence; }, [&] { moved_at = absl::Now(); });
-    moved_at = absl::Now();
-    if (one.ok()) continue;
-    silent.insert(file.site);
-    const std::string why =
-        absl::IsCancelled(one) ? absl::StrCat("nothing has come for ", absl::FormatDuration(kSilence)) : std::string(one.message());
-    brought.Update(absl::Status(one.code(), absl::StrCat("site ", file.site, ": ", why)));
-  }
+  const absl::Status brought = CollectShards(*setup.recall, folder.string(), reader->elsewhere(), kSilence);
   if (!brought.ok()) {
     loop.Tell({.reason = "ShardsInSites",
                .message = absl::StrFormat("parts of %s stay in their sites and nowhere else: %s", folder.string(), brought.message())});
@@ -265,6 +251,7 @@ int Main(int argc, char** argv) {
   if (!final_report.empty()) LeaveReport(final_report, setup->probe->ProgressJson(), outcome);
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
+  setup->recall->RunEnds(absl::ToChronoMilliseconds(kCopyPatience));
   relay.Shutdown();
   setup->recall->Close();
   setup->exchange->Close();

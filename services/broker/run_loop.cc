@@ -199,6 +199,9 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
     case v1::ExecutorMessage::kHello:
     case v1::ExecutorMessage::kHeartbeat:
     case v1::ExecutorMessage::KIND_NOT_SET:
+    case v1::ExecutorMessage::kLeaving:
+      if (options_.recall != nullptr) options_.recall->Leaving(name);
+      break;
       break;
   }
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.

@@ -39,7 +39,7 @@ class RunLoopSitesTest : public ::testing::Test {
     std::filesystem::create_directories(checkpoints_);  // as its id has it
     broker::RunState state({.expected = {"a"}, .total_steps = kSteps, .checkpoints = true, .last_epoch = 1});
     state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 1);
-    RunLoopOptions options{.checkpoint_directory = checkpoints_};
+    RunLoopOptions options{.checkpoint_directory = checkpoints_, .recall = &recall_};
     options.find_another = [this](const checkpoint::Eligible& eligible) { return another_(eligible); };
     options.job.spec.checkpoint.emplace();
     JournalState past;
@@ -147,6 +147,7 @@ class RunLoopSitesTest : public ::testing::Test {
   std::FILE* const out_ = open_memstream(&text_, &size_);
   metrics::Registry registry_{"test", "0"};
   RunProbe probe_{registry_, {}};
+  ShardRecall recall_{{.absence_patience = std::chrono::hours(1)}};
   std::unique_ptr<RunLoop> loop_;
   Attendance attendance_{{.require_certificate = false},
                          {.on_joined = [this](const v1::Hello& hello) { loop_->OnJoined(hello); },
@@ -195,6 +196,23 @@ TEST_F(RunLoopSitesTest, WhileAManifestCannotBeReadNothingIsRemovedAndTheUserIsT
   const v1::KeepShards kept = Kept();
   EXPECT_EQ(kept.step(), 4) << "the first order since";
   EXPECT_THAT(kept.site_folders(), UnorderedElementsAre(files[0].site_folder, later[0].site_folder, last[0].site_folder));
+}
+
+// As one of a job that is deleted does, a moment before its broker looks for the parts of the last checkpoint.
+TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
+  const auto files = Save(2);
+  Kept();
+  loop_->Stop();
+  v1::ExecutorMessage leaving;
+  leaving.mutable_leaving();
+  loop_->OnMessage("a", 2, leaving);
+  loop_->OnLeft("a", 2, "it was told to end");
+  EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
+  recall_.RunEnds(std::chrono::hours(1));
+  const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
+  const absl::Status brought = recall_.Bring(checkpoints_ + "/step-000002", file, [] { return false; });
+  EXPECT_TRUE(absl::IsUnavailable(brought)) << brought;
+  EXPECT_THAT(brought.message(), HasSubstr("told to end"));
 }
 
 TEST_F(RunLoopSitesTest, WhatIsPassedOverInSearchOfACheckpointThatIsLeftIsTold) {

@@ -51,9 +51,10 @@ void ShardRecall::OnAwaited(std::function<void(const SiteAwaited& awaited)> on_a
   on_awaited_ = std::move(on_awaited);
 }
 
-void ShardRecall::WaitAtMost(std::chrono::milliseconds patience) {
+void ShardRecall::RunEnds(std::chrono::milliseconds patience) {
   const std::lock_guard lock(mutex_);
   absence_patience_ = std::min(absence_patience_, patience);
+  run_ends_ = true;
 }
 
 void ShardRecall::GiveUpAbsent() {
@@ -64,6 +65,8 @@ void ShardRecall::GiveUpAbsent() {
 void ShardRecall::Joined(const std::string& executor, const std::string& site) {
   const std::lock_guard lock(mutex_);
   holders_[executor] = site;
+  leaving_.erase(executor);
+  departed_.erase(executor);
   absent_.erase(site);
   // What its connection before was asked may have gone with it.
   for (auto& [id, asked] : asked_) {
@@ -74,10 +77,23 @@ void ShardRecall::Joined(const std::string& executor, const std::string& site) {
   news_.notify_all();
 }
 
+void ShardRecall::Leaving(const std::string& executor) {
+  const std::lock_guard lock(mutex_);
+  if (holders_.contains(executor)) leaving_.insert(executor);
+}
+
 void ShardRecall::Left(const std::string& executor) {
   const std::lock_guard lock(mutex_);
-  holders_.erase(executor);
+  if (const auto holder = holders_.extract(executor); !holder.empty()) {
+    departed_[executor] = {.site = holder.mapped(), .told_to_end = leaving_.erase(executor) > 0};
+  }
   news_.notify_all();
+}
+
+bool ShardRecall::IsLeft(const std::string& site) const {
+  const auto of_site = [&](const auto& departed) { return departed.second.site == site; };
+  const auto comes_back = [&](const auto& departed) { return of_site(departed) && !departed.second.told_to_end; };
+  return std::any_of(departed_.begin(), departed_.end(), of_site) && std::none_of(departed_.begin(), departed_.end(), comes_back);
 }
 
 void ShardRecall::Close() {
@@ -126,6 +142,7 @@ absl::Status ShardRecall::AwaitHolder(std::unique_lock<std::mutex>& lock, const 
   };
   while (HolderOf(site, {}).empty()) {
     if (closed_ || cancelled()) return CalledOff();
+    if (run_ends_ && IsLeft(site)) return absl::UnavailableError("all its executors that hold shards were told to end");
     const Clock::time_point deadline = absence.begin + absence_patience_;
     if (absent_.contains(site) || Clock::now() >= deadline) {
       absent_.insert(site);

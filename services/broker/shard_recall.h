@@ -55,6 +55,8 @@ class ShardRecall {
   // Executors that hold shards of their site.
   void Joined(const std::string& executor, const std::string& site);
   void Left(const std::string& executor);
+  // Before Left, of one that was told to end and says so.
+  void Leaving(const std::string& executor);
   // Told, from threads of calls, of bytes that have come and of waiting that is not in vain yet.
   void OnProgress(std::function<void()> progress);
 
@@ -63,8 +65,9 @@ class ShardRecall {
 
   // Told when waiting for a site begins, and now and then while it lasts; from a thread that waits.
   void OnAwaited(std::function<void(const SiteAwaited& awaited)> on_awaited);
-  // From now on nobody is waited for longer than that. Thread-safe, as all here.
-  void WaitAtMost(std::chrono::milliseconds patience);
+  // The run ends: from now on nobody is waited for longer than that, and nobody of a site all of whose executors were told to end, as those
+  // of a job that is deleted are. Thread-safe, as all here.
+  void RunEnds(std::chrono::milliseconds patience);
   // Whoever is waited for now is waited for no longer.
   void GiveUpAbsent();
 
@@ -115,6 +118,10 @@ class ShardRecall {
     Clock::time_point begin, tell_next;
     int waiting = 0;
   };
+  struct Departure {
+    std::string site;
+    bool told_to_end = false;
+  };
   struct Waiting {  // for one file
     bool over = false;
     absl::Status status;
@@ -122,6 +129,8 @@ class ShardRecall {
 
   absl::Status Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
                    const std::function<bool()>& cancelled, const std::function<void()>& moved);
+  // Whether executors of the site have left, each of them because it was told to end.
+  bool IsLeft(const std::string& site) const;
   // Of the site and not in `tried`; empty: nobody.
   std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
   absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
@@ -146,8 +155,10 @@ class ShardRecall {
   std::function<void(const SiteAwaited& awaited)> on_awaited_;
   std::chrono::milliseconds absence_patience_;
   Clock::time_point told_;
-  bool closed_ = false;
+  bool closed_ = false, run_ends_ = false;
   std::map<std::string, std::string> holders_;      // executor -> site
+  std::set<std::string> leaving_;                   // of these, who is about to leave
+  std::map<std::string, Departure> departed_;       // holders that were there, by executor
   std::map<std::string, Absence> awaited_;          // by site
   std::set<std::string> absent_;                    // sites that were waited for in vain
   std::map<std::string, Clock::time_point> heard_;  // executor -> when it last sent something of a file, or was asked while it was idle

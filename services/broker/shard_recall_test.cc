@@ -84,6 +84,45 @@ TEST_F(ShardRecallTest, WhereNobodyCanComeNobodyIsWaitedFor) {
   EXPECT_EQ(told, 0);
 }
 
+TEST_F(ShardRecallTest, ASiteWhoseExecutorsWereToldToEndIsAwaitedUntilTheRunEnds) {
+  ShardRecall recall({.absence_patience = std::chrono::hours(1)});
+  std::mutex mutex;
+  int told = 0;
+  recall.OnAwaited([&](const SiteAwaited&) {
+    const std::lock_guard lock(mutex);
+    ++told;
+  });
+  const auto is_told = [&] {
+    const std::lock_guard lock(mutex);
+    return told > 0;
+  };
+  recall.Joined("paris-0", "paris");
+  recall.Leaving("paris-0");
+  recall.Left("paris-0");
+  auto brought = std::async(std::launch::async, [&] { return recall.Bring(saved_, files_.at(0), [] { return false; }); });
+  while (!is_told()) std::this_thread::yield();
+  EXPECT_NE(brought.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its Pod may have been drained: another comes";
+  recall.RunEnds(std::chrono::hours(1));
+  const absl::Status status = brought.get();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("told to end"));
+}
+
+TEST_F(ShardRecallTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
+  ShardRecall recall({.absence_patience = std::chrono::hours(1)});
+  std::promise<void> told;
+  recall.OnAwaited([&](const SiteAwaited&) { told.set_value(); });
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
+  recall.Leaving("paris-0");
+  recall.Left("paris-0");
+  recall.Left("paris-1");
+  recall.RunEnds(std::chrono::hours(1));
+  auto brought = std::async(std::launch::async, [&] { return recall.Bring(saved_, files_.at(0), [] { return false; }); });
+  EXPECT_EQ(told.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  recall.GiveUpAbsent();
+  EXPECT_TRUE(absl::IsUnavailable(brought.get()));
+}
+
 TEST_F(ShardRecallTest, WhoSendsAnotherFileFirstIsNotSilent) {
   constexpr auto kSilence = std::chrono::seconds(2);
   const auto never = [] { return false; };

@@ -15,6 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kRedialPause = std::chrono::milliseconds(200);
+// For the broker to hear that this executor leaves. One that does not answer notices by the broken stream.
+constexpr auto kLeavePatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -87,7 +89,13 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
             lock, tell_at, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty(); });
         if (!news) continue;
         RunTasks(lock);
-        if (!stream_up_ || stopped_) break;
+        if (!stream_up_) break;
+        if (stopped_) {
+          next.mutable_leaving();
+          lock.unlock();
+          stream->Write(next);
+          break;
+        }
         if (written_ == unacknowledged_.size()) continue;
         next = unacknowledged_[written_++];
       }
@@ -127,6 +135,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   {
     const std::lock_guard lock(mutex_);
     context_ = nullptr;
+    news_.notify_all();
   }
   if (*over) return refusal;
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED || status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
@@ -169,10 +178,12 @@ void BrokerSession::RunTasks(std::unique_lock<std::mutex>& lock) {
 }
 
 void BrokerSession::Stop() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   stopped_ = true;
-  if (context_ != nullptr) context_->TryCancel();
   news_.notify_all();
+  // Its writer says so, and ends the stream.
+  news_.wait_for(lock, kLeavePatience, [this] { return context_ == nullptr; });
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 void BrokerSession::Flush(double seconds) {

@@ -41,6 +41,7 @@ class BrokerSession {
   // or the broker stays away too long (Unavailable).
   absl::Status Run(const HelloFunction& hello, const MessageFunction& on_message);
   void Report(v1::ExecutorMessage message);
+  // Tells the broker that this executor leaves, and ends Run. Blocks for a second at most; not on Run's thread.
   void Stop();
   // Runs `task` on a thread of the session, soon; never when the session is over. Must not block long.
   void Post(std::function<void()> task);

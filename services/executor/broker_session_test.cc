@@ -106,6 +106,48 @@ TEST(BrokerSessionTest, AnswersAndAttendsWhileTheStreamIsUpAndAnswersWhileItRedi
   runner.join();
 }
 
+// The broker knows then that nobody need be waited for.
+TEST(BrokerSessionTest, AnExecutorThatIsToldToEndSaysSoLastOfAll) {
+  std::vector<v1::ExecutorMessage::KindCase> heard;
+  ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage message;
+    stream.Read(&message);
+    stream.Write(Welcome());
+    while (stream.Read(&message)) heard.push_back(message.kind_case());
+    return grpc::Status::OK;
+  });
+  BrokerSession session(broker.Options());
+  std::promise<void> welcomed;
+  std::thread runner([&] {
+    const absl::Status status = session.Run([] { return v1::Hello(); }, [&](const v1::BrokerMessage&) { welcomed.set_value(); });
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  });
+  welcomed.get_future().wait();
+  session.Stop();
+  runner.join();
+  EXPECT_THAT(heard, ::testing::ElementsAre(v1::ExecutorMessage::kLeaving));
+}
+
+TEST(BrokerSessionTest, ABrokerThatNoLongerReadsDoesNotHoldAnExecutorThatIsToldToEnd) {
+  std::promise<void> over;
+  ScriptedBroker broker([when = over.get_future().share()](ScriptedBroker::Stream& stream) {
+    v1::ExecutorMessage hello;
+    stream.Read(&hello);
+    stream.Write(Welcome());
+    when.wait();
+    return grpc::Status::OK;
+  });
+  BrokerSession session(broker.Options());
+  std::promise<void> welcomed;
+  auto ran = std::async(std::launch::async,
+                        [&] { return session.Run([] { return v1::Hello(); }, [&](const v1::BrokerMessage&) { welcomed.set_value(); }); });
+  welcomed.get_future().wait();
+  session.Stop();
+  EXPECT_EQ(ran.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  over.set_value();
+  EXPECT_TRUE(absl::IsCancelled(ran.get()));
+}
+
 TEST(BrokerSessionTest, ReportsAreRepeatedUntilTheyAreAcknowledged) {
   std::vector<uint64_t> heard;
   ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
