@@ -38,15 +38,19 @@ bool DriftWatch::Subject::Count(bool bad, bool good, int steps) {
   return true;
 }
 
-std::vector<Drift> DriftWatch::Observe(double step_seconds, std::span<const StageLoad> stages, std::span<const LinkLoad> links) {
+std::vector<Drift> DriftWatch::Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links) {
   std::vector<Drift> found;
-  if (++steps_seen_ <= options_.warm_up_steps || !(step_seconds > 0)) return found;
-  JudgeStages(step_seconds, stages, found);
-  for (const LinkLoad& link : links) JudgeLink(step_seconds, link, found);
+  if (++steps_seen_ <= options_.warm_up_steps || !(step.seconds > 0)) return found;
+  JudgeStages(step, stages, found);
+  for (const LinkLoad& link : links) JudgeLink(step, link, found);
   return found;
 }
 
-void DriftWatch::JudgeStages(double step_seconds, std::span<const StageLoad> stages, std::vector<Drift>& found) {
+bool DriftWatch::Explains(double lost_s, const StepTime& step) const {
+  return step.seconds >= options_.suffering * step.predicted_s && lost_s >= options_.least_share_of_step * step.seconds;
+}
+
+void DriftWatch::JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Drift>& found) {
   const auto judged = std::count_if(stages.begin(), stages.end(), [](const StageLoad& stage) { return stage.expected_s > 0; });
   if (judged < 2) return;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -56,7 +60,7 @@ void DriftWatch::JudgeStages(double step_seconds, std::span<const StageLoad> sta
     const double usual_s = stage.expected_s * norm;
     Subject& subject = stages_[stage.device];
     subject.slowness = stage.busy_s / usual_s;
-    const bool matters = stage.busy_s - usual_s >= options_.least_share_of_step * step_seconds;
+    const bool matters = Explains(stage.busy_s - usual_s, step);
     if (!subject.Count(subject.slowness >= options_.straggler_factor && matters, subject.slowness <= options_.straggler_recovery,
                        options_.steps)) {
       continue;
@@ -78,7 +82,7 @@ void DriftWatch::JudgeStages(double step_seconds, std::span<const StageLoad> sta
   }
 }
 
-void DriftWatch::JudgeLink(double step_seconds, const LinkLoad& link, std::vector<Drift>& found) {
+void DriftWatch::JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Drift>& found) {
   if (!(link.planned_bytes_per_s > 0)) return;
   Subject& subject = links_[{link.src, link.dst}];
   if (!(link.bytes_per_s > 0)) {
@@ -88,7 +92,7 @@ void DriftWatch::JudgeLink(double step_seconds, const LinkLoad& link, std::vecto
   subject.unknown = 0;
   const double share = link.bytes_per_s / link.planned_bytes_per_s;
   const double busy_s = link.bytes / link.bytes_per_s;
-  const bool matters = busy_s >= options_.least_share_of_step * step_seconds;
+  const bool matters = Explains(busy_s - link.bytes / link.planned_bytes_per_s, step);
   if (!subject.Count(share < options_.link_share && matters, share > options_.link_recovery, options_.steps)) return;
   Drift drift{.kind = Drift::Kind::kLink,
               .device = link.src,
@@ -100,7 +104,7 @@ void DriftWatch::JudgeLink(double step_seconds, const LinkLoad& link, std::vecto
     drift.message = absl::StrFormat(
         "the link %s -> %s has carried %.3g MB/s where the plan counts on %.3g MB/s (%.0f %%), for %d steps; it is busy for %.3g s of a "
         "step of %.3g s",
-        link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, 100 * share, options_.steps, busy_s, step_seconds);
+        link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, 100 * share, options_.steps, busy_s, step.seconds);
   } else {
     drift.message = absl::StrFormat("the link %s -> %s is back at %.3g MB/s", link.src, link.dst, 1e-6 * link.bytes_per_s);
   }

@@ -1,4 +1,5 @@
-// Notices stages and links that have become slower than their plan counted on.
+// Notices stages and links that have become slower than their plan counted on, where the step suffers from it: a step that keeps the plan's
+// prediction has nothing to warn of, however a device or a link does.
 //
 // Pure: fed step by step, no clock. A finding needs so many steps in a row, is told once, and again only after the thing has recovered for
 // as many steps; what hardly matters for the step is not told at all. Steps in which a link was not measured count neither way; where there
@@ -30,7 +31,12 @@ struct LinkLoad {
   std::string src, dst;
   double bytes = 0;                // of the step
   double bytes_per_s = 0;          // measured in this step; 0: unknown, then the link is not judged
-  double planned_bytes_per_s = 0;  // this pair's share
+  double planned_bytes_per_s = 0;  // this pair's share, for messages as they are: PlanWatch
+};
+
+struct StepTime {
+  double seconds = 0;
+  double predicted_s = 0;  // by the plan; 0: unknown, then any step suffers
 };
 
 struct Drift {
@@ -53,13 +59,14 @@ class DriftWatch {
     double straggler_recovery = 1.2;
     double link_share = 0.6;  // measured over planned
     double link_recovery = 0.8;
-    double least_share_of_step = 0.1;  // the time lost, or the time a link is busy, over the step's
+    double least_share_of_step = 0.1;  // the time lost over the step's
+    double suffering = 1.2;            // a step's time over the predicted one; predictions are low by up to a fifth
   };
   DriftWatch() : DriftWatch(Options()) {}
   explicit DriftWatch(const Options& options) : options_(options) {}
 
   // One step of the plan in force, all of its stages and links. Returns what begins or ends with it.
-  std::vector<Drift> Observe(double step_seconds, std::span<const StageLoad> stages, std::span<const LinkLoad> links);
+  std::vector<Drift> Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links);
 
   // No finding is in force and none is on its way.
   bool quiet() const;
@@ -78,8 +85,10 @@ class DriftWatch {
     // True when the state changes.
     bool Count(bool bad, bool good, int steps);
   };
-  void JudgeStages(double step_seconds, std::span<const StageLoad> stages, std::vector<Drift>& found);
-  void JudgeLink(double step_seconds, const LinkLoad& link, std::vector<Drift>& found);
+  // Whether the step suffers, and so many seconds of it are much of why.
+  bool Explains(double lost_s, const StepTime& step) const;
+  void JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Drift>& found);
+  void JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Drift>& found);
 
   Options options_;
   int steps_seen_ = 0;

@@ -23,7 +23,7 @@ struct WatchedRun {
           {.device = std::string(1, static_cast<char>('a' + i)), .place = absl::StrCat("stage ", i), .busy_s = busy[i], .expected_s = 0.4});
     }
     const LinkLoad link{.src = "a", .dst = "b", .bytes = 2e5, .bytes_per_s = bytes_per_s, .planned_bytes_per_s = 1e6};
-    return watch.Observe(step_seconds, stages, {&link, 1});
+    return watch.Observe({step_seconds, predicted_s}, stages, {&link, 1});
   }
   std::vector<Drift> Steps(int count, const std::vector<double>& busy, double bytes_per_s = 1e6) {
     std::vector<Drift> all;
@@ -33,6 +33,7 @@ struct WatchedRun {
     return all;
   }
   DriftWatch watch;
+  double predicted_s = 0;
 };
 
 const std::vector<double> kWell = {0.4, 0.42, 0.41};
@@ -92,7 +93,34 @@ TEST(DriftWatchTest, AStageThatIsLateByLittleOfTheStepIsNotWorthAWord) {
 TEST(DriftWatchTest, AStageWithoutAnExpectationIsNotJudged) {
   DriftWatch watch;
   const StageLoad stages[] = {{.device = "a", .busy_s = 0.4, .expected_s = 0.4}, {.device = "b", .busy_s = 9, .expected_s = 0}};
-  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe(10, stages, {}), IsEmpty());
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe({10}, stages, {}), IsEmpty());
+}
+
+TEST(DriftWatchTest, AStepThatKeepsItsPredictionHasNeitherStragglersNorDegradedLinks) {
+  WatchedRun run;
+  run.predicted_s = kStep / 1.1;
+  EXPECT_THAT(run.Steps(50, kOneSlow, 0.3e6), IsEmpty());
+  EXPECT_TRUE(run.watch.quiet());
+  run.predicted_s = kStep / 1.3;
+  EXPECT_THAT(run.Steps(5, kOneSlow, 0.3e6), SizeIs(2)) << "what suffers is told at once";
+}
+
+TEST(DriftWatchTest, AFindingStaysUntilItsLinkRecoversAndNotUntilTheStepDoes) {
+  WatchedRun run;
+  run.predicted_s = kStep / 1.3;
+  EXPECT_THAT(run.Steps(10, kWell, 0.3e6), SizeIs(1));
+  run.predicted_s = kStep;
+  EXPECT_THAT(run.Steps(20, kWell, 0.3e6), IsEmpty());
+  EXPECT_TRUE(run.watch.IsSlow("a", "b"));
+  EXPECT_THAT(run.Steps(5, kWell), SizeIs(1));
+}
+
+TEST(DriftWatchTest, ALinkThatLosesLittleOfTheStepDoesNotExplainIt) {
+  WatchedRun run;
+  // At 0.55 MB/s its 0.2 MB take 0.16 s longer.
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(run.Step(kWell, 0.55e6, /*step_seconds=*/1.8), IsEmpty());
+  for (int i = 0; i < 4; ++i) run.Step(kWell, 0.55e6, 1.5);
+  EXPECT_THAT(run.Step(kWell, 0.55e6, 1.5), SizeIs(1));
 }
 
 TEST(DriftWatchTest, ADegradedLinkIsToldWithItsFigures) {
@@ -116,7 +144,7 @@ TEST(DriftWatchTest, ADegradedLinkIsToldWithItsFigures) {
 TEST(DriftWatchTest, ALinkThatCarriesLittleMayBeSlow) {
   DriftWatch watch;
   const LinkLoad link{.src = "a", .dst = "b", .bytes = 1e3, .bytes_per_s = 1e5, .planned_bytes_per_s = 1e6};
-  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe(kStep, {}, {&link, 1}), IsEmpty());
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe({kStep}, {}, {&link, 1}), IsEmpty());
 }
 
 TEST(DriftWatchTest, ALinkThatNobodyMeasuredIsNotJudged) {

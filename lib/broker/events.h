@@ -64,11 +64,13 @@ struct PlanSummary {
   // Of a step, of each replica; empty: as many for each.
   std::vector<int64_t> micro_batches_by_replica;
   int64_t micro_batch_size = 0;  // samples; 0: not known
+  int64_t micro_batches = 0;     // of a step, of all replicas; 0: not known
 
   int stages() const { return static_cast<int>(devices.size()) / replicas; }
   int StageOf(int seat) const { return seat % stages(); }
   int ReplicaOf(int seat) const { return seat / stages(); }
-  std::string Describe(int seat) const;  // "stage 1", "stage 1 of replica 0"
+  int64_t MicroBatchesOf(int seat) const;  // of a step, of the seat's replica; 0: not known
+  std::string Describe(int seat) const;    // "stage 1", "stage 1 of replica 0"
 };
 
 struct ShardFile {

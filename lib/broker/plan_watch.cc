@@ -19,6 +19,11 @@ double Median(const std::deque<double>& values) {
   return sorted.empty() ? 0 : sorted[sorted.size() / 2];
 }
 
+// As a sender measures it, who waits for acknowledgements: of small messages the round trip is most of it. `bytes` 0: not known.
+double RateOfMessages(double bytes, double rtt_s, double bytes_per_s) {
+  return bytes > 0 && bytes_per_s > 0 ? bytes / (rtt_s + bytes / bytes_per_s) : bytes_per_s;
+}
+
 void Remember(double value, size_t most, std::deque<double>& values) {
   values.push_back(value);
   if (values.size() > most) values.pop_front();
@@ -26,7 +31,7 @@ void Remember(double value, size_t most, std::deque<double>& values) {
 
 }  // namespace
 
-void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire) {
+void PlanWatch::Begin(const PlanSummary& plan, const FiguresOf& figures_of, const SharesWire& shares_wire) {
   *this = PlanWatch();
   plan_ = plan;
   const int seats = static_cast<int>(plan.devices.size());
@@ -34,10 +39,12 @@ void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const Shar
     if (link.src_seat < 0 || link.src_seat >= seats || link.dst_seat < 0 || link.dst_seat >= seats) continue;
     const std::string &src = plan.devices[link.src_seat], &dst = plan.devices[link.dst_seat];
     const auto known = std::find_if(links_.begin(), links_.end(), [&](const WatchedLink& w) { return w.src == src && w.dst == dst; });
+    const double message_bytes = link.bytes / std::max<double>(1, static_cast<double>(plan.MicroBatchesOf(link.src_seat)));
     if (known == links_.end()) {
-      links_.push_back({.src = src, .dst = dst, .bytes = link.bytes});
+      links_.push_back({.src = src, .dst = dst, .bytes = link.bytes, .message_bytes = message_bytes});
     } else {
       known->bytes += link.bytes;
+      known->message_bytes = std::min(known->message_bytes, message_bytes);
     }
   }
   for (WatchedLink& link : links_) {
@@ -50,7 +57,8 @@ void PlanWatch::Begin(const PlanSummary& plan, const RateOf& rate_of, const Shar
     // Labels that wait behind activations on one wire measure the queue, not the wire; the activations do that.
     if (link.bytes < kLeastShareOfWire * most_bytes) continue;
     telling_.emplace(link.src, link.dst);
-    link.planned_bytes_per_s = rate_of(link.src, link.dst) / std::max(1, link.sharers);
+    const LinkFigures figures = figures_of(link.src, link.dst);
+    link.planned_bytes_per_s = RateOfMessages(link.message_bytes, figures.rtt_s, figures.bytes_per_s / std::max(1, link.sharers));
   }
 }
 
@@ -96,7 +104,7 @@ std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
                      .planned_bytes_per_s = link.planned_bytes_per_s});
   }
   const double step_seconds = open.step_seconds;
-  std::vector<Drift> drifts = drift_.Observe(step_seconds, stages, links);
+  std::vector<Drift> drifts = drift_.Observe({.seconds = step_seconds, .predicted_s = plan_.predicted_step_s}, stages, links);
   Remember(step_seconds, kRecentSteps, recent_s_);
   if (drift_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
   if (!drift_.drifting() && !weighs_newcomers_) judge_.Reset();

@@ -27,11 +27,14 @@ class PlanWatch {
 
   using Ends = std::set<std::pair<std::string, std::string>>;  // of links: from, to
 
-  // The rate that the plan counts on from one device to another, by whatever was measured between their sites; 0: unknown.
-  using RateOf = std::function<double(const std::string& src, const std::string& dst)>;
+  // What the plan counts on from one device to another, by whatever was measured between their sites; a rate of 0: unknown.
+  struct LinkFigures {
+    double bytes_per_s = 0, rtt_s = 0;
+  };
+  using FiguresOf = std::function<LinkFigures(const std::string& src, const std::string& dst)>;
   // Two links that share one wire, by their devices.
   using SharesWire = std::function<bool(const std::pair<std::string, std::string>&, const std::pair<std::string, std::string>&)>;
-  void Begin(const PlanSummary& plan, const RateOf& rate_of, const SharesWire& shares_wire);
+  void Begin(const PlanSummary& plan, const FiguresOf& figures_of, const SharesWire& shares_wire);
 
   // In any order; a step is judged when all of its parts are there.
   std::vector<Drift> On(const StageMeasured& event);
@@ -70,6 +73,7 @@ class PlanWatch {
   struct WatchedLink {
     std::string src, dst;
     double bytes = 0;
+    double message_bytes = 0;         // of the smallest sort of its messages, bytes over micro-batches; 0: not known
     double planned_bytes_per_s = 0;   // this pair's share; 0: what it measures says little, and is not judged
     int sharers = 0;                  // of its wire, itself among them
     double measured_bytes_per_s = 0;  // the newest

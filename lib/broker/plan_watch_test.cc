@@ -15,7 +15,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// a sends labels and b activations to c, over one wire; the planner counts on 1 MB/s of it for each. A step takes a second.
+// a sends labels and b activations to c, over one wire; the planner counts on 1 MB/s of it for each. A step is to take a second and takes
+// more.
 class SharedWire : public ::testing::Test {
  protected:
   SharedWire() {
@@ -25,7 +26,11 @@ class SharedWire : public ::testing::Test {
     plan.stage_busy_s = {0.5, 0.5, 0.5};
     plan.links = {{.src_seat = 0, .dst_seat = 2, .bytes = 4e3}, {.src_seat = 1, .dst_seat = 2, .bytes = 5e5}};
     watch_.Begin(
-        plan, [](const std::string&, const std::string&) { return 2e6; }, [](const auto&, const auto&) { return true; });
+        plan,
+        [](const std::string&, const std::string&) {
+          return PlanWatch::LinkFigures{2e6, 0};
+        },
+        [](const auto&, const auto&) { return true; });
   }
   // Steps in each of which both links were measured.
   std::vector<Drift> Steps(int count, double labels_bytes_per_s, double activations_bytes_per_s) {
@@ -36,7 +41,7 @@ class SharedWire : public ::testing::Test {
       for (const auto& [name, rate] : rates) {
         Add(watch_.On({.name = name, .step = step_, .busy_s = 0.5, .rates = {{"c", {.bytes_per_s = rate, .samples = step_}}}}), found);
       }
-      Add(watch_.OnStep(step_, 1), found);
+      Add(watch_.OnStep(step_, 1.5), found);
     }
     return found;
   }
@@ -69,10 +74,43 @@ TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
     for (const char* name : {"a", "b", "c"}) {
       Add(watch_.On({.name = name, .step = step_, .busy_s = 0.5, .rates = {{"c", {.bytes_per_s = 0.3e6, .samples = last}}}}), found);
     }
-    Add(watch_.OnStep(step_, 1), found);
+    Add(watch_.OnStep(step_, 1.5), found);
   }
   EXPECT_THAT(found, IsEmpty());
 }
+
+// Two stages, 40 ms of round trip apart over 3.8 MB/s: eight messages of 90 kB a step take 64 ms each, and not the 24 ms of the rate alone.
+std::vector<Drift> FortyStepsOverSlowPath(double bytes_per_s, double step_seconds) {
+  PlanSummary plan;
+  plan.devices = {"a", "b"};
+  plan.stage_busy_s = {0.1, 0.1};
+  plan.predicted_step_s = 0.6;
+  plan.micro_batches = 8;
+  plan.links = {{.src_seat = 0, .dst_seat = 1, .bytes = 8 * 90e3}};
+  PlanWatch watch;
+  watch.Begin(
+      plan,
+      [](const std::string&, const std::string&) {
+        return PlanWatch::LinkFigures{3.8e6, 0.04};
+      },
+      [](const auto&, const auto&) { return false; });
+  std::vector<Drift> found;
+  for (int64_t step = 1; step <= 40; ++step) {
+    watch.On({.name = "a", .step = step, .busy_s = 0.1, .rates = {{"b", {.bytes_per_s = bytes_per_s, .samples = step}}}});
+    watch.On({.name = "b", .step = step, .busy_s = 0.1});
+    for (Drift& drift : watch.OnStep(step, step_seconds)) found.push_back(std::move(drift));
+  }
+  return found;
+}
+
+TEST(PlanWatchTest, SmallMessagesAreJudgedByTheirRoundTripToo) {
+  EXPECT_THAT(FortyStepsOverSlowPath(1.2e6, 2), IsEmpty()) << "a third of the rate of the probe, and what such messages get";
+  const std::vector<Drift> found = FortyStepsOverSlowPath(0.5e6, 2);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_NEAR(found[0].planned, 1.41e6, 0.01e6);
+}
+
+TEST(PlanWatchTest, ASlowLinkInAStepThatKeepsItsPredictionIsNotTold) { EXPECT_THAT(FortyStepsOverSlowPath(0.5e6, 0.65), IsEmpty()); }
 
 // Two pipelines of two stages, of which c and d are the second.
 TEST(PlanWatchTest, AStragglerIsNamedByItsStageAndReplica) {
@@ -83,11 +121,12 @@ TEST(PlanWatchTest, AStragglerIsNamedByItsStageAndReplica) {
   plan.replicas = 2;
   PlanWatch watch;
   watch.Begin(
-      plan, [](const std::string&, const std::string&) { return 0; }, [](const auto&, const auto&) { return false; });
+      plan, [](const std::string&, const std::string&) { return PlanWatch::LinkFigures(); },
+      [](const auto&, const auto&) { return false; });
   std::vector<Drift> found;
   for (int64_t step = 1; step <= 40; ++step) {
     for (const std::string& name : plan.devices) watch.On({.name = name, .step = step, .busy_s = name == "c" && step <= 20 ? 0.9 : 0.4});
-    for (Drift& drift : watch.OnStep(step, 1)) found.push_back(std::move(drift));
+    for (Drift& drift : watch.OnStep(step, 1.5)) found.push_back(std::move(drift));
   }
   ASSERT_THAT(found, SizeIs(2));
   EXPECT_EQ(found[0].device, "c");

@@ -69,6 +69,10 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });
 }
 
+int64_t PlanSummary::MicroBatchesOf(int seat) const {
+  return micro_batches_by_replica.empty() ? micro_batches / replicas : micro_batches_by_replica[static_cast<size_t>(ReplicaOf(seat))];
+}
+
 std::string PlanSummary::Describe(int seat) const {
   if (replicas == 1) return absl::StrCat("stage ", seat);
   return absl::StrFormat("stage %d of replica %d", StageOf(seat), ReplicaOf(seat));

@@ -187,6 +187,7 @@ class RunState {
   void StartAll();
   std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
   void FailByStage(const std::string& name, const absl::Status& why);
+  void TellRestored(std::string message);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
@@ -315,6 +316,7 @@ class RunState {
   bool told_of_trend_ = false;  // in this epoch, where nothing else can be done
   std::optional<compression::CodecSpec> codec_limit_;
   CodecLimits codec_limits_;                                     // that senders have found
+  std::string told_restored_;   // of the recovery under way, in words
   std::set<std::tuple<std::string, std::string, bool>> warned_;  // of (device, value, gradient) whose codec stays
   int backoffs_from_not_finite_ = 0;
   std::optional<Renewal> renewal_;  // the epoch has been told to end for it

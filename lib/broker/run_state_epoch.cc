@@ -31,11 +31,9 @@ void RunState::Load() {
     }
   }
   if (!checkpoint_path_.empty()) {
-    Do(Announce{.reason = "Restored",
-                .step = checkpoint_step_,
-                .message = absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_)});
+    TellRestored(absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_));
   } else if (!first) {
-    Do(Announce{.reason = "Restored", .step = 0, .message = "no checkpoint yet: starting again from the initial parameters"});
+    TellRestored("no checkpoint yet: starting again from the initial parameters");
   }
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   load_s_ = 0;
@@ -48,6 +46,13 @@ void RunState::Load() {
                   .restore_from = checkpoint_path_,
                   .first_step = checkpoint_step_ + 1});
   }
+}
+
+// Once where several tries are needed until a step is made.
+void RunState::TellRestored(std::string message) {
+  if (message == told_restored_) return;
+  told_restored_ = message;
+  Do(Announce{.reason = "Restored", .step = checkpoint_step_, .message = std::move(message)});
 }
 
 void RunState::Handle(const Ready& event) {
@@ -89,6 +94,7 @@ void RunState::Handle(const StepDone& event) {
   last_step_ = event.record.step;
   fruitless_ = 0;
   stepped_ = true;
+  told_restored_.clear();
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
   if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {

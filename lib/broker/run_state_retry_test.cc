@@ -76,6 +76,22 @@ TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
   EXPECT_EQ(run_.state.phase(), Phase::kLoading);
 }
 
+TEST_F(RetryTest, ARecoveryOfSeveralTriesTellsOnceWhatItRestores) {
+  Join();
+  for (int i = 0; i < 3; ++i) {
+    FailToLoad(kStoreIsAway);
+    Wait();
+  }
+  EXPECT_EQ(run_.Told("Restored").size(), 1u);
+  by_hand_ = false;
+  for (const char* name : {"a0", "b0"}) run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name});
+  run_.Step(1);
+  by_hand_ = true;
+  run_.Feed(Ended{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
+  FailToLoad(kStoreIsAway);
+  EXPECT_EQ(run_.Told("Restored").size(), 2u) << "another recovery, to the same parameters";
+}
+
 TEST_F(RetryTest, ALossWhileTheNextTryIsAwaitedIsTakenUpByThatTry) {
   Join();
   run_.Join("s", /*spare=*/true);

@@ -45,9 +45,9 @@ Link* RunState::LinkBetween(const std::string& src, const std::string& dst) {
 
 void RunState::BeginWatch() {
   using Ends = std::pair<std::string, std::string>;
-  const auto rate_of = [this](const std::string& src, const std::string& dst) {
+  const auto figures_of = [this](const std::string& src, const std::string& dst) {
     const Link* link = LinkBetween(src, dst);
-    return link == nullptr ? 0 : link->bytes_per_s;
+    return link == nullptr ? PlanWatch::LinkFigures() : PlanWatch::LinkFigures{link->bytes_per_s, link->rtt_s};
   };
   // Inside a site every device has a port of its own.
   const auto shares_wire = [this](const Ends& a, const Ends& b) {
@@ -55,7 +55,7 @@ void RunState::BeginWatch() {
     const bool ports = std::get<0>(wire) == "sites" && std::get<1>(wire) == std::get<2>(wire);
     return WireOf(b.first, b.second) == wire && (!ports || a.first == b.first || a.second == b.second);
   };
-  watch_.Begin(plan_, rate_of, shares_wire);
+  watch_.Begin(plan_, figures_of, shares_wire);
   trend_.Reset();
   told_of_trend_ = false;
   awaits_alternative_ = false;

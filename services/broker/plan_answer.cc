@@ -75,6 +75,7 @@ absl::StatusOr<broker::PlanSummary> Summarize(const std::string& text, const jso
   }
   for (const json& tied : document.value("tied", json::array())) plan.tied_codecs.push_back(tied.value("codec", "fp32"));
   plan.micro_batch_size = document.value("micro_batch_size", int64_t{0});
+  plan.micro_batches = document.value("micro_batches", int64_t{0});
   plan.predicted_step_s = document.value("predicted_step_seconds", 0.0);
   FUSIONLLM_RETURN_IF_ERROR(ReadShares(document, plan));
   return plan;

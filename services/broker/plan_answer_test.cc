@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kPlan[] = R"({"predicted_step_seconds": 0.5, "stages": [
+constexpr char kPlan[] = R"({"predicted_step_seconds": 0.5, "micro_batches": 4, "stages": [
   {"devices": ["a"], "memory_bytes": 7, "compute_seconds": 0.3, "codec_seconds": 0.02, "update_seconds": 0.01},
   {"devices": ["b"], "memory_bytes": 9, "compute_seconds": 0.2}],
   "links": [{"src": "a", "dst": "b", "src_stage": 0, "dst_stage": 1, "codec": "int8", "bytes": 1000, "loss_cost": 0.04}]})";
@@ -23,6 +23,7 @@ TEST(PlanAnswerTest, APlanIsSummarizedWithWhatItPredicts) {
   EXPECT_THAT(plan->memory_bytes, ElementsAre(7, 9));
   EXPECT_THAT(plan->stage_busy_s, ElementsAre(0.33, 0.2));
   EXPECT_EQ(plan->predicted_step_s, 0.5);
+  EXPECT_EQ(plan->MicroBatchesOf(1), 4);
   ASSERT_EQ(plan->links.size(), 1u);
   EXPECT_EQ(plan->links[0].dst_seat, 1);
   EXPECT_EQ(plan->links[0].codec, "int8");
@@ -49,6 +50,8 @@ TEST(PlanAnswerTest, PipelinesSideBySideAreSeatsReplicaByReplica) {
   EXPECT_EQ(plan->links[0].dst_seat, 3);
   EXPECT_EQ(plan->Describe(3), "stage 1 of replica 1");
   EXPECT_THAT(plan->micro_batches_by_replica, ElementsAre(7, 1));
+  EXPECT_EQ(plan->MicroBatchesOf(1), 7);
+  EXPECT_EQ(plan->MicroBatchesOf(2), 1);
   EXPECT_EQ(std::get<broker::Planned>(PlanEventOf({.id = 7, .devices = {"a", "b", "c", "d"}}, several)).plan.devices, plan->devices);
   const std::string short_of_one = R"({"replicas": 2, "stages": [{"devices": ["a"], "by_replica": [{}, {}]}]})";
   EXPECT_THAT(std::string(SummaryOf(short_of_one).status().message()), HasSubstr("a stage of 1 devices in a plan of 2 replicas"));
