@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/host_port.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/grpc_messages/uncompressed_messages.h"
 
@@ -24,7 +25,7 @@ constexpr char kServing[] = "\x08\x01";
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builder, const std::string& address,
-                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials, bool logs_json) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
   grpc::EnableDefaultHealthCheckService(true);
   int port = 0;
@@ -37,8 +38,13 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builde
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address, ": it is in use, or no HOST:PORT of this machine"));
   }
-  std::printf("listening on %s\n", base::JoinHostPort(at.host, absl::StrCat(port)).c_str());
-  std::fflush(stdout);
+  const std::string sentence = absl::StrCat("listening on ", base::JoinHostPort(at.host, absl::StrCat(port)));
+  if (logs_json && at.port != 0) {
+    base::Log(base::LogLevel::kInfo, sentence);
+  } else {
+    std::printf("%s\n", sentence.c_str());
+    std::fflush(stdout);
+  }
   return server;
 }
 

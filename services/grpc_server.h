@@ -16,10 +16,11 @@ namespace fusionllm::services {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;  // of plans and profiles; tensors have their own transport
 
-// Starts what was registered, with grpc.health.v1 beside it, on HOST:PORT (0: a free one), and prints "listening on HOST:PORT" on stdout.
-// Errors: Unavailable naming --listen and the address; InvalidArgument where `address` is no HOST:PORT.
+// Starts what was registered, with grpc.health.v1 beside it, on HOST:PORT (0: a free one), and prints "listening on HOST:PORT" on stdout;
+// with `logs_json` that is a line of the log instead, unless the port was not said. Errors: Unavailable naming --listen and the address;
+// InvalidArgument where `address` is no HOST:PORT.
 absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builder, const std::string& address,
-                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials);
+                                                     const std::shared_ptr<grpc::ServerCredentials>& credentials, bool logs_json = false);
 
 // Asks grpc.health.v1 of the server at the other end; blocks up to `patience`. OK: it serves. Unavailable: it says that it does not, or
 // says nothing.

@@ -74,6 +74,10 @@ int Complain(const absl::Status& status) { return Complain(status, base::ExitCod
 
 void EndAtOnce(const absl::Status& status, int code) {
   Complain(status, code);
+  EndAtOnce(code);
+}
+
+void EndAtOnce(int code) {
   std::fflush(stdout);
   std::fflush(stderr);
   std::_Exit(code);
@@ -93,8 +97,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFl
     return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
   }
   base::Log(base::LogLevel::kInfo, absl::StrCat("metrics on http://", (*server)->address(), "/metrics"));
-  const bool collected = flags.log_format == base::Name(base::LogFormat::kJson);
-  if (collected && !absl::EndsWith(flags.metrics_address, ":0")) return server;
+  if (flags.logs_json() && !absl::EndsWith(flags.metrics_address, ":0")) return server;
   std::printf("metrics on http://%s/metrics\n", (*server)->address().c_str());
   std::fflush(stdout);
   return server;

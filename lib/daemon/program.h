@@ -26,6 +26,9 @@ struct CommonFlags {
   std::string metrics_address = "127.0.0.1:0";
   std::string log_level = "info";
   std::string log_format = "text";
+
+  // Lines of JSON are collected, perhaps from stdout and stderr as one.
+  bool logs_json() const { return log_format == base::Name(base::LogFormat::kJson); }
 };
 
 // --metrics-address, --log-level, --log-format and --version.
@@ -49,6 +52,8 @@ int Complain(const absl::Status& status);
 // threads are what is lacking, gRPC would wait for ever for the end of some that have never begun.
 [[noreturn]] void EndAtOnce(const absl::Status& status, int code);
 [[noreturn]] void EndAtOnce(const absl::Status& status);
+// The same for an error that has been told.
+[[noreturn]] void EndAtOnce(int code);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among
 // lines of JSON only where the port was not said); nothing for "off". `progress`, if given, is the page of that name. `registry` must

@@ -13,7 +13,9 @@ constexpr char kStrategyAdapted[] = "StrategyAdapted";
 constexpr absl::Duration kFailsAtOnce = absl::Seconds(5);
 
 std::string TroubleOf(const PodView& pod) {
-  return absl::StrCat(" ", pod.name, " in ", pod.cluster, ": ", pod.reason, pod.message.empty() ? "" : ": ", pod.message);
+  const bool ended_badly = pod.exit_code.value_or(0) != 0;
+  return absl::StrCat(" ", pod.name, " in ", pod.cluster, ": ", pod.reason,
+                      ended_badly ? absl::StrCat(" (exit code ", *pod.exit_code, ")") : "", pod.message.empty() ? "" : ": ", pod.message);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_temp
   FillIn(container, {{"image", parts.image}});
   if (!parts.pull_policy.empty()) FillIn(container, {{"imagePullPolicy", parts.pull_policy}});
   if (!parts.readiness_probe.is_null()) FillIn(container, {{"readinessProbe", parts.readiness_probe}});
-  // The last lines of its log tell why it failed, where it has not said so itself.
+  // What is in the last lines of its log may tell why it failed, where it has not said so itself (termination_message.h).
   FillIn(container, {{"terminationMessagePolicy", "FallbackToLogsOnError"}});
   SetEnvironment(container, parts.env);
   json mounts = parts.mounts;

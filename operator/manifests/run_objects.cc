@@ -23,6 +23,8 @@ constexpr char kJobFolder[] = "/etc/fusionllm/job";
 constexpr char kTlsFolder[] = "/etc/fusionllm/tls";
 constexpr char kOutputFolder[] = "/var/lib/fusionllm";
 constexpr char kTerminationLog[] = "/dev/termination-log";
+// A container's log has stdout and stderr in it, and a broker's stdout is lines of JSON.
+constexpr char kLogFormat[] = "json";
 // In the Pod's own volume, which stays when a container is started again.
 constexpr char kContactFile[] = "/tmp/broker-contact";
 // For a last checkpoint, after the end of the step in progress.
@@ -300,7 +302,9 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    "--final-report",
                    kTerminationLog,
                    "--metrics-address",
-                   absl::StrCat("0.0.0.0:", kMetricsPort)};
+                   absl::StrCat("0.0.0.0:", kMetricsPort),
+                   "--log-format",
+                   kLogFormat};
   if (const std::vector<std::string> holders = DataDevices(job, attempt.slots); !holders.empty()) {
     parts.command.insert(parts.command.end(),
                          {"--data-device", absl::StrJoin(holders, ","), "--await-data-seconds", absl::StrCat(kAwaitLostSeconds)});
@@ -327,7 +331,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                   {"restartPolicy", "Always"},
                   {"command",
                    {"fusion-scheduler", "--listen", scheduler, "--tls", kTlsFolder, "--metrics-address",
-                    absl::StrCat("0.0.0.0:", kSchedulerMetricsPort)}},
+                    absl::StrCat("0.0.0.0:", kSchedulerMetricsPort), "--log-format", kLogFormat}},
                   {"ports", {{{"name", "sched-metrics"}, {"containerPort", kSchedulerMetricsPort}}}},
                   {"resources", SchedulerResources()},
                   {"volumeMounts", {{{"name", "tls"}, {"mountPath", kTlsFolder}, {"readOnly", true}}}}};
@@ -368,7 +372,9 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
                    "--tls",
                    kTlsFolder,
                    "--metrics-address",
-                   absl::StrCat("0.0.0.0:", kMetricsPort)};
+                   absl::StrCat("0.0.0.0:", kMetricsPort),
+                   "--log-format",
+                   kLogFormat};
   const job::NetworkMode mode = job.spec.network.mode;
   const bool by_mode = mode == job::NetworkMode::kRelay || (mode == job::NetworkMode::kAuto && addresses.relay);
   if (by_mode || addresses.relay) parts.command.push_back("--relay");

@@ -116,6 +116,7 @@ TEST(RunObjectsTest, BrokerAndExecutorsKnowWhichAttemptTheyAreOf) {
   const auto broker = BrokerPod(kIdentity, Job(), {.number = 3, .slots = {{"paris", 0, false}}}, kImages, kOwner);
   ASSERT_TRUE(broker.ok()) << broker.status();
   EXPECT_EQ(After(Command(*broker), "--attempt"), "3");
+  EXPECT_EQ(After(Command(*broker), "--log-format"), "json") << "as the record is, in the same log";
 }
 
 TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) {
@@ -124,6 +125,7 @@ TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) 
   const json pod = Executor(job);
   EXPECT_EQ(After(Command(pod), "--broker-lost-seconds"), "1800");
   EXPECT_EQ(After(Command(pod), "--termination-log"), "/dev/termination-log");
+  EXPECT_EQ(After(Command(pod), "--log-format"), "json");
   EXPECT_EQ(pod["spec"]["restartPolicy"], "OnFailure") << "started again after a failure, not when it gives up with 0";
   const std::string file = After(Command(pod), "--contact-file");
   const json& mounts = pod["spec"]["containers"][0]["volumeMounts"];

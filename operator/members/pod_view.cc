@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/watch/object.h"
+#include "operator/members/termination_message.h"
 
 namespace fusionllm::op {
 namespace {
@@ -47,7 +48,8 @@ void TellApartWhoGaveUp(PodView& view) {
 }
 
 std::string EndInWords(const ContainerState& end) {
-  return absl::StrCat("exit code ", end.exit_code.value_or(-1), ", ", end.reason, end.message.empty() ? "" : ": ", end.message);
+  const std::string sentence = SentenceOf(end.message);
+  return absl::StrCat("exit code ", end.exit_code.value_or(-1), ", ", end.reason, sentence.empty() ? "" : ": ", sentence);
 }
 
 bool IsOnItsWay(const ContainerState& state) { return state.reason == "ContainerCreating" || state.reason == "PodInitializing"; }
@@ -56,7 +58,9 @@ bool IsOnItsWay(const ContainerState& state) { return state.reason == "Container
 std::string WordsOf(const kube::ContainerStatus& container) {
   const ContainerState& last = container.last_state;
   const bool crashes = container.state.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated;
-  return crashes ? EndInWords(last) : container.state.message;
+  if (crashes) return EndInWords(last);
+  const ContainerState& state = container.state;
+  return state.kind == ContainerState::Kind::kTerminated ? SentenceOf(state.message) : state.message;
 }
 
 // Of the first container beside the main one that waits for something or has failed: those that come before it hold it up, and the pod is

@@ -57,6 +57,16 @@ TEST(PodViewTest, TakesUpWhatTheBrokerLeftBehind) {
   EXPECT_EQ(view.message, "InsufficientMemory: needs 8 GiB");
 }
 
+TEST(PodViewTest, TheTailOfALogIsNoMessage) {
+  const json killed = {
+      {"exitCode", 137}, {"reason", "OOMKilled"}, {"message", "2026-11-27T15:51:56.665Z info fusion-executor: computing on the CPU\n"}};
+  const json main = {{"name", "executor"}, {"state", {{"terminated", killed}}}};
+  const PodView view = Read(Pod("executor", {{"phase", "Failed"}, {"containerStatuses", {main}}}));
+  EXPECT_EQ(view.reason, "OOMKilled");
+  EXPECT_EQ(view.message, "");
+  EXPECT_EQ(view.exit_code, 137);
+}
+
 TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedInOrder) {
   const auto ended = [](const char* role, const char* message) {
     return Read(

@@ -16,7 +16,9 @@ namespace {
 
 using daemon::Program;
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 // With all that it must have, of which nothing is there.
 std::vector<std::string> With(const std::vector<std::string>& more) {
@@ -40,6 +42,23 @@ TEST(BrokerProgram, AJobThatIsNotThereIsBadInput) {
   Program program("fusion-broker", With({"--gather-seconds", "5", "--await-data-seconds", "0"}), STDERR_FILENO);
   EXPECT_THAT(program.Line(), HasSubstr("/nonexistent/job.yaml"));
   EXPECT_EQ(program.Wait(), 2);
+}
+
+TEST(BrokerProgram, AStartThatFailsLeavesItsSentenceInTheFileOfTheReport) {
+  const base::TempFolder folder;
+  Program program("fusion-broker", With({"--final-report", folder / "message"}), STDERR_FILENO);
+  EXPECT_EQ(program.Wait(), 2);
+  EXPECT_THAT(base::ReadWholeFile(folder / "message"), AllOf(StartsWith("cannot read /nonexistent/job.yaml"), EndsWith("\n")));
+}
+
+// Where both streams are one log.
+TEST(BrokerProgram, AmongLinesOfJsonAnErrorIsToldOnceAndInTheRecord) {
+  Program errors("fusion-broker", With({"--log-format", "json"}), STDERR_FILENO);
+  EXPECT_EQ(errors.Line(), "") << "the end of the output";
+  EXPECT_EQ(errors.Wait(), 2);
+  Program record("fusion-broker", With({"--log-format", "json"}), STDOUT_FILENO);
+  EXPECT_THAT(record.Line(), AllOf(StartsWith("{"), HasSubstr("\"type\":\"error\""), HasSubstr("/nonexistent/job.yaml")));
+  EXPECT_EQ(record.Wait(), 2);
 }
 
 // gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.

@@ -137,6 +137,7 @@ class Preparation {
     loop_options_.data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()};
     loop_options_.gather_seconds = flags_.gather_seconds;
     loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
+    loop_options_.events_in_log = flags_.events_in_log;
     return absl::OkStatus();
   }
 

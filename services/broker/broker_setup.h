@@ -38,6 +38,7 @@ struct BrokerFlags {
   bool alone = false;                     // no executors come but those that are expected
   bool fresh = false;
   bool resume_journal = false;
+  bool events_in_log = true;  // RunLoopOptions
 };
 
 struct BrokerSetup {

@@ -30,6 +30,7 @@
 #include "services/broker/run_log.h"
 #include "services/broker/shard_collection.h"
 #include "services/grpc_server.h"
+#include "services/termination_sentence.h"
 #include "services/version.h"
 
 namespace fusionllm::services {
@@ -104,7 +105,8 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
   app.add_option("--gone", gone, "With --resume-journal: executors that have ended, separated by commas");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died; without a journal, begin");
-  app.add_option("--final-report", final_report, "File that gets the last /progress page when the run ends, with why");
+  app.add_option("--final-report", final_report,
+                 "File that gets the last /progress page when the run ends, with why; of a start that fails, why");
 }
 
 // For all calls together. An executor needs one for its stream, two to move checkpoints, and two for each neighbour behind the relay. How
@@ -124,9 +126,9 @@ void KeepMetrics(const std::string& path, metrics::Registry& registry) {
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 
-void LeaveReport(const std::string& path, const std::string& progress, const RunOutcome& outcome) {
+void WriteFinalReport(const std::string& path, const std::string& report) {
   std::ofstream out(path, std::ios::trunc);
-  out << FinalReport(progress, ExitCodeOf(outcome), outcome) << "\n" << std::flush;
+  out << report << "\n" << std::flush;
   if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
 }
 
@@ -168,9 +170,12 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.TellWaiting();
 }
 
-// Whoever started the broker tells `error` as the reason, instead of an end that nobody expected.
-[[noreturn]] void EndAtStart(const absl::Status& error, int code) {
+// Whoever started the broker tells `error` as the reason, instead of an end that nobody expected. The file of the final report gets the
+// sentence alone: of a run there is nothing to tell.
+[[noreturn]] void EndAtStart(const absl::Status& error, int code, const daemon::CommonFlags& common, const std::string& final_report) {
   RunLog(stdout, 0, 0).Error(error, "");
+  if (!final_report.empty()) WriteFinalReport(final_report, TerminationSentence(error.message()));
+  if (common.logs_json()) daemon::EndAtOnce(code);
   daemon::EndAtOnce(error, code);
 }
 
@@ -184,13 +189,14 @@ int Main(int argc, char** argv) {
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   flags.expected = absl::StrSplit(expected, ',', absl::SkipEmpty());
   flags.gone = absl::StrSplit(gone, ',', absl::SkipEmpty());
+  flags.events_in_log = !common.logs_json();
 
   daemon::HoldStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
   if (!setup.ok()) {
-    EndAtStart(setup.status(), ExitCodeOfSetUp(flags, setup.status()));
+    EndAtStart(setup.status(), ExitCodeOfSetUp(flags, setup.status()), common, final_report);
   }
   RunLoop& loop = *setup->loop;
 
@@ -234,9 +240,9 @@ int Main(int argc, char** argv) {
       common, registry, [&] { return alive.Check(); },
       [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); },
       [&] { return setup->probe->ProgressJson(); });
-  if (!monitoring.ok()) EndAtStart(monitoring.status(), base::ExitCodeFor(monitoring.status()));
-  const auto server = Listen(builder, flags.listen_address, setup->credentials);
-  if (!server.ok()) EndAtStart(server.status(), kExitFailed);
+  if (!monitoring.ok()) EndAtStart(monitoring.status(), base::ExitCodeFor(monitoring.status()), common, final_report);
+  const auto server = Listen(builder, flags.listen_address, setup->credentials, common.logs_json());
+  if (!server.ok()) EndAtStart(server.status(), kExitFailed, common, final_report);
 
   const daemon::OnStopSignal on_stop([&] {
     setup->recall->GiveUpAbsent();  // first: the loop's order to stop ends the waiting
@@ -248,7 +254,7 @@ int Main(int argc, char** argv) {
   FinishCopies(*setup, outcome);
   BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
-  if (!final_report.empty()) LeaveReport(final_report, setup->probe->ProgressJson(), outcome);
+  if (!final_report.empty()) WriteFinalReport(final_report, FinalReport(setup->probe->ProgressJson(), ExitCodeOf(outcome), outcome));
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   setup->recall->RunEnds(absl::ToChronoMilliseconds(kCopyPatience));
@@ -259,7 +265,8 @@ int Main(int argc, char** argv) {
   if (outcome.status.ok()) return ExitCodeOf(outcome);
   // What was written of a checkpoint that came to nothing; on a full disk it is in the way of whoever makes room.
   if (!setup->checkpoint_directory.empty()) (void)CleanUp(setup->checkpoint_directory, /*executors_are_running=*/false);
-  return daemon::Complain(outcome.status, ExitCodeOf(outcome));
+  // Among lines of JSON the record has told it.
+  return common.logs_json() ? ExitCodeOf(outcome) : daemon::Complain(outcome.status, ExitCodeOf(outcome));
 }
 
 }  // namespace

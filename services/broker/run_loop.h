@@ -57,6 +57,7 @@ struct RunLoopOptions {
   // What the job's files hold: those that the broker sees now, and the data of the run that made the checkpoint it goes on from.
   workload::NamedContents contents;
   CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
+  bool events_in_log = true;               // as well as in the record
   ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
   FindAnotherFunction find_another;        // set where checkpoints may have files in sites
   // Of the job, which says what its stages may have of a checkpoint; where it cannot be built nobody is given anything.

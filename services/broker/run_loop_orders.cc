@@ -338,7 +338,7 @@ void RunLoop::Carry(const broker::Announce& action) {
   if (action.makes_gentler && !Recorded(journal_.RecordCodecLimits(state_.codec_limit(), state_.codec_limits()))) return;
   log_.Event(action);
   probe_.Event(action);
-  base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));
+  if (options_.events_in_log) base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));
 }
 
 void RunLoop::Carry(const broker::PublishPlan& action) {

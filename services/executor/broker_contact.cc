@@ -9,6 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
+#include "services/termination_sentence.h"
 
 namespace fusionllm::services {
 namespace {
@@ -46,18 +47,25 @@ void BrokerContact::Write() {
   complained_ = !status.ok();
 }
 
-int BrokerContact::Ending(int code) {
+void BrokerContact::WriteTerminationLog(const std::string& sentence) const {
+  if (options_.termination_log.empty() || sentence.empty()) return;
+  const absl::Status status = base::WriteFile(options_.termination_log, TerminationSentence(sentence));
+  if (!status.ok()) base::Log(base::LogLevel::kError, absl::StrCat("--termination-log: ", std::string(status.message())));
+}
+
+int BrokerContact::Ending(int code, const std::string& why) {
   const std::lock_guard lock(mutex_);
+  if (code == base::kExitDone) return code;
   const absl::Duration away = now_() - last_;
-  if (code == base::kExitDone || away < options_.lost_after) return code;
+  if (away < options_.lost_after) {
+    WriteTerminationLog(why);
+    return code;
+  }
   const std::string sentence =
       absl::StrFormat("%s: no contact with the broker for %d s, of which %d are waited for: the device is given up", kBrokerLostReason,
                       absl::ToInt64Seconds(away), absl::ToInt64Seconds(options_.lost_after));
   base::Log(base::LogLevel::kError, sentence);
-  if (!options_.termination_log.empty()) {
-    const absl::Status status = base::WriteFile(options_.termination_log, sentence);
-    if (!status.ok()) base::Log(base::LogLevel::kError, absl::StrCat("--termination-log: ", std::string(status.message())));
-  }
+  WriteTerminationLog(sentence);
   return base::kExitDone;
 }
 

@@ -35,10 +35,11 @@ class BrokerContact {
 
   // In touch now. A file that cannot be written is told of once in the log.
   void Note();
-  // The exit code of a program that was about to end with `code`.
-  int Ending(int code);
+  // The exit code of a program that was about to end with `code`, of a failure because of `why`, which the termination log gets.
+  int Ending(int code, const std::string& why = "");
 
  private:
+  void WriteTerminationLog(const std::string& sentence) const;
   void Write();  // with mutex_ held
 
   const Options options_;

@@ -59,6 +59,14 @@ TEST_F(BrokerContactTest, ContactBeginsTheCountAnew) {
   EXPECT_EQ(Start().Ending(kExitFailed), kExitDone);
 }
 
+TEST_F(BrokerContactTest, AFailureLeavesItsReasonOnOneLine) {
+  EXPECT_EQ(Start().Ending(kExitFailed, "the disk is full:\n/data"), kExitFailed);
+  EXPECT_EQ(Message(), "the disk is full:\\n/data");
+  now_ += absl::Hours(2);
+  EXPECT_EQ(Start().Ending(kExitFailed, "cannot be reached"), kExitDone);
+  EXPECT_THAT(Message(), StartsWith("BrokerLost: ")) << "the operator looks for that";
+}
+
 TEST_F(BrokerContactTest, AnEndInOrderIsNotSaidToBeOne) {
   BrokerContact contact = Start();
   now_ += absl::Hours(2);

@@ -118,10 +118,21 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Where it was not for so long, an end with a failure becomes one with exit code 0, that nobody starts it again; 0: never")
       ->needs(file)
       ->check(daemon::CheckSeconds);
-  app.add_option("--termination-log", flags.contact.termination_log, "File that then gets the reason, as Kubernetes shows it");
+  app.add_option("--termination-log", flags.contact.termination_log, "File that gets the reason of a failure, as Kubernetes shows it");
 }
 
-int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact) {
+struct End {
+  int code = kExitDone;
+  std::string why;  // of a failure
+};
+
+End Fail(const absl::Status& status, int code) { return {.code = Complain(status, code), .why = std::string(status.message())}; }
+
+[[noreturn]] void EndAtOnce(const absl::Status& status, int code, BrokerContact& contact) {
+  daemon::EndAtOnce(status, contact.Ending(code, std::string(status.message())));
+}
+
+End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact) {
   SessionOptions session_options = flags.session;
   DataPlaneOptions data_options = flags.data;
   if (host_options.incarnation == 0) {
@@ -134,7 +145,7 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     }
   }
   const absl::StatusOr<kernels::DeviceChoice> chosen = kernels::ChooseDevice(flags.device);
-  if (!chosen.ok()) return Complain(chosen.status(), kExitBadInput);
+  if (!chosen.ok()) return Fail(chosen.status(), kExitBadInput);
   if (flags.phases) {
     host_options.on_phase = [](const std::string& phase) {
       std::printf("%s ..\n", phase.c_str());
@@ -148,10 +159,10 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   base::Log(base::LogLevel::kInfo, absl::StrCat("computing on ", chosen->description));
   daemon::HoldStopSignals();
   if (const absl::Status served = CheckServedPlaintext(flags.tls_directory, flags.insecure, data_options.listen_address); !served.ok()) {
-    return Complain(served, kExitBadInput);
+    return Fail(served, kExitBadInput);
   }
   absl::StatusOr<Credentials> credentials = LoadCredentials(flags.tls_directory, host_options.name);
-  if (!credentials.ok()) return Complain(credentials.status(), kExitBadInput);
+  if (!credentials.ok()) return Fail(credentials.status(), kExitBadInput);
   session_options.credentials = credentials->channel;
   session_options.on_contact = [&contact] { contact.Note(); };
   data_options.name = host_options.name;
@@ -161,7 +172,7 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     data_options.reachable = flags.listens;
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
-  if (!data_plane.ok()) daemon::EndAtOnce(data_plane.status(), contact.Ending(kExitFailed));
+  if (!data_plane.ok()) EndAtOnce(data_plane.status(), kExitFailed, contact);
 
   // Messages are taken in by the transport's threads and given back by the stage's: with a heap for each thread, what one has given back
   // is of no use to another, and a process keeps several times what its plan says.
@@ -190,7 +201,7 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   const auto monitoring = daemon::StartMonitoring(
       flags.common, registry, [&] { return alive.Check(); },
       [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
-  if (!monitoring.ok()) daemon::EndAtOnce(monitoring.status(), contact.Ending(base::ExitCodeFor(monitoring.status())));
+  if (!monitoring.ok()) EndAtOnce(monitoring.status(), base::ExitCodeFor(monitoring.status()), contact);
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   std::optional<security::RenewalThread> renewal;
   if (flags.renews) {
@@ -199,13 +210,13 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     renewal.emplace("the certificate of this executor",
                     [broker, &flags] { return RenewFromBroker(flags.tls_directory, flags.host.name, *broker, absl::Now()); });
   }
-  bool run_failed = false;
+  std::string run_failed;  // why
   const absl::Status status = session.Run([&] { return host.Hello(); },
                                           [&](const v1::BrokerMessage& message) {
                                             if (message.has_shutdown()) {
-                                              run_failed = message.shutdown().failed();
-                                              base::Log(run_failed ? base::LogLevel::kWarning : base::LogLevel::kInfo,
-                                                        absl::StrCat("told to end: ", message.shutdown().reason()));
+                                              const std::string told = absl::StrCat("told to end: ", message.shutdown().reason());
+                                              if (message.shutdown().failed()) run_failed = told;
+                                              base::Log(run_failed.empty() ? base::LogLevel::kInfo : base::LogLevel::kWarning, told);
                                             }
                                             host.OnMessage(message);
                                           });
@@ -214,10 +225,10 @@ int Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   if (absl::IsFailedPrecondition(status) && absl::StartsWith(status.message(), kSupersededAttempt)) {
     // As a failure it would be started again, and refused again.
     base::Log(base::LogLevel::kWarning, absl::StrCat("not wanted any more: ", status.message()));
-    return kExitDone;
+    return {};
   }
-  if (!status.ok() && !absl::IsCancelled(status)) return Complain(status, kExitFailed);
-  return run_failed ? kExitRunFailed : kExitDone;
+  if (!status.ok() && !absl::IsCancelled(status)) return Fail(status, kExitFailed);
+  return {.code = run_failed.empty() ? kExitDone : kExitRunFailed, .why = run_failed};
 }
 
 int Main(int argc, char** argv) {
@@ -229,7 +240,8 @@ int Main(int argc, char** argv) {
   flags.listens = app.count("--listen") > 0;
   if (flags.broker_lost_seconds > 0) flags.contact.lost_after = absl::Seconds(flags.broker_lost_seconds);
   BrokerContact contact(flags.contact, absl::Now);
-  return contact.Ending(Attend(flags, flags.host, contact));
+  const End end = Attend(flags, flags.host, contact);
+  return contact.Ending(end.code, end.why);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ int Main(int argc, char** argv) {
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
   builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMostThreads));
-  const auto server = Listen(builder, listen, credentials->server);
+  const auto server = Listen(builder, listen, credentials->server, common.logs_json());
   if (!server.ok()) daemon::EndAtOnce(server.status(), daemon::kExitFailed);
   // It has no loop of its own: alive is who answers a call like any other's.
   const auto to_itself = (*server)->InProcessChannel({});
