@@ -1,7 +1,5 @@
 #include "cli/commands/job_arguments.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "cli/commands/run_input.h"
 #include "cli/run/local_executors.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/memory_limit.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
 #include "lib/base/processor_use.h"
@@ -112,7 +111,7 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
 
 absl::Status WriteTextFile(const std::string& path, absl::string_view text) { return base::OfNamedFile(base::ReplaceFile(path, text)); }
 
-int64_t MachineMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }
+int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,

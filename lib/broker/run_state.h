@@ -38,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/broker/events.h"
+#include "lib/broker/least_memory.h"
 #include "lib/broker/plan_watch.h"
 #include "lib/broker/reader_choice.h"
 #include "lib/compression/guard.h"
@@ -69,6 +70,7 @@ struct RunOptions {
   int64_t least_memory_bytes = 0;
   // What the job asks for, spec.strategy.stages and spec.executors.min: where a loss leaves less the new plan says so. 0: any number.
   int64_t stages_asked = 0, executors_asked = 0;
+  LeastMemory least_memory;  // of the model: where executors cannot have it they are not measured
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
@@ -164,6 +166,7 @@ class RunState {
   void TellThatDataIsMissing();
   void TellDataAwaited(const std::string& how_long);
   bool AwaitLost(const std::string& why);
+  bool RefuseTooLarge();
   bool ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why);
   void BeginWhenComplete();
   void BeginWithoutMissing();
@@ -184,10 +187,10 @@ class RunState {
   void TellChoice();
   void Take(PlanSummary plan);
   void Load();
+  void TellRestored(std::string message);
   void StartAll();
   std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
   void FailByStage(const std::string& name, const absl::Status& why);
-  void TellRestored(std::string message);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
@@ -313,10 +316,10 @@ class RunState {
   uint64_t expect_id_ = 0;
   PlanWatch watch_;
   compression::LossTrendWatcher trend_;
+  std::string told_restored_;   // of the recovery under way, in words
   bool told_of_trend_ = false;  // in this epoch, where nothing else can be done
   std::optional<compression::CodecSpec> codec_limit_;
   CodecLimits codec_limits_;                                     // that senders have found
-  std::string told_restored_;   // of the recovery under way, in words
   std::set<std::tuple<std::string, std::string, bool>> warned_;  // of (device, value, gradient) whose codec stays
   int backoffs_from_not_finite_ = 0;
   std::optional<Renewal> renewal_;  // the epoch has been told to end for it

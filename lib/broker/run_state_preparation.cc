@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
 #include "lib/broker/patience.h"
+#include "lib/scheduler/refusal_reasons.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -63,6 +64,21 @@ void RunState::TellThatDataIsMissing() {
   if (limited) Await(left_s, "an executor with the training data to join");
 }
 
+// Measuring a model that has no room would end in executors that the kernel kills.
+bool RunState::RefuseTooLarge() {
+  if (!IsComplete()) return false;  // who is missing may have what the others lack
+  std::vector<DeviceMemory> devices;
+  for (const auto& [name, member] : members_) {
+    if (!member.spare) devices.push_back({name, member.memory_bytes});
+  }
+  const std::string why = WhyTooLarge(options_.least_memory, devices);
+  if (why.empty()) return false;
+  if (!AwaitLost(absl::StrCat(scheduler::refusals::kInsufficientMemory, ": ", why))) {
+    Fail(absl::ResourceExhaustedError(why), scheduler::refusals::kInsufficientMemory);
+  }
+  return true;
+}
+
 void RunState::CalibrateNext() {
   if (!plan_.devices.empty() && AwaitOrFailWithoutData(Then::kPlan)) return;
   begun_ = true;
@@ -71,6 +87,7 @@ void RunState::CalibrateNext() {
     AwaitMembers();
     return;
   }
+  if (plan_.devices.empty() && RefuseTooLarge()) return;
   const bool measures = Measures();
   if (!measures) {
     probing_.reset();  // what was being measured beside the run is measured again

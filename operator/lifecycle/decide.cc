@@ -314,7 +314,7 @@ bool Decider::PastDeadline() {
 
 bool Decider::Restart(const PodView& pod) {
   const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
-  const std::string by = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
+  const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), ExecutorsThatDidNotStart());
   switch (verdict.action) {
     case job::FailureAction::kFailJob: {
       const bool infeasible = verdict.rule.empty() && pod.exit_code == 3;

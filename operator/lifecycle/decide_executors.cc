@@ -20,6 +20,19 @@ std::string TroubleOf(const PodView& pod) {
 
 }  // namespace
 
+std::string Decider::ExecutorsThatDidNotStart() const {
+  if (seen_.memory.was_ready) return "";
+  constexpr int kMaxNamed = 2;
+  constexpr int kRunFailed = 5;  // of an executor that its broker told to end
+  std::string text;
+  int named = 0;
+  for (const auto& [place, pod] : Executors(seen_.memory.attempt)) {
+    if (pod->ready || pod->reason.empty() || pod->exit_code == 0 || pod->exit_code == kRunFailed) continue;
+    if (named++ < kMaxNamed) absl::StrAppend(&text, ";", TroubleOf(*pod));
+  }
+  return text;
+}
+
 void Decider::LeadExecutors() {
   size_t ready = 0, wanted = 0;
   std::string trouble, missing;

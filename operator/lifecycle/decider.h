@@ -65,6 +65,8 @@ class Decider {
   // ---- what to do ----
   void Remove(const PodView& pod);
   void RemoveAtOnce(const PodView& pod);
+  // Why, in words behind those of a broker that ended; empty: none, or all have been there.
+  std::string ExecutorsThatDidNotStart() const;
   // The broker first: it ends the run with a checkpoint, for which it needs the executors. True when no pod is left.
   bool WindDown();
   // True while there are any that the next attempt must wait for: two must not write the same checkpoint, or wait for the same device. A

@@ -33,6 +33,7 @@
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/link_state.h"
+#include "services/broker/model_memory.h"
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/startup_events.h"
@@ -136,8 +137,8 @@ class Preparation {
     loop_options_.job_hash = base::StableHash(job_text_);
     loop_options_.data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()};
     loop_options_.gather_seconds = flags_.gather_seconds;
-    loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
     loop_options_.events_in_log = flags_.events_in_log;
+    loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
     return absl::OkStatus();
   }
 
@@ -150,6 +151,7 @@ class Preparation {
     for (const job::LinkTable::Place& place : links_->devices()) {
       loop_options_.order_of_device.emplace(place.device.name, static_cast<int>(loop_options_.order_of_device.size()));
       loop_options_.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
+      if (place.device.memory.has_value()) loop_options_.memory_of_device[place.device.name] = place.device.memory->bytes;
     }
     // A broker that takes over finds the state that the executors are already using.
     if (flags_.resume_journal) return absl::OkStatus();
@@ -338,6 +340,7 @@ class Preparation {
     setup_.attendance.calls = setup_.calls.get();
     loop_options_.exchange = setup_.exchange.get();
     loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
+    if (loop_options_.graph.ok()) run_options_.least_memory = LeastMemoryOf(*loop_options_.graph, job_.spec);
     loop_options_.recall = setup_.recall.get();
     if (checkpoints.empty()) return absl::OkStatus();
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {

@@ -251,13 +251,13 @@ int Main(int argc, char** argv) {
   serving = true;
   RunOutcome outcome = loop.Run(attendance);
   serving = false;
+  setup->recall->RunEnds(absl::ToChronoMilliseconds(kCopyPatience));
   FinishCopies(*setup, outcome);
   BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   if (!final_report.empty()) WriteFinalReport(final_report, FinalReport(setup->probe->ProgressJson(), ExitCodeOf(outcome), outcome));
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
-  setup->recall->RunEnds(absl::ToChronoMilliseconds(kCopyPatience));
   relay.Shutdown();
   setup->recall->Close();
   setup->exchange->Close();

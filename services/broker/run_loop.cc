@@ -109,6 +109,9 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
   probe_.Heard(hello.name());
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
+  if (const auto memory = options_.memory_of_device.find(hello.name()); memory != options_.memory_of_device.end()) {
+    event.member.memory_bytes = memory->second;
+  }
   if (options_.recall != nullptr && hello.holds_shards()) options_.recall->Joined(hello.name(), event.member.site);
   if (!TakeRoom(hello.name(), 0)) return;
   Post([this, name = hello.name(), event = std::move(event)] {
@@ -196,12 +199,12 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
     case v1::ExecutorMessage::kDataOpened:
       Post([this, opened = message.data_opened()] { TellOfData(opened); });
       break;
-    case v1::ExecutorMessage::kHello:
-    case v1::ExecutorMessage::kHeartbeat:
-    case v1::ExecutorMessage::KIND_NOT_SET:
     case v1::ExecutorMessage::kLeaving:
       if (options_.recall != nullptr) options_.recall->Leaving(name);
       break;
+    case v1::ExecutorMessage::kHello:
+    case v1::ExecutorMessage::kHeartbeat:
+    case v1::ExecutorMessage::KIND_NOT_SET:
       break;
   }
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.

@@ -49,6 +49,7 @@ struct RunLoopOptions {
   uint64_t job_hash = 0;
   std::map<std::string, int> order_of_device;         // as declared, which is the order the baselines plan in
   std::map<std::string, std::string> site_of_device;  // by the topology; other executors say theirs themselves
+  std::map<std::string, int64_t> memory_of_device;    // by the topology, in bytes; that of others, as they say
   std::string profiles_file;                          // where what was measured is kept for other runs; empty: nowhere
   std::set<std::string> data_devices;                 // have the training data; empty: all have it
   double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
@@ -56,8 +57,8 @@ struct RunLoopOptions {
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
   // What the job's files hold: those that the broker sees now, and the data of the run that made the checkpoint it goes on from.
   workload::NamedContents contents;
-  CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
   bool events_in_log = true;               // as well as in the record
+  CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
   ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
   FindAnotherFunction find_another;        // set where checkpoints may have files in sites
   // Of the job, which says what its stages may have of a checkpoint; where it cannot be built nobody is given anything.

@@ -1,7 +1,6 @@
 #include "services/executor/process_memory.h"
 
 #include <malloc.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -34,7 +33,5 @@ void ResetPeak() {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";  // proc(5): resets VmHWM
 }
-
-int64_t MachineMemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
 
 }  // namespace fusionllm::services

@@ -10,6 +10,4 @@ int64_t PeakResidentBytes();
 // Starts the high-water mark anew, after giving freed memory back to the system.
 void ResetPeak();
 
-int64_t MachineMemoryBytes();
-
 }  // namespace fusionllm::services

@@ -13,6 +13,7 @@
 #include "lib/base/counted.h"
 #include "lib/base/cut_text.h"
 #include "lib/base/log.h"
+#include "lib/base/memory_limit.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
@@ -263,7 +264,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
 
 int64_t StageHost::MemoryOfDevice() const {
   if (options_.memory_bytes > 0) return options_.memory_bytes;
-  return options_.device_memory_bytes > 0 ? options_.device_memory_bytes : MachineMemoryBytes();
+  return options_.device_memory_bytes > 0 ? options_.device_memory_bytes : base::AllowedMemoryBytes();
 }
 
 absl::StatusOr<std::string> StageHost::BackendFor(const job::FusionJob& job) const {
