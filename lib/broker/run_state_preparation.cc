@@ -66,7 +66,9 @@ void RunState::TellThatDataIsMissing() {
 
 // Measuring a model that has no room would end in executors that the kernel kills.
 bool RunState::RefuseTooLarge() {
-  if (!IsComplete()) return false;  // who is missing may have what the others lack
+  // Who is missing may have what the others lack; of devices that are known the planner says more.
+  const auto is_known = [this](const auto& member) { return profiles_.contains(member.first); };
+  if (!IsComplete() || std::all_of(members_.begin(), members_.end(), is_known)) return false;
   std::vector<DeviceMemory> devices;
   for (const auto& [name, member] : members_) {
     if (!member.spare) devices.push_back({name, member.memory_bytes});

@@ -40,6 +40,15 @@ TEST(RunStatePreparationTest, AModelTooLargeForItsExecutorsIsRefusedBeforeTheyAr
   EXPECT_TRUE(Of<Finish>(end(150)).empty());
 }
 
+TEST(RunStatePreparationTest, OfDevicesThatAreKnownThePlannerSaysWhatTheyLack) {
+  RunOptions options = Options({"a0"});
+  options.least_memory.all_bytes = 200;
+  options.known_profiles = {{"a0", "{}"}};
+  Drill run(options, {"a0"});
+  run.Join("a0");
+  EXPECT_FALSE(Of<AskPlan>(run.all).empty());
+}
+
 TEST(RunStatePreparationTest, AModelIsNotTooLargeWhileAnExecutorIsBeingStartedAgain) {
   RunOptions options = Options({"a0", "b0"});
   options.least_memory.all_bytes = 200;

@@ -8,7 +8,7 @@ namespace fusionllm::op {
 namespace {
 
 constexpr char kStarted[] = "2026-11-27T15:51:56.665Z info fusion-executor: computing on the CPU\n";
-constexpr char kServes[] = "metrics on http://0.0.0.0:9090/metrics\n";
+constexpr char kServes[] = "metrics on http://HOST:PORT/metrics\n";
 
 TEST(TerminationMessage, ThatAProgramWroteIsTakenAsItIs) {
   EXPECT_EQ(SentenceOf("told to end: stage 0 on east-0: no such key"), "told to end: stage 0 on east-0: no such key");
