@@ -59,8 +59,8 @@ struct IssuedCertificate {
   std::string private_key_pem;  // PKCS #8, in clear
 };
 
-// A process name has 1 to 63 letters, digits, '-', '_' or '.', and is none of those that files or every certificate use already ("ca",
-// "localhost", anything that reads as an IP address). InvalidArgument says which rule.
+// A process name has 1 to 63 letters, digits, '-', '_' or '.' (neither first nor last), and is none of those that files or every
+// certificate use already ("ca", "localhost", anything that reads as an IP address). InvalidArgument says which rule.
 absl::Status CheckProcessName(absl::string_view name);
 
 // Immutable, copyable, thread-safe. Validity begins an hour before `now`: clocks of distant machines disagree.

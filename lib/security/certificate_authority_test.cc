@@ -137,6 +137,7 @@ TEST(CertificateAuthorityTest, NamesThatCannotBeAnIdentityAreRefused) {
       {"a,DNS:broker", "is no process name"},
       {"../paris", "is no process name"},
       {".hidden", "is no process name"},
+      {"broker.", "is no process name"},
       {"*", "is no process name"},
       {std::string("a\0b", 3), "'a\\x00\\x62' is no process name"},
       {"ca", "ca.pem and ca.key belong to the job's CA"},

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/base/printable_text.h"
 #include "lib/compression/spec.h"
 #include "lib/wire/profile_json.h"
 #include "services/peer_address.h"
@@ -26,7 +27,14 @@ constexpr int kMostClasses = 8;
 constexpr int kMostBackoffs = 4096;  // of a link in an epoch: some for each value that crosses it
 constexpr size_t kLongestName = 1024;
 
-absl::Status StatusOf(const std::string& error) { return error.empty() ? absl::OkStatus() : absl::InternalError(error); }
+// What an executor says of an error is shown to people, on one line.
+absl::Status StatusOf(const std::string& error) {
+  return error.empty() ? absl::OkStatus() : absl::InternalError(base::PrintableText(error));
+}
+
+absl::Status StatusOf(int code, const std::string& error) {
+  return absl::Status(static_cast<absl::StatusCode>(code), base::PrintableText(error));
+}
 
 // False for NaN.
 bool IsWithin(double value, double low, double high) { return value >= low && value <= high; }
@@ -87,8 +95,7 @@ v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, con
 broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report) {
   broker::Calibrated event{.name = name, .status = StatusOf(report.error())};
   if (!event.status.ok()) {
-    const auto code = static_cast<absl::StatusCode>(report.code());
-    if (code != absl::StatusCode::kOk) event.status = absl::Status(code, report.error());
+    if (report.code() != 0) event.status = StatusOf(report.code(), report.error());
     return event;
   }
   const absl::StatusOr<wire::DeviceProfile> profile = wire::ParseProfile(report.profile_document());
@@ -118,10 +125,7 @@ broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& r
 broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready) {
   const bool sane = AreSeconds({ready.load_seconds()});
   if (!sane) WarnDropped(name, absl::StrFormat("it loaded for %g s", ready.load_seconds()));
-  return {.epoch = ready.epoch(),
-          .name = name,
-          .status = absl::Status(static_cast<absl::StatusCode>(ready.code()), ready.error()),
-          .load_s = sane ? ready.load_seconds() : 0};
+  return {.epoch = ready.epoch(), .name = name, .status = StatusOf(ready.code(), ready.error()), .load_s = sane ? ready.load_seconds() : 0};
 }
 
 std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps) {
@@ -168,7 +172,7 @@ broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
   return {.epoch = ended.epoch(),
           .name = name,
           .last_step = ended.last_step(),
-          .status = absl::Status(static_cast<absl::StatusCode>(ended.code()), ended.message()),
+          .status = StatusOf(ended.code(), ended.message()),
           .lost_peer = ended.lost_peer(),
           .not_finite = ended.not_finite()};
 }

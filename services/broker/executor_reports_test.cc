@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "lib/wire/profile_json.h"
 
 namespace fusionllm::services {
@@ -85,6 +86,30 @@ v1::LinkReport Link(double rtt, double bandwidth) {
   report.set_rtt_seconds(rtt);
   report.set_bandwidth_bytes_per_second(bandwidth);
   return report;
+}
+
+TEST(ExecutorReportsTest, AnErrorIsOneLineWhateverTheExecutorSays) {
+  const std::string forged = "\x1b[31mboo\nfusionctl: done", line = "\\x1b[31mboo\\nfusionctl: done";
+  v1::CalibrationReport calibration;
+  calibration.set_error(forged);
+  calibration.set_code(5);
+  EXPECT_EQ(CalibratedOf("a", calibration).status, absl::NotFoundError(line));
+  calibration.set_code(0);
+  EXPECT_EQ(CalibratedOf("a", calibration).status, absl::InternalError(line));
+  v1::LinkReport link;
+  link.set_error(forged);
+  EXPECT_EQ(LinkProbedOf("a", link).status, absl::InternalError(line));
+  v1::StageReady ready;
+  ready.set_error(forged);
+  ready.set_code(5);
+  EXPECT_EQ(ReadyOf("a", ready).status, absl::NotFoundError(line));
+  v1::ShardReport shard;
+  shard.set_error(forged);
+  EXPECT_EQ(ShardWrittenOf("a", shard).status, absl::InternalError(absl::StrCat("a: ", line)));
+  v1::StageEnded ended;
+  ended.set_message(forged);
+  ended.set_code(5);
+  EXPECT_EQ(EndedOf("a", ended).status, absl::NotFoundError(line));
 }
 
 TEST(ExecutorReportsTest, ALinkThatCannotBeIsAnErrorOfTheProbe) {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lib/base/json_text.h"
+#include "lib/base/printable_text.h"
 
 namespace fusionllm::services {
 namespace {
@@ -162,7 +163,7 @@ Traffic RunLog::EvaluationBytes() const {
 }
 
 void RunLog::Event(const broker::Announce& event) {
-  json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", event.message}};
+  json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", base::PrintableText(event.message)}};
   if (!event.device.empty()) line["device"] = event.device;
   if (event.pid != 0) line["pid"] = event.pid;
   if (!event.peer.empty()) line["peer"] = event.peer;

@@ -131,12 +131,14 @@ void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::s
 }
 
 void RunLoop::OnTransferProgress() {
-  Post([this] {
-    // Shards on their way, or parameters to a stage that loads, are the news that is waited for.
-    const broker::Phase phase = state_.phase();
-    const bool counts = phase == broker::Phase::kLoading || phase == broker::Phase::kRunning || phase == broker::Phase::kFinishing;
-    if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->patience;
-  });
+  Post([this] { RenewTransferDeadline(); });
+}
+
+// Shards on their way, or parameters to a stage that loads, are the news that is waited for.
+void RunLoop::RenewTransferDeadline() {
+  const broker::Phase phase = state_.phase();
+  const bool counts = phase == broker::Phase::kLoading || phase == broker::Phase::kRunning || phase == broker::Phase::kFinishing;
+  if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->patience;
 }
 
 void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, const absl::Status& why) {
@@ -190,14 +192,23 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kFetching:
-      if (message.fetching().retried().empty()) {
-        OnTransferProgress();
-      } else {
-        Post([this, name, fetching = message.fetching()] { TellOfRetry(name, fetching); });
-      }
+      Post([this, name, fetching = message.fetching()] {
+        if (fetching.epoch() != state_.epoch() || !IsInPlan(name)) return;
+        if (fetching.retried().empty()) {
+          RenewTransferDeadline();
+        } else {
+          TellOfRetry(name, fetching.retried());
+        }
+      });
       break;
     case v1::ExecutorMessage::kDataOpened:
-      Post([this, opened = message.data_opened()] { TellOfData(opened); });
+      Post([this, name, incarnation, opened = message.data_opened()] {
+        if (!IsInPlan(name)) return;
+        const auto [told, is_first] = data_told_by_.try_emplace(name, incarnation);
+        if (!is_first && told->second == incarnation) return;  // each start of an executor opens its data once
+        told->second = incarnation;
+        TellOfData(opened);
+      });
       break;
     case v1::ExecutorMessage::kLeaving:
       if (options_.recall != nullptr) options_.recall->Leaving(name);
@@ -261,6 +272,11 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
   over_ = true;
   room_.notify_all();
   return *outcome_;
+}
+
+bool RunLoop::IsInPlan(const std::string& name) const {
+  const std::vector<std::string>& devices = state_.plan().devices;
+  return std::find(devices.begin(), devices.end(), name) != devices.end();
 }
 
 // Evaluations are replica 0's.

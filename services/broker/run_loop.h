@@ -133,7 +133,9 @@ class RunLoop {
   // Tells executors that hold shards which of those up to this step are in checkpoints.
   void TellKept(int64_t step);
   void TellOfData(const v1::DataOpened& opened);
-  void TellOfRetry(const std::string& name, const v1::Fetching& fetching);
+  void TellOfRetry(const std::string& name, const std::string& sentence);
+  void RenewTransferDeadline();
+  bool IsInPlan(const std::string& name) const;
   bool RunsReplicaZero(const std::string& name) const;
   void CheckNextCommit();
   void Commit(const broker::CommitCheckpoint& action, const absl::Status& staged);
@@ -188,6 +190,7 @@ class RunLoop {
   bool told_of_sites_ = false;
   workload::NamedContents contents_;                                 // for manifests
   std::string data_told_;                                            // as last told; several executors may read the same
+  std::map<std::string, uint64_t> data_told_by_;                     // by device in plans: the start of it that has told of its data
   std::string not_tidied_;                                           // why, as told; empty: sites know what to keep
   std::map<std::string, objectstore::RetryReportThrottle> retries_;  // of devices in plans, whatever they say how often
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet

@@ -244,32 +244,30 @@ void RunLoop::TellKept(int64_t step) {
   for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
 }
 
-// Only devices of the plan in force are heard, each as often as RetryReportThrottle has it, whatever they say.
-void RunLoop::TellOfRetry(const std::string& name, const v1::Fetching& fetching) {
-  const std::vector<std::string>& devices = state_.plan().devices;
-  if (fetching.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
+// As often as RetryReportThrottle has it, whatever they say.
+void RunLoop::TellOfRetry(const std::string& name, const std::string& sentence) {
   if (!retries_[name].ShouldReport(absl::Now())) return;
   Carry(broker::Announce{.reason = "StoreRetried",
                          .step = state_.last_step(),
-                         .message = absl::StrCat(name, ": ", base::PrintableText(base::CutText(fetching.retried(), kMaxSummaryBytes))),
+                         .message = absl::StrCat(name, ": ", base::PrintableText(base::CutText(sentence, kMaxSummaryBytes))),
                          .device = name});
 }
 
 void RunLoop::TellOfData(const v1::DataOpened& opened) {
-  const std::string summary = base::CutText(opened.summary(), kMaxSummaryBytes);
+  const std::string summary = base::PrintableText(base::CutText(opened.summary(), kMaxSummaryBytes));
   if (summary == data_told_) return;
   data_told_ = summary;
   const auto listed = [](const auto& given) {
     std::vector<broker::DataFile> files;
     for (const v1::DataFile& file : given) {
       if (files.size() == kMaxDataFiles) break;
-      files.push_back({base::CutText(file.path(), kMaxPathBytes), file.bytes()});
+      files.push_back({base::PrintableText(base::CutText(file.path(), kMaxPathBytes)), file.bytes()});
     }
     return files;
   };
   const auto tell_changed = [&](const char* field, const std::string& contents, const char* what, const char* consequence) {
     if (contents.empty()) return;
-    const workload::NamedContents now = {{field, base::CutText(contents, kMaxSummaryBytes)}};
+    const workload::NamedContents now = {{field, base::PrintableText(base::CutText(contents, kMaxSummaryBytes))}};
     if (const std::string changed = workload::ChangedContents(contents_, now); !changed.empty()) {
       Carry(broker::Announce{
           .reason = "DataChanged", .step = state_.last_step(), .message = absl::StrCat(what, ": ", changed, "; ", consequence)});

@@ -16,6 +16,7 @@
 namespace fusionllm::services {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -195,6 +196,32 @@ TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
   EXPECT_EQ(told.find("StoreRetried"), told.rfind("StoreRetried"));
   EXPECT_THAT(told, HasSubstr("a: GET s3://m/d: HTTP 503"));
   EXPECT_THAT(told, Not(HasSubstr("stranger")));
+}
+
+TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  JournalState past;
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  v1::ExecutorMessage message;
+  v1::DataOpened& opened = *message.mutable_data_opened();
+  opened.set_summary("of a stranger");
+  opened.set_contents("1 sample, digest 0000");
+  loop.OnMessage("outsider", 1, message);
+  opened.set_summary("2 files\nfusionctl: forged");
+  opened.set_contents("249 samples, digest a101");
+  opened.add_files()->set_path("a.txt\x1b[2J");
+  loop.OnMessage("a", 1, message);
+  opened.set_summary("another of the same start");
+  loop.OnMessage("a", 1, message);
+  opened.set_summary("of the next start");
+  loop.OnMessage("a", 2, message);
+  loop.Stop();
+  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  const std::string told = Printed();
+  EXPECT_THAT(
+      told, AllOf(HasSubstr(R"("message":"2 files\\nfusionctl: forged")"), HasSubstr(R"(a.txt\\x1b[2J)"), HasSubstr("of the next start")));
+  EXPECT_THAT(told, AllOf(Not(HasSubstr("stranger")), Not(HasSubstr("another of the same start")), Not(HasSubstr("DataChanged"))));
 }
 
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {

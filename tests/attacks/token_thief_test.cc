@@ -31,7 +31,7 @@ class TokenThiefTest : public JoinTest {
 TEST_F(TokenThiefTest, NamesOfTheRunsOwnProcessesAreNotForSaleHoweverTheyAreSpelt) {
   const auto run = Listen(2);
   for (const char* name : {"broker", "Broker", "BROKER", "scheduler", "Scheduler", "local-0", "LOCAL-0", "Local-0", "ca", "localhost",
-                           "127.0.0.1", "a/b", ".."}) {
+                           "127.0.0.1", "a/b", "..", "broker.", "Broker.", "broker..", "scheduler.", "local-0."}) {
     const auto bought = Buy(name, token_);
     EXPECT_FALSE(bought.ok()) << name;
   }
