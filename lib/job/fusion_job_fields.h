@@ -17,22 +17,22 @@ void Visit(V& v, Metadata& m) {
   v.Field("name", m.name, {.required = true},
           "At most 37 lower-case letters, digits and '-', the first a letter, the last not '-'; of a FusionCluster at most 20.");
   v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace; a FusionCluster has none.");
-  v.Field("labels", m.labels, {}, "Kubernetes labels.");
-  v.Field("annotations", m.annotations, {}, "Kubernetes annotations.");
+  v.Field("labels", m.labels, {}, "Labels of the object, by which Kubernetes selects it; a topology or a run on one machine ignores them.");
+  v.Field("annotations", m.annotations, {}, "Annotations of the object, which Kubernetes keeps for people and tools.");
 }
 
 template <class V>
 void Visit(V& v, ModelSettings& m) {
-  v.Field("nLayer", m.n_layer, {.min = 1, .max = 10000}, "gpt2: transformer blocks.");
-  v.Field("nHead", m.n_head, {.min = 1, .max = 10000}, "gpt2: attention heads; divides nEmbd.");
-  v.Field("nEmbd", m.n_embd, {.min = 1, .max = 1 << 20}, "gpt2: width of the residual stream.");
+  v.Field("nLayer", m.n_layer, {.min = 1, .max = 10000}, "Number of transformer blocks of family gpt2.");
+  v.Field("nHead", m.n_head, {.min = 1, .max = 10000}, "Number of attention heads in a block of family gpt2; divides nEmbd.");
+  v.Field("nEmbd", m.n_embd, {.min = 1, .max = 1 << 20}, "Width of the residual stream of family gpt2, in elements.");
   v.Field("vocabSize", m.vocab_size, {.min = 2, .max = 1 << 24}, "gpt2: rows of the token embedding; at least 256 for text.");
   v.Field("blockSize", m.block_size, {.min = 1, .max = kMaxSequence},
           "gpt2: positions, at least sequenceLength. Omitted: those of init.from where it says them, else sequenceLength, whatever the "
           "preset.");
   v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
   v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
-  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "resnet: classes. Omitted: 10.");
+  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "Number of classes that family resnet tells apart. Omitted: 10.");
   v.Field("imageSize", m.image_size, {.min = 8, .max = 4096},
           "resnet: pixels of a side. Omitted: shapes.imageSize, 32 for cifar10, 28 for idx (that of MNIST; other files need it).");
   v.Field("layers", m.layers, {.min = 1, .max = 1e7}, "mlp: widths, input first; at least two. Required for mlp.");
@@ -42,7 +42,7 @@ void Visit(V& v, ModelSettings& m) {
 template <class V>
 void Visit(V& v, GraphSource& g) {
   v.Field("file", g.file, {}, "File with the text form of an OP-DAG, relative to the job file.");
-  v.Field("inline", g.inline_text, {.max_length = 1 << 19}, "The text itself.");
+  v.Field("inline", g.inline_text, {.max_length = 1 << 19}, "The text form of an OP-DAG itself, in place of a file.");
   v.Field("volume", g.volume, {.kubernetes_only = true},
           "Kubernetes volume source that holds file, such as a configMap. Omitted: data.volume.");
 }
@@ -70,7 +70,7 @@ void Visit(V& v, Model& m) {
           "152 (omitted: 18); mlp has none.");
   v.Field("config", m.config, {}, "Overrides of the preset; only the family's own fields.");
   v.Field("graph", m.graph, {}, "Any model as an OP-DAG: exactly one of file and inline.");
-  v.Field("init", m.init, {}, "Initial parameters.");
+  v.Field("init", m.init, {}, "Where the parameters come from before the first step.");
 }
 
 template <class V>
@@ -88,10 +88,10 @@ void Visit(V& v, Validation& d) {
 
 template <class V>
 void Visit(V& v, Shapes& s) {
-  v.Field("samples", s.samples, {.min = 1, .max = 1e8}, "Images in an epoch.");
+  v.Field("samples", s.samples, {.min = 1, .max = 1e8}, "How many images one epoch has.");
   v.Field("imageSize", s.image_size, {.min = 8, .max = 512}, "Width and height in pixels; three channels.");
   v.Field("numClasses", s.num_classes, {.min = 2, .max = 10}, "Classes: so many different shapes.");
-  v.Field("seed", s.seed, {.min = 0, .max = kMaxSeed}, "Seed of the images.");
+  v.Field("seed", s.seed, {.min = 0, .max = kMaxSeed}, "Seed by which the images are drawn: the same seed gives the same images.");
 }
 
 template <class V>
@@ -124,13 +124,17 @@ void Visit(V& v, Optimizer& o) {
   if (V::kFillsIn) o.weight_decay = adamw ? 0.01 : 0;
   v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000, .default_depends = true},
           "Peak learning rate. Omitted for family gpt2 with adamw: by the size of the model.");
-  v.Field("beta1", o.beta1, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
+  v.Field("beta1", o.beta1, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"},
+          "Decay of the running mean of gradients (the first moment) of optimizer adamw.");
   v.Field("beta2", o.beta2,
           {.min = 0, .max = 1, .below_max = true, .default_depends = true, .applies = adamw, .belongs_to = "optimizer adamw"},
-          "adamw. Omitted for family gpt2: 0.95.");
-  v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"}, "adamw.");
-  v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd.");
-  v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"}, "sgd: needs momentum above 0.");
+          "Decay of the running mean of squared gradients (the second moment) of optimizer adamw. Omitted for family gpt2: 0.95.");
+  v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"},
+          "Added to the denominator by optimizer adamw, so that it is never 0.");
+  v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"},
+          "Momentum of optimizer sgd; 0: plain gradient descent.");
+  v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"},
+          "Whether optimizer sgd uses Nesterov's form of momentum, which needs momentum above 0.");
   v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000, .default_depends = true},
           "On parameters of two or more dimensions. Omitted with sgd: 0; for family gpt2 with adamw: 0.1.");
 }
@@ -161,8 +165,8 @@ void Visit(V& v, Training& t) {
   v.Field("microBatchSize", t.micro_batch_size, {.min = 1, .max = kMaxBatch, .zero_is_auto = true},
           "Samples in one pass; divides globalBatchSize. auto: the planner chooses, once for a run; loss bits depend on it.");
   v.Field("sequenceLength", t.sequence_length, {.min = 1, .max = kMaxSequence}, "Tokens in a sample of text or tokens.");
-  v.Field("optimizer", t.optimizer, {}, "Optimizer.");
-  v.Field("schedule", t.schedule, {}, "Learning-rate schedule.");
+  v.Field("optimizer", t.optimizer, {}, "How gradients change the parameters.");
+  v.Field("schedule", t.schedule, {}, "How the learning rate goes over the steps.");
   v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9, .default_depends = true},
           "Largest global gradient norm; 0: off. Omitted for family gpt2 with adamw: 1.");
   v.Field("precision", t.precision, {}, "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
@@ -171,29 +175,29 @@ void Visit(V& v, Training& t) {
           "made again on the way back; auto: where memory is short.");
   v.Field("seed", t.seed, {.min = 0, .max = kMaxSeed},
           "Seed of data order and dropout. The same bits again also take the same microBatchSize.");
-  v.Field("evaluation", t.evaluation, {}, "Evaluation on the validation data.");
+  v.Field("evaluation", t.evaluation, {}, "When and on how much of the validation data the loss is measured.");
 }
 
 template <class V>
 void Visit(V& v, Pin& p) {
   v.Field("ops", p.ops, {.required = true}, "Pattern over op names, such as block.0.*; '*' stands for any text.");
-  v.Field("device", p.device, {.required = true, .name = true}, "Device that must run them.");
+  v.Field("device", p.device, {.required = true, .name = true}, "Name of the device that must run these ops.");
 }
 
 template <class V>
 void Visit(V& v, Strategy& s) {
-  v.Field("planner", s.planner, {}, "How ops are placed on devices.");
+  v.Field("planner", s.planner, {}, "Which planner cuts the model into stages and places them on devices.");
   v.Field("stages", s.stages, {.min = 0, .max = kMaxExecutors},
           "0: the planner decides; N: exactly N. After a loss that leaves fewer executors a run goes on in as many stages as are left, "
           "which Replanned counts.");
   v.Field("replicas", s.replicas, {.min = 0, .max = kMaxExecutors, .zero_is_auto = true},
           "Pipelines side by side that share each batch (data parallelism). auto: the planner decides.");
-  v.Field("pipelineSchedule", s.pipeline_schedule, {}, "Order of forward and backward passes.");
+  v.Field("pipelineSchedule", s.pipeline_schedule, {}, "In which order a stage runs the forward and backward passes of its micro-batches.");
   v.Field("inFlight", s.in_flight, {.min = 0, .max = scheduler::kMaxMicroBatches, .zero_is_auto = true},
           "Micro-batches in flight in the pipeline. auto: the planner decides.");
   v.Field("backend", s.backend, {}, "Kernels: cpu (fast) or ref (plain loops, the yardstick of the tests).");
-  v.Field("pins", s.pins, {}, "Ops that must run on a certain device.");
-  v.Field("exclude", s.exclude, {.name = true}, "Devices that must not be used.");
+  v.Field("pins", s.pins, {}, "Ops that must run on a certain device, whatever the planner would choose.");
+  v.Field("exclude", s.exclude, {.name = true}, "Names of devices that must run nothing of this job.");
 }
 
 template <class V>
@@ -258,7 +262,8 @@ void Visit(V& v, Executors& e) {
       "Fewest that may train: with fewer there is no plan, at the start or after a loss. A run that machines join (fusionctl run --listen) "
       "waits for so many before its first plan, and goes on with fewer after a loss.");
   v.Field("max", e.max, {.min = 1, .max = kMaxExecutors}, "Most that may train. Omitted: all there are.");
-  v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors}, "Idle executors that replace a lost one.");
+  v.Field("spares", e.spares, {.min = 0, .max = kMaxExecutors},
+          "Executors that wait with a device of their own and take the place of one that is lost.");
   v.Field("threads", e.threads, {.min = 0, .max = 1024, .zero_is_auto = true},
           "Compute threads of an executor. auto: what its device has. In a topology the threads of each device count.");
   v.Field("stabilizationSeconds", e.stabilization_seconds, {.min = 0, .max = 86400, .kubernetes_only = true},
@@ -269,14 +274,15 @@ void Visit(V& v, Executors& e) {
       "How long an executor may be without contact with its broker until its Pod ends and gives its device back, some minutes sooner or "
       "later. Longer than workerLostTimeoutSeconds of the clusters, and than the hub may take to come back. Of Pods that are made from "
       "then on.");
-  v.Field("template", e.pod_template, {.kubernetes_only = true}, "PodTemplateSpec.");
+  v.Field("template", e.pod_template, {.kubernetes_only = true},
+          "Kubernetes PodTemplateSpec that is laid under each executor's Pod: its resources, volumes, image, node selector.");
 }
 
 template <class V>
 void Visit(V& v, PlacementCluster& c) {
-  v.Field("name", c.name, {.required = true, .name = true}, "Member cluster.");
-  v.Field("min", c.min, {.min = 0, .max = kMaxExecutors}, "Fewest executors there.");
-  v.Field("max", c.max, {.min = 0, .max = kMaxExecutors}, "Most executors there. Omitted: any number.");
+  v.Field("name", c.name, {.required = true, .name = true}, "Name of the FusionCluster.");
+  v.Field("min", c.min, {.min = 0, .max = kMaxExecutors}, "Fewest executors that it must have, or the job does not begin.");
+  v.Field("max", c.max, {.min = 0, .max = kMaxExecutors}, "Most executors that it may have. Omitted: any number.");
 }
 
 template <class V>
@@ -286,7 +292,8 @@ void Visit(V& v, Placement& p) {
           "node says, as in h100 or a100-sxm4.");
   v.Field("clusters", p.clusters, {.max_items = kMaxClusters, .list_key = "name", .kubernetes_only = true},
           "Member clusters that may be used. Omitted: all.");
-  v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true}, "Label selector over member clusters.");
+  v.Field("clusterSelector", p.cluster_selector, {.kubernetes_only = true},
+          "Kubernetes label selector: only FusionClusters whose labels it selects are used. Omitted: all.");
   v.Field("spread", p.spread, {.kubernetes_only = true},
           "Even: the clusters take executors in turn; Packed: one after the other, the first first, so that fewer links between clusters "
           "carry the steps; Fastest: as the scheduler service expects the fastest steps, if the operator asks one, else Even; Auto: "
@@ -332,7 +339,8 @@ void Visit(V& v, Network& n) {
 template <class V>
 void Visit(V& v, BrokerSettings& b) {
   v.Field("volume", b.volume, {}, "Kubernetes volume source for the journal of the run. Omitted: lost with the broker's Pod.");
-  v.Field("template", b.pod_template, {}, "PodTemplateSpec.");
+  v.Field("template", b.pod_template, {},
+          "Kubernetes PodTemplateSpec that is laid under the broker's Pod: its resources, volumes, image, node selector.");
 }
 
 template <class V>
@@ -344,23 +352,26 @@ void Visit(V& v, ObjectStore& o) {
 
 template <class V>
 void Visit(V& v, Spec& s) {
-  v.Field("model", s.model, {.required = true}, "What is trained.");
-  v.Field("data", s.data, {.required = true}, "On what.");
-  v.Field("training", s.training, {}, "How.");
-  v.Field("strategy", s.strategy, {}, "How the model is cut and run.");
-  v.Field("compression", s.compression, {}, "Of activations and gradients between stages. Omitted: none.");
+  v.Field("model", s.model, {.required = true}, "The model that is trained, and what its parameters begin with.");
+  v.Field("data", s.data, {.required = true}, "The data that it is trained on.");
+  v.Field("training", s.training, {}, "How long and how it is trained: steps, batches, optimizer, precision.");
+  v.Field("strategy", s.strategy, {}, "How the model is cut into stages and run on devices.");
+  v.Field("compression", s.compression, {},
+          "How activations and gradients are compressed on their way between stages. Omitted: not at all.");
   v.Field("checkpoint", s.checkpoint, {},
           "Omitted: none; but `fusionctl run` keeps the last step in checkpoints/ of the run's folder, unless it has --no-checkpoint.");
-  v.Field("executors", s.executors, {}, "How many processes train.");
-  v.Field("placement", s.placement, {}, "Where they may run.");
-  v.Field("suspend", s.suspend, {.kubernetes_only = true}, "Create nothing, or save a checkpoint and stop.");
+  v.Field("executors", s.executors, {}, "How many processes train, with what each of them runs as.");
+  v.Field("placement", s.placement, {}, "In which clusters and on which devices executors may run.");
+  v.Field("suspend", s.suspend, {.kubernetes_only = true},
+          "True: nothing of the job is made; of a job that runs a checkpoint is saved, and its Pods end.");
   v.Field("managedBy", s.managed_by, {.max_length = 63, .kubernetes_only = true},
           "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted, or fusionllm.io/fusion-operator: this operator.");
   v.Field(
       "queueName", s.queue_name, {.name = true, .kubernetes_only = true},
       "Queue that the job counts to, for lists and selectors alone: this operator admits by suspend, which whoever keeps the queue sets "
       "and clears.");
-  v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true}, "What restarts and what fails the job.");
+  v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true},
+          "What happens when a Pod of the job fails or is lost: which failures start it again, and which fail it.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
           "Longest run, from the start or the last resumption; then the job fails.");
   v.Field("pendingDeadlineSeconds", s.pending_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
@@ -376,8 +387,8 @@ void Visit(V& v, Spec& s) {
       "it takes.");
   v.Field("preserveResourcesOnDeletion", s.preserve_resources_on_deletion, {.kubernetes_only = true},
           "Deleting the job leaves what it made in all clusters.");
-  v.Field("network", s.network, {.kubernetes_only = true}, "How executors reach each other.");
-  v.Field("broker", s.broker, {.kubernetes_only = true}, "The process that leads the executors.");
+  v.Field("network", s.network, {.kubernetes_only = true}, "How executors of different clusters reach each other and the broker.");
+  v.Field("broker", s.broker, {.kubernetes_only = true}, "The process on the hub that plans the run and leads its executors.");
   v.Field("objectStore", s.object_store, {.kubernetes_only = true}, "How s3:// URIs are reached; `fusionctl run` asks its environment.");
 }
 
@@ -385,8 +396,8 @@ template <class V>
 void Visit(V& v, FusionJob& j) {
   v.Constant("apiVersion", kApiVersion);
   v.Constant("kind", "FusionJob");
-  v.Field("metadata", j.metadata, {.required = true}, "Identity.");
-  v.Field("spec", j.spec, {.required = true}, "The wish.");
+  v.Field("metadata", j.metadata, {.required = true}, "Name, namespace and labels of the job.");
+  v.Field("spec", j.spec, {.required = true}, "What is to be trained, on what, how and where: the job as its user wants it.");
 }
 
 }  // namespace fusionllm::job

@@ -153,6 +153,7 @@ json FusionJobCrd() {
   version["selectableFields"] = {{{"jsonPath", ".spec.managedBy"}}, {{"jsonPath", ".spec.queueName"}}, {{"jsonPath", ".status.state"}}};
   version["additionalPrinterColumns"] = {
       Column("State", "string", ".status.state", "Summary of the conditions."),
+      Column("Reason", "string", ".status.reason", "Why it is in that state: of the condition that says most."),
       Column("Clusters", "string", ".status.clusters", "Clusters whose executors are all ready, and clusters used."),
       Column("Executors", "string", ".status.executors", "Ready and wanted executors."),
       Column("Step", "integer", ".status.trainerStatus.step", "Steps done."),
@@ -161,7 +162,6 @@ json FusionJobCrd() {
       Column("Age", "date", ".metadata.creationTimestamp", "Since the job was made."),
       Column("Slowest link", "string", ".status.trainerStatus.slowestLink", "Link that holds the steps up most.", true),
       Column("Restarts", "integer", ".status.restarts", "Restarts of the whole job after a failure or a loss.", true),
-      Column("Reason", "string", ".status.reason", "Reason of the state.", true),
       Column("Queue", "string", ".spec.queueName", "Queue that the job counts to.", true),
   };
   return Crd("FusionJob", "fusionjobs", "fusionjob", "fj", "Namespaced", std::move(version));

@@ -220,13 +220,13 @@ TEST(CrdTest, ColumnsAreThoseThatUsersRead) {
     }
     return lines;
   };
-  EXPECT_THAT(columns(FusionJobCrd()),
-              ::testing::ElementsAre(
-                  "State | string | .status.state", "Clusters | string | .status.clusters", "Executors | string | .status.executors",
-                  "Step | integer | .status.trainerStatus.step", "Progress | string | .status.trainerStatus.progress",
-                  "ETA | string | .status.trainerStatus.eta", "Age | date | .metadata.creationTimestamp",
-                  "Slowest link | string | .status.trainerStatus.slowestLink | wide", "Restarts | integer | .status.restarts | wide",
-                  "Reason | string | .status.reason | wide", "Queue | string | .spec.queueName | wide"));
+  EXPECT_THAT(
+      columns(FusionJobCrd()),
+      ::testing::ElementsAre("State | string | .status.state", "Reason | string | .status.reason", "Clusters | string | .status.clusters",
+                             "Executors | string | .status.executors", "Step | integer | .status.trainerStatus.step",
+                             "Progress | string | .status.trainerStatus.progress", "ETA | string | .status.trainerStatus.eta",
+                             "Age | date | .metadata.creationTimestamp", "Slowest link | string | .status.trainerStatus.slowestLink | wide",
+                             "Restarts | integer | .status.restarts | wide", "Queue | string | .spec.queueName | wide"));
   EXPECT_THAT(columns(FusionClusterCrd()),
               ::testing::ElementsAre(R"(Ready | string | .status.conditions[?(@.type=="Ready")].status)",
                                      R"(Connected | string | .status.conditions[?(@.type=="Connected")].status)",

@@ -23,9 +23,9 @@ void Visit(V& v, LocalSource& l) {}
 
 template <class V>
 void Visit(V& v, ClusterLink& l) {
-  v.Field("to", l.to, {.required = true, .name = true}, "Another FusionCluster.");
-  v.Field("bandwidth", l.bandwidth, {.required = true}, "In this direction.");
-  v.Field("latency", l.latency, {}, "One way.");
+  v.Field("to", l.to, {.required = true, .name = true}, "Name of the FusionCluster at the other end.");
+  v.Field("bandwidth", l.bandwidth, {.required = true}, "Bytes a second that the link carries in this direction.");
+  v.Field("latency", l.latency, {}, "Latency one way, from this cluster to the other.");
 }
 
 template <class V>
@@ -46,9 +46,9 @@ void Visit(V& v, FusionClusterSpec& s) {
   v.Field("clusterProfileRef", s.cluster_profile_ref, {},
           "How to reach it: a ClusterProfile (multicluster.x-k8s.io) and one of the access providers that the operator is given.");
   v.Field("local", s.local, {}, "It is the cluster that the operator runs in: `local: {}`.");
-  v.Field("region", s.region, {.max_length = kMaxShortText}, "Region, for people and selectors.");
-  v.Field("zone", s.zone, {.max_length = kMaxShortText}, "Zone.");
-  v.Field("provider", s.provider, {.max_length = kMaxShortText}, "Who runs it.");
+  v.Field("region", s.region, {.max_length = kMaxShortText}, "Region that the cluster lies in, for people and selectors.");
+  v.Field("zone", s.zone, {.max_length = kMaxShortText}, "Zone that the cluster lies in, for people and selectors.");
+  v.Field("provider", s.provider, {.max_length = kMaxShortText}, "Who runs the cluster, such as a cloud's name, for people and selectors.");
   v.Field("maxConcurrentRequests", s.max_concurrent_requests, {.min = 1, .max = 1000}, "Requests under way to its API server at once.");
   v.Field("qps", s.qps, {.min = 1, .max = 10000}, "Requests a second to its API server, in the long run.");
   v.Field("burst", s.burst, {.min = 1, .max = 10000}, "Requests at once when there were none before; at least qps.");
@@ -61,20 +61,20 @@ void Visit(V& v, FusionClusterSpec& s) {
 
 template <class V>
 void Visit(V& v, DeviceSummary& d) {
-  v.Field("product", d.product, {.required = true, .max_length = kMaxShortText}, "Kind of device.");
+  v.Field("product", d.product, {.required = true, .max_length = kMaxShortText}, "Name of the resource by which Pods ask for the device.");
   v.Field("allocatable", d.allocatable, {.min = 0, .max = kMaxCount}, "Devices that Pods may use.");
   v.Field("allocated", d.allocated, {.min = 0, .max = kMaxCount}, "Devices that Pods use.");
 }
 
 template <class V>
 void Visit(V& v, ResourceSummary& r) {
-  v.Field("nodes", r.nodes, {.min = 0, .max = kMaxCount}, "Nodes.");
+  v.Field("nodes", r.nodes, {.min = 0, .max = kMaxCount}, "How many nodes the cluster has.");
   v.Field("readyNodes", r.ready_nodes, {.min = 0, .max = kMaxCount}, "Nodes that are ready and take Pods.");
   v.Field("allocatableMillicpus", r.allocatable_millicpus, {.min = 0}, "Thousandths of processor cores that Pods may use.");
-  v.Field("allocatedMillicpus", r.allocated_millicpus, {.min = 0}, "Those that Pods asked for.");
+  v.Field("allocatedMillicpus", r.allocated_millicpus, {.min = 0}, "CPUs that Pods have asked for.");
   v.Field("allocatableMemory", r.allocatable_memory, {}, "Memory that Pods may use.");
   v.Field("allocatedMemory", r.allocated_memory, {}, "What Pods asked for of it.");
-  v.Field("devices", r.devices, {.max_items = 64, .list_key = "product"}, "Accelerators.");
+  v.Field("devices", r.devices, {.max_items = 64, .list_key = "product"}, "Accelerators that its nodes have, by kind.");
 }
 
 template <class V>
@@ -94,9 +94,9 @@ template <class V>
 void Visit(V& v, FusionCluster& c) {
   v.Constant("apiVersion", job::kApiVersion);
   v.Constant("kind", "FusionCluster");
-  v.Field("metadata", c.metadata, {.required = true}, "Identity.");
+  v.Field("metadata", c.metadata, {.required = true}, "Name and labels of the cluster.");
   v.Field("spec", c.spec, {.required = true}, "How to reach the cluster and what it may be asked for.");
-  v.Field("status", c.status, {}, "What is known of it.");
+  v.Field("status", c.status, {}, "What the operator knows of the cluster.");
 }
 
 }  // namespace fusionllm::kubeapi

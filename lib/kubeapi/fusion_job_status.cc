@@ -10,14 +10,19 @@ namespace {
 struct Holding {
   absl::string_view condition;
   ConditionStatus status;
+  bool obstacle = false;  // only with a reason that is more than that it is on its way
 };
 
-// The first that holds gives the reason: the ends, then what stands in the way, then how far the job has come.
+// The first that holds gives the reason: the ends, then what stands in the way, then how far the job has come. Ready is the last word on
+// what it waits for; why it starts again says more than that it does.
 constexpr Holding kByWeight[] = {
-    {kFailed, ConditionStatus::kTrue},    {kComplete, ConditionStatus::kTrue},   {kAccepted, ConditionStatus::kFalse},
-    {kSuspended, ConditionStatus::kTrue}, {kRestarting, ConditionStatus::kTrue}, {kDegraded, ConditionStatus::kTrue},
-    {kReady, ConditionStatus::kTrue},     {kDispatched, ConditionStatus::kTrue}, {kDispatched, ConditionStatus::kFalse},
+    {kJobDeleting, ConditionStatus::kTrue}, {kFailed, ConditionStatus::kTrue},      {kComplete, ConditionStatus::kTrue},
+    {kAccepted, ConditionStatus::kFalse},   {kSuspended, ConditionStatus::kTrue},   {kReady, ConditionStatus::kFalse, true},
+    {kRestarting, ConditionStatus::kTrue},  {kDegraded, ConditionStatus::kTrue},    {kReady, ConditionStatus::kFalse},
+    {kReady, ConditionStatus::kTrue},       {kDispatched, ConditionStatus::kFalse}, {kDispatched, ConditionStatus::kTrue},
 };
+
+bool IsOnItsWay(const Condition& condition) { return condition.reason == "ExecutorsStarting" || condition.reason == "Restarting"; }
 
 std::string Ratio(int64_t part, int64_t whole) { return absl::StrCat(part, "/", whole); }
 
@@ -64,7 +69,7 @@ void Summarize(int64_t executors_wanted, FusionJobStatus& status) {
   status.reason.clear();
   for (const Holding& one : kByWeight) {
     const Condition* condition = FindCondition(status.conditions, one.condition);
-    if (condition == nullptr || condition->status != one.status) continue;
+    if (condition == nullptr || condition->status != one.status || (one.obstacle && IsOnItsWay(*condition))) continue;
     status.reason = condition->reason;
     break;
   }

@@ -11,9 +11,9 @@ inline constexpr size_t kMaxShortText = 256;
 
 template <class V>
 void Visit(V& v, ClusterStatus& c) {
-  v.Field("name", c.name, {.required = true, .name = true}, "The cluster.");
+  v.Field("name", c.name, {.required = true, .name = true}, "Name of the FusionCluster; of the hub its own name.");
   v.Field("local", c.local, {}, "It is the one that has the job, not a member.");
-  v.Field("conditions", c.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "Of the job's part there.");
+  v.Field("conditions", c.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "Conditions of the job's part in that cluster.");
   v.Field("state", c.state, {.max_length = kMaxShortText}, "Summary, for printing only: decide on conditions.");
   v.Field("active", c.active, {.min = 0, .max = kMaxCount}, "Executors that exist and have not ended.");
   v.Field("ready", c.ready, {.min = 0, .max = kMaxCount}, "Executors that are ready.");
@@ -31,15 +31,15 @@ void Visit(V& v, ClusterStatus& c) {
 
 template <class V>
 void Visit(V& v, Metric& m) {
-  v.Field("name", m.name, {.required = true, .max_length = kMaxShortText}, "Name.");
-  v.Field("value", m.value, {.required = true, .max_length = kMaxShortText}, "Value, as text.");
+  v.Field("name", m.name, {.required = true, .max_length = kMaxShortText}, "Name of the figure.");
+  v.Field("value", m.value, {.required = true, .max_length = kMaxShortText}, "Value of the figure, as text.");
 }
 
 template <class V>
 void Visit(V& v, TrainerStatus& t) {
-  v.Field("step", t.step, {.min = 0, .max = kMaxCount}, "Steps done.");
-  v.Field("steps", t.steps, {.min = 0, .max = kMaxCount}, "Steps wanted.");
-  v.Field("progressPercentage", t.progress_percentage, {.min = 0, .max = 100}, "Share of the steps done.");
+  v.Field("step", t.step, {.min = 0, .max = kMaxCount}, "Optimizer steps that are done.");
+  v.Field("steps", t.steps, {.min = 0, .max = kMaxCount}, "Optimizer steps that the job wants in all.");
+  v.Field("progressPercentage", t.progress_percentage, {.min = 0, .max = 100}, "Share of the steps that is done, in percent.");
   v.Field("estimatedRemainingSeconds", t.estimated_remaining_seconds, {.min = 0}, "Until the last step, at the pace of the last steps.");
   v.Field("progress", t.progress, {.max_length = kMaxShortText}, "progressPercentage, for printing.");
   v.Field("eta", t.eta, {.max_length = kMaxShortText}, "estimatedRemainingSeconds, for printing.");
@@ -56,17 +56,18 @@ void Visit(V& v, TrainerStatus& t) {
 
 template <class V>
 void Visit(V& v, CheckpointStatus& c) {
-  v.Field("uri", c.uri, {.required = true}, "Newest whole checkpoint.");
-  v.Field("step", c.step, {.min = 0, .max = kMaxCount}, "Its step.");
+  v.Field("uri", c.uri, {.required = true}, "Where the newest whole checkpoint is.");
+  v.Field("step", c.step, {.min = 0, .max = kMaxCount}, "Step after which it was saved.");
   v.Field("time", c.time, {}, "When it was complete.");
 }
 
 template <class V>
 void Visit(V& v, PlanStatus& p) {
   v.Field("epoch", p.epoch, {.min = 0}, "Counts the plans of this job.");
-  v.Field("stages", p.stages, {.min = 0, .max = job::kMaxExecutors}, "Stages of the pipeline.");
+  v.Field("stages", p.stages, {.min = 0, .max = job::kMaxExecutors}, "How many stages the pipeline has.");
   v.Field("replicas", p.replicas, {.min = 1, .max = job::kMaxExecutors}, "Pipelines side by side, which share each batch.");
-  v.Field("predictedStepMilliseconds", p.predicted_step_milliseconds, {.min = 0}, "Time of a step.");
+  v.Field("predictedStepMilliseconds", p.predicted_step_milliseconds, {.min = 0},
+          "How long a step takes as the plan predicts it, in milliseconds.");
 }
 
 template <class V>
@@ -93,9 +94,9 @@ void Visit(V& v, FusionJobStatus& s) {
           "Restarts that count towards failurePolicy.maxRestarts.");
   v.Field("clusterStatuses", s.cluster_statuses, {.max_items = job::kMaxClusters, .list_key = "name"},
           "The job's part in each cluster where it has, or has had, one.");
-  v.Field("plan", s.plan, {}, "The plan that runs.");
+  v.Field("plan", s.plan, {}, "The plan that the run is working by.");
   v.Field("trainerStatus", s.trainer_status, {}, "How far the training is; written at most every ten seconds.");
-  v.Field("checkpoint", s.checkpoint, {}, "Newest checkpoint.");
+  v.Field("checkpoint", s.checkpoint, {}, "The newest checkpoint from which the job can go on.");
   v.Field("endpoint", s.endpoint, {.max_length = kMaxShortText},
           "Where executors reach the broker; those of other clusters, if there are any.");
 }
