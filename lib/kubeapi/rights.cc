@@ -29,6 +29,10 @@ Json MemberWatchRules() {
 Json MemberWorkRules() {
   return Json::array({Rule({"pods"}, {"create", "delete"}), Rule({"configmaps"}, {"get", "create", "patch", "delete"}),
                       Rule({"secrets"}, {"get", "create", "patch"}),
+                      // Whether there are those that Pods name.
+                      Rule({"persistentvolumeclaims"}, {"get"}),
+                      // What keeps a Pod that does not start: a volume that cannot be mounted is told nowhere else.
+                      Rule({"events"}, {"list"}),
                       // Of executors that those of other clusters dial.
                       Rule({"services"}, {"get", "create", "patch", "delete"})});
 }

@@ -51,10 +51,19 @@ bool Tolerates(const PodShape& shape, const kube::Taint& taint) {
   });
 }
 
+constexpr char kNotReady[] = "not ready", kCordoned[] = "cordoned";
+constexpr size_t kMostNodesNamed = 3;
+
+std::string FirstOf(const std::vector<std::string>& nodes) {
+  const size_t named = std::min(nodes.size(), kMostNodesNamed);
+  return absl::StrCat(absl::StrJoin(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(named), ", "),
+                      nodes.size() > named ? " ..." : "");
+}
+
 // Nothing: pods of that shape may go there, as far as there is room.
 std::optional<std::string> Barrier(const PodShape& shape, const NodeRoom& node) {
-  if (!node.ready) return "not ready";
-  if (node.unschedulable) return "cordoned";
+  if (!node.ready) return kNotReady;
+  if (node.unschedulable) return kCordoned;
   if (!shape.node_name.empty() && shape.node_name != node.name) return "not the one of spec.nodeName";
   if (!AllHold(shape.node_selector, node)) return "that the node selector leaves out";
   if (shape.has_affinity && std::none_of(shape.affinity.begin(), shape.affinity.end(), [&](const auto& t) { return TermHolds(t, node); })) {
@@ -121,12 +130,12 @@ bool Names(const std::vector<std::string>& wanted, const std::string& name) {
 
 Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
              const std::vector<kube::Amounts>& reserved) {
-  std::map<std::string, int64_t> barriers;  // and on how many nodes
+  std::map<std::string, std::vector<std::string>> barriers;  // and the nodes that have them
   std::vector<Free> free = FreeWithout(job_uid, cluster), open;
   std::vector<size_t> open_nodes;
   for (size_t i = 0; i < free.size(); ++i) {
     if (const auto barrier = Barrier(shape, cluster.nodes[i])) {
-      ++barriers[*barrier];
+      barriers[*barrier].push_back(cluster.nodes[i].name);
     } else {
       open.push_back(std::move(free[i]));
       open_nodes.push_back(i);
@@ -156,7 +165,11 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
     ++nodes;
   }
   std::vector<std::string> parts;
-  for (const auto& [barrier, nodes] : barriers) parts.push_back(absl::StrCat(nodes, " ", barrier));
+  for (const auto& [barrier, nodes] : barriers) {
+    // What somebody does about a node begins with its name.
+    const bool named = barrier == kNotReady || barrier == kCordoned;
+    parts.push_back(absl::StrCat(nodes.size(), " ", barrier, named ? absl::StrCat(" (", FirstOf(nodes), ")") : ""));
+  }
   for (const auto& [resource, entry] : scarcities) {
     parts.push_back(absl::StrCat(entry.first, " with too little ", resource,
                                  " (most free: ", kube::AmountText(resource, std::max<int64_t>(0, entry.second)), ")"));
@@ -164,6 +177,14 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
   const auto nodes = static_cast<int64_t>(cluster.nodes.size());
   room.shortage = nodes == 0 ? "no nodes" : absl::StrCat(Counted(nodes, "node"), ": ", absl::StrJoin(parts, ", "));
   return room;
+}
+
+std::string CordonedNodes(const ClusterCapacity& cluster) {
+  std::vector<std::string> nodes;
+  for (const NodeRoom& node : cluster.nodes) {
+    if (node.unschedulable) nodes.push_back(node.name);
+  }
+  return nodes.empty() ? "" : absl::StrCat(" (", kCordoned, ": ", FirstOf(nodes), ")");
 }
 
 DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, const ClusterCapacity& cluster) {

@@ -54,12 +54,15 @@ struct Room {
   int64_t pods = 0;                                 // of that shape
   int64_t nodes = 0;                                // that have room for one or more
   std::vector<std::pair<size_t, int64_t>> by_node;  // index in ClusterCapacity::nodes of each of these, and for how many
-  std::string shortage;  // why not more, over all nodes: "2 nodes: 1 not ready, 1 with too little cpu (most free: 0.5 cpu)"
+  std::string shortage;  // why not more, over all nodes: "2 nodes: 1 not ready (n1), 1 with too little cpu (most free: 0.5 cpu)"
 };
 
 // `job_uid`: its own pods do not count, they end before others come in their place. `reserved`: pods of other jobs that are placed here and
 // not there yet, by what each requests.
 Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid, const std::vector<kube::Amounts>& reserved);
+
+// Nodes that take no pods because somebody has said so, the first few by name, for a message: " (cordoned: a, b)"; empty: there are none.
+std::string CordonedNodes(const ClusterCapacity& cluster);
 
 // `device`: spec.placement.device, neither empty nor "any". A value of a node's label names it when it is the same but for case and
 // punctuation, or has its words: "l4" and "nvidia-l4" name "NVIDIA-L4". No values: no node has it, with `least_memory_bytes` as far as

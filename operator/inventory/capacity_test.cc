@@ -56,6 +56,14 @@ TEST_F(CapacityTest, WhatIsScarcestBounds) {
   EXPECT_THAT(Find().shortage, HasSubstr("too little nvidia.com/gpu (most free: 0 nvidia.com/gpu)"));
 }
 
+TEST_F(CapacityTest, OfManyCordonedNodesTheFirstAreNamed) {
+  AddNode(2);
+  EXPECT_EQ(CordonedNodes(cluster_), "");
+  for (int i = 0; i < 5; ++i) AddNode(2).unschedulable = true;
+  EXPECT_EQ(CordonedNodes(cluster_), " (cordoned: n2, n3, n4 ...)");
+  EXPECT_THAT(Find().shortage, HasSubstr("5 cordoned (n2, n3, n4 ...)"));
+}
+
 TEST_F(CapacityTest, NodesThatTakeNoPodsAreNamed) {
   AddNode(2);
   AddNode(2).ready = false;
@@ -63,7 +71,7 @@ TEST_F(CapacityTest, NodesThatTakeNoPodsAreNamed) {
   AddNode(2).taints = {{"gpu", "yes", "NoSchedule"}};
   AddNode(2).taints = {{"gpu", "yes", "PreferNoSchedule"}};
   EXPECT_EQ(Find().pods, 2);
-  EXPECT_EQ(Find().shortage, "5 nodes: 1 cordoned, 1 not ready, 1 with the taint gpu, 2 with too little cpu (most free: 0 cpu)");
+  EXPECT_EQ(Find().shortage, "5 nodes: 1 cordoned (n3), 1 not ready (n2), 1 with the taint gpu, 2 with too little cpu (most free: 0 cpu)");
   shape_.tolerations = {{"gpu", "Equal", "yes", "NoSchedule"}};
   EXPECT_EQ(Find().pods, 3);
   shape_.tolerations = {{"gpu", "Equal", "no", ""}};

@@ -59,6 +59,9 @@ void Decider::Delete() {
   const bool preserve = spec_.preserve_resources_on_deletion;
   std::vector<std::string> left, away;
   std::string refused;
+  const auto all_called = [this](const std::vector<std::string>& clusters) {
+    return absl::StrJoin(clusters, ", ", [this](std::string* out, const std::string& cluster) { out->append(Called(cluster)); });
+  };
   for (const ClusterView& cluster : seen_.clusters) {
     const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
     // What a cluster that is away has is not known, if nobody has looked since the operator began.
@@ -75,20 +78,19 @@ void Decider::Delete() {
   const bool done = seen_.force_delete || ((left.empty() || seen_.now >= stuck) && (away.empty() || seen_.now >= give_up));
   if (!left.empty()) {
     Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
-              preserve ? absl::StrCat("Marking what stays in ", absl::StrJoin(left, ", "), ".", refused)
-                       : absl::StrCat("Waiting for objects in ", absl::StrJoin(left, ", "), ": ", WhatIsLeft(), ".", refused));
+              preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
+                       : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
     // A member that is away from now on tells nobody, and counts as lost much later.
     if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) LookAgain(seen_.now + kLookForClusterEvery);
     if (!done && stuck < absl::InfiniteFuture()) LookAgain(stuck);
   }
   if (!away.empty()) {
     Condition(JobCondition::kDeleting, true, "ClusterUnreachable",
-              absl::StrCat("Objects may be left in ", absl::StrJoin(away, ", "), ", which cannot be reached."));
+              absl::StrCat("Objects may be left in ", all_called(away), ", which cannot be reached."));
     if (!done) LookAgain(std::min(give_up, seen_.now + kLookForClusterEvery));
   }
   if (done && !left.empty()) {
-    Say(true, "LeftBehind",
-        absl::StrCat("Deleted although there is something left in ", absl::StrJoin(left, ", "), ": ", WhatIsLeft(), "."));
+    Say(true, "LeftBehind", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
   }
   if (done) {
     decision_.tombstones = std::move(left);
@@ -126,7 +128,7 @@ std::string Decider::WhatIsLeft() const {
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
     // Caches have no order: with each look others would be the first, which is no news.
     std::sort(names.begin() + pods, names.end());
-    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", cluster.name));
+    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", Called(cluster.name)));
   }
   const size_t more = names.size() <= kMostNamed ? 0 : names.size() - kMostNamed;
   names.resize(names.size() - more);
@@ -165,7 +167,7 @@ void Decider::Suspend() {
   } else {
     Condition(JobCondition::kSuspended, false, "Suspending", "Saving a checkpoint and ending the pods.");
   }
-  Condition(JobCondition::kReady, false, "Suspended", "The job is suspended.");
+  Condition(JobCondition::kReady, false, gone ? "Suspended" : "Suspending", gone ? "The job is suspended." : "The job is being suspended.");
   Condition(JobCondition::kDegraded, false, "Suspended", "The job is suspended.");
 }
 
@@ -237,7 +239,10 @@ bool Decider::WaitForPlacement() {
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
   RemoveOldAttempts();
-  Condition(JobCondition::kDispatched, false, none ? kPlacementFailed : kWaitingForRoom, why);
+  const char* const reason = none ? kPlacementFailed : kWaitingForRoom;
+  Condition(JobCondition::kDispatched, false, reason, why);
+  Condition(JobCondition::kReady, false, reason, why);
+  Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   LookAgain(none ? seen_.now + kLookForRoomEvery : at);
   PendingDeadline(why);
   return true;
@@ -247,15 +252,21 @@ bool Decider::WaitForClusters() {
   // Of an attempt that has begun only what is refused is missing; one that begins just now is placed first.
   if (decision_.memory.attempt != seen_.memory.attempt || Broker(decision_.memory.attempt) != nullptr) return false;
   const ClusterView* const refusing = Refusing();
-  if (refusing == nullptr || !Closed(*refusing)) return false;
+  if (refusing == nullptr || refusing->accepts) return false;
+  decision_.refused = true;
   decision_.state = decision_.memory.attempt == 0 ? JobState::kPending : JobState::kRestarting;
   RemoveOldAttempts();
+  // Made before that was known: without a broker they can only wait.
+  for (const PodView* pod : Pods()) {
+    if (pod->attempt == decision_.memory.attempt) Remove(*pod);
+  }
   SayQuota();
   const char* const reason = refusing->refusal->reason.c_str();
   Condition(JobCondition::kDispatched, false, reason, refusing->refusal->message);
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
-  if (refusing->again < absl::InfiniteFuture()) LookAgain(refusing->again);
+  // When it is asked anew; one that should have been, and has not answered, is asked for as long as it takes.
+  if (refusing->again < absl::InfiniteFuture()) LookAgain(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
   PendingDeadline(refusing->refusal->message);
   return true;
 }

@@ -19,6 +19,9 @@ inline constexpr char kFewerDispatched[] = "FewerDispatched";
 inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
 inline constexpr char kPlacementFailed[] = "PlacementFailed";
 
+// In the message of Ready, after the numbers and before what is wrong.
+inline constexpr char kAreReady[] = " executors are ready.";
+
 // What is left of a deleted job in a cluster that can be reached, and ends for no reason of ours (another's finalizer holds it), holds the
 // job no longer than this, once all that should have ended has had the time for it.
 inline constexpr absl::Duration kStuckPatience = absl::Minutes(10);
@@ -62,6 +65,7 @@ struct Decision {
   bool awaits_pods = false;  // some of these are not ready
   bool create_broker = false;
   std::vector<ExecutorSlot> create;
+  bool refused = false;  // a cluster does not take its part: none of the attempt's pods is wanted anywhere
   std::vector<PodRemoval> remove;
   bool delete_anchors = false;          // everything of the job, in all clusters
   bool preserve_anchors = false;        // marks that all of it stays

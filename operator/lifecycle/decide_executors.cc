@@ -12,12 +12,6 @@ constexpr char kStrategyAdapted[] = "StrategyAdapted";
 // refused without end, many times a second.
 constexpr absl::Duration kFailsAtOnce = absl::Seconds(5);
 
-std::string TroubleOf(const PodView& pod) {
-  const bool ended_badly = pod.exit_code.value_or(0) != 0;
-  return absl::StrCat(" ", pod.name, " in ", pod.cluster, ": ", pod.reason,
-                      ended_badly ? absl::StrCat(" (exit code ", *pod.exit_code, ")") : "", pod.message.empty() ? "" : ": ", pod.message);
-}
-
 }  // namespace
 
 std::string Decider::ExecutorsThatDidNotStart() const {
@@ -28,7 +22,8 @@ std::string Decider::ExecutorsThatDidNotStart() const {
   int named = 0;
   for (const auto& [place, pod] : Executors(seen_.memory.attempt)) {
     if (pod->ready || pod->reason.empty() || pod->exit_code == 0 || pod->exit_code == kRunFailed) continue;
-    if (named++ < kMaxNamed) absl::StrAppend(&text, ";", TroubleOf(*pod));
+    if (named++ == kMaxNamed) break;
+    if (const auto trouble = TroubleOf(*pod, spec_, seen_.identity.ns)) absl::StrAppend(&text, "; ", trouble->sentence);
   }
   return text;
 }
@@ -38,6 +33,13 @@ void Decider::LeadExecutors() {
   std::string trouble, missing;
   if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
   const char* reason = "ExecutorsStarting";
+  const auto blame = [&](const PodView& pod) {
+    if (!trouble.empty()) return;
+    const std::optional<PodTrouble> found = TroubleOf(pod, spec_, seen_.identity.ns);
+    if (!found.has_value()) return;
+    reason = found->reason;
+    trouble = absl::StrCat(" ", found->sentence);
+  };
   const std::map<Place, const PodView*> executors = Executors(decision_.memory.attempt);
   for (const ExecutorSlot& slot : seen_.slots) {
     if (!slot.spare) ++wanted;
@@ -69,10 +71,7 @@ void Decider::LeadExecutors() {
       // One that somebody ends is left to that, unless it ends for something that a rule may be about.
       const bool judged = pod->phase == PodPhase::kFailed || stranded || (!Ended(*pod) && !pod->disruption.empty());
       if (judged && !ReplaceExecutor(stranded ? OnLostNode(*pod) : *pod)) return SayRestarting();
-      if (!pod->deleted_at.has_value() && trouble.empty() && !pod->reason.empty()) {
-        reason = "ExecutorsNotReady";
-        trouble = TroubleOf(*pod);
-      }
+      if (!pod->deleted_at.has_value()) blame(*pod);
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;
     }
@@ -82,30 +81,29 @@ void Decider::LeadExecutors() {
     const bool done = ended_well && pod->reason != kBrokerLostReason;
     if ((pod->ready || done) && !slot.spare) ++ready;
     if (done) continue;
-    if (!pod->ready && trouble.empty() && !pod->reason.empty()) {
-      reason = "ExecutorsNotReady";
-      trouble = TroubleOf(*pod);
-    }
+    if (!pod->ready) blame(*pod);
   }
   const PodView* broker = Broker(decision_.memory.attempt);
   // One that runs is not ready while its scheduler beside it is not, without which it has no plan.
   const bool broker_waits =
       broker != nullptr && (broker->phase == PodPhase::kPending || (broker->phase == PodPhase::kRunning && !broker->ready));
-  if (broker_waits && !broker->reason.empty() && trouble.empty()) {
-    reason = "BrokerNotReady";
-    trouble = absl::StrCat(" ", broker->name, ": ", broker->reason, broker->message.empty() ? "" : ": ", broker->message);
-  }
+  if (broker_waits) blame(*broker);
   if (!missing.empty() && trouble.empty()) {
-    reason = "WaitingForAddress";
+    reason = kWaitingForAddress;
     trouble = absl::StrCat(" Waiting: ", missing, ".");
   }
   if (const ClusterView* const refusing = Refusing()) {
     reason = refusing->refusal->reason.c_str();
     trouble = absl::StrCat(" ", refusing->refusal->message);
   }
+  // Its Pod is replaced in a moment, and the next one's end is to come.
+  if (trouble.empty() && !seen_.memory.out_of_memory.empty()) {
+    reason = kOutOfMemory;
+    trouble = seen_.memory.out_of_memory;
+  }
   const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
   SayWherePlaced();
-  const std::string count = absl::StrCat(ready, " of ", wanted, " executors are ready.", trouble);
+  const std::string count = absl::StrCat(ready, " of ", wanted, kAreReady, all ? "" : trouble);
   if (all && !seen_.memory.was_ready) Say(false, "Ready", count);
   decision_.memory.was_ready = decision_.memory.was_ready || all;
   decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;

@@ -245,7 +245,7 @@ TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
   pod.message = "0/1 nodes are available: 1 Insufficient memory.";
   AddExecutor(1, PodPhase::kRunning, true);
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsNotReady");
+  EXPECT_EQ(Reason(decision, "Ready"), "!Unschedulable");
   EXPECT_THAT(Find(decision, "Ready")->message,
               HasSubstr("1 of 2 executors are ready. train-paris-0-r0 in paris: Unschedulable: 0/1 nodes"));
 }
@@ -260,7 +260,7 @@ TEST_F(DecideTest, WhatHoldsUpTheBrokerIsInTheConditionWhetherItRunsYetOrNot) {
     AddExecutor(1, PodPhase::kRunning, false);
     const Decision decision = Decide(seen_);
     EXPECT_EQ(Reason(decision, "Ready"), "!BrokerNotReady");
-    EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("train-broker-r0: CrashLoopBackOff: container scheduler: exit code 1, Error"));
+    EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("train-broker-r0 on the hub: CrashLoopBackOff: container scheduler: exit code 1, Error"));
   }
   pods()[0].ready = true;
   EXPECT_EQ(Reason(Decide(seen_), "Ready"), "!ExecutorsStarting") << "that is over";

@@ -49,20 +49,28 @@ std::string Decider::Unseen() const {
   return absl::StrJoin(names, " ");
 }
 
+std::string Decider::Called(const std::string& cluster) const {
+  return !seen_.clusters.empty() && seen_.clusters.front().name == cluster ? "the hub" : cluster;
+}
+
 std::string Decider::WaitingIn(const std::string& cluster) const {
   const ClusterView* const at = Cluster(cluster);
   return at == nullptr ? "" : at->waiting;
 }
 
 const ClusterView* Decider::Refusing() const {
-  const auto refuses = [](const ClusterView& cluster) { return cluster.refusal.has_value() && !cluster.lost; };
+  const ClusterView* once = nullptr;
+  const auto refuses = [&](const ClusterView* cluster) {
+    if (cluster == nullptr || !cluster->refusal.has_value() || cluster->lost) return false;
+    if (once == nullptr) once = cluster;
+    return !cluster->accepts;
+  };
   // The broker is in the first, whoever lends devices.
-  if (!seen_.clusters.empty() && refuses(seen_.clusters.front())) return &seen_.clusters.front();
+  if (!seen_.clusters.empty() && refuses(&seen_.clusters.front())) return once;
   for (const ExecutorSlot& slot : seen_.slots) {
-    const ClusterView* const cluster = Cluster(slot.cluster);
-    if (cluster != nullptr && refuses(*cluster)) return cluster;
+    if (const ClusterView* const cluster = Cluster(slot.cluster); refuses(cluster)) return cluster;
   }
-  return nullptr;
+  return once;
 }
 
 const PodView* Decider::Broker(int64_t attempt) const {

@@ -14,6 +14,7 @@
 #include "operator/lifecycle/failed_reason.h"
 #include "operator/lifecycle/failure.h"
 #include "operator/lifecycle/observation.h"
+#include "operator/lifecycle/pod_trouble.h"
 
 namespace fusionllm::op {
 
@@ -36,11 +37,14 @@ class Decider {
   std::string Away(const std::string& cluster) const;
   // Those in which pods of the job may be that nobody here has seen: in words, for a message; empty: none.
   std::string Unseen() const;
+  // How a cluster is called in the middle of a sentence.
+  std::string Called(const std::string& cluster) const;
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
   // Whether it has refused something and is not asked again yet.
   bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.again; }
-  // The first cluster of this attempt that refuses something; null: none does.
+  // The first cluster of this attempt that refuses something, one that has not been asked anew with success before any other; null: none
+  // does.
   const ClusterView* Refusing() const;
   const ClusterView* Cluster(const std::string& name) const;
   const PodView* Broker(int64_t attempt) const;
@@ -96,8 +100,8 @@ class Decider {
   void Go();
   // True: the attempt does not begin now.
   bool WaitForPlacement();
-  // Nothing is made anywhere before all clusters of the attempt would take their part: what would wait for a part that is refused would
-  // hold devices in vain. True: so it is.
+  // Nothing is made anywhere before all clusters of the attempt would take their part, however long one refuses its own: what would wait
+  // for that part would hold devices in vain, and is removed. True: so it is.
   bool WaitForClusters();
   // The same while they have not answered yet, of which nothing is said.
   void WaitForAnswers();

@@ -36,8 +36,9 @@ struct PodView {
   std::string reason;                            // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
   std::string message;                           // of the same, in words
   std::string disruption;                        // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: nobody
-  // Its node has not been ready since then; nothing: it is, or nothing is known of it.
+  // Its node has not been ready since then, and is called so; nothing: it is, or nothing is known of it.
   std::optional<absl::Time> node_away_since;
+  std::string node;
   std::string address;             // IP
   std::optional<Progress> report;  // what the broker left behind when it ended
   int container_restarts = 0;
@@ -72,6 +73,7 @@ struct ClusterView {
   // Of something that is missing there, or cannot be removed. Until `again` it is not asked for again; infinite: not for this spec.
   std::optional<Refusal> refusal;
   absl::Time again = absl::InfinitePast();
+  bool accepts = false;  // asked anew since it refused that, and it would take the job's pods now
   bool untried = false;  // whether it would take the job's pods is about to be known
   std::vector<PodView> pods;
 };
@@ -85,6 +87,7 @@ struct Memory {
   std::optional<absl::Time> completed_at;
   bool complete = false, failed = false;       // at most one; for ever
   bool was_ready = false;                      // in this attempt
+  std::string out_of_memory;                   // what was last said of a pod that was killed for memory, while it is not ready
   bool quota_exceeded = false;                 // a quota has refused pods, and not all that were wanted were made since
   std::optional<absl::Time> short_since;       // it waits for room
   std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet

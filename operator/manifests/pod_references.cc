@@ -21,6 +21,7 @@ class Collector {
     const std::string use = absl::StrCat("volume ", TextAt(volume, "name"));
     Add(kConfigMaps, At(volume, "configMap"), "name", use);
     Add(kSecrets, At(volume, "secret"), "secretName", use);
+    Add(kClaims, At(volume, "persistentVolumeClaim"), "claimName", use);
     for (const json& source : ListOf(At(volume, "projected", "sources"))) {
       Add(kConfigMaps, At(source, "configMap"), "name", use);
       Add(kSecrets, At(source, "secret"), "name", use);
@@ -44,9 +45,20 @@ class Collector {
  private:
   void Add(const kube::Resource& kind, const json& source, const char* field, const std::string& use) {
     const std::string name = TextAt(source, field);
-    if (name.empty() || At(source, "optional") == true || found_.size() >= kMostReferences) return;
+    if (name.empty() || At(source, "optional") == true) return;
     const auto same = [&](const PodReference& other) { return other.kind == &kind && other.name == name; };
-    if (std::none_of(found_.begin(), found_.end(), same)) found_.push_back({&kind, name, use});
+    auto at = std::find_if(found_.begin(), found_.end(), same);
+    if (at == found_.end()) {
+      if (found_.size() >= kMostReferences) return;
+      at = found_.insert(found_.end(), {&kind, name, use, {}});
+    }
+    AddKey(TextAt(source, "key"), at->keys);
+    for (const json& item : ListOf(At(source, "items"))) AddKey(TextAt(item, "key"), at->keys);
+  }
+
+  static void AddKey(const std::string& key, std::vector<std::string>& keys) {
+    if (key.empty() || keys.size() >= kMostKeys || std::find(keys.begin(), keys.end(), key) != keys.end()) return;
+    keys.push_back(key);
   }
 
   std::vector<PodReference> found_;

@@ -1,4 +1,4 @@
-// The ConfigMaps and Secrets without which a Pod's containers do not start. A pure function.
+// The ConfigMaps, Secrets and claims without which a Pod's containers do not start. A pure function.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,16 +10,19 @@
 namespace fusionllm::op {
 
 struct PodReference {
-  const kube::Resource* kind = nullptr;  // kConfigMaps, kSecrets
+  const kube::Resource* kind = nullptr;  // kConfigMaps, kSecrets, kClaims
   std::string name;
-  std::string use;  // "volume data", "environment of container executor": the first that names it
+  std::string use;                // "volume data", "environment of container executor": the first that names it
+  std::vector<std::string> keys;  // those that must be in it, each once
 };
 
 // More than that are not looked at: each is a question to an API server.
 inline constexpr size_t kMostReferences = 64;
+// Of one object.
+inline constexpr size_t kMostKeys = 64;
 
-// Each object once. Left out is what the Pod can do without (`optional`), or what is found missing by others: claims by the scheduler,
-// which says so of the Pod, and a service account by the API server.
+// Each object once. Left out is what the Pod can do without (`optional`), or what the API server itself finds missing: a service account,
+// a priority class, a runtime class.
 std::vector<PodReference> ReferencesOf(const nlohmann::json& pod);
 
 }  // namespace fusionllm::op

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fusionllm::op {
 namespace {
@@ -17,12 +18,13 @@ using ::testing::IsEmpty;
 std::vector<std::string> In(const json& spec) {
   std::vector<std::string> references;
   for (const PodReference& reference : ReferencesOf({{"spec", spec}})) {
-    references.push_back(absl::StrCat(reference.kind->kind, " ", reference.name, ": ", reference.use));
+    const std::string keys = reference.keys.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(reference.keys, " "));
+    references.push_back(absl::StrCat(reference.kind->kind, " ", reference.name, ": ", reference.use, keys));
   }
   return references;
 }
 
-TEST(PodReferencesTest, EveryWayToNameAConfigMapOrSecretIsSeen) {
+TEST(PodReferencesTest, EveryWayToNameAnObjectIsSeen) {
   const json projected = {{{"configMap", {{"name", "c2"}}}}, {{"secret", {{"name", "s2"}}}}, {{"downwardAPI", json::object()}}};
   const json volumes = {{{"name", "a"}, {"configMap", {{"name", "c1"}}}},
                         {{"name", "b"}, {"secret", {{"secretName", "s1"}}}},
@@ -37,8 +39,21 @@ TEST(PodReferencesTest, EveryWayToNameAConfigMapOrSecretIsSeen) {
                   {"initContainers", {{{"name", "first"}, {"envFrom", env_from}}}},
                   {"containers", {{{"name", "executor"}, {"env", env}}}}}),
               ElementsAre("ConfigMap c1: volume a", "Secret s1: volume b", "ConfigMap c2: volume c", "Secret s2: volume c",
-                          "ConfigMap c4: environment of container first", "Secret s4: environment of container first",
-                          "ConfigMap c3: environment of container executor", "Secret s3: environment of container executor"));
+                          "PersistentVolumeClaim claim: volume d", "ConfigMap c4: environment of container first",
+                          "Secret s4: environment of container first", "ConfigMap c3: environment of container executor, with k",
+                          "Secret s3: environment of container executor, with k"));
+}
+
+TEST(PodReferencesTest, KeysThatAreNamedAreThoseOfAllUses) {
+  const json items = {{{"key", "README.md"}, {"path", "a"}}, {{"key", "b"}, {"path", "b"}}, {{"path", "c"}}, 1};
+  const json volumes = {{{"name", "a"}, {"configMap", {{"name", "c"}, {"items", items}}}},
+                        {{"name", "b"}, {"projected", {{"sources", {{{"configMap", {{"name", "c"}, {"items", {{{"key", "d"}}}}}}}}}}}}};
+  const auto variable = [](const std::string& key, bool optional) {
+    return json{{"name", "X"}, {"valueFrom", {{"configMapKeyRef", {{"name", "c"}, {"key", key}, {"optional", optional}}}}}};
+  };
+  EXPECT_THAT(In({{"volumes", volumes},
+                  {"containers", {{{"name", "executor"}, {"env", {variable("b", false), variable("e", false), variable("f", true)}}}}}}),
+              ElementsAre("ConfigMap c: volume a, with README.md b d e"));
 }
 
 TEST(PodReferencesTest, WhatIsOptionalIsLeftOut) {

@@ -8,6 +8,8 @@ namespace fusionllm::op {
 inline const kube::Resource kPods{"", "v1", "pods", "Pod", true};
 inline const kube::Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap", true};
 inline const kube::Resource kSecrets{"", "v1", "secrets", "Secret", true};
+inline const kube::Resource kClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true};
+inline const kube::Resource kEvents{"", "v1", "events", "Event", true};
 inline const kube::Resource kServices{"", "v1", "services", "Service", true};
 inline const kube::Resource kNamespaces{"", "v1", "namespaces", "Namespace", false};
 inline const kube::Resource kNodes{"", "v1", "nodes", "Node", false};

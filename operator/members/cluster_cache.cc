@@ -180,6 +180,11 @@ std::vector<PodView> ClusterCache::PodsOf(const JobIdentity& job) const {
     PodView view = pod.View(name_);
     if (!IsPodOf(view, job, anchors)) continue;
     view.node_away_since = inventory_.AwaySince(pod.node);
+    if (view.node_away_since.has_value()) view.node = pod.node;
+    if (view.reason == "Unschedulable") {
+      const std::shared_ptr<const ClusterCapacity> capacity = inventory_.Capacity();
+      if (capacity != nullptr) absl::StrAppend(&view.message, CordonedNodes(*capacity));
+    }
     views.push_back(std::move(view));
   }
   return views;

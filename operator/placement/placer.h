@@ -29,6 +29,11 @@ class Placer {
   // Where the job's executors would go now. With `hold` what it takes is kept from others until its pods are there, and the advisor is
   // asked first: while it has no answer, nothing is placed.
   Placement Propose(const SurveyRequest& request, bool hold);
+  // Its pods do not come for now: others may have the room.
+  void Release(const std::string& job_uid) {
+    const std::lock_guard lock(mutex_);
+    reservations_.Release(job_uid);
+  }
   // Drops what is kept for nothing any more; somebody should ask for that every so often.
   void Tidy(absl::Time now) {
     const std::lock_guard lock(mutex_);

@@ -28,6 +28,8 @@ class Reservations {
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<kube::Amounts> OfOthers(const std::string& cluster, const std::string& job_uid,
                                       const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
+  // All that the job holds.
+  void Release(const std::string& job_uid) { held_.erase(job_uid); }
   // What nobody waits for any more.
   void Forget(absl::Time now);
   size_t size() const { return held_.size(); }

@@ -57,6 +57,14 @@ TEST_F(ReservationsTest, NobodyWaitsForEverForPodsThatDoNotCome) {
   EXPECT_THAT(Seen("paris", "b"), IsEmpty());
 }
 
+TEST_F(ReservationsTest, WhatAJobGivesBackIsFree) {
+  held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
+  held_.Hold("b", {{"paris", 0, false}}, kEach, now_);
+  held_.Release("a");
+  held_.Release("nobody");
+  EXPECT_THAT(Seen("paris", "c"), SizeIs(1));
+}
+
 TEST_F(ReservationsTest, WhatNobodyWaitsForIsForgottenThoughNobodyAsks) {
   held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
   now_ += absl::Seconds(1);

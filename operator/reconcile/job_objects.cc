@@ -44,8 +44,7 @@ absl::Status JobObjects::Put(const kube::Resource& resource, json object, const 
 }
 
 absl::Status JobObjects::BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name) const {
-  return absl::AlreadyExistsError(
-      absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " of cluster ", member_.name(), " belongs to somebody else"));
+  return absl::AlreadyExistsError(absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " belongs to somebody else"));
 }
 
 std::string OwnerUidOf(const json& object) { return TextAt(ControllerOf(object), "uid"); }

@@ -37,7 +37,9 @@ constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers ta
 const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
 constexpr absl::Duration kPlacePatience = absl::Seconds(2);
 
-bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
+ReconcileResult AfterAtMost(absl::Duration time) {
+  return time < absl::InfiniteDuration() ? ReconcileResult::Again(time) : ReconcileResult::Done();
+}
 
 }  // namespace
 
@@ -62,13 +64,15 @@ class JobReconciler::Pass {
     Observation seen = Observe();
     if (awaits_advice_) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
     trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const Decision decision = Decide(seen);
+    if (decision.refused) owner_.placer_.Release(view_.identity.uid);
     const absl::Status status = CarryOut(seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     TellConflict(owner_.hub_.name(), trials_.ConflictIn(seen, seen.clusters.front().name));
     if (!status.ok()) return ReconcileResult::Failed(status);
     if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
-    return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
+    return AfterAtMost(std::min(decision.look_again, events.look_again));
   }
 
   // The job's part in another cluster.
@@ -80,6 +84,7 @@ class JobReconciler::Pass {
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
     trials_.Try(member, seen, *here, local_, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.LookAt(member, *here, seen, call_.stop);
     const Decision decision = Decide(seen);
     const Memory &now = decision.memory, &told = seen.memory;
     const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
@@ -87,12 +92,12 @@ class JobReconciler::Pass {
     absl::Status status = CarryOutIn(member, seen, decision);
     if (trials_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
     TellConflict(member.name(), trials_.ConflictIn(seen, member.name()));
-    if (trials_.news()) owner_.options_.poke("", JobKey());  // its part writes the status, and may wait for this one
+    if (trials_.news() || events.news) owner_.options_.poke("", JobKey());  // its part writes the status, and may wait for this one
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
     if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
-    return decision.look_again < absl::InfiniteDuration() ? ReconcileResult::Again(decision.look_again) : ReconcileResult::Done();
+    return AfterAtMost(std::min(decision.look_again, events.look_again));
   }
 
  private:
@@ -302,6 +307,7 @@ class JobReconciler::Pass {
   absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
     FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
                                PrepareHub(owner_.hub_, ToPrepare(seen, decision, local_, /*hub=*/true), call_.stop));
+    if (HasPods(seen) && !prepared.changed.empty()) owner_.events_.Record(view_.identity, ChangedUnderWay(prepared.changed));
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
@@ -374,7 +380,7 @@ class JobReconciler::Pass {
   absl::Status DeleteJob() {
     const kube::DeleteOptions options{.uid = view_.identity.uid, .resource_version = version_};
     const absl::Status status = hub_.Delete(kFusionJobs, JobKey(), options, call_).status();
-    return IsGone(status) ? absl::OkStatus() : status;
+    return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
   }
 
   absl::Status AddFinalizer() {
@@ -390,9 +396,10 @@ class JobReconciler::Pass {
     owner_.conflicts_.Forget(view_.identity.uid);
     owner_.trials_.Forget(view_.identity.uid);
     owner_.rechecks_.Forget(view_.identity.uid);
+    owner_.pod_events_.Forget(view_.identity.uid);
     if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
     const absl::Status status = PatchFinalizers(finalizers);
-    return IsGone(status) ? absl::OkStatus() : status;
+    return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
   }
 
   // With the resource version that was looked at: somebody who changed the list meanwhile makes this a conflict, and it is looked at again.

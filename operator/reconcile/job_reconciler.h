@@ -31,6 +31,7 @@
 #include "operator/progress/progress.h"
 #include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
+#include "operator/reconcile/pod_events.h"
 #include "operator/reconcile/rechecks.h"
 #include "operator/reconcile/trials.h"
 
@@ -107,6 +108,7 @@ class JobReconciler {
   Conflicts conflicts_;
   Trials trials_;
   Rechecks rechecks_;
+  PodEvents pod_events_;
 };
 
 }  // namespace fusionllm::op

@@ -126,10 +126,28 @@ TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
   EXPECT_EQ(Job()["status"]["state"], "Suspended");
 }
 
+TEST_F(JobReconcilerTest, WhatIsChangedUnderARunIsSaidToHoldFromTheNextAttemptOn) {
+  Submit();
+  Settle();
+  ASSERT_EQ(Condition("Ready"), "True AllExecutorsReady");
+  events_.reasons_.clear();
+  Patch(kFusionJobs, "train", {{"spec", {{"ttlSecondsAfterFinished", 60}, {"failurePolicy", {{"maxRestarts", 7}}}}}});
+  Settle();
+  EXPECT_THAT(events_.reasons_, IsEmpty()) << "that holds at once";
+  Patch(kFusionJobs, "train", {{"spec", {{"checkpoint", {{"path", "/out"}}}}}});
+  Settle();
+  EXPECT_THAT(events_.reasons_, ElementsAre("SpecChanged"));
+  EXPECT_EQ(PodNames().size(), 3);
+  Settle();
+  EXPECT_THAT(events_.reasons_, ElementsAre("SpecChanged")) << "once";
+}
+
 // A suspended run ends with a checkpoint and its report, often within ten seconds of the status before.
 TEST_F(JobReconcilerTest, WhereASuspendedRunEndedIsToldAndNothingBelowItWhenItGoesOn) {
   json job = JobObject();
   job["spec"]["checkpoint"] = {{"path", "run"}, {"volume", {{"persistentVolumeClaim", {{"claimName", "runs"}}}}}};
+  const json claim = {{"apiVersion", "v1"}, {"kind", "PersistentVolumeClaim"}, {"metadata", {{"name", "runs"}}}};
+  ASSERT_TRUE(looking_->Create(kClaims, "default", claim.dump()).ok());
   Submit(job);
   Settle();
   Patch(kPods, "train-broker-r0", {{"spec", {{"nodeName", "n"}}}});  // where a kubelet ends it, in its own time
@@ -262,8 +280,7 @@ TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
   Settle();
   EXPECT_EQ(Condition("Ready"), "False Conflict");
   EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"],
-              HasSubstr("Secret train-authority in namespace default of cluster local belongs to somebody else"));
+  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Secret train-authority in namespace default belongs to somebody else"));
   EXPECT_THAT(PodNames(), IsEmpty());
   EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-authority"}).value())["data"], secret["data"]);
 }
@@ -275,7 +292,7 @@ TEST_F(JobReconcilerTest, AConfigMapOfSomebodyElseIsNotOverwritten) {
   Submit();
   Settle();
   EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("ConfigMap train-job in namespace default of cluster local belongs to"));
+  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("ConfigMap train-job in namespace default belongs to"));
   EXPECT_THAT(PodNames(), IsEmpty());
   const json there = json::parse(looking_->Get(kConfigMaps, {"default", "train-job"}).value());
   EXPECT_EQ(there["data"], theirs["data"]);

@@ -10,6 +10,7 @@
 #include "lib/job/fusion_job_fields.h"
 #include "lib/kubeapi/objects.h"
 #include "operator/lifecycle/failed_reason.h"
+#include "operator/lifecycle/pod_trouble.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/stale_checkpoint.h"
 
@@ -190,6 +191,14 @@ void TellAvoided(const Memory& memory, absl::Time now, kubeapi::FusionJobStatus&
   }
 }
 
+// As the condition tells it.
+std::string OutOfMemory(const kubeapi::FusionJobStatus& status) {
+  const kubeapi::Condition* const ready = kubeapi::FindCondition(status.conditions, kubeapi::kReady);
+  if (ready == nullptr || ready->reason != kOutOfMemory) return "";
+  const size_t at = ready->message.find(kAreReady);
+  return at == std::string::npos ? "" : ready->message.substr(at + std::string(kAreReady).size());
+}
+
 }  // namespace
 
 Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
@@ -216,6 +225,7 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .complete = kubeapi::IsTrue(status.conditions, kubeapi::kComplete),
           .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
+          .out_of_memory = OutOfMemory(status),
           .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
           .short_since = short_of_room ? since(kubeapi::kDispatched, false) : std::nullopt,
           .restarting_since = since(kubeapi::kRestarting, true),

@@ -1,8 +1,10 @@
 #include "operator/reconcile/job_story.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "operator/lifecycle/pod_trouble.h"
 #include "operator/reconcile/job_status.h"
 
 namespace fusionllm::op {
@@ -60,6 +62,16 @@ void TellDegradation(const Turn& turn, std::vector<Note>& notes) {
   }
 }
 
+// What keeps a job from beginning, or from going on, where no other condition tells it.
+void TellReadiness(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<Note>& notes) {
+  constexpr absl::string_view kTold[] = {kImageNotAvailable, kContainerConfigError, kVolumeNotMounted,  kClaimNotBound, kUnschedulable,
+                                         kOutOfMemory,       kNodeNotReady,         kExecutorsNotReady, kBrokerNotReady};
+  const Turn turn = TurnOf(kubeapi::kReady, before, after);
+  if (!turn || turn.true_now() || kubeapi::IsTrue(after.conditions, kubeapi::kDegraded)) return;
+  if (std::find(std::begin(kTold), std::end(kTold), turn.is->reason) == std::end(kTold)) return;
+  notes.push_back({true, turn.is->reason, turn.is->message});
+}
+
 void TellWarning(const Turn& turn, std::vector<Note>& notes) {
   if (turn && turn.true_now()) notes.push_back({true, turn.is->type, turn.is->message});
 }
@@ -102,12 +114,20 @@ void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after,
 
 }  // namespace
 
+Note ChangedUnderWay(const std::string& changed) {
+  return {false, "SpecChanged",
+          absl::StrCat(changed,
+                       ": that holds from the job's next attempt on. What runs goes on as it began; to suspend the job and to resume "
+                       "it begins the next one.")};
+}
+
 std::vector<Note> Story(const FusionJobStatus& before, const FusionJobStatus& after) {
   std::vector<Note> notes;
   TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);
   TellDispatch(TurnOf(kubeapi::kDispatched, before, after), notes);
   TellSuspension(TurnOf(kubeapi::kSuspended, before, after), notes);
   TellDegradation(TurnOf(kubeapi::kDegraded, before, after), notes);
+  TellReadiness(before, after, notes);
   TellWarning(TurnOf(kubeapi::kCheckpointStale, before, after), notes);
   TellDeletion(TurnOf(kubeapi::kJobDeleting, before, after), notes);
   TellClusters(before, after, notes);

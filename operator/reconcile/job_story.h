@@ -2,6 +2,7 @@
 // an event comes once, whoever writes. What a decision itself says (Ready, Restarting, ExecutorLost, the ends) is not told twice.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -12,6 +13,9 @@ namespace fusionllm::op {
 
 // Of checkpoints, which may come every few seconds, one event is enough for so long.
 inline constexpr absl::Duration kCheckpointEventEvery = absl::Minutes(10);
+
+// Of a job that runs, whose spec was changed in what its Pods have read when they began. `changed`: the fields.
+Note ChangedUnderWay(const std::string& changed);
 
 std::vector<Note> Story(const kubeapi::FusionJobStatus& before, const kubeapi::FusionJobStatus& after);
 

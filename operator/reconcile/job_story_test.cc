@@ -52,6 +52,14 @@ TEST(JobStoryTest, OfAConditionThatTurns) {
   EXPECT_THAT(Told(none, With("Degraded", true, "ExecutorsNotReady")), ElementsAre("!DegradedExecutorsNotReady"));
   EXPECT_THAT(Told(none, With("Degraded", false, "NotDegraded")), IsEmpty());
   EXPECT_THAT(Told(With("Degraded", true, "ClusterLost"), With("Degraded", false, "NotDegraded")), ElementsAre("Recovered"));
+  EXPECT_THAT(Told(none, With("Ready", false, "ImageNotAvailable")), ElementsAre("!ImageNotAvailable"));
+  EXPECT_THAT(Told(With("Ready", false, "ImageNotAvailable", "a"), With("Ready", false, "ImageNotAvailable", "b")), IsEmpty());
+  EXPECT_THAT(Told(none, With("Ready", false, "WaitingForAddress")), IsEmpty()) << "load balancers take their time";
+  EXPECT_THAT(Told(none, With("Ready", false, "ExecutorsStarting")), IsEmpty()) << "nothing is wrong";
+  EXPECT_THAT(Told(none, With("Ready", false, "QuotaExceeded")), IsEmpty()) << "Dispatched tells it";
+  FusionJobStatus ran = With("Degraded", true, "NodeNotReady");
+  ran.conditions.push_back(With("Ready", false, "NodeNotReady").conditions.front());
+  EXPECT_THAT(Told(none, ran), ElementsAre("!DegradedNodeNotReady")) << "once";
   EXPECT_THAT(Told(none, With("CheckpointStale", true, "CheckpointsMissing")), ElementsAre("!CheckpointStale"));
   EXPECT_THAT(Told(none, With("Deleting", true, "CleaningUp")), ElementsAre("CleaningUp"));
   EXPECT_THAT(Told(With("Deleting", true, "CleaningUp"), With("Deleting", true, "ClusterUnreachable")), ElementsAre("!ClusterUnreachable"));

@@ -17,7 +17,23 @@ using nlohmann::json;
 
 bool IsGone(const absl::Status& status) { return kube::IsApiNotFound(status); }
 
+std::string Described(const JobIdentity& job, const std::string& pod) { return absl::StrCat("Pod ", pod, " in namespace ", job.ns); }
+
 }  // namespace
+
+absl::StatusOr<json> FindPodOfThatName(Member& member, const JobIdentity& job, const json& wanted, const kube::CallOptions& call) {
+  const std::string name = kube::TextAt(wanted, "metadata", "name");
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
+                             member.client().List(kPods, job.ns, {.field_selector = absl::StrCat("metadata.name=", name)}, call));
+  const json list = kube::ParseJson(answer);
+  const json& items = kube::ListOf(kube::At(list, "items"));
+  if (items.empty()) return json();
+  // By its labels alone anybody's may look like the job's.
+  if (kube::TextAt(items.front(), "metadata", "labels", kJobUidLabel) != job.uid || OwnerNameOf(items.front()) != AnchorName(job)) {
+    return absl::AlreadyExistsError(absl::StrCat(Described(job, name), " belongs to somebody else"));
+  }
+  return items.front();
+}
 
 absl::Status MemberWrites::CreatePod(json pod) {
   // Where the chart's admission policy compares it with the anchor's, a request that was stopped on its way is refused.
@@ -28,21 +44,12 @@ absl::Status MemberWrites::CreatePod(json pod) {
   return kube::IsApiAlreadyExists(status) ? Adopt(pod) : OfPod(status);
 }
 
-// A pod of that name is there: ours, which the cache does not show yet, or one that must not stand for it. By a list, for which the
-// operator has the right in any case.
+// A pod of that name is there: ours, which the cache does not show yet, or one that must not stand for it.
 absl::Status MemberWrites::Adopt(const json& wanted) {
   const std::string name = kube::TextAt(wanted, "metadata", "name");
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
-                             member_.client().List(kPods, job_.ns, {.field_selector = absl::StrCat("metadata.name=", name)}, call_));
-  const json list = kube::ParseJson(answer);
-  const std::string which = absl::StrCat("Pod ", name, " in namespace ", job_.ns, " of cluster ", member_.name());
-  const json& items = kube::ListOf(kube::At(list, "items"));
-  if (items.empty()) return absl::UnavailableError(absl::StrCat(which, " was there and is gone"));
-  const json& there = items.front();
-  // By its labels alone anybody's may look like the job's.
-  if (kube::TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid || OwnerNameOf(there) != AnchorName(job_)) {
-    return absl::AlreadyExistsError(absl::StrCat(which, " belongs to somebody else"));
-  }
+  const std::string which = Described(job_, name);
+  FUSIONLLM_ASSIGN_OR_RETURN(const json there, FindPodOfThatName(member_, job_, wanted, call_));
+  if (there.is_null()) return absl::UnavailableError(absl::StrCat(which, " was there and is gone"));
   if (!kube::At(there, "metadata", "deletionTimestamp").is_null()) return absl::OkStatus();  // its end brings us back
   const auto attempt = [](const json& pod) { return kube::TextAt(pod, "metadata", "labels", kAttemptLabel); };
   if (OwnerUidOf(there) == OwnerUidOf(wanted) && attempt(there) == attempt(wanted)) {

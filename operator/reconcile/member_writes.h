@@ -6,12 +6,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/kube/client/api_client.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/members/fence.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
+
+// The Pod that has the name of `wanted`, which is of the job; null: there is none any more. AlreadyExists: it is somebody else's. By a
+// list, for which the operator has the right in any case. Blocks on the API server.
+absl::StatusOr<nlohmann::json> FindPodOfThatName(Member& member, const JobIdentity& job, const nlohmann::json& wanted,
+                                                 const kube::CallOptions& call);
 
 class MemberWrites {
  public:

@@ -87,7 +87,7 @@ TEST_F(MissingReferencesTest, WhatTheBrokerAloneNamesIsLookedForOnTheHub) {
   Make(*tokyo_client_, kSecrets, "keys");
   Submit(job);
   SettleBoth();
-  EXPECT_EQ(Said(), "Cluster local: namespace default has no Secret keys (environment of container broker of the broker).");
+  EXPECT_EQ(Said(), "The hub: namespace default has no Secret keys (environment of container broker of the broker).");
   Make(*looking_, kSecrets, "keys");
   clock_.Advance(absl::Seconds(15));
   SettleBoth();

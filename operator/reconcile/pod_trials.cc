@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "operator/reconcile/prepare.h"
 #include "operator/reconcile/try_pods.h"
 
 namespace fusionllm::op {
@@ -17,6 +19,11 @@ struct Lack {
 
 // The broker is in the first, whoever lends devices.
 bool IsHub(const Observation& seen, const ClusterView& cluster) { return &cluster == &seen.clusters.front(); }
+
+// At the beginning of a sentence. What the hub is called as one that lends devices few know, and nobody where it lends none.
+std::string Called(const Observation& seen, const ClusterView& cluster) {
+  return IsHub(seen, cluster) ? "The hub" : absl::StrCat("Cluster ", cluster.name);
+}
 
 Lack LackIn(const Observation& seen, const ClusterView& cluster) {
   Lack lack;
@@ -45,6 +52,8 @@ void PodTrials::LookAt(Observation& seen) const {
     if (lacks || seen.deleted_at.has_value()) {
       cluster.refusal = standing.refusal;
       cluster.again = standing.again;
+      // Where nobody is asked, what is made next is the question.
+      cluster.accepts = standing.accepted || (!asks_ && seen.now >= standing.again);
     }
     if (!asks_ || IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
     // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
@@ -67,33 +76,36 @@ void PodTrials::Try(Member& member, const Observation& seen, ClusterView& here, 
   if (!lack.any()) return;
   const Trials::About about = About(seen, here.name);
   const Trials::Standing standing = trials_.Of(about);
-  if (standing.refusal.has_value() ? seen.now < standing.again : standing.accepted) return;
+  if (standing.accepted || seen.now < standing.again) return;
   const absl::StatusOr<std::optional<Refused>> answer =
       TryPods(member,
               {.identity = &seen.identity,
                .job = &seen.job,
                .images = &images_,
                .attempt = {.number = seen.memory.attempt, .slots = seen.slots, .hub = hub},
-               .cluster = here.name,
+               .where = Called(seen, here),
                .broker = lack.broker,
                .executor = lack.executor},
               std::move(stop));
   if (!answer.ok()) return;  // what is made meets the same
   here.untried = false;
-  news_ = answer->has_value() ? trials_.Refuse(about, **answer, seen.now) : trials_.Accept(about);
-  if (!answer->has_value()) return;
+  here.accepts = accepts_ = !answer->has_value();
+  if (accepts_) return;
+  news_ = trials_.Refuse(about, **answer, seen.now);
   here.refusal = (*answer)->refusal;
   here.again = seen.now + (*answer)->again;
 }
 
 bool PodTrials::Learn(const Observation& seen, const Decision& decision, const ClusterView& here, const absl::Status& status) {
   const Trials::About about = About(seen, here.name);
+  const std::optional<Refused> refused = RefusalOf(status, Called(seen, here));
+  // An address that does not come yet is no refusal of anything.
+  if (accepts_ && !refused.has_value() && (status.ok() || AwaitsAddress(status))) news_ = trials_.Accept(about) || news_;
   if (status.ok()) {
     const bool tried = (decision.prepare || decision.delete_anchors) && here.again <= seen.now;
     if (tried && here.refusal.has_value() && trials_.Succeed(about)) news_ = look_again_ = true;
     return false;
   }
-  const std::optional<Refused> refused = RefusalOf(status, here.name);
   if (!refused.has_value()) return false;
   const bool was_closed = IsClosed(seen, here.name);
   const bool news = trials_.Refuse(about, *refused, seen.now);

@@ -29,7 +29,8 @@ class PodTrials {
   // What has the name of an object of the job there and is not the job's, in words; empty: nothing is known to.
   std::string ConflictIn(const Observation& seen, const std::string& cluster) const;
   // Asks whether it would take what the job lacks here, unless it was asked for this attempt already. `hub`: the hub's name as a cluster;
-  // empty: it lends no devices. Blocks on the API server.
+  // empty: it lends no devices. That it would is told to the others by Learn(), when what is made beside the pods was not refused
+  // either. Blocks on the API server.
   void Try(Member& member, const Observation& seen, ClusterView& here, const std::string& hub, std::stop_token stop);
   // What came of the attempt to make, or remove, what is due here. True: it was refused, which the job's status says.
   bool Learn(const Observation& seen, const Decision& decision, const ClusterView& here, const absl::Status& status);
@@ -48,6 +49,7 @@ class PodTrials {
   const int64_t generation_;
   const Images& images_;
   const bool asks_;
+  bool accepts_ = false;  // Try() was told so
   bool news_ = false, look_again_ = false;
 };
 

@@ -1,12 +1,14 @@
 #include "operator/reconcile/prepare.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +16,8 @@
 #include "lib/base/cut_text.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/differences.h"
+#include "lib/job/parse.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/credentials/renewal_schedule.h"
@@ -52,6 +56,23 @@ std::set<std::string> Served(const std::string& services, const std::string& add
            !std::all_of(device.begin(), device.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-'; });
   });
   return served;
+}
+
+// Of two documents of a job: what of the difference a broker, or Pods, take when they begin. How many executors there are, how long
+// anything may take and what follows an end is the operator's to see to, who reads it each time.
+std::string ChangeForNextAttempt(const std::string& before, const std::string& now) {
+  constexpr absl::string_view kTaken[] = {
+      "spec.model",   "spec.data",   "spec.training",    "spec.strategy",  "spec.compression",        "spec.checkpoint",
+      "spec.network", "spec.broker", "spec.objectStore", "spec.placement", "spec.executors.template", "spec.executors.threads"};
+  constexpr size_t kMostNamed = 8;
+  const absl::StatusOr<job::FusionJob> from = job::ParseFusionJob(before, "before"), to = job::ParseFusionJob(now, "now");
+  if (!from.ok() || !to.ok()) return "";  // of an older operator, perhaps
+  std::vector<job::FieldDifference> differences = job::Differences(*from, *to);
+  std::erase_if(differences, [&](const job::FieldDifference& difference) {
+    return std::none_of(std::begin(kTaken), std::end(kTaken),
+                        [&](absl::string_view field) { return absl::StartsWith(difference.path, field); });
+  });
+  return differences.empty() ? "" : job::ToString(differences, kMostNamed);
 }
 
 bool IsTaken(const std::string& device, const std::vector<ExecutorSlot>& slots, const std::string& cluster) {
@@ -96,7 +117,7 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
     // Last: an anchor that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
-    return Prepared{owner, broker.inside, executors.addresses};
+    return Prepared{owner, broker.inside, executors.addresses, changed_};
   }
 
   absl::StatusOr<Prepared> Remote(Member& hub) {
@@ -232,6 +253,7 @@ class Preparation {
     const json wanted = JobDocumentObject(id_, *request_.job, owner);
     FUSIONLLM_ASSIGN_OR_RETURN(const json there, objects_.Find(kConfigMaps, JobDocumentName(id_)));
     if (At(there, "data") == At(wanted, "data") && OwnerUidOf(there) == owner.uid) return absl::OkStatus();
+    changed_ = ChangeForNextAttempt(TextAt(there, "data", "job.yaml"), TextAt(wanted, "data", "job.yaml"));
     return objects_.Put(kConfigMaps, wanted, there);
   }
 
@@ -309,6 +331,7 @@ class Preparation {
   const JobIdentity& id_;
   const kube::CallOptions call_;
   const JobObjects objects_{member_, id_, call_};
+  std::string changed_;
   JobSecrets secrets_{member_, id_, request_.now, request_.authorities, call_};
   struct {
     std::string uid, resource_version;

@@ -39,6 +39,8 @@ struct Prepared {
   std::string broker_address;  // HOST:PORT for pods of that cluster
   // HOST:PORT at which other clusters reach the executors there, by device; empty: as their pods say.
   std::map<std::string, std::string> executor_addresses;
+  // On the hub, when the job's document was written anew: how what a run takes from it when it begins differs from before, for a message.
+  std::string changed = "";
 };
 
 // On the hub, which has the job's authority and its broker. Unavailable while something has no address yet, a load balancer say, which the

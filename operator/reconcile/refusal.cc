@@ -15,12 +15,11 @@ constexpr char kOfPod[] = "fusionllm.io/of-pod";  // payload of such errors
 
 }  // namespace
 
-std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& cluster) {
+std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& where) {
   if (status.ok()) return std::nullopt;
   const std::optional<kube::ApiError> error = kube::ApiErrorOf(status);
   const auto refused = [&](const char* reason, absl::Duration again) {
-    return Refused{{reason, absl::StrCat("Cluster ", cluster, ": ", error.has_value() ? error->message : std::string(status.message()))},
-                   again};
+    return Refused{{reason, absl::StrCat(where, ": ", error.has_value() ? error->message : std::string(status.message()))}, again};
   };
   // Found by looking, not said by the server.
   if (!error.has_value()) return absl::IsAlreadyExists(status) ? std::optional(refused(kConflict, kSoon)) : std::nullopt;
@@ -43,8 +42,8 @@ absl::Status OfPod(absl::Status status) {
   return status;
 }
 
-Refused RefusedObjects(const std::string& cluster, const std::string& missing) {
-  return {{kObjectMissing, absl::StrCat("Cluster ", cluster, ": ", missing)}, kSoon};
+Refused RefusedObjects(const std::string& where, const std::string& missing) {
+  return {{kObjectMissing, absl::StrCat(where, ": ", missing)}, kSoon};
 }
 
 Refused RefusedTemplate(const absl::Status& status) {

@@ -15,7 +15,7 @@ inline constexpr char kInvalidTemplate[] = "InvalidTemplate";            // the 
 inline constexpr char kInvalidObject[] = "InvalidObject";                // the same of something else that is made for the job
 inline constexpr char kNamespaceTerminating[] = "NamespaceTerminating";  // nothing can be made there any more
 inline constexpr char kNamespaceMissing[] = "NamespaceMissing";
-inline constexpr char kObjectMissing[] = "ObjectMissing";  // a ConfigMap or Secret without which its Pods do not start
+inline constexpr char kObjectMissing[] = "ObjectMissing";  // an object without which its Pods do not start, or a key of one
 inline constexpr char kConflict[] = "Conflict";            // something has the name of an object of ours and is not ours
 inline constexpr char kForbidden[] = "Forbidden";          // a right is missing, or an admission policy, Pod security say
 
@@ -25,13 +25,14 @@ struct Refused {
 };
 
 // Nothing: it is no refusal, but something that passes by itself (no connection, a busy server, an object that changed meanwhile).
-std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& cluster);
+// `where`: how the cluster is called, at the beginning of a sentence: "The hub", "Cluster tokyo".
+std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& where);
 
 // The same error, marked: it was about a Pod, which is the job's own words for the most part.
 absl::Status OfPod(absl::Status status);
 
-// Objects that Pods name are not in the cluster, or not in their namespace: which ones, in words.
-Refused RefusedObjects(const std::string& cluster, const std::string& missing);
+// Objects that Pods name are not in the cluster, or not in their namespace: which ones, in words (missing_references.h).
+Refused RefusedObjects(const std::string& where, const std::string& missing);
 
 // A template of which no Pod can be made, as BrokerPod() and ExecutorPod() say.
 Refused RefusedTemplate(const absl::Status& status);

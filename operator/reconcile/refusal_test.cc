@@ -30,7 +30,7 @@ std::string Answer(int code, const std::string& reason, const std::string& messa
 
 std::string ReasonOf(int code, const std::string& reason, const std::string& message, const std::string& cause = "", bool pods = true) {
   const absl::Status status = kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause)));
-  const std::optional<Refused> refused = RefusalOf(pods ? OfPod(status) : status, "tokyo");
+  const std::optional<Refused> refused = RefusalOf(pods ? OfPod(status) : status, "Cluster tokyo");
   if (!refused.has_value()) return "none";
   EXPECT_EQ(refused->refusal.message, "Cluster tokyo: " + message);
   return absl::StrCat(refused->refusal.reason, refused->again < absl::InfiniteDuration() ? "" : " for ever");
@@ -100,7 +100,7 @@ TEST_F(RefusedJobTest, ATemplateThatTheServerRefusesIsSaidAndNotTriedAgainBefore
   Settle();
   EXPECT_EQ(Condition("Dispatched"), "False InvalidTemplate");
   EXPECT_EQ(Condition("Ready"), "False InvalidTemplate");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Cluster local: Pod \"train-local-0-r0\" is invalid: spec.tolerations"));
+  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("The hub: Pod \"train-local-0-r0\" is invalid: spec.tolerations"));
   EXPECT_EQ(Job()["status"]["state"], "Pending");
   EXPECT_EQ(Job()["status"]["reason"], "InvalidTemplate");
   EXPECT_THAT(Job()["status"]["clusterStatuses"][0]["message"], HasSubstr("spec.tolerations"));
@@ -263,7 +263,7 @@ TEST_F(RefusedJobTest, WhatMayNotBeRemovedIsSaidAndTriedEverLater) {
   ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
   EXPECT_LT(Reconcile().after, absl::Seconds(1)) << "to say so";
   EXPECT_FALSE(Reconcile().status.ok()) << "which counts, so that the next time is later";
-  EXPECT_THAT(ConditionObject("Deleting")["message"], HasSubstr("Cluster local: configmaps \"train-anchor\" is forbidden"));
+  EXPECT_THAT(ConditionObject("Deleting")["message"], HasSubstr("The hub: configmaps \"train-anchor\" is forbidden"));
 }
 
 TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
@@ -277,7 +277,7 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
   Submit();
   Settle();
   EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Pod train-local-1-r0 in namespace default of cluster local belongs to"));
+  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Pod train-local-1-r0 in namespace default belongs to"));
   EXPECT_EQ(json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value())["metadata"]["uid"], before["metadata"]["uid"]);
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-1-r0"}, {.grace_period_seconds = 0}).ok());
   clock_.Advance(absl::Seconds(15));

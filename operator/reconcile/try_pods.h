@@ -1,6 +1,6 @@
 // Asks a cluster's API server whether it would take a job's Pods before anything is made for them: a dry run of one Pod of each role, which
-// meets the schema, Pod security, quotas and webhooks as the Pod itself would, and changes nothing. Then whether the ConfigMaps and Secrets
-// are there that they name: without one a Pod is made all the same, and waits on its node for it, of which nothing in the Pod tells.
+// meets the schema, Pod security, quotas and webhooks as the Pod itself would, and changes nothing. Then whether all is there that they
+// name (missing_references.h).
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct TrialRequest {
   const job::FusionJob* job = nullptr;
   const Images* images = nullptr;
   Attempt attempt;
-  std::string cluster;
+  std::string where;                     // how the cluster is called in messages: "The hub", "Cluster tokyo"
   bool broker = false;                   // it is to run there
   std::optional<ExecutorSlot> executor;  // one of those that are to run there
 };

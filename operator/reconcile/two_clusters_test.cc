@@ -124,7 +124,8 @@ TEST_F(TwoClustersTest, WhatIsOfAnotherHubsJobIsLeftAloneAndToldUntilItIsGone) {
   EXPECT_EQ(tokyo_client_->Get(kConfigMaps, {"default", "train-anchor"}).value(), before);
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
   EXPECT_EQ(Condition("Ready"), "False Conflict");
-  EXPECT_THAT(std::string(ConditionObject("Ready")["message"]), HasSubstr("train-anchor in namespace default of cluster tokyo"));
+  EXPECT_THAT(std::string(ConditionObject("Ready")["message"]),
+              HasSubstr("Cluster tokyo: ConfigMap train-anchor in namespace default belongs"));
   EXPECT_EQ(Condition("Dispatched"), "False Conflict");
   EXPECT_THAT(reconciler_->conflicts().In("tokyo"), HasSubstr("train-anchor"));
   const kube::ReconcileResult again = ReconcileTokyo();

@@ -1,0 +1,24 @@
+// Whether a cluster has what Pods name, before they are made: without it a Pod is made all the same, and waits on its node for it, of which
+// nothing in the Pod tells.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/kube/client/api_client.h"
+#include "operator/manifests/identity.h"
+
+namespace fusionllm::op {
+
+// The ConfigMaps, Secrets and claims that `pods` of the job name and that its namespace does not have, and the keys that ConfigMaps lack,
+// in words: "namespace team has no ..."; empty: nothing is missing. What may not be looked at counts as being there, and so do the keys of
+// Secrets, of which the metadata alone are read. `executor`: whose Secrets the operator itself makes later. Blocks on the API server;
+// errors are its.
+absl::StatusOr<std::string> MissingReferences(kube::ApiClient& client, const JobIdentity& job, const std::optional<ExecutorSlot>& executor,
+                                              const std::vector<nlohmann::json>& pods, const std::stop_token& stop);
+
+}  // namespace fusionllm::op

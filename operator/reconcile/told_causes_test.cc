@@ -1,0 +1,279 @@
+// What somebody who errs, or whose cluster does, is told: STATE and REASON of `kubectl get fj`, the condition Ready, and events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "operator/reconcile/testing/two_clusters_fixture.h"
+
+namespace fusionllm::op {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using testing::TwoClustersTest;
+
+json Waiting(const std::string& container, const std::string& reason, const std::string& message) {
+  const json state = {{"waiting", {{"reason", reason}, {"message", message}}}};
+  return {{"phase", "Pending"}, {"containerStatuses", {{{"name", container}, {"state", state}}}}};
+}
+
+json Unschedulable(const std::string& message) {
+  const json condition = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", message}};
+  return {{"phase", "Pending"}, {"conditions", json::array({condition})}};
+}
+
+json Creating(const std::string& container) { return Waiting(container, "ContainerCreating", ""); }
+
+json Killed(const std::string& container, int exit_code, const std::string& reason, const std::string& message = "") {
+  const json state = {{"terminated", {{"exitCode", exit_code}, {"reason", reason}, {"message", message}}}};
+  return {{"phase", "Failed"}, {"containerStatuses", {{{"name", container}, {"state", state}}}}};
+}
+
+json Running() { return {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}; }
+
+class ToldCausesTest;
+
+struct Situation {
+  std::string name;
+  std::function<void(ToldCausesTest&)> set_up;
+  std::string state, reason;
+  std::vector<std::string> told;    // in the message of Ready, or of Failed
+  std::vector<std::string> events;  // reasons, all of them
+};
+
+class ToldCausesTest : public TwoClustersTest, public ::testing::WithParamInterface<size_t> {
+ public:
+  ToldCausesTest() {
+    job_["spec"]["network"] = {{"mode", "LoadBalancer"}};
+    json ready = Running();
+    executor_ = broker_ = ready;
+  }
+
+  void Volume(const json& volume) { job_["spec"]["executors"]["template"] = {{"spec", {{"volumes", json::array({volume})}}}}; }
+  // By its kubelet, or another part of the cluster.
+  void EventOfEachPod(const std::string& reason, const std::string& message) {
+    event_ = {{"apiVersion", "v1"}, {"kind", "Event"},    {"type", "Warning"},
+              {"reason", reason},   {"message", message}, {"lastTimestamp", "2026-03-01T12:00:00Z"}};
+  }
+
+  void Go(absl::Duration time) {
+    const absl::Time end = clock_.Now() + time;
+    while (clock_.Now() < end) {
+      (void)Reconcile();
+      (void)ReconcileTokyo();
+      for (kube::ApiClient* client : {looking_.get(), tokyo_client_.get()}) {
+        testing::GiveLoadBalancers(*client, client == looking_.get() ? "203.0.113" : "198.51.100");
+        PlayPods(*client);
+      }
+      clock_.Advance(absl::Seconds(1));
+    }
+  }
+
+  json job_ = testing::JobObject();
+  json executor_, broker_;  // statuses of their Pods
+  json event_;
+
+  kube::ApiClient& hub() { return *looking_; }
+  kube::ApiClient& tokyo() { return *tokyo_client_; }
+  void Mend(const json& spec) { Patch(kFusionJobs, "train", {{"spec", spec}}); }
+  void Again() { events_.reasons_.clear(); }
+  void NowSubmit() { Submit(job_); }
+  bool submitted_ = false;
+
+ private:
+  std::set<std::string> played_;  // uids of Pods that have their status
+
+  void PlayPods(kube::ApiClient& client) {
+    const json pods = json::parse(client.List(kPods, "default").value());
+    for (const json& pod : pods["items"]) {
+      const std::string name = pod["metadata"]["name"];
+      if (pod["metadata"].contains("deletionTimestamp")) {
+        (void)client.Delete(kPods, {"default", name}, {.grace_period_seconds = 0});
+        continue;
+      }
+      const json& status = name.find("broker") == std::string::npos ? executor_ : broker_;
+      if (played_.insert(pod["metadata"]["uid"]).second) {
+        (void)client.Patch(kPods, {"default", name}, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"});
+        if (event_.is_null()) continue;
+        json event = event_;
+        event["metadata"]["name"] = absl::StrCat(name, ".1");
+        event["involvedObject"] = {{"name", name}, {"uid", pod["metadata"]["uid"]}};
+        EXPECT_TRUE(client.Create(kEvents, "default", event.dump()).ok());
+      }
+    }
+  }
+};
+
+void Delete(kube::ApiClient& client, const kube::Resource& kind, const std::string& name) {
+  ASSERT_TRUE(client.Delete(kind, {"default", name}).ok());
+}
+
+void Make(kube::ApiClient& client, const kube::Resource& kind, const std::string& name, const json& data = json::object()) {
+  const json object = {{"apiVersion", "v1"}, {"kind", kind.kind}, {"metadata", {{"name", name}}}, {"data", data}};
+  ASSERT_TRUE(client.Create(kind, "default", object.dump()).ok()) << name;
+}
+
+std::vector<Situation> Situations() {
+  const json claim = {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", "corpus"}}}};
+  return {
+      {"ImageThatIsNotThere",
+       [](ToldCausesTest& t) {
+         t.executor_ = Waiting("executor", "ErrImageNeverPull", "Container image \"registry.invalid/team/nosuch:1.0\" is not present");
+       },
+       "Starting",
+       "ImageNotAvailable",
+       {"train-local-0-r0 in local: ErrImageNeverPull", "nosuch:1.0", "can pull", "namespace default"},
+       {"Dispatched", "ImageNotAvailable"}},
+      {"KeyOfAConfigMapThatIsNotThere",
+       [](ToldCausesTest& t) {
+         for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kConfigMaps, "docs", {{"README.md", "x"}});
+         t.Volume({{"name", "d"}, {"configMap", {{"name", "docs"}, {"items", {{{"key", "READEM.md"}, {"path", "a"}}}}}}});
+       },
+       "Pending",
+       "ObjectMissing",
+       {"namespace default has no key READEM.md in ConfigMap docs (volume d of the executor; its keys: README.md)."},
+       {"ObjectMissing"}},
+      {"ConfigMapThatTheHubLacks",
+       [](ToldCausesTest& t) { Delete(t.hub(), kConfigMaps, "text"); },
+       "Pending",
+       "ObjectMissing",
+       {"The hub: namespace default has no ConfigMap text (volume data of the"},
+       {"ObjectMissing"}},
+      {"ClaimThatIsNotThere",
+       [claim](ToldCausesTest& t) {
+         Make(t.hub(), kClaims, "corpus");
+         t.Volume(claim);
+       },
+       "Pending",
+       "ObjectMissing",
+       {"Cluster tokyo: namespace default has no PersistentVolumeClaim corpus (volume d of the executor)."},
+       {"Dispatched", "ObjectMissing"}},
+      {"ClaimThatIsNotBound",
+       [claim](ToldCausesTest& t) {
+         for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kClaims, "corpus");
+         t.Volume(claim);
+         t.executor_ = Unschedulable("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found");
+       },
+       "Starting",
+       "ClaimNotBound",
+       {"unbound immediate PersistentVolumeClaims", "See to the claims of its volumes, corpus, in namespace default of local"},
+       {"Dispatched", "ClaimNotBound"}},
+      {"SecretThatAMemberLacks",
+       [](ToldCausesTest& t) {
+         Make(t.hub(), kSecrets, "nostore");
+         t.Volume({{"name", "s"}, {"secret", {{"secretName", "nostore"}}}});
+       },
+       "Pending",
+       "ObjectMissing",
+       {"Cluster tokyo: namespace default has no Secret nostore (volume s of the executor)."},
+       {"Dispatched", "ObjectMissing"}},
+      {"KeyOfASecretThatIsMisspelt",
+       [](ToldCausesTest& t) {
+         t.executor_ = Waiting("executor", "CreateContainerConfigError", "couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore");
+       },
+       "Starting",
+       "ContainerConfigError",
+       {"couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore", "correct the name or key in the job's template"},
+       {"Dispatched", "ContainerConfigError"}},
+      {"VolumeThatOnlyEventsTellOf",
+       [](ToldCausesTest& t) {
+         t.executor_ = Creating("executor");
+         t.EventOfEachPod("FailedMount", "MountVolume.SetUp failed for volume \"k\": references non-existent secret key: pasword");
+       },
+       "Starting",
+       "VolumeNotMounted",
+       {"train-local-0-r0 in local: FailedMount: MountVolume.SetUp failed", "non-existent secret key: pasword", "See to the volume"},
+       {"Dispatched", "VolumeNotMounted"}},
+      {"NoRoomOnAnyNode",
+       [](ToldCausesTest& t) { t.executor_ = Unschedulable("0/2 nodes are available: 2 node(s) were unschedulable (cordoned: n1, n2)"); },
+       "Starting",
+       "Unschedulable",
+       {"cordoned: n1, n2", "begins as soon as a node of local has room"},
+       {"Dispatched", "Unschedulable"}},
+      {"MemoryThatIsTooLittle",
+       [](ToldCausesTest& t) { t.executor_ = Killed("executor", 137, "OOMKilled"); },
+       "Starting",
+       "OutOfMemory",
+       {"OOMKilled", "limits.memory"},
+       {}},
+      {"ABrokerThatCrashes",
+       [](ToldCausesTest& t) {
+         t.executor_ = Creating("executor");
+         t.broker_ = Waiting("broker", "CrashLoopBackOff", "back-off 40s");
+       },
+       "Starting",
+       "BrokerNotReady",
+       {"train-broker-r0 on the hub: CrashLoopBackOff"},
+       {"Dispatched", "BrokerNotReady"}},
+      {"ClusterThatDoesNotExist",
+       [](ToldCausesTest& t) {
+         t.job_["spec"]["placement"]["clusters"] = {{{"name", "nroth"}, {"min", 2}}};
+       },
+       "Pending",
+       "PlacementFailed",
+       {"nroth must have 2 executors, and there is no such cluster"},
+       {"PlacementFailed"}},
+      {"ClusterThatDoesNotExistOfAJobThatIsResumed",
+       [](ToldCausesTest& t) {
+         t.job_["spec"]["suspend"] = true;
+         t.job_["spec"]["placement"]["clusters"] = {{{"name", "nroth"}, {"min", 2}}};
+         t.NowSubmit();
+         t.Go(absl::Seconds(5));
+         t.submitted_ = true;
+         t.Mend({{"suspend", false}});
+         t.Again();
+       },
+       "Pending",
+       "PlacementFailed",
+       {"nroth must have 2 executors, and there is no such cluster"},
+       {"PlacementFailed", "Resumed"}},
+      {"DataThatHaveNoPlace",
+       [](ToldCausesTest& t) {
+         t.job_["spec"]["data"] = {{"kind", "text"}, {"path", {"../README.md"}}};
+       },
+       "Failed",
+       "InvalidInput",
+       {"README.md"},
+       {"InvalidInput"}},
+      {"FileThatIsNotInTheVolume",
+       [](ToldCausesTest& t) {
+         t.broker_ = Killed("broker", 2, "Error", R"({"reason":"InvalidInput","error":"data path /data/README.txt does not exist"})");
+       },
+       "Failed",
+       "InvalidInput",
+       {"data path /data/README.txt does not exist"},
+       {"Dispatched", "InvalidInput"}},
+  };
+}
+
+TEST_P(ToldCausesTest, AreOneSentenceAndOneEventWithinHalfAMinute) {
+  const Situation situation = Situations()[GetParam()];
+  situation.set_up(*this);
+  if (!submitted_) Submit(job_);
+  Go(absl::Seconds(30));
+  const json status = Job()["status"];
+  EXPECT_EQ(status["state"], situation.state) << status.dump(1);
+  EXPECT_EQ(status["reason"], situation.reason);
+  const bool failed = situation.state == "Failed";
+  EXPECT_EQ(Condition("Ready"), absl::StrCat("False ", situation.reason));
+  const std::string message = ConditionObject(failed ? "Failed" : "Ready")["message"];
+  for (const std::string& told : situation.told) EXPECT_THAT(message, HasSubstr(told));
+  EXPECT_LE(message.size(), 1024u + 4);
+  // Of a Pod that ends again and again each end is told.
+  if (situation.events.empty()) return;
+  EXPECT_THAT(events_.reasons_, ElementsAreArray(situation.events));
+  if (failed) return;
+  const size_t told = events_.reasons_.size();
+  Go(absl::Minutes(2));
+  EXPECT_EQ(events_.reasons_.size(), told) << "it is told once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Situations, ToldCausesTest, ::testing::Range<size_t>(0, Situations().size()),
+                         [](const auto& at) { return Situations()[at.param].name; });
+
+}  // namespace
+}  // namespace fusionllm::op
