@@ -49,21 +49,25 @@ void SetConditions(const ClusterFinding& finding, const std::string& not_ours, i
     set(kubeapi::kConflict, true, "NotOurs", not_ours);
   } else if (!identity.uid.empty() || (was_conflict != nullptr && was_conflict->reason == "NotOurs")) {
     // What was found of who it is stays until it is asked again.
-    set(kubeapi::kConflict, false, "NoConflict", identity.message);
+    set(kubeapi::kConflict, false, "NoConflict",
+        identity.message.empty() ? "No other FusionCluster names this cluster, and nothing of somebody else is in the way of jobs there."
+                                 : identity.message);
   }
   if (!identity.uid.empty() && identity.conflict.empty()) status.cluster_uid = identity.uid;
   const std::string credentials(finding.credentials.message()), connection(finding.connection.message());
-  set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason, credentials);
+  set(kubeapi::kCredentialsValid, finding.credentials.ok(), finding.credentials.ok() ? "Valid" : finding.reason,
+      finding.credentials.ok() ? "Its API server takes the operator's credentials." : credentials);
   const std::string reason = finding.connection.ok() ? "Connected" : identity.conflict.empty() ? "NotConnected" : identity.conflict;
-  set(kubeapi::kConnected, finding.connection.ok(), reason, connection);
-  set(kubeapi::kReady, finding.connection.ok(), reason, connection);
-  const auto say = [&](absl::string_view type, std::optional<bool> holds, const char* yes, const char* no, const std::string& message) {
-    if (holds.has_value()) return set(type, *holds, *holds ? yes : no, message);
+  set(kubeapi::kConnected, finding.connection.ok(), reason, finding.connection.ok() ? "Its API server is watched." : connection);
+  set(kubeapi::kReady, finding.connection.ok(), reason, finding.connection.ok() ? "Jobs may use it." : connection);
+  const auto say = [&](absl::string_view type, std::optional<bool> holds, const char* yes, const char* no, std::string message) {
+    if (holds.has_value()) return set(type, *holds, *holds ? yes : no, std::move(message));
     std::erase_if(status.conditions, [&](const kubeapi::Condition& condition) { return condition.type == type; });
   };
   const MemberFacts facts = finding.facts == nullptr ? MemberFacts() : *finding.facts;
-  say(kubeapi::kControlPlaneHealthy, facts.healthy, "Ready", "NotReady", facts.health);
-  say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.clock);
+  say(kubeapi::kControlPlaneHealthy, facts.healthy, "Ready", "NotReady",
+      facts.healthy == true ? "Its API server says that it is ready." : facts.health);
+  say(kubeapi::kClockSynced, facts.synced, "Synced", "Skewed", facts.synced == true ? "Its clock and the operator's agree." : facts.clock);
   if (!finding.token.has_value()) return;  // what was found of it stays
   const TokenFinding& token = *finding.token;
   say(kubeapi::kTokenRenewed, token.managed ? std::optional(token.renewed) : std::nullopt, token.reason.c_str(), token.reason.c_str(),

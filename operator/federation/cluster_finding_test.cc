@@ -56,7 +56,8 @@ TEST_F(ClusterFindingTest, WhoIsRefusedHasBadCredentialsAndWhoIsNotHeardHasNot) 
     EXPECT_EQ(Said(kubeapi::kCredentialsValid), c.credentials) << c.connection;
     EXPECT_EQ(Said(kubeapi::kConnected), c.connected) << c.connection;
     EXPECT_EQ(Said(kubeapi::kReady), c.connected) << c.connection;
-    EXPECT_EQ(Message(kubeapi::kReady), c.connection.message());
+    EXPECT_EQ(Message(kubeapi::kReady), c.connection.ok() ? "Jobs may use it." : c.connection.message());
+    for (const kubeapi::Condition& condition : status_.conditions) EXPECT_NE(condition.message, "") << condition.type;
     EXPECT_EQ(Said(kubeapi::kConflict), "") << "who it is, nobody has asked";
     for (const kubeapi::Condition& condition : status_.conditions) EXPECT_EQ(condition.observed_generation, kGeneration);
   }
@@ -116,6 +117,7 @@ TEST_F(ClusterFindingTest, WhatItDoesNotSayOfItselfIsNoCondition) {
   Set(Knowing({.healthy = true, .synced = true}));
   EXPECT_EQ(Said(kubeapi::kControlPlaneHealthy), "True Ready");
   EXPECT_EQ(Said(kubeapi::kClockSynced), "True Synced");
+  for (const kubeapi::Condition& condition : status_.conditions) EXPECT_NE(condition.message, "") << condition.type;
   Set(Knowing({.healthy = false, .health = "etcd failed", .synced = false, .clock = "9 s behind"}));
   EXPECT_EQ(Said(kubeapi::kControlPlaneHealthy), "False NotReady");
   EXPECT_EQ(Message(kubeapi::kControlPlaneHealthy), "etcd failed");

@@ -183,7 +183,7 @@ TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
   Make(absl::Minutes(10));
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
-  EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Connected is True now."}; }));
+  EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Its API server is watched."}; }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
