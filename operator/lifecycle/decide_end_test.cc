@@ -164,7 +164,7 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.remove_finalizer);
   EXPECT_EQ(decision.look_again, absl::Seconds(1));
-  EXPECT_EQ(Find(decision, "Deleting")->message, "Waiting for objects in paris: Pod train-broker-r0, ConfigMap train-anchor of paris.");
+  EXPECT_EQ(Find(decision, "Deleting")->message, "Waiting for objects in the hub: Pod train-broker-r0, ConfigMap train-anchor of the hub.");
   seen_.now = stuck;
   decision = Decide(seen_);
   EXPECT_TRUE(decision.remove_finalizer);

@@ -260,7 +260,8 @@ TEST_F(DecideTest, WhatHoldsUpTheBrokerIsInTheConditionWhetherItRunsYetOrNot) {
     AddExecutor(1, PodPhase::kRunning, false);
     const Decision decision = Decide(seen_);
     EXPECT_EQ(Reason(decision, "Ready"), "!BrokerNotReady");
-    EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("train-broker-r0 on the hub: CrashLoopBackOff: container scheduler: exit code 1, Error"));
+    EXPECT_THAT(Find(decision, "Ready")->message,
+                HasSubstr("train-broker-r0 on the hub: CrashLoopBackOff: container scheduler: exit code 1, Error"));
   }
   pods()[0].ready = true;
   EXPECT_EQ(Reason(Decide(seen_), "Ready"), "!ExecutorsStarting") << "that is over";
