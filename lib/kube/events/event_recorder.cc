@@ -146,8 +146,9 @@ EventRecorder::Fingerprint EventRecorder::FingerprintOf(const Event& event) {
 }
 
 ObjectKey EventRecorder::NameOf(const Event& event, const Series& series) {
-  // Unique among all events about this object, of this process and of others.
-  return NameOf(event.regarding.key, absl::StrFormat("%x%x", series.began_ns, series.number));
+  // Unique among all events about this object, of this process and of others. The time comes first, in as many digits each: those who list
+  // events of this API in no order of their own, as `kubectl describe` does, then show them in that of time.
+  return NameOf(event.regarding.key, absl::StrFormat("%016x%x", series.began_ns, series.number));
 }
 
 ObjectKey EventRecorder::NameOf(const ObjectKey& object, const std::string& end) {
@@ -185,7 +186,8 @@ void EventRecorder::TakeAccount(const Waiting& waiting, const std::stop_token& s
   const Event& event = waiting.event;
   const Fingerprint text = FingerprintOf(event);
   const Fingerprint which = HashOf({event.account->controller, event.account->id, absl::StrFormat("%x %x", text[0], text[1])});
-  const absl::Status status = Create(waiting, NameOf(event.regarding.key, absl::StrFormat("%016x%016x", which[0], which[1])), stop);
+  const std::string end = absl::StrFormat("%016x%016x%016x", absl::ToUnixNanos(event.account->when), which[0], which[1]);
+  const absl::Status status = Create(waiting, NameOf(event.regarding.key, end), stop);
   if (status.ok()) Count("created");
   if (IsApiAlreadyExists(status)) Count("known");
 }

@@ -56,8 +56,8 @@ struct Event {
   // that it is never in the way of this controller's own.
   struct Account {
     std::string controller;  // who says so, instead of this one: "fusionllm.io/broker"
-    // Tells it from whatever else this one says of the object. Its Event object is named by it and by the texts above: it is created once,
-    // whichever process writes it, as long as the server remembers it. It is never one of a series.
+    // Tells it from whatever else this one says of the object. Its Event object is named by it, by its time and by the texts above: it is
+    // created once, whichever process writes it, as long as the server remembers it. It is never one of a series.
     std::string id;
     absl::Time when;
   };

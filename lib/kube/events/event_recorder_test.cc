@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -282,6 +283,20 @@ TEST_F(EventRecorderTest, WhatDiffersInWhatSomebodyElseHasSeenIsAnotherEvent) {
   std::set<std::string> names;
   for (const json& created : server_.created()) names.insert(created["metadata"]["name"]);
   EXPECT_EQ(names.size(), events.size());
+}
+
+TEST_F(EventRecorderTest, NamesAreInTheOrderOfTimeWhoeverHasSeenIt) {
+  for (int i = 0; i < 6; ++i) {
+    Event event = Note(absl::StrCat("step ", i));
+    if (i % 2 == 1) event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    recorder_->Record(event);
+    ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
+    clock_.Advance(absl::Milliseconds(10));
+  }
+  std::vector<std::string> names;
+  for (const json& created : server_.created()) names.push_back(created["metadata"]["name"]);
+  EXPECT_EQ(names.size(), 6u);
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
 TEST_F(EventRecorderTest, WhatSomebodyElseSaysIsNotInTheWayOfTheControllersOwn) {
