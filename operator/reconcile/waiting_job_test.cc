@@ -163,7 +163,7 @@ class WaitingJobTest : public TwoClustersTest {
 
   void WaitAnHour(Trouble& trouble, Side& side, unsigned seed) {
     SCOPED_TRACE(absl::StrCat(trouble.name, ", seed ", seed));
-    std::mt19937 random(seed);
+    std::mt19937 draw(seed);
     trouble.begin(side);
     Submit(TheJob());
     const absl::Time start = clock_.Now();
@@ -171,13 +171,13 @@ class WaitingJobTest : public TwoClustersTest {
     bool restarted = false;
     while (clock_.Now() < start + absl::Hours(1)) {
       ASSERT_THAT(Made(), IsEmpty()) << clock_.Now() - start;
-      clock_.Advance(absl::Seconds(1 + random() % 90));
+      clock_.Advance(absl::Seconds(1 + draw() % 90));
       if (!restarted && clock_.Now() > start + absl::Minutes(30)) {
         restarted = true;
         Restart();
         LookAtBoth();
       }
-      Look(random() % 2 == 0);
+      Look(draw() % 2 == 0);
     }
     EXPECT_EQ(Condition("Dispatched"), absl::StrCat("False ", trouble.reason));
     EXPECT_EQ(Condition("Ready"), absl::StrCat("False ", trouble.reason));
