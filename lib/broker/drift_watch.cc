@@ -90,9 +90,10 @@ void DriftWatch::JudgeLink(const StepTime& step, const LinkLoad& link, std::vect
     return;
   }
   subject.unknown = 0;
-  const double share = link.bytes_per_s / link.planned_bytes_per_s;
+  const double usual = link.usual_bytes_per_s > 0 ? link.usual_bytes_per_s : link.planned_bytes_per_s;
+  const double share = link.bytes_per_s / usual;
   const double busy_s = link.bytes / link.bytes_per_s;
-  const bool matters = Explains(busy_s - link.bytes / link.planned_bytes_per_s, step);
+  const bool matters = Explains(busy_s - link.bytes / usual, step);
   if (!subject.Count(share < options_.link_share && matters, share > options_.link_recovery, options_.steps)) return;
   Drift drift{.kind = Drift::Kind::kLink,
               .device = link.src,
@@ -101,10 +102,12 @@ void DriftWatch::JudgeLink(const StepTime& step, const LinkLoad& link, std::vect
               .planned = link.planned_bytes_per_s,
               .recovered = !subject.slow};
   if (subject.slow) {
+    const std::string of_messages = usual < link.planned_bytes_per_s ? absl::StrFormat(", %.3g MB/s for such messages", 1e-6 * usual) : "";
     drift.message = absl::StrFormat(
-        "the link %s -> %s has carried %.3g MB/s where the plan counts on %.3g MB/s (%.0f %%), for %d steps; it is busy for %.3g s of a "
+        "the link %s -> %s has carried %.3g MB/s where the plan counts on %.3g MB/s%s (%.0f %%), for %d steps; it is busy for %.3g s of a "
         "step of %.3g s",
-        link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, 100 * share, options_.steps, busy_s, step.seconds);
+        link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, of_messages, 100 * share, options_.steps, busy_s,
+        step.seconds);
   } else {
     drift.message = absl::StrFormat("the link %s -> %s is back at %.3g MB/s", link.src, link.dst, 1e-6 * link.bytes_per_s);
   }

@@ -31,7 +31,9 @@ struct LinkLoad {
   std::string src, dst;
   double bytes = 0;                // of the step
   double bytes_per_s = 0;          // measured in this step; 0: unknown, then the link is not judged
-  double planned_bytes_per_s = 0;  // this pair's share, for messages as they are: PlanWatch
+  double planned_bytes_per_s = 0;  // this pair's share
+  // What messages of its size get of that, who wait for a round trip besides: what is measured is held against it. 0: all.
+  double usual_bytes_per_s = 0;
 };
 
 struct StepTime {

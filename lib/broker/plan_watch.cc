@@ -58,7 +58,8 @@ void PlanWatch::Begin(const PlanSummary& plan, const FiguresOf& figures_of, cons
     if (link.bytes < kLeastShareOfWire * most_bytes) continue;
     telling_.emplace(link.src, link.dst);
     const LinkFigures figures = figures_of(link.src, link.dst);
-    link.planned_bytes_per_s = RateOfMessages(link.message_bytes, figures.rtt_s, figures.bytes_per_s / std::max(1, link.sharers));
+    link.planned_bytes_per_s = figures.bytes_per_s / std::max(1, link.sharers);
+    link.usual_bytes_per_s = RateOfMessages(link.message_bytes, figures.rtt_s, link.planned_bytes_per_s);
   }
 }
 
@@ -101,7 +102,8 @@ std::vector<Drift> PlanWatch::JudgeWhole(int64_t step) {
                      .dst = link.dst,
                      .bytes = link.bytes,
                      .bytes_per_s = measured ? link.measured_bytes_per_s : 0,
-                     .planned_bytes_per_s = link.planned_bytes_per_s});
+                     .planned_bytes_per_s = link.planned_bytes_per_s,
+                     .usual_bytes_per_s = link.usual_bytes_per_s});
   }
   const double step_seconds = open.step_seconds;
   std::vector<Drift> drifts = drift_.Observe({.seconds = step_seconds, .predicted_s = plan_.predicted_step_s}, stages, links);

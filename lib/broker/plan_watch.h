@@ -74,6 +74,7 @@ class PlanWatch {
     std::string src, dst;
     double bytes = 0;
     double message_bytes = 0;         // of the smallest sort of its messages, bytes over micro-batches; 0: not known
+    double usual_bytes_per_s = 0;     // LinkLoad
     double planned_bytes_per_s = 0;   // this pair's share; 0: what it measures says little, and is not judged
     int sharers = 0;                  // of its wire, itself among them
     double measured_bytes_per_s = 0;  // the newest

@@ -11,6 +11,7 @@
 namespace fusionllm::broker {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
@@ -107,7 +108,8 @@ TEST(PlanWatchTest, SmallMessagesAreJudgedByTheirRoundTripToo) {
   EXPECT_THAT(FortyStepsOverSlowPath(1.2e6, 2), IsEmpty()) << "a third of the rate of the probe, and what such messages get";
   const std::vector<Drift> found = FortyStepsOverSlowPath(0.5e6, 2);
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_NEAR(found[0].planned, 1.41e6, 0.01e6);
+  EXPECT_DOUBLE_EQ(found[0].planned, 3.8e6);
+  EXPECT_THAT(found[0].message, HasSubstr("3.8 MB/s, 1.41 MB/s for such messages (35 %)"));
 }
 
 TEST(PlanWatchTest, ASlowLinkInAStepThatKeepsItsPredictionIsNotTold) { EXPECT_THAT(FortyStepsOverSlowPath(0.5e6, 0.65), IsEmpty()); }
