@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a real API server makes of crds/: it takes the definitions and the example jobs, refuses what refused.yaml lists with words that name
 # the field, guards updates, and prints, scales, selects and explains as promised.
-#   HUB_KUBECONFIG  the cluster to ask; skipped when unset. kubectl comes from KUBECTL or PATH.
+#   HUB_KUBECONFIG  the cluster to ask; skipped when unset. kubectl comes from KUBECTL or PATH, fusionctl from FUSIONCTL or build/bin.
 # Works in a namespace of its own and deletes it; definitions that were there before stay, brought up to date.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -65,6 +65,19 @@ for job in examples/jobs/*.yaml; do
   check "$job is accepted" "fusionjob.fusionllm.io/$name created (server dry run)" "$accepted"
   check "$job is accepted in a server-side apply" "fusionjob.fusionllm.io/$name serverside-applied (server dry run)" "$applied"
 done
+
+# What a user applies who has run the example on a laptop. As it is: kubectl keeps what it applied in an annotation, which has a limit, too.
+fusionctl=${FUSIONCTL:-build/bin/fusionctl}
+if [ -x "$fusionctl" ]; then
+  for job in examples/jobs/*.yaml; do
+    name=$(sed -n 's/^metadata: *{name: *\([a-z0-9-]*\).*/\1/p' "$job")
+    "$fusionctl" kubernetes prepare "$job" -n "$namespace" -o "$work/prepared.yaml" 2>"$work/words" || true
+    check "what prepare makes of $job is accepted" "fusionjob.fusionllm.io/$name created (server dry run)" \
+      "$(cat "$work/words"; k apply --dry-run=server --validate=strict -f "$work/prepared.yaml" 2>&1 || true)"
+  done
+else
+  echo "not tried: fusionctl kubernetes prepare ($fusionctl is not there: make build)"
+fi
 
 # One object a file, with the words that its refusal must hold; kubectl answers with one line a file.
 mkdir "$work/refused"
