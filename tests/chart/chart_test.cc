@@ -157,8 +157,8 @@ TEST_F(ChartTest, AHubMayDoWhatItDoesAndNoMore) {
   EXPECT_THAT(rights.at("fusion-fusionllm-work"),
               UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
                                    "delete configmaps", "get secrets", "create secrets", "patch secrets", "get services", "create services",
-                                   "patch services", "delete services", "create events", "patch events", "patch fusionjobs",
-                                   "delete fusionjobs", "patch fusionjobs/status"));
+                                   "patch services", "delete services", "get persistentvolumeclaims", "list events", "create events",
+                                   "patch events", "patch fusionjobs", "delete fusionjobs", "patch fusionjobs/status"));
 }
 
 TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
@@ -174,7 +174,7 @@ TEST_F(ChartTest, AMemberGivesWhatItsHubNeedsAndNoMore) {
   EXPECT_THAT(rights.at("fusion-fusionllm-work"),
               UnorderedElementsAre("create pods", "delete pods", "get configmaps", "create configmaps", "patch configmaps",
                                    "delete configmaps", "get secrets", "create secrets", "patch secrets", "get services", "create services",
-                                   "patch services", "delete services"));
+                                   "patch services", "delete services", "get persistentvolumeclaims", "list events"));
 }
 
 TEST_F(ChartTest, WhereOwnersAreGuardedTheRightToTheirFinalizersIsGiven) {

@@ -76,7 +76,8 @@ TEST_F(BadLuckTest, DevicesThatAreTooSmallAreRefusedWithTheShortfall) {
   auto profiles = json::parse(base::ReadWholeFile(Path("profiles.json")));
   for (json& device : profiles["devices"]) device["memory_bytes"] = 65536;
   folder_.Write("profiles.json", profiles.dump());
-  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("InsufficientMemory"), HasSubstr("an executor takes"), HasSubstr("has 64.0 KiB")));
+  EXPECT_THAT(Failing(3, {}), AllOf(HasSubstr("InsufficientMemory"), HasSubstr("needs 66.0 KiB at least"),
+                                    HasSubstr("the limit is 64.0 KiB (a-0 64.0 KiB")));
 }
 
 TEST_F(BadLuckTest, AnExecutorThatIsKilledBeforeTheFirstPlanIsStartedAgain) {
