@@ -7,6 +7,8 @@
 namespace fusionllm::op {
 namespace {
 
+constexpr char kNoConflict[] = "False No other FusionCluster names this cluster, and nothing of somebody else is in the way of jobs there.";
+
 using testing::ClusterRegistryTest;
 using ::testing::ElementsAre;
 using testing::FakeApiServer;
@@ -44,7 +46,7 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   WriteSecret("s", "to lima");
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
-    return Condition("paris", "CredentialsValid") == "True " && Condition("paris", "Connected") == "True ";
+    return Holds("paris", "CredentialsValid") && Holds("paris", "Connected");
   }));
 }
 
@@ -58,11 +60,10 @@ TEST_F(ClusterRegistryTest, CredentialsThatFailWhileWatchesGoOnAreSaidAndHealed)
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] {
-    return absl::StartsWith(Condition("paris", "CredentialsValid"), "False") && Condition("paris", "Connected") == "True ";
-  })) << Condition("paris", "CredentialsValid");
+  EXPECT_TRUE(Eventually([&] { return absl::StartsWith(Condition("paris", "CredentialsValid"), "False") && Holds("paris", "Connected"); }))
+      << Condition("paris", "CredentialsValid");
   EXPECT_THAT(Condition("paris", "CredentialsValid"), HasSubstr("the token is expired"));
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "CredentialsValid"); }));
   EXPECT_EQ(paris_.open_watches(), 4);
 }
 
@@ -73,7 +74,7 @@ TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   registry_->Start();
   // Of FusionClusters and the Secret; and the looks that come of connecting are over.
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4 && hub_server_.open_watches() == 2; }));
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && Condition("paris", "Ready") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected") && Holds("paris", "Ready"); }));
   WriteSecret("s", "to tokyo");
   EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 4 && paris_.open_watches() == 0; }));
 }
@@ -82,8 +83,8 @@ TEST_F(ClusterRegistryTest, AnotherClusterBehindTheSameNameIsNotUsedUntilItIsReg
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
-  EXPECT_EQ(Condition("paris", "Conflict"), "False ");
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
+  EXPECT_EQ(Condition("paris", "Conflict"), kNoConflict);
   WriteSecret("s", "to tokyo");
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
@@ -99,7 +100,7 @@ TEST_F(ClusterRegistryTest, AnotherClusterBehindTheSameNameIsNotUsedUntilItIsReg
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
   ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; })) << Condition("paris", "Connected");
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); })) << Condition("paris", "Connected");
 }
 
 // As when a name of the network leads elsewhere from one moment to the next: neither Secret nor connection have changed.
@@ -107,7 +108,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   Impersonate(paris_, "another");
   const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
@@ -124,7 +125,7 @@ TEST_F(ClusterRegistryTest, AConflictStaysWhileTheClusterDoesNotAnswer) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   WriteSecret("s", "to tokyo");
   ASSERT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
@@ -149,13 +150,13 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict") == "True it is registered already, as FusionCluster alias"; }))
       << Condition("paris", "Conflict");
-  EXPECT_TRUE(Eventually([&] { return Condition("alias", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("alias", "Connected"); }));
   EXPECT_TRUE(Eventually([&] { return Condition("hub", "Conflict").starts_with("True it is the hub itself"); }));
   for (const auto& member : registry_->Remote()) EXPECT_EQ(member->reachable(), member->name() == "alias") << member->name();
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "alias"}).ok());
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
-    return Condition("paris", "Connected") == "True ";
+    return Holds("paris", "Connected");
   })) << Condition("paris", "Connected");
 }
 
@@ -163,8 +164,8 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
-  EXPECT_EQ(Condition("paris", "Conflict"), "False ");
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
+  EXPECT_EQ(Condition("paris", "Conflict"), kNoConflict);
   const auto set = [&](const std::string& what) {
     const std::lock_guard lock(mutex_);
     conflicts_["paris"] = what;
@@ -179,20 +180,20 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   };
   EXPECT_TRUE(comes_to_be("True ConfigMap x belongs to somebody else"));
   set("");
-  EXPECT_TRUE(comes_to_be("False "));
+  EXPECT_TRUE(comes_to_be(kNoConflict));
 }
 
 TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThereIs) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
     return Condition("paris", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours";
   }));
-  EXPECT_EQ(Condition("paris", "Connected"), "True ");
+  EXPECT_TRUE(Holds("paris", "Connected"));
   EXPECT_THAT(Names(), ElementsAre("paris"));
   EXPECT_TRUE(registry_->Remote().at(0)->reachable());
 }
@@ -205,7 +206,7 @@ TEST_F(ClusterRegistryTest, RightsThatAreMissingAreSaidThoughItIsConnected) {
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "CredentialsValid").starts_with("False may not create pods in namespace team"); }))
       << Condition("paris", "CredentialsValid");
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST_F(ClusterRegistryTest, MembersThatAnswerNothingHoldUpNoOther) {
   WriteSecret("s", "to paris");
   const absl::Duration before = clock_.Monotonic();
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_LT(clock_.Monotonic() - before, MemberProbe::kCallTimeout / 2) << "no question to another was waited for";
   registry_.reset();
 }
@@ -137,7 +137,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
   paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_EQ(losses_told_, 0);
 }
 
@@ -146,7 +146,7 @@ TEST_F(ClusterRegistryTest, ASilentMemberIsToldAtOnceAndNotAtTheNextLook) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   const absl::Duration hung_at = clock_.Monotonic();
   for (const char* target : {"/version", "/pods", "/configmaps"}) {
     paris_.AddFault({.target = target, .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});

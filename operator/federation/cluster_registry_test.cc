@@ -62,7 +62,7 @@ TEST_F(ClusterRegistryTest, MembersAreAskedWhoTheyAreAndListedOnceTheyMayBe) {
   EXPECT_TRUE(registry_->Connecting().contains("paris")) << "what is there is not known yet";
   may_list_ = true;
   registry_->TouchAll();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(asked("list", "/pods"));
 }
 
@@ -80,8 +80,8 @@ TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; })) << Condition("paris", "Connected");
-  EXPECT_EQ(Condition("paris", "CredentialsValid"), "True ");
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); })) << Condition("paris", "Connected");
+  EXPECT_TRUE(Holds("paris", "CredentialsValid"));
   registry_->Poke("paris", {"default", "train"}, /*urgent=*/true);
   EXPECT_TRUE(Eventually([&] {
     const std::lock_guard lock(mutex_);
@@ -104,7 +104,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
     return std::count(events_.begin(), events_.end(),
                       "paris ! Skewed: its API server's clock is more than an hour ahead of the operator's") == 1;
   }));
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
@@ -112,7 +112,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && paris_.open_watches() == 4; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected") && paris_.open_watches() == 4; }));
   // A watch that is only being opened would not be broken below, and what was written and is not seen yet would be waited for.
   ASSERT_TRUE(Eventually([&] {
     const int written = statuses_written_;
@@ -164,7 +164,7 @@ TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   const json patch = {{"spec", {{"maxConcurrentRequests", 3}}}};
   ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump()).ok());
   EXPECT_TRUE(Eventually([&] {
@@ -182,7 +182,7 @@ TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   Make(absl::Minutes(10));
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Its API server is watched."}; }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
@@ -228,7 +228,7 @@ TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
   EXPECT_EQ(Condition("paris", "Connected"), "none");
   may_tell_ = true;
   registry_->TouchAll();
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
@@ -262,7 +262,7 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
   // A cluster is looked at by one worker at a time: after its first look the test is that one, until the timer's next.
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
     return status().contains("resourceSummary");

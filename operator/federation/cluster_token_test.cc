@@ -73,7 +73,7 @@ TEST_F(ClusterTokenTest, AnOldTokenIsReplacedAndTheMemberStaysConnectedByTheNewO
   EXPECT_TRUE(Eventually([&] { return absl::StartsWith(Condition("paris", "TokenRenewed"), "True until "); }))
       << Condition("paris", "TokenRenewed");
   EXPECT_TRUE(Eventually([&] { return Connections() == 2; })) << "one by each";
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True " && paris_.open_watches() == 4; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected") && paris_.open_watches() == 4; }));
   EXPECT_EQ(TokensAsked(), 1);
 }
 
@@ -88,7 +88,7 @@ TEST_F(ClusterTokenTest, ATokenThatCannotBeRenewedIsUsedOnAndTold) {
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return absl::StartsWith(Condition("paris", "TokenRenewed"), "False its token, until "); }));
   EXPECT_THAT(Condition("paris", "TokenRenewed"), HasSubstr("cannot be renewed: "));
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_EQ(Expiry(), expiry);
   EXPECT_TRUE(Eventually([&] {
     const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ TEST_F(ClusterTokenTest, ATokenWithoutAnEndGoesOnAndSaysHowToReplaceIt) {
   claims_.secret.clear();
   Register(std::nullopt);
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(
       Eventually([&] { return absl::StartsWith(Condition("paris", "TokenRenewed"), "False its token never ends: run `fusionctl"); }));
   EXPECT_EQ(TokensAsked(), 0);
@@ -111,7 +111,7 @@ TEST_F(ClusterTokenTest, OfASecretThatSomebodyElseMadeNothingIsSaid) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_EQ(Condition("paris", "TokenRenewed"), "none");
 }
 

@@ -64,7 +64,7 @@ TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected)
   Add("paris", "to paris");
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
-  ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected") == "True "; }));
+  ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(Eventually([&] { return Told(kNext, "paris") == std::nullopt; }));
   EXPECT_GE(Told(kAttempts, "paris"), 2) << "once in vain";
   EXPECT_EQ(Told(kAttempts, "home"), std::nullopt) << "to the hub there is a connection already";

@@ -107,24 +107,25 @@ TEST_F(MemberProbeTest, AClockThatDiffersIsToldInStepsAndNotAtTheLimitAgainAndAg
 }
 
 TEST_F(MemberProbeTest, RightsThatAreMissingWhereJobsAreAreNamed) {
-  Allow(false, 13);  // everywhere
+  Allow(false, 15);  // everywhere
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13) << "two for pods, four for config maps, three for secrets, four for services";
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15)
+      << "two for pods, four for config maps, three for secrets, four for services, one for claims, one for events";
   EXPECT_THAT(probe_.Facts()->missing, IsEmpty()) << "there is no job that would need them";
   namespaces_ = {"team"};
-  Allow(false, 13 + 1);  // everywhere, and the first of those in the namespace
-  Allow(true, 12);
+  Allow(false, 15 + 1);  // everywhere, and the first of those in the namespace
+  Allow(true, 14);
   ASSERT_TRUE(probe_.Ask({}).ok());
   EXPECT_THAT(probe_.Facts()->missing, ElementsAre("create pods in namespace team"));
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13 + 26) << "not all the time";
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15 + 30) << "not all the time";
   clock_.Advance(MemberProbe::kRightsAgain);
-  Allow(true, 13);
+  Allow(true, 15);
   ASSERT_TRUE(probe_.Ask({}).ok());
   EXPECT_THAT(probe_.Facts()->missing, IsEmpty());
   clock_.Advance(absl::Hours(1));
   ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 13 + 26 + 13) << "at rest nothing is asked by a write";
+  EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15 + 30 + 15) << "at rest nothing is asked by a write";
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ class PlanCallTest : public ::testing::Test {
     const auto job = job::ParseFusionJob(kJob, "job");
     ASSERT_TRUE(job.ok()) << job.status();
     job_ = *job;
+    job_.spec.network.mode = job::NetworkMode::kDirect;  // else all meet at the broker
   }
   void TearDown() override { server_->Shutdown(); }
 

@@ -255,7 +255,7 @@ TEST_F(LeftBehindTest, WhatIsStuckIsLetGoWhenSomebodySaysSoAndCollectedLater) {
   ASSERT_FALSE(Job().is_null());
   EXPECT_EQ(Condition("Deleting"), "True CleaningUp");
   EXPECT_THAT(ConditionObject("Deleting")["message"],
-              HasSubstr("Waiting for objects in local, tokyo: ConfigMap train-anchor of local, Pod train-tokyo-0-r0"));
+              HasSubstr("Waiting for objects in the hub, tokyo: ConfigMap train-anchor of the hub, Pod train-tokyo-0-r0"));
   Patch(kFusionJobs, "train", {{"metadata", {{"annotations", {{"fusionllm.io/force-delete", "true"}}}}}});
   SettleBoth();
   EXPECT_TRUE(Job().is_null());

@@ -121,6 +121,7 @@ class ClusterRegistryTest : public ::testing::Test {
     }
     return "none";
   }
+  bool Holds(const std::string& cluster, const std::string& type) { return absl::StartsWith(Condition(cluster, type), "True "); }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
     for (const auto& member : registry_->Remote()) names.push_back(member->name());
