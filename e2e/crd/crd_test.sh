@@ -128,10 +128,10 @@ now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 k patch fj t --subresource=status --type merge -p '{"status": {"state": "Running", "reason": "AllUp", "clusters": "2/2", "executors": "3/3",
   "replicas": 3, "restarts": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "AllUp", "message": "", "lastTransitionTime": "'"$now"'"}],
   "trainerStatus": {"step": 50, "progress": "25%", "eta": "3m5s", "slowestLink": "paris > tokyo"}}}' >/dev/null
-check "columns" "NAME STATE CLUSTERS EXECUTORS STEP PROGRESS ETA AGE" "$(k get fj)"
-check "their values" "t Running 2/2 3/3 50 25% 3m5s" "$(k get fj)"
-check "columns of -o wide" "AGE SLOWEST LINK RESTARTS REASON QUEUE" "$(k get fj -o wide)"
-check "their values" "paris > tokyo 1 AllUp night" "$(k get fj -o wide)"
+check "columns" "NAME STATE REASON CLUSTERS EXECUTORS STEP PROGRESS ETA AGE" "$(k get fj)"
+check "their values" "t Running AllUp 2/2 3/3 50 25% 3m5s" "$(k get fj)"
+check "columns of -o wide" "AGE SLOWEST LINK RESTARTS QUEUE" "$(k get fj -o wide)"
+check "their values" "paris > tokyo 1 night" "$(k get fj -o wide)"
 check "a status of the wrong type" "status.replicas: Invalid value" \
   "$(refusal k patch fj t --subresource=status --type merge -p '{"status": {"replicas": "three"}}')"
 check "a reason is asked for" "status.conditions[0].reason: Required value" \
