@@ -1,8 +1,8 @@
 #!/bin/bash
 # one_cluster_job.sh [CLUSTER]: what a user of one cluster does. A cluster comes up, helm installs the chart into it, the example job trains
-# to its end with its loss in the status, a second job survives the loss of its broker and a change of operators, fails at its deadline and
-# goes by itself, both leave nothing, helm uninstalls, the cluster goes. Needs the images of the four programs (make images) and helm
-# (controlplane/build.sh).
+# to its end with its loss in the status, so does one that fusionctl prepares from local files, another job survives the loss of its broker
+# and a change of operators, fails at its deadline and goes by itself, all leave nothing, helm uninstalls, the cluster goes. Needs
+# the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
@@ -36,6 +36,14 @@ echo "its loss: $(status_of gpt2-tiny trainerStatus.loss)"
 delete_job gpt2-tiny
 took "the job is deleted, nothing is left"
 
+# ---- a job of a laptop, its files among what is applied ----
+"$build_folder/bin/fusionctl" kubernetes prepare "$source_folder/examples/jobs/gpt2-tiny.yaml" --namespace team >"$scratch/prepared.yaml"
+k apply --filename "$scratch/prepared.yaml" >/dev/null
+wait_for gpt2-tiny condition=Complete
+status_is gpt2-tiny trainerStatus.step 50 || fail "the prepared job ends at step $(status_of gpt2-tiny trainerStatus.step) of 50"
+delete_job gpt2-tiny
+took "a job that fusionctl has prepared has trained, and is deleted"
+
 # ---- a job that loses its broker, then its time ----
 sed 's/gpt2-tiny$/endless/; s/steps: 200$/steps: 10000000/; s/^  cleanPodPolicy:.*/  ttlSecondsAfterFinished: 5/' "$example" |
   k apply --filename - >/dev/null
@@ -59,6 +67,8 @@ until_true "the jobs' objects to go; there are: $(left_in "$hub" | tr '\n' ' ')"
 keep_rights
 kubectl_of "$hub" delete fusioncluster here >/dev/null
 uninstall "$hub"
+# Its log is asked for when it has ended, so it is helm's to keep, and nobody's to take away.
+own delete pod fusion-fusionllm-test >/dev/null
 of_release() {
   k get deployments,services,serviceaccounts,pods,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces \
     --selector app.kubernetes.io/instance=fusion --output name
