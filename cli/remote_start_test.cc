@@ -23,14 +23,7 @@ constexpr char kConfig[] = R"({"model_type": "gpt2", "n_layer": 3, "n_head": 2, 
 
 class RemoteStartTest : public ::testing::Test {
  protected:
-  RemoteStartTest() {
-    const objectstore::StoreSettings settings = server_.Settings();
-    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
-    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
-    setenv("AWS_REGION", settings.region.c_str(), 1);
-    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
-  }
+  RemoteStartTest() { server_.SetEnvironment(); }
 
   // A job that starts from `uri` and says nothing of its model but this.
   absl::StatusOr<job::FusionJob> Load(const std::string& uri, const std::string& config = "") const {

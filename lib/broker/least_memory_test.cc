@@ -9,16 +9,16 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
-const LeastMemory kLeast = {.all_bytes = 1000 * kMiB, .largest_bytes = 400 * kMiB, .largest = "wte"};
+const LeastMemory kLeastMemory = {.all_bytes = 1000 * kMiB, .largest_bytes = 400 * kMiB, .largest = "wte"};
 
 TEST(LeastMemory, ThatExecutorsHaveIsNoReason) {
-  EXPECT_EQ(WhyTooLarge(kLeast, {{"a", 400 * kMiB}, {"b", 600 * kMiB}}), "");
+  EXPECT_EQ(WhyTooLarge(kLeastMemory, {{"a", 400 * kMiB}, {"b", 600 * kMiB}}), "");
   EXPECT_EQ(WhyTooLarge({}, {{"a", 1}}), "") << "nothing is known of the model";
-  EXPECT_EQ(WhyTooLarge(kLeast, {}), "");
+  EXPECT_EQ(WhyTooLarge(kLeastMemory, {}), "");
 }
 
 TEST(LeastMemory, OfOneOpMustBeHadByOneExecutor) {
-  const std::string why = WhyTooLarge(kLeast, {{"east-0", 256 * kMiB}, {"east-1", 128 * kMiB}});
+  const std::string why = WhyTooLarge(kLeastMemory, {{"east-0", 256 * kMiB}, {"east-1", 128 * kMiB}});
   EXPECT_THAT(why, HasSubstr("the stage with wte needs 400 MiB at least"));
   EXPECT_THAT(why, HasSubstr("the limit is 256 MiB (east-0 256 MiB, east-1 128 MiB)"));
   EXPECT_THAT(why, HasSubstr("spec.executors.template"));
@@ -26,11 +26,11 @@ TEST(LeastMemory, OfOneOpMustBeHadByOneExecutor) {
 
 TEST(LeastMemory, OfTheModelMustBeHadByAllTogether) {
   EXPECT_THAT(
-      WhyTooLarge(kLeast, {{"a", 450 * kMiB}, {"b", 450 * kMiB}}),
+      WhyTooLarge(kLeastMemory, {{"a", 450 * kMiB}, {"b", 450 * kMiB}}),
       HasSubstr("the model needs 1000 MiB at least, for parameters, gradients and the optimizer's state; the limits add up to 900 MiB"));
 }
 
-TEST(LeastMemory, OfAnExecutorWhoseLimitIsNotKnownRefusesNothing) { EXPECT_EQ(WhyTooLarge(kLeast, {{"a", 1}, {"b", 0}}), ""); }
+TEST(LeastMemory, OfAnExecutorWhoseLimitIsNotKnownRefusesNothing) { EXPECT_EQ(WhyTooLarge(kLeastMemory, {{"a", 1}, {"b", 0}}), ""); }
 
 }  // namespace
 }  // namespace fusionllm::broker

@@ -149,7 +149,8 @@ absl::Status CheckProcessName(absl::string_view name) {
   if (name.empty() || name.size() > kMaxProcessNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat(quoted, " has ", name.size(), " bytes; a process name has 1 to ", kMaxProcessNameBytes));
   }
-  // Whoever compares a peer's name takes "broker." for "broker": a dot behind a host name says only that nothing is to be added to it.
+  // TLS libraries that compare a peer's name take "broker." for "broker": a dot behind a host name says only that nothing is to be added to
+  // it.
   if (!HasHostCharacters(name) || name.front() == '.' || name.back() == '.') {
     return absl::InvalidArgumentError(
         absl::StrCat(quoted, " is no process name: letters, digits, '-', '_' and '.' (neither first nor last) make one"));

@@ -52,10 +52,10 @@ bool Tolerates(const PodShape& shape, const kube::Taint& taint) {
 }
 
 constexpr char kNotReady[] = "not ready", kCordoned[] = "cordoned";
-constexpr size_t kMostNodesNamed = 3;
+constexpr size_t kMaxNodesNamed = 3;
 
 std::string FirstOf(const std::vector<std::string>& nodes) {
-  const size_t named = std::min(nodes.size(), kMostNodesNamed);
+  const size_t named = std::min(nodes.size(), kMaxNodesNamed);
   return absl::StrCat(absl::StrJoin(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(named), ", "),
                       nodes.size() > named ? " ..." : "");
 }

@@ -11,7 +11,7 @@
 namespace fusionllm::op {
 namespace {
 
-constexpr size_t kMostNamed = 3;
+constexpr size_t kMaxNamed = 3;
 // Changes of room bring a job back at once; this is for what nobody tells of.
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
 // Answers bring a job back at once; this is for one that does not come.
@@ -130,7 +130,7 @@ std::string Decider::WhatIsLeft() const {
     std::sort(names.begin() + pods, names.end());
     if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", Called(cluster.name)));
   }
-  const size_t more = names.size() <= kMostNamed ? 0 : names.size() - kMostNamed;
+  const size_t more = names.size() <= kMaxNamed ? 0 : names.size() - kMaxNamed;
   names.resize(names.size() - more);
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }

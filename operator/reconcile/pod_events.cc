@@ -49,11 +49,11 @@ PodEvents::ByPod PodEvents::Ask(Member& member, const ClusterView& here, const O
   for (const PodView& pod : here.pods) {
     if (!Waits(pod)) continue;
     const auto before = known.find(pod.uid);
-    if (before == known.end() && now.size() >= kMostPods) continue;
+    if (before == known.end() && now.size() >= kMaxPods) continue;
     Said said = before == known.end() ? Said{std::max(pod.created_at, seen.created_at), "", ""} : before->second;
     // One from the future says that the clocks differ.
     said.asked = std::min(said.asked, seen.now);
-    if (seen.now - said.asked >= kAskAfter && asked < kMostPods && here.reachable) {
+    if (seen.now - said.asked >= kAskAfter && asked < kMaxPods && here.reachable) {
       ++asked;
       said.asked = seen.now;
       const auto list =

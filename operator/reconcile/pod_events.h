@@ -21,7 +21,7 @@ class PodEvents {
   // A Pod that has not started for so long is asked about, and again after as long.
   static constexpr absl::Duration kAskAfter = absl::Seconds(20);
   // Of one job in one cluster, at a time: each is a question to an API server.
-  static constexpr size_t kMostPods = 4;
+  static constexpr size_t kMaxPods = 4;
 
   struct Answer {
     bool news = false;                                     // something is said that was not

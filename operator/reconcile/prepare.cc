@@ -64,7 +64,7 @@ std::string ChangeForNextAttempt(const std::string& before, const std::string& n
   constexpr absl::string_view kTaken[] = {
       "spec.model",   "spec.data",   "spec.training",    "spec.strategy",  "spec.compression",        "spec.checkpoint",
       "spec.network", "spec.broker", "spec.objectStore", "spec.placement", "spec.executors.template", "spec.executors.threads"};
-  constexpr size_t kMostNamed = 8;
+  constexpr size_t kMaxNamed = 8;
   const absl::StatusOr<job::FusionJob> from = job::ParseFusionJob(before, "before"), to = job::ParseFusionJob(now, "now");
   if (!from.ok() || !to.ok()) return "";  // of an older operator, perhaps
   std::vector<job::FieldDifference> differences = job::Differences(*from, *to);
@@ -72,7 +72,7 @@ std::string ChangeForNextAttempt(const std::string& before, const std::string& n
     return std::none_of(std::begin(kTaken), std::end(kTaken),
                         [&](absl::string_view field) { return absl::StartsWith(difference.path, field); });
   });
-  return differences.empty() ? "" : job::ToString(differences, kMostNamed);
+  return differences.empty() ? "" : job::ToString(differences, kMaxNamed);
 }
 
 bool IsTaken(const std::string& device, const std::vector<ExecutorSlot>& slots, const std::string& cluster) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -76,12 +75,7 @@ TEST_F(BrokerSetupTest, ACheckpointThatIsTakenUpIsNotedForTheNextBroker) {
 class RemoteStartSetupTest : public BrokerSetupTest {
  protected:
   RemoteStartSetupTest() {
-    const objectstore::StoreSettings settings = server_.Settings();
-    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
-    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
-    setenv("AWS_REGION", settings.region.c_str(), 1);
-    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
+    server_.SetEnvironment();
     std::string job = kJob;
     job.replace(job.find("config:"), 0, "init: {from: s3://models/start}, ");
     folder_.Write("job.yaml", job);

@@ -28,12 +28,7 @@ using objectstore::testing::FakeS3;
 class BrokerReportTest : public ::testing::Test {
  protected:
   BrokerReportTest() {
-    const objectstore::StoreSettings settings = store_.Settings();
-    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
-    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
-    setenv("AWS_REGION", settings.region.c_str(), 1);
-    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
+    store_.SetEnvironment();
     std::string text;
     for (int i = 0; i < 6000; ++i) text.push_back(static_cast<char>('a' + i * i % 23));
     folder_.Write("text.txt", text);

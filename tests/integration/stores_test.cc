@@ -26,12 +26,7 @@ using ::testing::StartsWith;
 class StoresTest : public RunTest {
  protected:
   StoresTest() {
-    const objectstore::StoreSettings settings = server_.Settings();
-    setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
-    setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
-    setenv("AWS_REGION", settings.region.c_str(), 1);
-    setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
+    server_.SetEnvironment();
     server_.Put("models", "data/text.txt", base::ReadWholeFile(Path("text.txt")));
   }
 

@@ -1,6 +1,7 @@
 #include "lib/objectstore/testing/fake_s3.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -113,6 +114,15 @@ void FakeS3::SetHook(Hook hook) {
 StoreSettings FakeS3::Settings() const {
   return {
       .endpoint = server_->Url(), .region = kRegion, .access_key_id = kKeyId, .secret_access_key = "secret/+=", .session_token = kToken};
+}
+
+void FakeS3::SetEnvironment() const {
+  const StoreSettings settings = Settings();
+  setenv("AWS_ACCESS_KEY_ID", settings.access_key_id.c_str(), 1);
+  setenv("AWS_SECRET_ACCESS_KEY", settings.secret_access_key.c_str(), 1);
+  setenv("AWS_SESSION_TOKEN", settings.session_token.c_str(), 1);
+  setenv("AWS_REGION", settings.region.c_str(), 1);
+  setenv("AWS_ENDPOINT_URL_S3", settings.endpoint.c_str(), 1);
 }
 
 void FakeS3::Store(const std::string& bucket, const std::string& key, const std::string& content) {

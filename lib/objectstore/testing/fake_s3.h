@@ -34,6 +34,8 @@ class FakeS3 {
 
   void SetHook(Hook hook);
   StoreSettings Settings() const;
+  // Has this process, and those that it starts, use the server: sets the variables of lib/objectstore/settings.h, and leaves them.
+  void SetEnvironment() const;
   std::string Url() const { return server_->Url(); }
 
   void Put(const std::string& bucket, const std::string& key, const std::string& content);

@@ -35,19 +35,19 @@ json Killed(const std::string& container, int exit_code, const std::string& reas
 
 json Running() { return {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}; }
 
-class ToldCausesTest;
+class ReportedCausesTest;
 
 struct Situation {
   std::string name;
-  std::function<void(ToldCausesTest&)> set_up;
+  std::function<void(ReportedCausesTest&)> set_up;
   std::string state, reason;
   std::vector<std::string> told;    // in the message of Ready, or of Failed
   std::vector<std::string> events;  // reasons, all of them
 };
 
-class ToldCausesTest : public TwoClustersTest, public ::testing::WithParamInterface<size_t> {
+class ReportedCausesTest : public TwoClustersTest, public ::testing::WithParamInterface<size_t> {
  public:
-  ToldCausesTest() {
+  ReportedCausesTest() {
     job_["spec"]["network"] = {{"mode", "LoadBalancer"}};
     json ready = Running();
     executor_ = broker_ = ready;
@@ -121,7 +121,7 @@ std::vector<Situation> Situations() {
   const json claim = {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", "corpus"}}}};
   return {
       {"ImageThatIsNotThere",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.executor_ = Waiting("executor", "ErrImageNeverPull", "Container image \"registry.invalid/team/nosuch:1.0\" is not present");
        },
        "Starting",
@@ -129,7 +129,7 @@ std::vector<Situation> Situations() {
        {"train-local-0-r0 in local: ErrImageNeverPull", "nosuch:1.0", "can pull", "namespace default"},
        {"Dispatched", "ImageNotAvailable"}},
       {"KeyOfAConfigMapThatIsNotThere",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kConfigMaps, "docs", {{"README.md", "x"}});
          t.Volume({{"name", "d"}, {"configMap", {{"name", "docs"}, {"items", {{{"key", "READEM.md"}, {"path", "a"}}}}}}});
        },
@@ -138,13 +138,13 @@ std::vector<Situation> Situations() {
        {"namespace default has no key READEM.md in ConfigMap docs (volume d of the executor; its keys: README.md)."},
        {"ObjectMissing"}},
       {"ConfigMapThatTheHubLacks",
-       [](ToldCausesTest& t) { Delete(t.hub(), kConfigMaps, "text"); },
+       [](ReportedCausesTest& t) { Delete(t.hub(), kConfigMaps, "text"); },
        "Pending",
        "ObjectMissing",
        {"The hub: namespace default has no ConfigMap text (volume data of the"},
        {"ObjectMissing"}},
       {"ClaimThatIsNotThere",
-       [claim](ToldCausesTest& t) {
+       [claim](ReportedCausesTest& t) {
          Make(t.hub(), kClaims, "corpus");
          t.Volume(claim);
        },
@@ -153,7 +153,7 @@ std::vector<Situation> Situations() {
        {"Cluster tokyo: namespace default has no PersistentVolumeClaim corpus (volume d of the executor)."},
        {"Dispatched", "ObjectMissing"}},
       {"ClaimThatIsNotBound",
-       [claim](ToldCausesTest& t) {
+       [claim](ReportedCausesTest& t) {
          for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kClaims, "corpus");
          t.Volume(claim);
          t.executor_ = Unschedulable("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found");
@@ -163,7 +163,7 @@ std::vector<Situation> Situations() {
        {"unbound immediate PersistentVolumeClaims", "See to the claims of its volumes, corpus, in namespace default of local"},
        {"Dispatched", "ClaimNotBound"}},
       {"SecretThatAMemberLacks",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          Make(t.hub(), kSecrets, "nostore");
          t.Volume({{"name", "s"}, {"secret", {{"secretName", "nostore"}}}});
        },
@@ -172,7 +172,7 @@ std::vector<Situation> Situations() {
        {"Cluster tokyo: namespace default has no Secret nostore (volume s of the executor)."},
        {"Dispatched", "ObjectMissing"}},
       {"KeyOfASecretThatIsMisspelt",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.executor_ = Waiting("executor", "CreateContainerConfigError", "couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore");
        },
        "Starting",
@@ -180,7 +180,7 @@ std::vector<Situation> Situations() {
        {"couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore", "correct the name or key in the job's template"},
        {"Dispatched", "ContainerConfigError"}},
       {"VolumeThatOnlyEventsTellOf",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.executor_ = Creating("executor");
          t.EventOfEachPod("FailedMount", "MountVolume.SetUp failed for volume \"k\": references non-existent secret key: pasword");
        },
@@ -189,19 +189,21 @@ std::vector<Situation> Situations() {
        {"train-local-0-r0 in local: FailedMount: MountVolume.SetUp failed", "non-existent secret key: pasword", "See to the volume"},
        {"Dispatched", "VolumeNotMounted"}},
       {"NoRoomOnAnyNode",
-       [](ToldCausesTest& t) { t.executor_ = Unschedulable("0/2 nodes are available: 2 node(s) were unschedulable (cordoned: n1, n2)"); },
+       [](ReportedCausesTest& t) {
+         t.executor_ = Unschedulable("0/2 nodes are available: 2 node(s) were unschedulable (cordoned: n1, n2)");
+       },
        "Starting",
        "Unschedulable",
        {"cordoned: n1, n2", "begins as soon as a node of local has room"},
        {"Dispatched", "Unschedulable"}},
       {"MemoryThatIsTooLittle",
-       [](ToldCausesTest& t) { t.executor_ = Killed("executor", 137, "OOMKilled"); },
+       [](ReportedCausesTest& t) { t.executor_ = Killed("executor", 137, "OOMKilled"); },
        "Starting",
        "OutOfMemory",
        {"OOMKilled", "limits.memory"},
        {}},
       {"ABrokerThatCrashes",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.executor_ = Creating("executor");
          t.broker_ = Waiting("broker", "CrashLoopBackOff", "back-off 40s");
        },
@@ -210,7 +212,7 @@ std::vector<Situation> Situations() {
        {"train-broker-r0 on the hub: CrashLoopBackOff"},
        {"Dispatched", "BrokerNotReady"}},
       {"ClusterThatDoesNotExist",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.job_["spec"]["placement"]["clusters"] = {{{"name", "nroth"}, {"min", 2}}};
        },
        "Pending",
@@ -218,7 +220,7 @@ std::vector<Situation> Situations() {
        {"nroth must have 2 executors, and there is no such cluster"},
        {"PlacementFailed"}},
       {"ClusterThatDoesNotExistOfAJobThatIsResumed",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.job_["spec"]["suspend"] = true;
          t.job_["spec"]["placement"]["clusters"] = {{{"name", "nroth"}, {"min", 2}}};
          t.NowSubmit();
@@ -232,7 +234,7 @@ std::vector<Situation> Situations() {
        {"nroth must have 2 executors, and there is no such cluster"},
        {"PlacementFailed", "Resumed"}},
       {"DataThatHaveNoPlace",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.job_["spec"]["data"] = {{"kind", "text"}, {"path", {"../README.md"}}};
        },
        "Failed",
@@ -240,7 +242,7 @@ std::vector<Situation> Situations() {
        {"README.md"},
        {"InvalidInput"}},
       {"FileThatIsNotInTheVolume",
-       [](ToldCausesTest& t) {
+       [](ReportedCausesTest& t) {
          t.broker_ = Killed("broker", 2, "Error", R"({"reason":"InvalidInput","error":"data path /data/README.txt does not exist"})");
        },
        "Failed",
@@ -250,7 +252,7 @@ std::vector<Situation> Situations() {
   };
 }
 
-TEST_P(ToldCausesTest, AreOneSentenceAndOneEventWithinHalfAMinute) {
+TEST_P(ReportedCausesTest, AreOneSentenceAndOneEventWithinHalfAMinute) {
   const Situation situation = Situations()[GetParam()];
   situation.set_up(*this);
   if (!submitted_) Submit(job_);
@@ -272,7 +274,7 @@ TEST_P(ToldCausesTest, AreOneSentenceAndOneEventWithinHalfAMinute) {
   EXPECT_EQ(events_.reasons_.size(), told) << "it is told once";
 }
 
-INSTANTIATE_TEST_SUITE_P(Situations, ToldCausesTest, ::testing::Range<size_t>(0, Situations().size()),
+INSTANTIATE_TEST_SUITE_P(Situations, ReportedCausesTest, ::testing::Range<size_t>(0, Situations().size()),
                          [](const auto& at) { return Situations()[at.param].name; });
 
 }  // namespace

@@ -1,0 +1,66 @@
+// A model that has no room in its executors is refused before anything is measured.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/broker/run_state.h"
+#include "lib/broker/testing/drill.h"
+
+namespace fusionllm::broker {
+namespace {
+
+using testing::Drill;
+using ::testing::HasSubstr;
+using testing::Of;
+using testing::Options;
+
+template <typename T>
+bool Is(const Action& action) {
+  return std::holds_alternative<T>(action);
+}
+
+TEST(RunStateMemoryTest, AModelTooLargeForItsExecutorsIsRefusedBeforeTheyAreMeasured) {
+  RunOptions options = Options({"a0", "b0", "s0"});
+  options.least_memory = {.all_bytes = 300, .largest_bytes = 120, .largest = "wte"};
+  const auto end = [&](int64_t memory_bytes) {
+    Drill run(options, {"a0", "b0"});
+    run.Join("a0", /*spare=*/false, memory_bytes);
+    run.Join("s0", /*spare=*/true, 1000);
+    run.Join("b0", /*spare=*/false, memory_bytes);
+    return run.all;
+  };
+  for (const int64_t memory_bytes : {100, 149}) {
+    const std::vector<Action> all = end(memory_bytes);
+    EXPECT_TRUE(Of<AskCalibrate>(all).empty());
+    const std::vector<Finish> finished = Of<Finish>(all);
+    ASSERT_EQ(finished.size(), 1u);
+    EXPECT_EQ(finished[0].refusal_reason, "InsufficientMemory");
+    EXPECT_THAT(std::string(finished[0].status.message()), HasSubstr(absl::StrCat("a0 ", memory_bytes, " B, b0")));
+  }
+  EXPECT_TRUE(Of<Finish>(end(150)).empty());
+}
+
+TEST(RunStateMemoryTest, OfDevicesThatAreKnownThePlannerSaysWhatTheyLack) {
+  RunOptions options = Options({"a0"});
+  options.least_memory.all_bytes = 200;
+  options.known_profiles = {{"a0", "{}"}};
+  Drill run(options, {"a0"});
+  run.Join("a0");
+  EXPECT_FALSE(Of<AskPlan>(run.all).empty());
+}
+
+TEST(RunStateMemoryTest, AModelIsNotTooLargeWhileAnExecutorIsBeingStartedAgain) {
+  RunOptions options = Options({"a0", "b0"});
+  options.least_memory.all_bytes = 200;
+  Drill run(options, {"a0", "b0"});
+  run.ignores = Is<AskCalibrate>;
+  run.Join("a0");
+  run.Join("b0");
+  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  EXPECT_TRUE(Of<Finish>(run.all).empty());
+}
+
+}  // namespace
+}  // namespace fusionllm::broker
