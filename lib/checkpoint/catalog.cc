@@ -69,6 +69,24 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
   return found;
 }
 
+absl::Status CheckLatestIsNoFolder(const std::string& root) {
+  const std::string latest = absl::StrCat(root, "/", kLatestName);
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(latest, error))) return absl::OkStatus();
+  std::string remedy = "move it away";
+  if (const absl::StatusOr<Manifest> own = LoadManifest(latest); own.ok()) {
+    const std::string step = absl::StrCat(root, "/", StepFolderName(own->step));
+    const absl::StatusOr<Manifest> original = LoadManifest(step);
+    if (original.ok() && FormatManifest(*original) == FormatManifest(*own)) {
+      remedy = absl::StrCat("remove it, as ", step, " is the same (rm -r ", latest, ")");
+    } else if (!fs::exists(fs::symlink_status(step, error))) {
+      remedy = absl::StrCat("give it the name of its step (mv ", latest, " ", step, ")");
+    }
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      latest, " is a folder where the link to the newest checkpoint belongs, as a copy that follows links leaves it; ", remedy));
+}
+
 absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const std::string& root) {
   std::map<std::string, std::set<std::string>> folders;
   std::error_code error;

@@ -31,6 +31,10 @@ struct CheckpointInfo {
 // be listed.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& root);
 
+// Whether runs can save in `root`, there or not: FailedPrecondition where ROOT/latest is a folder, as copies that follow links leave it. No
+// link can take its place, and it stays at the step it has. The message names it and what to do.
+absl::Status CheckLatestIsNoFolder(const std::string& root);
+
 struct SkippedCheckpoint {
   std::string path;
   std::string reason;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
@@ -52,6 +53,26 @@ TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
   EXPECT_FALSE(none->path.has_value());
   ASSERT_EQ(none->skipped.size(), 3u);
   EXPECT_THAT(none->skipped[2].reason, HasSubstr("manifest.json"));
+}
+
+TEST(CatalogTest, LatestThatIsAFolderIsToldWithWhatToDoWithIt) {
+  const base::TempFolder folder;
+  const auto told = [&] { return std::string(CheckLatestIsNoFolder(folder.path()).message()); };
+  EXPECT_EQ(told(), "");
+  ASSERT_TRUE(SaveSample(folder.path(), 10, 1).ok());
+  EXPECT_EQ(told(), "") << "a link";
+  fs::remove(folder / "latest");
+  folder.Write("latest", "step-000010\n");
+  EXPECT_EQ(told(), "") << "a file gives way to a link";
+  fs::remove(folder / "latest");
+  fs::copy(folder / "step-000010", folder / "latest");
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckLatestIsNoFolder(folder.path())));
+  EXPECT_THAT(told(), HasSubstr(absl::StrCat(folder / "latest", " is a folder where the link to the newest checkpoint belongs")));
+  EXPECT_THAT(told(), HasSubstr(absl::StrCat("(rm -r ", folder / "latest", ")")));
+  fs::remove_all(folder / "step-000010");
+  EXPECT_THAT(told(), HasSubstr(absl::StrCat("(mv ", folder / "latest", " ", folder / "step-000010", ")"))) << "it is the only one";
+  fs::create_directory(folder / "step-000010");
+  EXPECT_THAT(told(), HasSubstr("; move it away")) << "another has its name";
 }
 
 }  // namespace

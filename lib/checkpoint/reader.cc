@@ -91,8 +91,24 @@ absl::StatusOr<std::optional<std::string>> NewestWholeOf(const std::string& fold
   return absl::DataLossError(absl::StrCat("no checkpoint of ", folder, " is whole: ", absl::StrJoin(reasons, "; ")));
 }
 
+// A folder called `latest`, where a link belongs, stays at its step when others are saved beside it.
+absl::Status CheckIsNewest(const std::string& folder) {
+  std::error_code error;
+  const fs::path path = fs::canonical(folder, error);
+  if (error || path.filename() != kLatestName) return absl::OkStatus();
+  const absl::StatusOr<Manifest> own = LoadManifest(path.string());
+  if (!own.ok()) return absl::OkStatus();  // told by who reads it
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(path.parent_path().string()));
+  for (const CheckpointInfo& info : all) {
+    if (!info.problem.empty() || info.sequence <= own->sequence) continue;
+    return absl::InvalidArgumentError(absl::StrCat(folder, " is no link but a copy of step ", own->step, ", and ", info.path,
+                                                   " is newer: name the one that is meant, or remove the copy"));
+  }
+  return absl::OkStatus();
+}
+
 // A folder of checkpoints stands for its latest one, and that of a run for the one of its checkpoints/; without `latest`, which a copy may
-// have lost, for its newest whole one.
+// have lost or made a file of, for its newest whole one.
 absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   std::error_code error;
   std::string folder = path;
@@ -101,7 +117,7 @@ absl::StatusOr<std::string> FollowLatest(const std::string& path) {
   for (const char* below : {"", "/checkpoints"}) {
     const std::string latest = absl::StrCat(folder, below, "/", kLatestName);
     if (!bare) break;
-    if (Exists(latest)) {
+    if (fs::is_directory(latest, error)) {
       folder = latest;
       break;
     }
@@ -110,7 +126,10 @@ absl::StatusOr<std::string> FollowLatest(const std::string& path) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<std::string> newest, NewestWholeOf(absl::StrCat(folder, below)));
     if (newest.has_value()) return *newest;
   }
-  if (!fs::is_symlink(folder, error)) return folder;
+  if (!fs::is_symlink(folder, error)) {
+    FUSIONLLM_RETURN_IF_ERROR(CheckIsNewest(folder));
+    return folder;
+  }
   // Resolved once: `latest` may move on while the files are read.
   const fs::path target = fs::read_symlink(folder, error);
   if (error) return base::FileError(error.value(), "read the link", folder);

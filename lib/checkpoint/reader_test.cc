@@ -110,6 +110,36 @@ TEST(ReaderTest, OpensALinkAFolderOfCheckpointsAFileAndForeignFolders) {
   EXPECT_FALSE(reader->manifest().has_value());
 }
 
+TEST(ReaderTest, LatestThatIsAFolderIsReadOnlyWhileNoneIsNewer) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 1, 1).ok());
+  fs::remove(folder / "latest");
+  fs::copy(folder / "step-000001", folder / "latest");
+  for (const std::string& path : {folder.path(), folder / "latest", folder / "latest/"}) {
+    EXPECT_TRUE(CheckpointReader::Open(path).ok()) << path;
+    EXPECT_TRUE(VerifyCheckpoint(path).ok()) << path;
+  }
+  EXPECT_FALSE(SaveSample(folder.path(), 2, 1).ok()) << "saved, but not pointed to";
+  const auto is_refused = HasSubstr(absl::StrCat("is no link but a copy of step 1, and ", folder / "step-000002", " is newer"));
+  for (const std::string& path : {folder.path(), folder / "latest", folder / "latest/"}) {
+    EXPECT_THAT(OpenError(path), is_refused) << path;
+    EXPECT_THAT(std::string(VerifyCheckpoint(path).message()), is_refused) << path;
+  }
+  EXPECT_TRUE(CheckpointReader::Open(folder / "step-000002").ok());
+  fs::resize_file(folder / "step-000002/model.safetensors", 9);
+  EXPECT_TRUE(CheckpointReader::Open(folder / "latest").ok()) << "the newer one is not whole";
+}
+
+TEST(ReaderTest, LatestThatIsAFileGivesWayToTheNewestCheckpoint) {
+  const base::TempFolder folder;
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(SaveSample(folder.path(), step, 1).ok());
+  fs::remove(folder / "latest");
+  folder.Write("latest", "step-000001\n");  // as an object store has it
+  const auto reader = CheckpointReader::Open(folder.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->manifest()->step, 2);
+}
+
 TEST(ReaderTest, KeepsReadingWhatItOpenedWhenLatestMovesOn) {
   const base::TempFolder folder;
   ASSERT_TRUE(SaveSample(folder.path(), 1, 1, 1).ok());

@@ -39,6 +39,7 @@
 #include "services/broker/startup_events.h"
 #include "services/broker/take_over.h"
 #include "services/checkpoint_directory.h"
+#include "services/checkpoint_folders.h"
 #include "services/credentials.h"
 #include "services/machine_identity.h"
 #include "services/version.h"
@@ -186,6 +187,7 @@ class Preparation {
     if (!job_.spec.checkpoint.has_value()) return absl::OkStatus();
     loop_options_.checkpoint_directory = CheckpointDirectory(job_.spec.checkpoint->path, flags_.output_directory);
     setup_.checkpoint_directory = loop_options_.checkpoint_directory;
+    FUSIONLLM_RETURN_IF_ERROR(CheckCheckpointFolders(job_, flags_.output_directory));
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     FUSIONLLM_ASSIGN_OR_RETURN(setup_.archives, Archives::Make(
                                                     job_, flags_.output_directory, objectstore::ProcessEnvironment,

@@ -71,6 +71,14 @@ TEST_F(BrokerSetupTest, ACheckpointThatIsTakenUpIsNotedForTheNextBroker) {
   EXPECT_TRUE(now.shards.empty());
 }
 
+TEST_F(BrokerSetupTest, LatestThatIsAFolderIsRefused) {
+  std::filesystem::create_directories(folder_ / "checkpoints/latest");
+  const absl::Status refused = TakeOver().status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::StartsWith(absl::StrCat("spec.checkpoint.path: ", folder_ / "checkpoints/latest")));
+}
+
 // A run whose start lies in an object store and does not fit the model.
 class RemoteStartSetupTest : public BrokerSetupTest {
  protected:

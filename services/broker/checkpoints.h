@@ -16,7 +16,7 @@ namespace fusionllm::services {
 
 using workload::CheckpointFound;
 
-// Removes what a crash left half written, unless executors may be writing.
+// Removes what a crash left half written, unless executors may be writing. Errors: those of base::FileError.
 absl::Status CleanUp(const std::string& directory, bool executors_are_running);
 
 // Removes the staged files of one checkpoint; best effort.
