@@ -133,7 +133,7 @@ absl::StatusOr<NamedPath> Find(const Written& written, const fs::path& folder, b
     FUSIONLLM_RETURN_IF_ERROR(TypeOf(written.field, here).status());
   }
   NamedPath named{.field = written.field, .index = written.index, .path = here.string()};
-  // Not at the top itself: a volume of ConfigMaps has links there, which a walk over it does not follow into folders.
+  // Not at the top itself, where what other paths name would be found, too.
   const bool keeps_place = !route.down.empty() && (same_start || route.up == 0);
   const fs::path location = keeps_place ? route.down : fs::path(absl::StrCat("up-", route.up)) / route.down;
   named.location = (location.has_filename() ? location : location.parent_path()).string();

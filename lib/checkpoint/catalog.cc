@@ -58,7 +58,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     const std::string name = entry->path().filename().string();
     const std::optional<int64_t> step = ParseStepFolderName(name);
     std::error_code ignored;
-    if (!step || !entry->is_directory(ignored)) continue;
+    // A link that leads nowhere may stand for a disk that is not mounted: what it names counts as one that cannot be read.
+    if (!step || (!entry->is_directory(ignored) && !entry->is_symlink(ignored))) continue;
     CheckpointInfo info = {.path = entry->path().string(), .step = *step, .is_latest = name == latest};
     Inspect(info);
     found.push_back(std::move(info));
@@ -98,7 +99,7 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
     if (!fs::is_directory(path, unknown) && !unknown) continue;  // no checkpoint, or gone by now
     const absl::StatusOr<Manifest> manifest = LoadManifest(path);
     std::error_code ignored;
-    if (absl::IsNotFound(manifest.status()) && !fs::is_directory(path, ignored)) continue;
+    if (absl::IsNotFound(manifest.status()) && !fs::exists(fs::symlink_status(path, ignored))) continue;
     if (!manifest.ok()) return manifest.status();
     for (const FileEntry& file : manifest->files) {
       if (!file.site.empty()) folders[file.site].insert(file.site_folder);

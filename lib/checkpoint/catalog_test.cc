@@ -31,6 +31,18 @@ TEST(CatalogTest, ListsCheckpointsNewestFirst) {
   EXPECT_THAT(ListCheckpoints(folder / "none").value(), IsEmpty());
 }
 
+TEST(CatalogTest, CheckpointBehindALinkThatLeadsNowhereIsTold) {
+  const base::TempFolder folder;
+  ASSERT_TRUE(SaveSample(folder.path(), 10, 1).ok());
+  fs::create_directory_symlink(folder / "not-mounted", folder / "step-000020");
+  const auto newest = FindNewestWhole(folder.path());
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->path, folder / "step-000010");
+  ASSERT_EQ(newest->skipped.size(), 1u);
+  EXPECT_THAT(newest->skipped[0].path, HasSubstr("step-000020"));
+  EXPECT_FALSE(SiteFoldersOf(folder.path()).ok()) << "what it has in sites is not known";
+}
+
 TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
   const base::TempFolder folder;
   for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(SaveSample(folder.path(), step, 1).ok());

@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
@@ -28,29 +30,69 @@ constexpr size_t kMaxKeptOpen = 128;
 // In place of the device of a file that has gone since it was read: such a file is like no other.
 constexpr uint64_t kGone = ~uint64_t{0};
 
-// Appends the files below `folder`, unsorted.
-absl::Status Walk(const fs::path& folder, int depth, const FileFilter& filter, std::vector<fs::path>& found) {
-  if (depth > kMaxFolderDepth) {
-    return absl::InvalidArgumentError(absl::StrCat("folder ", folder.string(), " is more than ", kMaxFolderDepth, " levels deep"));
-  }
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.empty() || name[0] == '.') continue;
-    std::error_code ignored;  // a link to nothing is skipped as not a regular file
-    if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) {
-      FUSIONLLM_RETURN_IF_ERROR(Walk(entry->path(), depth + 1, filter, found));
-    } else if (entry->is_regular_file(ignored) && (filter.accepts == nullptr || filter.accepts(name))) {
-      if (found.size() >= kMaxFiles) {
-        return absl::InvalidArgumentError(absl::StrCat("folder ", folder.string(), " brings the data to more than ", kMaxFiles, " files"));
-      }
-      found.push_back(entry->path());
+// The files below a folder, unsorted. Links to folders are followed once all that lies there without them is known: what has a place of its
+// own is found there, and no folder is read twice, so that a link to one above it ends no run.
+class Walk {
+ public:
+  explicit Walk(const FileFilter& filter) : filter_(filter) {}
+
+  absl::StatusOr<std::vector<fs::path>> Files(const fs::path& folder) {
+    FUSIONLLM_RETURN_IF_ERROR(Enter(folder, 1));
+    while (!links_.empty()) {
+      const auto links = std::exchange(links_, {});
+      for (const auto& [link, depth] : links) FUSIONLLM_RETURN_IF_ERROR(Enter(link, depth));
     }
+    return std::move(found_);
   }
-  if (error) return base::FileError(error.value(), "list folder", folder.string());
-  return absl::OkStatus();
-}
+
+ private:
+  absl::Status Enter(const fs::path& folder, int depth) {
+    if (depth > kMaxFolderDepth) {
+      return absl::InvalidArgumentError(absl::StrCat("folder ", folder.string(), " is more than ", kMaxFolderDepth, " levels deep"));
+    }
+    struct stat info {};
+    if (stat(folder.c_str(), &info) != 0) return base::FileError(errno, "list folder", folder.string());
+    if (!entered_.insert({info.st_dev, info.st_ino}).second) return absl::OkStatus();
+    std::error_code error;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (absl::StartsWith(entry->path().filename().string(), ".")) continue;
+      FUSIONLLM_RETURN_IF_ERROR(Add(*entry, depth));
+    }
+    if (error) return base::FileError(error.value(), "list folder", folder.string());
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const fs::directory_entry& entry, int depth) {
+    const fs::path& path = entry.path();
+    std::error_code none, error;
+    const bool link = entry.is_symlink(none);
+    const fs::file_type type = entry.status(error).type();
+    if (type == fs::file_type::not_found && link) {
+      return absl::InvalidArgumentError(absl::StrCat(path.string(), " is a link that leads nowhere",
+                                                     "; bring what it leads to, remove it, or name the files that are meant"));
+    }
+    if (type == fs::file_type::none) return base::FileError(error.value(), "look at", path.string());
+    if (type == fs::file_type::directory && link) {
+      links_.emplace(path, depth + 1);
+      return absl::OkStatus();
+    }
+    if (type == fs::file_type::directory) return Enter(path, depth + 1);
+    const bool wanted = filter_.accepts == nullptr || filter_.accepts(path.filename().string());
+    if (type != fs::file_type::regular || !wanted) return absl::OkStatus();
+    if (found_.size() >= kMaxFiles) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("folder ", path.parent_path().string(), " brings the data to more than ", kMaxFiles, " files"));
+    }
+    found_.push_back(path);
+    return absl::OkStatus();
+  }
+
+  const FileFilter& filter_;
+  std::set<std::pair<dev_t, ino_t>> entered_;
+  std::map<fs::path, int> links_;  // to folders, with their depth
+  std::vector<fs::path> found_;
+};
 
 }  // namespace
 
@@ -68,8 +110,7 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
     if (fs::is_regular_file(status)) {
       files.push_back(path.string());
     } else if (fs::is_directory(status)) {
-      std::vector<fs::path> found;
-      FUSIONLLM_RETURN_IF_ERROR(Walk(path, 1, filter, found));
+      FUSIONLLM_ASSIGN_OR_RETURN(std::vector<fs::path> found, Walk(filter).Files(path));
       if (found.empty()) {
         const std::string lacks =
             filter.description.empty() ? "file" : absl::StrCat(filter.description, ": is spec.data.kind what lies there?");

@@ -30,11 +30,12 @@ struct FileFilter {
 };
 
 // The files that `paths` mean: a file is itself; a folder is its files at any depth, sorted by path components. Inside a folder hidden
-// names (a leading dot) and everything that is not a regular file are skipped; a link counts as the file it points to (Kubernetes mounts
-// ConfigMaps as links), links to folders are not followed. Relative paths start at `base_folder`.
+// names (a leading dot) and what is neither a file nor a folder are skipped; a link counts as what it points to (Kubernetes mounts
+// ConfigMaps as links). A folder that several names lead to is read once: where it lies, if that is below the folder, else by the link that
+// comes first. Relative paths start at `base_folder`.
 // Blocks on the file system.
 // Errors: NotFound for a missing path; InvalidArgument for an empty list, a folder without a fitting file, a path that is neither file nor
-// folder, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
+// folder, a link in a folder that leads nowhere, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = {});
 

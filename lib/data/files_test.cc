@@ -22,7 +22,7 @@ TEST(ExpandPathsTest, ReadsAFolderInSortedOrderWithoutHiddenOrSpecialFiles) {
   folder.Write("docs/.hidden", "h");
   folder.Write("docs/.git/config", "g");
   std::filesystem::create_symlink(folder / "docs", folder / "docs/loop");
-  std::filesystem::create_symlink("nowhere", folder / "docs/broken");
+  std::filesystem::create_symlink("nowhere", folder / "docs/.broken");
   const auto files = ExpandPaths(std::vector<std::string>{"docs"}, folder.path());
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, ElementsAre(folder / "docs/a/z.txt", folder / "docs/a-b/y.txt", folder / "docs/b.txt"));
@@ -35,6 +35,32 @@ TEST(ExpandPathsTest, FollowsLinksToFilesAsConfigMapsHaveThem) {
   const auto files = ExpandPaths(std::vector<std::string>{folder.path()}, "");
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, ElementsAre(folder / "corpus.txt"));
+}
+
+TEST(ExpandPathsTest, LinksToFoldersAreFollowedAndEachFolderIsReadOnce) {
+  const base::TempFolder folder;
+  folder.Write("elsewhere/part/x.txt", "x");
+  folder.Write("docs/z/y.txt", "y");
+  std::filesystem::create_symlink(folder / "elsewhere", folder / "docs/b");
+  std::filesystem::create_symlink(folder / "elsewhere/part", folder / "docs/c");  // already below b
+  std::filesystem::create_symlink("z", folder / "docs/a");                        // has a place of its own
+  std::filesystem::create_symlink("..", folder / "elsewhere/up");                 // leads to all of it again
+  std::filesystem::create_symlink(folder / "docs", folder / "elsewhere/part/loop");
+  const auto files = ExpandPaths(std::vector<std::string>{"docs"}, folder.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(*files, ElementsAre(folder / "docs/b/part/x.txt", folder / "docs/z/y.txt"));
+}
+
+TEST(ExpandPathsTest, ALinkThatLeadsNowhereIsRefusedByItsName) {
+  const base::TempFolder folder;
+  folder.Write("docs/a.txt", "a");
+  for (const char* target : {"nowhere", "b.txt"}) {
+    std::filesystem::create_symlink(target, folder / "docs/b.txt");
+    const absl::Status refused = ExpandPaths(std::vector<std::string>{"docs"}, folder.path()).status();
+    EXPECT_EQ(absl::IsInvalidArgument(refused), target == std::string("nowhere")) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(folder / "docs/b.txt")) << target;
+    std::filesystem::remove(folder / "docs/b.txt");
+  }
 }
 
 TEST(ExpandPathsTest, KeepsTheOrderOfTheListAndTakesNamedFilesWhateverTheirName) {

@@ -22,7 +22,8 @@ void Add(const std::string& field, const fs::path& path, NamedContents& contents
   std::vector<std::string> files;
   if (fs::is_directory(path, error)) {
     for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      if (entry->is_regular_file(error)) files.push_back(entry->path().string());
+      std::error_code ignored;  // a link that leads nowhere is none of the files
+      if (entry->is_regular_file(ignored)) files.push_back(entry->path().string());
     }
     std::sort(files.begin(), files.end());
   } else {
