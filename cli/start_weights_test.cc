@@ -101,7 +101,7 @@ TEST_F(StartWeightsTest, VerifyTellsDamagedFromNotSupported) {
   EXPECT_EQ(cut.code, 1);
   EXPECT_THAT(cut.err, HasSubstr("cut off"));
   EXPECT_EQ(zip.code, 2);
-  EXPECT_THAT(zip.err, HasSubstr("is a zip, such as torch.save writes"));
+  EXPECT_THAT(zip.err, HasSubstr("is a zip archive, such as torch.save writes, and no safetensors file"));
 }
 
 TEST_F(StartWeightsTest, AHeadOfItsOwnIsNotReadAsTiedUnlessThatIsSaid) {

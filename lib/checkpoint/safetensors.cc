@@ -4,8 +4,8 @@
 #include <bit>
 #include <limits>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/file_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/tensor_fill.h"
 
@@ -15,10 +15,31 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
 
 constexpr int64_t kPieceBytes = 128 << 10;
-constexpr absl::string_view kLfsPointer = "version ";  // "version https://git-lfs.github.com/spec/v1"
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+// Headers as other writers pad them have white space in front of the brace: what only may be of another format is not held against those.
+absl::Status CheckNotOfAnotherFormat(const base::SourceFile& file) {
+  using Kind = base::FileFormat::Kind;
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::FileFormat* const format, base::FormatOf(file));
+  if (format == nullptr || format->name == base::kSafetensorsName || !format->is_certain) return absl::OkStatus();
+  const auto sentence = [&](absl::string_view more, absl::string_view remedy) {
+    return absl::StrCat(file.path(), " is ", format->name, more, " and no safetensors file: ", remedy);
+  };
+  switch (format->kind) {
+    case Kind::kPointer:
+    case Kind::kPage:
+    case Kind::kCompressed:
+      return absl::InvalidArgumentError(sentence("", format->remedy));
+    case Kind::kZip:
+      return absl::UnimplementedError(sentence(", such as torch.save writes,",
+                                               "load it in PyTorch and write it by save_pretrained() or safetensors.torch.save_file()"));
+    default:
+      return absl::UnimplementedError(
+          sentence("", "load it by the library that wrote it and write its tensors by safetensors' save_file()"));
+  }
 }
 
 }  // namespace
@@ -70,19 +91,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(prefix))));
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{prefix[i]} << (8 * i);
-  if (prefix[0] == 'P' && prefix[1] == 'K' && prefix[2] == 3 && prefix[3] == 4) {
-    return absl::UnimplementedError(
-        absl::StrCat(path,
-                     " is a zip, such as torch.save writes, and no safetensors file: load it in PyTorch and write it by "
-                     "save_pretrained() or safetensors.torch.save_file()"));
-  }
-  const absl::string_view front(reinterpret_cast<const char*>(prefix.data()), prefix.size());
-  if (front == kLfsPointer) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is a pointer of Git LFS, not the file itself: fetch that by `git lfs pull`"));
-  }
-  if (absl::StartsWith(front, "<!") || absl::StartsWith(front, "<html")) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is a web page, not the file that was to be downloaded"));
-  }
+  FUSIONLLM_RETURN_IF_ERROR(CheckNotOfAnotherFormat(file));
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " claims a header of ", length, " bytes: it is no safetensors file"));
   }

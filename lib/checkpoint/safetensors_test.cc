@@ -76,7 +76,7 @@ TEST(SafetensorsTest, FileOfTorchSaveIsRefusedAsSuch) {
   const base::TempFolder folder;
   for (const std::string& flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {
     const std::string path = folder.Write("pytorch_model.bin", std::string("PK\x03\x04") + flags + std::string(100, 'x'));
-    EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr("is a zip, such as torch.save writes"));
+    EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr("is a zip archive, such as torch.save writes"));
   }
 }
 
@@ -241,6 +241,8 @@ TEST(SafetensorsTest, WhatIsDownloadedInPlaceOfAFileIsNamed) {
   EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"), HasSubstr("git lfs pull"));
   for (const char* page : {"<!DOCTYPE html><html></html>", "<html><body>404</body></html>"})
     EXPECT_THAT(error(page), HasSubstr("a web page"));
+  EXPECT_THAT(error(std::string("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10)), HasSubstr("is compressed (gzip) and no safetensors file: unpack it"));
+  EXPECT_THAT(error("GGUF\x03......"), HasSubstr("is a GGUF file and no safetensors file: load it by the library that wrote it"));
 }
 
 TEST(SafetensorsTest, RefusesAHeaderLengthThatCannotBe) {

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/file_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
 #include "lib/data/parts.h"
@@ -75,6 +76,13 @@ class Cifar10 : public Dataset {
   std::array<PixelScale, 3> scale_;
 };
 
+// "; it is a zip archive: unpack it" of what is no data of images; empty: of no format that is known.
+absl::StatusOr<std::string> OtherFormat(const base::SourceFile& file) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const base::FileFormat* const format, base::FormatOf(file));
+  if (format == nullptr) return "";
+  return absl::StrCat("; it is ", format->name, format->remedy.empty() ? "" : ": ", format->remedy);
+}
+
 // One idx file whose header has been checked against its size.
 struct IdxFile {
   base::SourceFile file;
@@ -87,10 +95,11 @@ absl::StatusOr<IdxFile> OpenIdxFile(const std::string& path, bool keep_open) {
   std::array<uint8_t, 4> magic = {};
   if (file.size() < 4) return absl::InvalidArgumentError(absl::StrCat(path, " has ", file.size(), " bytes, too few for an idx header"));
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(magic))));
-  if (magic[0] == 0x1f && magic[1] == 0x8b) return absl::InvalidArgumentError(absl::StrCat(path, " is compressed: gunzip it first"));
   const int rank = magic[3];
   if (magic[0] != 0 || magic[1] != 0 || magic[2] != 0x08 || (rank != 1 && rank != 3 && rank != 4)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not an idx file of u8 labels [N] or images [N, H, W] or [N, H, W, C]"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string other, OtherFormat(file));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not an idx file of u8 labels [N] or images [N, H, W] or [N, H, W, C]", other));
   }
   IdxFile result{std::move(file), 4 + 4 * rank, {}};
   std::vector<uint8_t> sizes(static_cast<size_t>(4 * rank));
@@ -222,9 +231,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
   int64_t samples = 0;
   for (const base::SourceFile& file : files) {
     if (file.size() == 0 || file.size() % kCifarRecord != 0) {
+      FUSIONLLM_ASSIGN_OR_RETURN(const std::string other, OtherFormat(file));
       return absl::InvalidArgumentError(absl::StrCat(file.path(), " has ", file.size(),
                                                      " bytes, which is not a whole number of CIFAR-10 records of ", kCifarRecord,
-                                                     " bytes: is it cut off, or not the binary version?"));
+                                                     " bytes: is it cut off, or not the binary version?", other));
     }
     starts.push_back(samples);
     samples += file.size() / kCifarRecord;

@@ -98,6 +98,8 @@ TEST(Cifar10Test, NamesTheFileThatIsCutOffAndTheLabelOutOfRange) {
   EXPECT_THAT(open("cut.bin").status().message(), AllOf(HasSubstr("cut.bin has 6073 bytes"), HasSubstr("3073")));
   EXPECT_THAT(open("empty.bin").status().message(), HasSubstr("empty.bin has 0 bytes"));
   EXPECT_THAT(open("label.bin").status().message(), HasSubstr("label 10 at byte 3073 of"));
+  folder.Write("pointer.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n");
+  EXPECT_THAT(open("pointer.bin").status().message(), HasSubstr("it is a pointer of Git LFS: fetch the file itself by `git lfs pull`"));
 }
 
 TEST(IdxTest, ReadsImagesAndLabelsFromAFolderOfBothSets) {
@@ -201,7 +203,9 @@ TEST(IdxTest, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(error({"long", "labels"}), AllOf(HasSubstr("long has 23 bytes"), HasSubstr("asks for 20: 3 bytes are too many")));
   EXPECT_THAT(error({"header", "labels"}), HasSubstr("ends inside its idx header"));
   EXPECT_THAT(error({"tiny", "labels"}), HasSubstr("2 bytes"));
-  EXPECT_THAT(error({"gzip", "labels"}), HasSubstr("gunzip it first"));
+  EXPECT_THAT(
+      error({"gzip", "labels"}),
+      HasSubstr("gzip is not an idx file of u8 labels [N] or images [N, H, W] or [N, H, W, C]; it is compressed (gzip): unpack it"));
   EXPECT_THAT(error({"huge", "labels"}), HasSubstr("extent"));
   EXPECT_THAT(error({"floats", "labels"}), HasSubstr("not an idx file"));
   EXPECT_THAT(error({"images", "one-label"}), AllOf(HasSubstr("2 images"), HasSubstr("1 labels")));

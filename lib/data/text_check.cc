@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/file_format.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::data {
@@ -17,20 +18,7 @@ namespace {
 constexpr int64_t kChunk = 1 << 20;
 
 constexpr char kAnyBytes[] = "or train on any bytes by spec.data.encoding: bytes";
-
-struct Format {
-  absl::string_view magic, name;
-  absl::string_view encoding = {};  // as iconv calls it, of what is text in another one
-};
-constexpr Format kFormats[] = {{"\x1f\x8b", "it is compressed (gzip)"},
-                               {"\x28\xb5\x2f\xfd", "it is compressed (zstd)"},
-                               {"\xfd\x37zXZ", "it is compressed (xz)"},
-                               {"BZh", "it is compressed (bzip2)"},
-                               {"PK\x03\x04", "it is a zip archive"},
-                               {{"\xff\xfe\0\0", 4}, "it is UTF-32", "utf-32"},  // before UTF-16, whose mark it begins with
-                               {{"\0\0\xfe\xff", 4}, "it is UTF-32", "utf-32"},
-                               {"\xff\xfe", "it is UTF-16", "utf-16"},
-                               {"\xfe\xff", "it is UTF-16", "utf-16"}};
+constexpr char kOnlyAnyBytes[] = "train on any bytes by spec.data.encoding: bytes";
 
 std::string Iconv(absl::string_view encoding) { return absl::StrCat("convert it (iconv -f ", encoding, " -t utf-8), ", kAnyBytes); }
 
@@ -44,12 +32,15 @@ std::string UnmarkedUtf16(absl::string_view text) {
   return zeros[1] > 0 ? "utf-16le" : "utf-16be";
 }
 
-// Of a file that begins with `text`; nullopt: of no kind that is known.
-std::optional<NotText> KnownKind(absl::string_view text) {
-  for (const Format& format : kFormats) {
-    if (!absl::StartsWith(text, format.magic)) continue;
-    return NotText{std::string(format.name), format.encoding.empty() ? absl::StrCat("unpack it, ", kAnyBytes) : Iconv(format.encoding)};
-  }
+NotText NotTextBut(const base::FileFormat& format) {
+  const std::string why = absl::StrCat("it is ", format.name);
+  if (!format.encoding.empty()) return {why, Iconv(format.encoding)};
+  return {why, format.remedy.empty() ? kOnlyAnyBytes : absl::StrCat(format.remedy, ", ", kAnyBytes)};
+}
+
+// Of a file of `file_bytes` that begins with `text` and is no UTF-8; nullopt: of no kind that is known.
+std::optional<NotText> KnownKind(absl::string_view text, int64_t file_bytes) {
+  if (const auto* format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), file_bytes)) return NotTextBut(*format);
   if (const std::string encoding = UnmarkedUtf16(text); !encoding.empty()) return NotText{"it looks like UTF-16", Iconv(encoding)};
   return std::nullopt;
 }
@@ -96,12 +87,15 @@ absl::StatusOr<NotText> WhyNotText(const base::SourceFile& file, int64_t bytes_m
     const bool whole = at + static_cast<int64_t>(text.size()) == file.size();
     const size_t wrong = FirstNotUtf8(text, whole);
     if (wrong != absl::string_view::npos) {
-      if (std::optional<NotText> known = at == 0 ? KnownKind(text) : std::nullopt) return *std::move(known);
+      if (std::optional<NotText> known = at == 0 ? KnownKind(text, file.size()) : std::nullopt) return *std::move(known);
       const auto byte = static_cast<unsigned char>(text[wrong]);
       const int64_t offset = at + static_cast<int64_t>(wrong);
       if (byte == 0) return NotText{absl::StrCat("it has a NUL byte at offset ", offset), absl::StrCat("take it out, ", kAnyBytes)};
       return NotText{absl::StrFormat("byte 0x%02x at offset %d is not UTF-8", byte, offset), Iconv("latin1")};
     }
+    // Text as well, but not the one that is meant.
+    const auto* format = at == 0 ? base::FormatOf(absl::string_view(text).substr(0, base::kFormatFrontBytes), file.size()) : nullptr;
+    if (format != nullptr && format->kind == base::FileFormat::Kind::kPointer) return NotTextBut(*format);
     // What the end of this piece may have cut off goes in front of the next.
     size_t keep = 0;
     while (keep < std::min<size_t>(3, text.size()) && (static_cast<unsigned char>(text[text.size() - 1 - keep]) & 0xC0) == 0x80) ++keep;

@@ -16,7 +16,7 @@ namespace fusionllm::data {
 size_t FirstNotUtf8(absl::string_view text, bool whole);
 
 struct NotText {
-  std::string why;     // "it is compressed (gzip)", "byte 0x93 at offset 1,204 is not UTF-8"; empty: it is text
+  std::string why;     // "it is compressed (gzip)", "byte 0x93 at offset 1,204 is not UTF-8"; empty: it is text, and no pointer to a file
   std::string remedy;  // "unpack it, ..."
 };
 // Why `file` is no text, to go by its first `bytes_max` bytes. Blocks. Errors: those of reading.

@@ -1,9 +1,6 @@
 #include "lib/data/tokens.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -18,124 +15,10 @@
 #include "lib/data/files.h"
 #include "lib/data/parts.h"
 #include "lib/data/text_check.h"
+#include "lib/data/token_check.h"
 
 namespace fusionllm::data {
 namespace {
-
-bool HasExtension(absl::string_view path, std::initializer_list<absl::string_view> extensions) {
-  return std::any_of(extensions.begin(), extensions.end(), [&](absl::string_view e) { return absl::EndsWith(path, e); });
-}
-
-bool IsWide(absl::string_view path) { return HasExtension(path, {".u32", ".uint32"}); }
-bool IsNarrow(absl::string_view path) { return HasExtension(path, {".u16", ".uint16"}); }
-bool IsEither(absl::string_view path) { return HasExtension(path, {".bin"}); }
-
-int64_t Decode(const std::byte* at, int64_t width) {
-  uint32_t id = 0;
-  for (int64_t i = 0; i < width; ++i) id |= std::to_integer<uint32_t>(at[i]) << (8 * i);
-  return id;
-}
-
-constexpr char kRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/data.md)";
-
-constexpr int64_t kSampledTokens = 4096;
-constexpr int64_t kFewestSampledTokens = 16;  // fewer zeros may be chance
-
-// Bytes of one token of a .bin file, which does not say: 4 when its first tokens, read as 32 bits, all fit 16 bits, since the upper halves
-// of tokens of 16 bits would be ids as well. nullopt: too little to tell.
-absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& file) {
-  const int64_t count = std::min(kSampledTokens, file.size() / 4);
-  if (count < kFewestSampledTokens) return std::nullopt;
-  std::vector<std::byte> raw(static_cast<size_t>(4 * count));
-  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
-  bool lower = false, upper = false;
-  for (size_t i = 0; i < raw.size(); i += 4) {
-    lower |= (raw[i] | raw[i + 1]) != std::byte{0};
-    upper |= (raw[i + 2] | raw[i + 3]) != std::byte{0};
-  }
-  if (upper) return 2;
-  return lower ? std::optional<int64_t>(4) : std::nullopt;
-}
-
-constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
-
-// Whether bytes at odd offsets have the same distribution as those at even ones, as in text and ids of 8 bits. The upper bytes of ids of
-// 16 bits have another one than the lower, unless ids are drawn evenly from all 65,536. False where there is too little to tell.
-absl::StatusOr<bool> LooksLikeBytes(const base::SourceFile& file) {
-  constexpr int64_t kSampledPairs = 1 << 15;
-  constexpr size_t kFewestPairs = 256;
-  constexpr double kMaxDistance = 0.03;  // total variation, beside what chance makes of samples
-  constexpr double kMaxChance = 0.15;
-  const auto pairs = static_cast<size_t>(std::min(kSampledPairs, file.size() / 2));
-  if (pairs < kFewestPairs) return false;
-  std::vector<std::byte> raw(2 * pairs);
-  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
-  std::array<int64_t, 256> lower = {}, upper = {};
-  for (size_t i = 0; i < pairs; ++i) {
-    ++lower[std::to_integer<size_t>(raw[2 * i])];
-    ++upper[std::to_integer<size_t>(raw[2 * i + 1])];
-  }
-  int64_t different = 0, found = 0;
-  for (size_t value = 0; value < lower.size(); ++value) {
-    different += std::abs(lower[value] - upper[value]);
-    found += lower[value] + upper[value] > 0;
-  }
-  const auto count = static_cast<double>(pairs);
-  // The mean distance of two samples of one distribution is at most 0.564 sqrt(values / count), where all values are as likely.
-  const double chance = 0.6 * std::sqrt(static_cast<double>(found) / count);
-  return chance <= kMaxChance && static_cast<double>(different) / (2 * count) <= kMaxDistance + chance;
-}
-
-// The files of ids of llm.c, and of trainers that took them over: 1,024 bytes of header, then bare ids. The magic is its first int32.
-struct LlmcHeader {
-  int64_t magic, bits;
-};
-constexpr LlmcHeader kLlmcHeaders[] = {{20240520, 16}, {20240801, 32}};
-constexpr int64_t kLlmcHeaderBytes = 1024;
-
-absl::Status CheckNotOfLlmc(const base::SourceFile& file) {
-  std::array<std::byte, 4> first;
-  if (file.size() < kLlmcHeaderBytes) return absl::OkStatus();
-  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, first));
-  for (const LlmcHeader& header : kLlmcHeaders) {
-    if (Decode(first.data(), 4) != header.magic) continue;
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), " begins with the header of llm.c's files of tokens (magic ", header.magic,
-                                                   ", ", kLlmcHeaderBytes, " bytes), which would be read as ids: strip it by tail -c +",
-                                                   kLlmcHeaderBytes + 1, " FILE > NEW.u", header.bits, ", which leaves bare ids of ",
-                                                   header.bits, " bits"));
-  }
-  return absl::OkStatus();
-}
-
-// Files of ids that numpy makes by default and that would be read as other ids: .npy, and 64 bits an id.
-absl::Status CheckNotOfNumpy(const DatasetConfig& config, const base::SourceFile& file) {
-  constexpr int64_t kWords = 2048, kFewestWords = 64;  // of 64 bits; fewer zeros may be chance
-  std::vector<std::byte> raw(static_cast<size_t>(std::min(8 * kWords, file.size() / 8 * 8)));
-  FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, raw));
-  if (raw.size() >= kNumpyMagic.size() && std::memcmp(raw.data(), kNumpyMagic.data(), kNumpyMagic.size()) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), " is a .npy file, whose header would be read as ids: ", kRemedy));
-  }
-  const bool named = !config.token_dtype.empty();  // who names the width is believed
-  if (named || static_cast<int64_t>(raw.size()) < 8 * kFewestWords) return absl::OkStatus();
-  bool lower = false, upper = false;
-  for (size_t i = 0; i < raw.size(); i += 8) {
-    const auto any = [&](size_t from) { return (raw[from] | raw[from + 1] | raw[from + 2] | raw[from + 3]) != std::byte{0}; };
-    lower |= any(i);
-    upper |= any(i + 4);
-  }
-  if (upper || !lower) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.path(), " looks like ids of 64 bits, numpy's default: the upper half of each is zero; ", kRemedy));
-}
-
-// Of a file whose width nobody names and that is read as ids of 16 bits.
-absl::Status CheckNotBytes(const base::SourceFile& file) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const bool bytes, LooksLikeBytes(file));
-  if (!bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.path(), " looks like text or ids of 8 bits, two of which would be read as one id of 16 bits: for text set ",
-                   "spec.data.kind: text; for ids ", kRemedy, "; if they are of 16 bits, set spec.data.tokenDtype: uint16"));
-}
 
 // Bytes of one token of `file`; nullopt: as its neighbours have.
 absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, const base::SourceFile& file) {
@@ -146,15 +29,16 @@ absl::StatusOr<std::optional<int64_t>> TokenWidth(const DatasetConfig& config, c
     return absl::InvalidArgumentError(absl::StrCat("unknown token dtype '", config.token_dtype, "'; known: uint16 uint32"));
   }
   const std::string& path = file.path();
-  if (IsWide(path)) return 4;
-  if (IsNarrow(path)) return 2;
-  if (IsEither(path)) {
+  if (IsWideName(path)) return 4;
+  if (IsNarrowName(path)) return 2;
+  if (IsEitherName(path)) {
     if (config.vocabulary_size > int64_t{1} << 16) return 4;
     return WidthByContent(file);
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "cannot tell the token width of ", path,
-      " from its name: if it holds bare ids, end it in .bin, .u16 or .u32, or set spec.data.tokenDtype: uint16 or uint32; else ", kRemedy));
+      " from its name: if it holds bare ids, end it in .bin, .u16 or .u32, or set spec.data.tokenDtype: uint16 or uint32; else ",
+      kBareIdsRemedy));
 }
 
 absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vector<base::SourceFile>& files) {
@@ -162,11 +46,10 @@ absl::StatusOr<int64_t> CommonWidth(const DatasetConfig& config, const std::vect
   int64_t common = 2;
   for (const base::SourceFile& file : files) {
     if (config.kind == DatasetKind::kTokens) {
-      FUSIONLLM_RETURN_IF_ERROR(CheckNotOfNumpy(config, file));
-      FUSIONLLM_RETURN_IF_ERROR(CheckNotOfLlmc(file));
+      FUSIONLLM_RETURN_IF_ERROR(CheckHoldsIds(config, file));
     }
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<int64_t> width, TokenWidth(config, file));
-    if (width.value_or(2) == 2 && config.token_dtype.empty() && IsEither(file.path())) FUSIONLLM_RETURN_IF_ERROR(CheckNotBytes(file));
+    if (width.value_or(2) == 2 && config.token_dtype.empty() && IsEitherName(file.path())) FUSIONLLM_RETURN_IF_ERROR(CheckNotBytes(file));
     if (!width.has_value()) continue;
     if (first != nullptr && *width != common) {
       return absl::InvalidArgumentError(absl::StrCat(first->path(), " and ", file.path(), " have tokens of different widths, of ",
@@ -219,30 +102,20 @@ class TokenWindows : public Dataset {
         files_(std::move(files)),
         starts_(std::move(starts)) {}
 
-  // Reads tokens [first, first + count) and checks them; either output may be null.
+  // Reads tokens [first, first + count) and checks them; the output may be null.
   absl::Status Read(int64_t first, int64_t count, int32_t* ids) const {
-    std::vector<std::byte> raw;
-    auto file = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
-    for (; count > 0; ++file) {
-      const int64_t within = first - starts_[file];
-      const int64_t run = std::min(count, files_[file].size() / width_ - within);
-      raw.resize(static_cast<size_t>(run * width_));
-      if (run > 0) {
-        FUSIONLLM_RETURN_IF_ERROR(files_[file].ReadAt(within * width_, raw));
-      }
-      for (int64_t i = 0; i < run; ++i) {
-        const int64_t id = Decode(raw.data() + i * width_, width_);
+    return ForEachRun(first, count, [&](const base::SourceFile& file, int64_t within, const std::vector<std::byte>& raw) -> absl::Status {
+      for (size_t at = 0; at < raw.size(); at += static_cast<size_t>(width_)) {
+        const int64_t id = DecodeId(raw.data() + at, width_);
         if (id >= limit_) {
           return absl::InvalidArgumentError(absl::StrCat(
-              "token ", id, " at byte ", (within + i) * width_, " of ", files_[file].path(), " is outside the vocabulary of ", limit_,
-              tokens_ ? absl::StrCat("; ids are read as ", 8 * width_, " bits, little-endian, without sign (docs/data.md)") : ""));
+              "token ", id, " at byte ", within * width_ + static_cast<int64_t>(at), " of ", file.path(), " is outside the vocabulary of ",
+              limit_, tokens_ ? absl::StrCat("; ids are read as ", 8 * width_, " bits, little-endian, without sign (docs/data.md)") : ""));
         }
         if (ids != nullptr) *ids++ = static_cast<int32_t>(id);
       }
-      first += run;
-      count -= run;
-    }
-    return absl::OkStatus();
+      return absl::OkStatus();
+    });
   }
 
   absl::Status CheckStart() {
@@ -250,7 +123,13 @@ class TokenWindows : public Dataset {
     const int64_t used = size() * length_ + 1, end = std::min(used, kTokensCheckedAtOpen);
     std::vector<int32_t> ids(static_cast<size_t>(std::min(kChunk, end)));
     for (int64_t first = 0; first < end; first += kChunk) {
-      FUSIONLLM_RETURN_IF_ERROR(Read(first, std::min(kChunk, end - first), ids.data()));
+      const int64_t count = std::min(kChunk, end - first);
+      const absl::Status read = Read(first, count, ids.data());
+      if (absl::IsInvalidArgument(read) && tokens_ && FitBigEndian(first, count)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            read.message(), "; read big-endian they would all be inside: write them little-endian by ids.astype('<u", width_, "')"));
+      }
+      FUSIONLLM_RETURN_IF_ERROR(read);
       if (first == 0 && tokens_) SetTokenIds(Count(ids));
     }
     return absl::OkStatus();
@@ -267,6 +146,34 @@ class TokenWindows : public Dataset {
   }
 
  private:
+  // Calls `take` with the bytes of tokens [first, first + count), file by file, and the first token's index in its file.
+  template <typename Take>
+  absl::Status ForEachRun(int64_t first, int64_t count, const Take& take) const {
+    std::vector<std::byte> raw;
+    auto file = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+    for (; count > 0; ++file) {
+      const int64_t within = first - starts_[file];
+      const int64_t run = std::min(count, files_[file].size() / width_ - within);
+      raw.resize(static_cast<size_t>(run * width_));
+      if (run > 0) FUSIONLLM_RETURN_IF_ERROR(files_[file].ReadAt(within * width_, raw));
+      FUSIONLLM_RETURN_IF_ERROR(take(files_[file], within, raw));
+      first += run;
+      count -= run;
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether tokens [first, first + count) would all be in the vocabulary if their bytes lay the other way round.
+  bool FitBigEndian(int64_t first, int64_t count) const {
+    const absl::Status fit = ForEachRun(first, count, [&](const auto&, int64_t, std::vector<std::byte> raw) {
+      std::reverse(raw.begin(), raw.end());  // the last token comes first, too
+      bool inside = true;
+      for (size_t at = 0; at < raw.size(); at += static_cast<size_t>(width_)) inside &= DecodeId(raw.data() + at, width_) < limit_;
+      return inside ? absl::OkStatus() : absl::OutOfRangeError("");
+    });
+    return fit.ok();
+  }
+
   FilesRead::TokenIds Count(std::span<const int32_t> ids) const {
     std::vector<int32_t> sorted(ids.begin(), ids.end());
     std::sort(sorted.begin(), sorted.end());
@@ -291,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
     return absl::InvalidArgumentError(absl::StrCat("the sequence length is ", length, " but must be in 1 .. ", kMaxSequenceLength));
   }
   const bool tokens = config.kind == DatasetKind::kTokens;
-  const FileFilter filter = {[](absl::string_view name) { return IsWide(name) || IsNarrow(name) || IsEither(name); },
+  const FileFilter filter = {[](absl::string_view name) { return IsWideName(name) || IsNarrowName(name) || IsEitherName(name); },
                              "file of token ids (*.bin, *.u16, *.uint16, *.u32, *.uint32)"};
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths,
                              tokens ? FilesOfPart(config, filter) : ExpandPaths(config.paths, config.base_folder));

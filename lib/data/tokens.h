@@ -10,8 +10,8 @@
 // Kind tokens: little-endian ids without a header. The width is the option token_dtype, else the extension: .u32 and .uint32 are 32 bits,
 // .u16 and .uint16 are 16 bits. Both are called .bin in the field: that is 32 bits when the vocabulary has more than 65536 ids, or when the
 // upper halves of the first tokens, read as 32 bits, are all zero (16-bit text with every other id 0 does not occur); else 16 bits. In a
-// folder only files with these extensions count. 32-bit ids must be below 2^31. Refused where nobody names the width are files that look
-// like ids of 64 bits, and .bin files that look like text or ids of 8 bits; .npy files always. files().ids says what was found.
+// folder only files with these extensions count. 32-bit ids must be below 2^31. What is refused as no ids, or as ids of another type than
+// the name says: token_check.h. files().ids says what was found.
 #pragma once
 
 #include <memory>

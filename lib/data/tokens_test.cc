@@ -179,6 +179,95 @@ TEST(TokenWindowsTest, FilesThatNumpyWritesByDefaultAreRefusedWithTheRemedy) {
   }
 }
 
+// The words of frequent ids are small numbers, as in text.
+template <typename Number>
+std::string NumbersOf(int count) {
+  std::mt19937 engine(1);
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    const auto number = static_cast<Number>(std::min(engine() % 2048, engine() % 2048));
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  return bytes;
+}
+
+TEST(TokenWindowsTest, IdsThatAreFloatsAreRefusedUnlessTheWidthIsNamed) {
+  const base::TempFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& bytes) {
+    folder.Write(name, bytes);
+    return std::string(OpenDataset(Tokens(folder, {name}, 4)).status().message());
+  };
+  EXPECT_THAT(refusal("half.bin", NumbersOf<_Float16>(400)), AllOf(HasSubstr("ids of type float16"), HasSubstr("ids.astype('<u2')")));
+  EXPECT_THAT(refusal("half.u16", NumbersOf<_Float16>(400)), HasSubstr("ids of type float16"));
+  EXPECT_THAT(refusal("single.bin", NumbersOf<float>(400)), HasSubstr("ids of type float32"));
+  EXPECT_THAT(refusal("double.u32", NumbersOf<double>(400)), HasSubstr("ids of type float64"));
+  EXPECT_EQ(refusal("ids.bin", NumbersOf<uint16_t>(400)), "");
+  EXPECT_EQ(refusal("ids.u32", NumbersOf<uint32_t>(400)), "");
+  std::string high;  // ids in the range that whole float16 have, as of a tokenizer of sounds
+  for (int id = 15360; id < 26624; ++id) high += U16({id});
+  EXPECT_EQ(refusal("high.bin", high), "");
+  DatasetConfig named = Tokens(folder, {"half.bin"}, 4);
+  named.token_dtype = "uint16";
+  EXPECT_TRUE(OpenDataset(named).ok());
+}
+
+TEST(TokenWindowsTest, IdsOf32BitsInAFileThatSays16AreRefusedUnlessTheWidthIsNamed) {
+  const base::TempFolder folder;
+  folder.Write("wide.u16", NumbersOf<uint32_t>(400));
+  EXPECT_THAT(std::string(OpenDataset(Tokens(folder, {"wide.u16"}, 4)).status().message()),
+              AllOf(HasSubstr("wide.u16 looks like ids of 32 bits, and its name says 16"), HasSubstr("call it .u32")));
+  DatasetConfig named = Tokens(folder, {"wide.u16"}, 4);
+  named.token_dtype = "uint16";
+  EXPECT_TRUE(OpenDataset(named).ok());
+}
+
+TEST(TokenWindowsTest, IdsInTheOtherByteOrderAreToldWhereTheVocabularyShowsIt) {
+  const base::TempFolder folder;
+  std::string swapped = NumbersOf<uint16_t>(400);
+  for (size_t i = 0; i < swapped.size(); i += 2) std::swap(swapped[i], swapped[i + 1]);
+  folder.Write("big.bin", swapped);
+  folder.Write("beyond.bin", U16({1, 2, 30000, 4, 5}));
+  const auto refusal = [&](const std::string& name) {
+    DatasetConfig config = Tokens(folder, {name}, 4);
+    config.vocabulary_size = 2048;
+    return std::string(OpenDataset(config).status().message());
+  };
+  EXPECT_THAT(refusal("big.bin"),
+              AllOf(HasSubstr("outside the vocabulary of 2048"), HasSubstr("read big-endian they would all be inside")));
+  EXPECT_THAT(refusal("beyond.bin"), AllOf(HasSubstr("token 30000"), Not(HasSubstr("big-endian"))));
+}
+
+TEST(TokenWindowsTest, FilesOfOtherFormatsAreRefusedAsIdsWhateverTheirName) {
+  const base::TempFolder folder;
+  const std::string rest(1000, '\x01');
+  const std::vector<std::pair<std::string, const char*>> files = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n\n", "a pointer of Git LFS"},
+      {"PK\x03\x04" + rest, "a zip archive"},
+      {std::string("\x1f\x8b\x08\0", 4) + rest, "compressed (gzip)"},
+      {"\x28\xb5\x2f\xfd" + rest, "compressed (zstd)"},
+      {"PAR1" + rest, "a Parquet file"},
+      {std::string("ARROW1\0\0", 8) + rest, "an Arrow file"},
+      {"\x89HDF\r\n\x1a\n" + rest, "an HDF5 file"},
+      {std::string("\x40\0\0\0\0\0\0\0{\"a\"", 12) + rest, "a safetensors file"}};
+  for (const auto& [bytes, what] : files) {
+    for (const char* name : {"f.bin", "f.u16", "f.u32"}) {
+      folder.Write(name, bytes);
+      DatasetConfig config = Tokens(folder, {name}, 4);
+      EXPECT_THAT(std::string(OpenDataset(config).status().message()), HasSubstr(absl::StrCat(name, " is ", what, ", whose bytes")));
+      config.token_dtype = "uint16";
+      EXPECT_FALSE(OpenDataset(config).ok()) << what << ": no width makes ids of it";
+    }
+  }
+}
+
+TEST(TokenWindowsTest, APointerToAFileIsNoText) {
+  const base::TempFolder folder;
+  folder.Write("d/a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n");
+  const std::string named(OpenDataset(Text(folder, {"d/a.txt"}, 3)).status().message());
+  EXPECT_THAT(named, AllOf(HasSubstr("a.txt is not UTF-8 text: it is a pointer of Git LFS"), HasSubstr("git lfs pull")));
+  EXPECT_THAT(std::string(OpenDataset(Text(folder, {"d"}, 3)).status().message()), HasSubstr("git lfs pull"));
+}
+
 TEST(TokenWindowsTest, NamesFileAndOffsetOfATokenOutsideTheVocabulary) {
   const base::TempFolder folder;
   folder.Write("a.bin", U16({1, 2, 3}));
