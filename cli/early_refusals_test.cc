@@ -138,6 +138,17 @@ TEST_F(EarlyRefusalsTest, DataThatIsNotThereIsSaidOfTheOverrideThatNamesIt) {
   EXPECT_THAT(Run("run job.yaml --dry-run --set spec.data.path=short.txt").err, HasSubstr("--set spec.data.path: the data has 1 tokens"));
 }
 
+TEST_F(EarlyRefusalsTest, AFolderForCheckpointsThatKeepsNothingIsRefusedByRunAndDryRunAlike) {
+  Write("kept.yaml", absl::StrCat(kJob, "  checkpoint: {path: /proc/kept}\n"));
+  const Outcome dry = Run("run kept.yaml --dry-run"), run = Run("run kept.yaml --output out");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_EQ(dry.code, 2);
+  EXPECT_EQ(run.err,
+            "fusionctl: kept.yaml:8: spec.checkpoint.path: cannot make the folder /proc/kept: /proc is of the kernel and keeps no files\n");
+  EXPECT_EQ(dry.err, run.err);
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+}
+
 TEST_F(EarlyRefusalsTest, ANameOfTheHubIsNoFolder) {
   for (const char* name : {"gpt2", "openai-community/gpt2"}) {
     const Outcome outcome = Run(absl::StrCat("run job.yaml --dry-run --set spec.model.init.from=", name));

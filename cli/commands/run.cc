@@ -100,7 +100,6 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
         "Describe them in a topology to plan for them");
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
-  FUSIONLLM_RETURN_IF_ERROR(RunFolder::Check(options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output));
   FUSIONLLM_ASSIGN_OR_RETURN(const workload::CheckpointFound start, CheckGoingOn(options, flags));
   PlanArguments plan;
   plan.job = {flags.job, flags.overrides};
@@ -238,6 +237,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   options.format = globals.format;
   options.log_every = flags.log_every;
   FUSIONLLM_RETURN_IF_ERROR(CheckNames(*input.workload, options, places));
+  FUSIONLLM_RETURN_IF_ERROR(CheckRunFolders(options));
   if (flags.dry_run) return DryRun(flags, options, input, globals);
   options.command = CommandOf(flags, globals);
   TellUnfinishedRun(options);

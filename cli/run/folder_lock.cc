@@ -1,14 +1,18 @@
 #include "cli/run/folder_lock.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/output_file.h"
@@ -16,10 +20,19 @@
 namespace fusionllm::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr char kLockFile[] = "/.lock";
 
 absl::Status Taken(const std::string& path, absl::string_view remedy) {
   return absl::FailedPreconditionError(absl::StrCat("another run is using ", path, "; ", remedy));
+}
+
+// Of a file system that lets root write, as access() has it, and makes no file for anybody.
+bool IsOfTheKernel(const fs::path& folder) {
+  constexpr int64_t kMagics[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, SECURITYFS_MAGIC};
+  struct statfs info = {};
+  return statfs(folder.c_str(), &info) == 0 && absl::c_linear_search(kMagics, static_cast<int64_t>(info.f_type));
 }
 
 }  // namespace
@@ -32,15 +45,21 @@ bool FolderLock::IsHeld(const std::string& path) {
   return held;
 }
 
-absl::Status FolderLock::Check(const std::string& path, absl::string_view remedy) {
-  namespace fs = std::filesystem;
+absl::Status FolderLock::CheckCanWrite(const std::string& path) {
   std::error_code error;
   fs::path there = path;
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  const auto failed = [&](int code, absl::string_view what) { return base::OfNamedFile(base::FileError(code, what, path)); };
-  if (!fs::is_directory(there, error)) return failed(ENOTDIR, "make the folder");
-  if (access(there.c_str(), W_OK | X_OK) != 0) return failed(errno, there == fs::path(path) ? "write to" : "make the folder");
-  return IsHeld(path) ? Taken(path, remedy) : absl::OkStatus();
+  // A link that leads nowhere is there, too: no folder can be made in its place.
+  while (!fs::exists(fs::symlink_status(there, error)) && there.has_relative_path()) there = there.parent_path();
+  const absl::string_view what = there == fs::path(path) ? "write to" : "make the folder";
+  if (!fs::is_directory(there, error)) return base::OfNamedFile(base::FileError(ENOTDIR, "make the folder", path));
+  if (access(there.c_str(), W_OK | X_OK) != 0) return base::OfNamedFile(base::FileError(errno, what, path));
+  if (!IsOfTheKernel(there)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot ", what, " ", path, ": ", there.string(), " is of the kernel and keeps no files"));
+}
+
+absl::Status FolderLock::Check(const std::string& path, absl::string_view remedy) {
+  const absl::Status can_write = CheckCanWrite(path);
+  return can_write.ok() && IsHeld(path) ? Taken(path, remedy) : can_write;
 }
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::string_view remedy) {

@@ -17,6 +17,9 @@ class FolderLock {
   static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
   // Whether Take would succeed, as far as can be told without making or writing anything. Errors: as Take.
   static absl::Status Check(const std::string& path, absl::string_view remedy);
+  // Whether the folder is there and can be written to, or can be made, as far as can be told without making or writing anything. Errors: as
+  // Take, but for who holds it.
+  static absl::Status CheckCanWrite(const std::string& path);
   // By another process or object, now.
   static bool IsHeld(const std::string& path);
   FolderLock(FolderLock&& other) noexcept : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}

@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/run/folder_lock.h"
 #include "cli/run/go_on.h"
 #include "cli/run/listen_address.h"
 #include "cli/run/local_executors.h"
@@ -44,10 +45,12 @@
 #include "lib/report/words.h"
 #include "lib/security/renewal.h"
 #include "services/checkpoint_directory.h"
+#include "services/checkpoint_folders.h"
 
 namespace fusionllm::cli {
 namespace {
 
+constexpr char kAnotherCheckpointFolder[] = "name another folder";
 constexpr int64_t kInlineGraphBytesMax = 1 << 19;  // as the schema of spec.model.graph.inline has it
 
 // Where lines of the run go: the user's eyes or programs, and the files of the folder.
@@ -215,8 +218,8 @@ absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& 
   if (!job.spec.checkpoint.has_value() || base::IsUri(job.spec.checkpoint->path)) return std::nullopt;
   const std::filesystem::path path = (std::filesystem::path(folder.path()) / job.spec.checkpoint->path).lexically_normal();
   if (path == std::filesystem::path(folder.path())) return std::nullopt;  // held already
-  absl::StatusOr<FolderLock> lock = FolderLock::Take(path, "name another folder");
-  if (!lock.ok()) return absl::Status(lock.status().code(), absl::StrCat("spec.checkpoint.path: ", lock.status().message()));
+  absl::StatusOr<FolderLock> lock = FolderLock::Take(path, kAnotherCheckpointFolder);
+  if (!lock.ok()) return absl::Status(lock.status().code(), absl::StrCat(services::kCheckpointPathField, ": ", lock.status().message()));
   return *std::move(lock);
 }
 
@@ -285,10 +288,25 @@ absl::Status CheckRunJob(const RunJobOptions& options) {
   return CheckAddress("--metrics-address", *options.metrics_address);
 }
 
+absl::Status CheckRunFolders(const RunJobOptions& options) {
+  const std::string output = options.output.empty() ? DefaultRunFolder(options.job.metadata.name) : options.output;
+  // Another run may take that name until it is opened, which is no reason to refuse this one.
+  FUSIONLLM_RETURN_IF_ERROR(RunFolder::Check(options.output.empty() ? std::filesystem::path(output).parent_path().string() : output));
+  const std::string absolute = std::filesystem::absolute(output).string();
+  for (const services::CheckpointFolder& folder : services::CheckpointFolders(options.job, absolute)) {
+    const bool of_copies = folder.field != services::kCheckpointPathField;  // nobody holds it
+    const absl::Status status =
+        of_copies ? FolderLock::CheckCanWrite(folder.path) : FolderLock::Check(folder.path, kAnotherCheckpointFolder);
+    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(folder.field, ": ", status.message()));
+  }
+  return services::CheckCheckpointFolders(options.job, absolute);
+}
+
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& signals) {
   RunJobOptions options = given;
   const absl::Time begin = absl::Now();
   FUSIONLLM_RETURN_IF_ERROR(CheckRunJob(options));
+  FUSIONLLM_RETURN_IF_ERROR(CheckRunFolders(options));
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   ShareCores(options.devices, cores, options.job.spec.executors);

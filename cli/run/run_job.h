@@ -58,6 +58,10 @@ struct RunJobResult {
 // What is wrong with the options together, before anything is made: devices that cannot be emulated, addresses that cannot be listened on.
 absl::Status CheckRunJob(const RunJobOptions& options);
 
+// Whether a run could save in its folder and in those of its checkpoints and their copies, as far as can be told without making or writing
+// anything. Errors: those of RunFolder::Check and FolderLock::Check, and of services::CheckCheckpointFolders.
+absl::Status CheckRunFolders(const RunJobOptions& options);
+
 // Progress and complaints go to stderr, results to stdout. Call on the main thread; blocks. An error status: nothing was run.
 absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& options, SignalWatch& signals);
 

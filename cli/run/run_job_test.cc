@@ -69,6 +69,44 @@ TEST_F(RunJobTest, ARefusalForWantOfExecutorsSaysHowToHaveThem) {
   EXPECT_THAT(stderr_, AllOf(HasSubstr("TooFewExecutors: too few\n"), Not(HasSubstr("--device cpu")))) << "they are enough";
 }
 
+TEST_F(RunJobTest, LatestThatIsAFolderIsRefusedBeforeAnythingIsMade) {
+  options_.job.spec.checkpoint = job::Checkpoint{.path = folder_ / "kept"};
+  options_.job.spec.checkpoint->replica = job::Replica{.path = folder_ / "copies"};
+  Script({"exit 0"});
+  for (const char* of : {"kept", "copies"}) {
+    const std::string latest = absl::StrCat(folder_ / of, "/latest");
+    std::filesystem::create_directories(latest);
+    const absl::Status dry_run = CheckRunFolders(options_), run = Run().status();
+    EXPECT_EQ(run, dry_run);
+    EXPECT_EQ(run.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(run.message()), AllOf(HasSubstr(absl::StrCat("path: ", latest, " is a folder")), HasSubstr("move it away")));
+    std::filesystem::remove(latest);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+  EXPECT_TRUE(CheckRunFolders(options_).ok());
+}
+
+TEST_F(RunJobTest, FolderOfCheckpointsThatCannotBeMadeIsRefusedBeforeAnythingIsMade) {
+  Script({"exit 0"});
+  folder_.Write("file", "x");
+  std::filesystem::create_symlink("nowhere", folder_ / "link");
+  for (const std::string& path :
+       {std::string("/proc"), std::string("/proc/kept"), folder_ / "file", folder_ / "file/kept", folder_ / "link"}) {
+    job::Checkpoint checkpoint{.path = path}, copies{.path = folder_ / "kept"};
+    copies.replica = job::Replica{.path = path};
+    for (const auto& [field, asked] :
+         {std::pair("spec.checkpoint.path: cannot ", checkpoint), {"spec.checkpoint.replica.path: cannot ", copies}}) {
+      options_.job.spec.checkpoint = asked;
+      const absl::Status dry_run = CheckRunFolders(options_), run = Run().status();
+      EXPECT_EQ(run, dry_run) << path;
+      EXPECT_EQ(run.code(), absl::StatusCode::kInvalidArgument) << path;
+      EXPECT_THAT(std::string(run.message()), AllOf(::testing::StartsWith(field), HasSubstr(path)));
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "out")) << path;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "kept"));
+}
+
 TEST_F(RunJobTest, ReplicasAndMachinesThatJoinAreRefusedBeforeAnythingStarts) {
   options_.job.spec.strategy.replicas = 2;
   options_.listen = "127.0.0.1:0";
