@@ -61,6 +61,17 @@ TEST_F(EarlyRefusalsTest, APinToNoDeviceNamesLineAndDevices) {
   EXPECT_FALSE(std::filesystem::exists(Path("out"))) << "nothing was started";
 }
 
+TEST_F(EarlyRefusalsTest, ADeviceThatIsCalledLikeAServiceIsRefusedWithItsLineEverywhere) {
+  Write("t.yaml", absl::StrReplaceAll(kTopology, {{"a-1", "Broker"}}));
+  for (const char* command : {"plan job.yaml", "run job.yaml --dry-run", "run job.yaml --output out", "simulate job.yaml"}) {
+    const Outcome outcome = Run(absl::StrCat(command, " --topology t.yaml"));
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_EQ(outcome.err,
+              "fusionctl: t.yaml:6: spec.sites[0].devices[1].name: the name 'Broker' is taken: a process of every run is called broker\n");
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+}
+
 TEST_F(EarlyRefusalsTest, APinOfNoOpNamesTheOverrideAndOps) {
   for (const char* command : {"plan job.yaml", "simulate job.yaml", "run job.yaml --output out", "run job.yaml --dry-run"}) {
     const Outcome outcome = Run(absl::StrCat(command, kOnTopology, " --set 'spec.strategy.pins=[{ops: blok.*, device: a-0}]'"));

@@ -14,6 +14,7 @@
 #include "lib/job/parse.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
+#include "lib/security/executor_name.h"
 #include "lib/security/join_token.h"
 #include "lib/security/private_file.h"
 #include "lib/security/renewal.h"
@@ -71,12 +72,8 @@ absl::StatusOr<std::string> RunFolder::WriteSecurity(const std::string& job_name
   authority_options.common_name = std::string(absl::string_view(job_name).substr(0, 64));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto authority, security::CertificateAuthority::Create(authority_options));
   FUSIONLLM_RETURN_IF_ERROR(authority.Save(folder));
-  std::vector<std::string> names = {"scheduler", "broker", "client"};
-  for (const std::string& device : devices) {
-    if (std::find(names.begin(), names.end(), device) != names.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("a device cannot be called \"", device, "\": a process of every run has that name"));
-    }
-  }
+  for (const std::string& device : devices) FUSIONLLM_RETURN_IF_ERROR(security::CheckExecutorName(device));
+  std::vector<std::string> names(std::begin(security::kServiceNames), std::end(security::kServiceNames));
   names.insert(names.end(), devices.begin(), devices.end());
   for (const std::string& name : names) {
     security::IssueOptions issue;

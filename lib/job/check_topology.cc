@@ -10,6 +10,7 @@
 #include "lib/base/nearest_name.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/job/checks.h"
+#include "lib/security/executor_name.h"
 
 namespace fusionllm::job {
 namespace {
@@ -56,9 +57,14 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
   size_t devices = 0;
   bool executor = false;
   bool profiles_listed = false;
+  std::map<std::string, const std::string*, security::NoCaseLess> known;
   const auto add = [&](const std::string& path, const std::string& name, End end) {
-    if (names.ends.emplace(name, end).second) return;
-    report({path}, absl::StrCat("the name ", name, " is given twice: sites and devices share one set of names"));
+    names.ends.emplace(name, end);
+    const auto [first, is_new] = known.emplace(name, &name);
+    if (is_new) return;
+    const bool same = *first->second == name;
+    report({path}, absl::StrCat("the name ", name, same ? " is given twice" : absl::StrCat(" is that of ", *first->second),
+                                ": sites and devices share one set of names", same ? "" : ", and case makes no difference"));
     unique = false;
   };
   for (size_t s = 0; s < topology.spec.sites.size(); ++s) {
@@ -72,7 +78,10 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
       return false;
     }
     for (size_t d = 0; d < site.devices.size(); ++d) {
-      add(absl::StrCat(path, ".devices[", d, "].name"), site.devices[d].name, {static_cast<int>(s), true});
+      const std::string device = absl::StrCat(path, ".devices[", d, "].name");
+      add(device, site.devices[d].name, {static_cast<int>(s), true});
+      // An executor of that name runs for it, with a certificate.
+      if (const absl::Status fit = security::CheckExecutorName(site.devices[d].name); !fit.ok()) report({device}, fit.message());
       executor = executor || site.devices[d].role == Role::kExecutor;
       CheckProfile(absl::StrCat(path, ".devices[", d, "]"), site.devices[d], report, profiles_listed);
     }

@@ -149,6 +149,22 @@ TEST(TopologyErrorsTest, DevicesAndSites) {
             "t.yaml:5: spec.sites: every device is a spare: at least one must have role executor");
 }
 
+TEST(TopologyErrorsTest, NamesThatDifferInCaseAreOne) {
+  constexpr char kWhere[] = "t.yaml:5: spec.sites[0].devices[1].name: ";
+  EXPECT_EQ(ErrorOfDevice("{name: A0}"),
+            absl::StrCat(kWhere, "the name A0 is that of a0: sites and devices share one set of names, and case makes no difference"));
+  EXPECT_THAT(ErrorOfDevice("{name: A}"), HasSubstr("the name A is that of a: sites and devices"));
+}
+
+TEST(TopologyErrorsTest, DevicesHaveNoNameThatAnExecutorCannotHave) {
+  constexpr char kWhere[] = "t.yaml:5: spec.sites[0].devices[1].name: ";
+  for (const char* name : {"broker", "Scheduler", "client", "ca", "CA", "localhost", "127.0.0.1"}) {
+    EXPECT_THAT(ErrorOfDevice(absl::StrCat("{name: ", name, "}")), testing::StartsWith(absl::StrCat(kWhere, "the name '", name, "' ")))
+        << name;
+  }
+  EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: [{name: broker, devices: [{name: a0}]}]")), "") << "no process has a site's name";
+}
+
 TEST(TopologyErrorsTest, Links) {
   EXPECT_EQ(ErrorOfLinks("  links: [{from: a, to: b, bandwidth: 0Mbit, symmetric: true}]"),
             "t.yaml:8: spec.links[0].bandwidth: a bandwidth must be at least 1bit, got 0Mbit");

@@ -12,7 +12,8 @@ void Visit(V& v, TopologyMetadata& m) {
 
 template <class V>
 void Visit(V& v, Device& d) {
-  v.Field("name", d.name, {.required = true, .name = true}, "Unique among all devices and sites.");
+  v.Field("name", d.name, {.required = true, .name = true},
+          "Unique among all devices and sites, whatever the case; not that of a process of every run (broker, scheduler, client).");
   v.Field("computeScale", d.compute_scale, {.min = 1e-6, .max = 1},
           "Share of one of this machine's cores: an op takes its own time divided by this.");
   v.Field("memory", d.memory, {}, "Memory for a stage. Omitted: what this machine has.");
@@ -31,7 +32,7 @@ void Visit(V& v, InternalNetwork& n) {
 
 template <class V>
 void Visit(V& v, Site& s) {
-  v.Field("name", s.name, {.required = true, .name = true}, "Unique among all sites and devices.");
+  v.Field("name", s.name, {.required = true, .name = true}, "Unique among all sites and devices, whatever the case.");
   v.Field("devices", s.devices, {.required = true, .max_items = kMaxDevices}, "At least one.");
   v.Field("internal", s.internal, {},
           "Network inside the site; of GPUs of one machine, what passes between their processes (docs/planning.md).");

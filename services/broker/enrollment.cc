@@ -4,16 +4,11 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::services {
-
-bool NoCaseLess::operator()(const std::string& a, const std::string& b) const {
-  return absl::AsciiStrToLower(a) < absl::AsciiStrToLower(b);
-}
 
 absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<std::string> taken, std::string job_document) {
   FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority, security::CertificateAuthority::Load(folder));
@@ -25,7 +20,7 @@ absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<
   text.resize(static_cast<size_t>(in.gcount()));
   const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(text);
   if (!token.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(token.status().message())));
-  for (const char* service : {"broker", "scheduler", "client"}) taken.insert(service);
+  taken.insert(std::begin(security::kServiceNames), std::end(security::kServiceNames));
   return Enrollment(std::move(authority), token->secret, std::move(taken), std::move(job_document));
 }
 

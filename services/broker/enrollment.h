@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lib/security/certificate_authority.h"
+#include "lib/security/executor_name.h"
 #include "lib/security/join_token.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
@@ -24,11 +25,6 @@ namespace fusionllm::services {
 
 // Whether an executor of that name is connected now.
 using NameInUse = std::function<bool(const std::string& name)>;
-
-// Names are compared without case, as certificates are: who is `Broker` would pass for `broker`.
-struct NoCaseLess {
-  bool operator()(const std::string& a, const std::string& b) const;
-};
 
 class Enrollment {
  public:
@@ -67,7 +63,7 @@ class Enrollment {
       absl::Time last;
       absl::Duration held_for = kHeldFor;
     };
-    std::map<std::string, Enrolled, NoCaseLess> enrolled;  // by name
+    std::map<std::string, Enrolled, security::NoCaseLess> enrolled;  // by name
     absl::Time minute_began = absl::InfinitePast();
     int wrong_tokens = 0;  // in that minute
   };
@@ -84,7 +80,7 @@ class Enrollment {
 
   security::CertificateAuthority authority_;
   security::JoinSecret secret_;
-  std::set<std::string, NoCaseLess> taken_;
+  std::set<std::string, security::NoCaseLess> taken_;
   std::string job_document_;
   std::unique_ptr<Book> book_;
 };
