@@ -108,4 +108,16 @@ YamlScalar ResolveYamlScalar(absl::string_view plain) {
   return {YamlScalar::Type::kFloat, std::string(plain), value};
 }
 
+std::string MendYamlEscapes(absl::string_view scalar) {
+  std::string mended;
+  for (size_t at = 0; at < scalar.size();) {
+    const auto lead = static_cast<unsigned char>(scalar[at]);
+    if (lead == 0x85 || lead == 0xA0) mended += '\xC2';
+    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
+    absl::StrAppend(&mended, scalar.substr(at, length));
+    at += length;
+  }
+  return mended;
+}
+
 }  // namespace fusionllm::base

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/file_format.h"
 #include "lib/base/yaml_scalar.h"
 #include "lib/job/scalar.h"
 
@@ -43,7 +44,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
     Node node = MakeNode(mark, Node::Kind::kScalar);
-    node.text = value;
+    node.text = base::MendYamlEscapes(value);
     node.quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!node.quoted) {
       CheckTag(mark, tag);
@@ -226,6 +227,12 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
   if (text.size() > most_bytes) {
     return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", most_bytes)};
   }
+  const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+  if (format != nullptr && format->kind == base::FileFormat::Kind::kText) {
+    return Refused{1, absl::StrCat("it is ", format->name, ": save it as UTF-8")};
+  }
+  // Without a mark at its front.
+  if (text.size() >= 2 && (text[0] == 0) != (text[1] == 0)) return Refused{1, "it looks like UTF-16: save it as UTF-8"};
   int line = 1;
   for (size_t i = 0; i < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[i]);
@@ -286,10 +293,19 @@ std::optional<Refused> FindInvisibleCause(absl::string_view text, int line) {
   return std::nullopt;
 }
 
-std::optional<Refused> ParseYaml(absl::string_view text, Node& root, const DocumentLimits& limits) {
+// A carriage return alone ends a line as well, which yaml-cpp does not know.
+std::string WithLineFeeds(std::string text) {
+  for (size_t at = text.find('\r'); at != std::string::npos; at = text.find('\r', at + 1)) {
+    if (at + 1 == text.size() || text[at + 1] != '\n') text[at] = '\n';
+  }
+  return text;
+}
+
+std::optional<Refused> ParseYaml(absl::string_view document_text, Node& root, const DocumentLimits& limits) {
+  const std::string text = WithLineFeeds(std::string(document_text));
   if (std::optional<Refused> refused = CheckText(text, limits.bytes)) return refused;
   try {
-    std::istringstream stream{std::string(text)};
+    std::istringstream stream{text};
     YAML::Parser parser(stream);
     bool any = false;
     // Each document has a line of its own that begins or ends it. yaml-cpp tells the same empty one for ever where a token is left that
@@ -401,7 +417,10 @@ bool LoadDocument(absl::string_view text, Node& root, Problems& problems, const 
     return false;
   }
   if (root.kind != Node::Kind::kMap) {
-    problems.AddAtLine(root.line, "", absl::StrCat("the document must be a mapping, got ", Describe(root)));
+    const auto* format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+    const std::string is =
+        format == nullptr ? "" : absl::StrCat("; it is ", format->name, format->remedy.empty() ? "" : ": ", format->remedy);
+    problems.AddAtLine(root.line, "", absl::StrCat("the document must be a mapping, got ", Describe(root), is));
     return false;
   }
   RemoveDuplicateKeys(root, "", problems);

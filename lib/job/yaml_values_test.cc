@@ -128,6 +128,43 @@ TEST(YamlValuesTest, CrLfIsReadAsLf) {
   EXPECT_EQ(ValueAt("VALUE", *job), "x\ny\n");
 }
 
+TEST(YamlValuesTest, CarriageReturnsAloneEndLines) {
+  const absl::StatusOr<FusionJob> job = Load(absl::StrReplaceAll(Job("VALUE", "|\n        x\n        y"), {{"\n", "\r"}}));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(ValueAt("VALUE", *job), "x\ny\n");
+  const std::string wrong = Job("STEPS", "many");
+  EXPECT_EQ(ParseFusionJob(absl::StrReplaceAll(wrong, {{"\n", "\r"}}), "job.yaml").status(), ParseFusionJob(wrong, "job.yaml").status());
+}
+
+TEST(YamlValuesTest, EscapesOfSpacesAndLineEndsAreTheirCharacters) {
+  const absl::StatusOr<FusionJob> job = Load(Job("VALUE", R"("\_|\N|\L|\P|à\_")"));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(ValueAt("VALUE", *job), "\xC2\xA0|\xC2\x85|\xE2\x80\xA8|\xE2\x80\xA9|\xC3\xA0\xC2\xA0");
+  const absl::StatusOr<FusionJob> key = Load(Job("VALUE", R"({"a\_b": 1})"));
+  ASSERT_TRUE(key.ok()) << key.status();
+  EXPECT_EQ(ValueAt("VALUE", *key), json({{"a\xC2\xA0"
+                                           "b",
+                                           1}}));
+  const std::vector<std::string> overrides = {R"(spec.data.volume.value="\_")"};
+  const absl::StatusOr<FusionJob> set = ParseFusionJob(Job("", ""), "job.yaml", overrides);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(ValueAt("VALUE", *set), "\xC2\xA0");
+}
+
+TEST(YamlValuesTest, AnotherEncodingIsRefusedWithTheRemedy) {
+  std::string little, big;
+  for (const char c : Job("", "")) {
+    little += {c, '\0'};
+    big += {'\0', c};
+  }
+  for (const std::string& text : {"\xff\xfe" + little, "\xfe\xff" + big, little, big}) {
+    EXPECT_THAT(std::string(Load(text).status().message()),
+                testing::AllOf(HasSubstr("job.yaml:1: it "), HasSubstr("UTF-16: save it as UTF-8")));
+  }
+  EXPECT_THAT(std::string(Load("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n").status().message()),
+              HasSubstr("git lfs pull"));
+}
+
 void CheckChoices(const FieldSchema& field, const std::string& path) {
   for (const std::string& choice : field.choices) {
     EXPECT_EQ(base::ResolveYamlScalar(choice).type, base::YamlScalar::Type::kText) << path << ": " << choice;
