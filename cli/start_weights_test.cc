@@ -90,6 +90,10 @@ TEST_F(StartWeightsTest, ATypeThatIsNotKnownStopsOnlyAModelThatNeedsTheTensor) {
   EXPECT_EQ(needed.code, 2);
   EXPECT_THAT(needed.err, HasSubstr("transformer.wpe.weight is Q32[32, 32], not f32[32, 32]"));
   EXPECT_FALSE(fs::exists(Path("b")));
+  Rewrite("start.safetensors", "lower.safetensors",
+          {{R"("transformer.wpe.weight":{"dtype":"F32")", R"("transformer.wpe.weight":{"dtype":"f32")"}});
+  EXPECT_THAT(Run("run job.yaml --output b --set spec.model.init.from=lower.safetensors").err,
+              HasSubstr("transformer.wpe.weight is of a type \"f32\", which safetensors does not have: write F32"));
 }
 
 TEST_F(StartWeightsTest, VerifyTellsDamagedFromNotSupported) {

@@ -45,7 +45,8 @@ absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>&
 absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const kube::ClientConfig& config, const Tell& tell) {
   const std::string server = options.server.empty() ? config.server : options.server;
   if (!absl::StartsWith(server, "https://")) {
-    return absl::InvalidArgumentError(absl::StrCat("the member's server ", server, " is not https://; --server names another"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the member's server ", kube::WithoutUser(server), " is not https://; --server names another"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServerUrl url, kube::ParseServerUrl(server));
   if (!base::IsLoopback(url.host)) return server;

@@ -75,6 +75,17 @@ TEST_F(AddClusterTest, TheKubeconfigHoldsTheAccountAndNothingOfTheUsers) {
   for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr(config.token)));
 }
 
+TEST_F(AddClusterTest, APasswordInAnAddressIsNotRepeated) {
+  for (const char* server :
+       {"http://alice:hunter2@paris.example", "https://alice:hunter2@paris.example", "https://alice:hunter2@paris:x"}) {
+    options_.server = server;
+    const absl::Status refused = Add().status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), Not(HasSubstr("hunter2")));
+  }
+  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("hunter2")));
+}
+
 TEST_F(AddClusterTest, TheTokenEndsAndIsBoundToASecretOfTheMember) {
   ASSERT_TRUE(Add().ok());
   const kube::AccountToken token = TokenOnHub();

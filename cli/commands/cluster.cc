@@ -17,6 +17,7 @@
 #include "lib/kube/auth/kubeconfig.h"
 #include "lib/kube/auth/named_files.h"
 #include "lib/kube/client/rest_client.h"
+#include "lib/kube/http/server_url.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -63,7 +64,7 @@ absl::StatusOr<int> AddToHub(const AddFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig hub_config, FindConfig(servers.hub_kubeconfig, servers.hub_context));
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig member_config, FindConfig(servers.member_kubeconfig, servers.member_context));
   if (hub_config.server == member_config.server) {
-    return absl::InvalidArgumentError(absl::StrCat("hub and member are the same server, ", hub_config.server,
+    return absl::InvalidArgumentError(absl::StrCat("hub and member are the same server, ", kube::WithoutUser(hub_config.server),
                                                    ": a hub lends its own devices by a FusionCluster with spec.local"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto hub, Open(hub_config));

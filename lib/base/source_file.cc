@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
@@ -100,7 +101,9 @@ absl::Status SourceFile::ReadAt(int64_t offset, std::span<std::byte> into) const
       break;
     }
     if (got == 0) {
-      status = absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset, " but had ", size_, " bytes when it was opened"));
+      struct stat info = {};
+      const int64_t end = fstat(descriptor, &info) == 0 ? std::min<int64_t>(info.st_size, offset) : offset;
+      status = absl::DataLossError(absl::StrCat(path_, " ends at byte ", end, " but had ", size_, " bytes when it was opened"));
       break;
     }
     into = into.subspan(static_cast<size_t>(got));

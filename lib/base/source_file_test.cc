@@ -25,6 +25,8 @@ TEST(SourceFileTest, NamesTheFileThatShrankWhileInUse) {
     const absl::Status status = file->ReadAt(2, bytes);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_TRUE(absl::StrContains(status.message(), path) && absl::StrContains(status.message(), "ends at byte 4")) << status;
+    const absl::Status beyond = file->ReadAt(8, std::span(bytes).first(2));
+    EXPECT_TRUE(absl::StrContains(beyond.message(), "ends at byte 4 but had 10 bytes")) << beyond;
   }
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/json_text.h"
 #include "lib/base/output_file.h"
+#include "lib/base/printable_text.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -51,9 +52,10 @@ absl::StatusOr<std::map<std::string, std::string>> LoadIndex(const std::string& 
   for (const auto& [tensor, file] : document.at("weight_map").items()) {
     if (!file.is_string()) return absl::InvalidArgumentError(absl::StrCat(path, " gives no file for tensor '", tensor, "'"));
     const auto name = file.get<std::string>();
-    if (name.empty() || name[0] == '.' || absl::StrContains(name, "/")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " gives the file '", name, "' for tensor '", tensor, "': a name of a file beside the index is wanted"));
+    // The system would take a name with a NUL for what stands in front of it.
+    if (name.empty() || name[0] == '.' || absl::StrContains(name, "/") || base::PrintableText(name) != name) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " gives the file '", base::PrintableText(name), "' for tensor '",
+                                                     base::PrintableText(tensor), "': a name of a file beside the index is wanted"));
     }
     weight_map[tensor] = name;
   }

@@ -279,6 +279,17 @@ TEST(VerifyTest, WithoutItsManifestACheckpointOfOursIsNotWhole) {
   EXPECT_TRUE(VerifyCheckpoint(folder / "copied").ok());
 }
 
+TEST(ReaderTest, AnIndexThatNamesAFileWithControlCharactersIsRefused) {
+  const base::TempFolder folder;
+  SampleTensors tensors;
+  ASSERT_TRUE(WriteSafetensors(folder / "m-1.safetensors", tensors.Make({"a"}, 1)).ok());
+  for (const char* end : {"\\u0000x", "\\n", "\\u001b"}) {
+    folder.Write(kIndexName, absl::StrCat(R"({"weight_map":{"a":"m-1.safetensors)", end, R"("}})"));
+    EXPECT_THAT(OpenError(folder.path()), testing::AllOf(HasSubstr("gives the file 'm-1.safetensors\\"), HasSubstr("beside the index")))
+        << end;
+  }
+}
+
 TEST(ReaderTest, ADamagedIndexIsRefusedOrMeansFilesOfItsFolder) {
   const base::TempFolder folder;
   SampleTensors tensors;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -7,6 +8,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/job/checks.h"
 #include "lib/job/name.h"
+#include "lib/job/scalar.h"
 
 namespace fusionllm::job {
 namespace {
@@ -72,6 +74,14 @@ void CheckTraining(const Training& training, const Report& report) {
            absl::StrCat("must divide globalBatchSize, and ", training.global_batch_size, " is no multiple of ", training.micro_batch_size));
   }
   const Optimizer& optimizer = training.optimizer;
+  const std::pair<const char*, double> used_in_fp32[] = {{"spec.training.optimizer.learningRate", optimizer.learning_rate},
+                                                         {"spec.training.optimizer.epsilon", optimizer.epsilon},
+                                                         {"spec.training.gradientClipNorm", training.gradient_clip_norm}};
+  for (const auto& [field, value] : used_in_fp32) {
+    if (value != 0 && static_cast<float>(value) == 0) {
+      report({field}, absl::StrCat("must be 0 or a number that can be told from 0 in fp32, got ", NumberText(value)));
+    }
+  }
   if (training.schedule.min_learning_rate > optimizer.learning_rate) {
     report({"spec.training.schedule.minLearningRate", "spec.training.optimizer.learningRate"},
            "must be at most spec.training.optimizer.learningRate");

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
@@ -89,7 +90,11 @@ std::set<std::string> RunningStatistics(const opdag::Graph& graph, const StoredE
   return names;
 }
 
+// Types have their names in capitals there.
 std::string Unlike(const opdag::Parameter& parameter, const checkpoint::TensorEntry& entry) {
+  if (const std::string capitals = absl::AsciiStrToUpper(entry.dtype_name); !entry.dtype && checkpoint::StoredDType(capitals)) {
+    return absl::StrCat(parameter.name, " is of a type \"", entry.dtype_name, "\", which safetensors does not have: write ", capitals);
+  }
   const bool shape_alone = checkpoint::CanFill(entry, {parameter.type.dtype, entry.shape});
   return absl::StrCat(parameter.name, " is ", shape_alone ? "" : entry.dtype_name, entry.shape.ToString(), ", not ",
                       shape_alone ? parameter.type.shape.ToString() : parameter.type.ToString());

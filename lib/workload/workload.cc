@@ -171,10 +171,12 @@ absl::StatusOr<std::unique_ptr<Workload>> Resolve(const job::FusionJob& job, con
   FUSIONLLM_RETURN_IF_ERROR(opdag::Verify(graph));
   FUSIONLLM_RETURN_IF_ERROR(in_graph(CheckRoles(graph)));
   FUSIONLLM_RETURN_IF_ERROR(CheckKind(job, base_directory, graph));
-  if (graph.loss() == opdag::kNone) {
+  if (graph.loss() == opdag::kNone || graph.parameters().empty()) {
     const std::optional<job::GraphSource>& source = job.spec.model.graph;
     const std::string place = source.has_value() && source->file.has_value() ? *source->file : "spec.model.graph.inline";
-    return absl::InvalidArgumentError(absl::StrCat(place, ": graph '", graph.name(), "' returns no loss, so there is nothing to train"));
+    return absl::InvalidArgumentError(absl::StrCat(place, ": graph '", graph.name(), "' ",
+                                                   graph.loss() == opdag::kNone ? "returns no loss" : "has no parameter",
+                                                   ", so there is nothing to train"));
   }
   const bool bf16 = training.precision == job::Precision::kBf16;
   workload->graph_hash =

@@ -216,6 +216,15 @@ TEST(DatasetSourceTest, MoreShapesThanClassesOfAGraphAreFoundBeforeTheFirstStep)
       << "to plan for it is no use";
 }
 
+TEST(WorkloadTest, AGraphWithoutParametersHasNothingToTrain) {
+  const auto workload = ResolveText(
+      "  model: {graph: {inline: 'graph \"g\" { return loss loss = cross_entropy(x, y) "
+      "x = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 192]} "
+      "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]} }'}}\n"
+      "  data: {kind: shapes, shapes: {imageSize: 8, numClasses: 5}}\n");
+  EXPECT_EQ(std::string(workload.status().message()), "spec.model.graph.inline: graph 'g' has no parameter, so there is nothing to train");
+}
+
 // What no file has to be read for: plans, too, are refused.
 TEST(WorkloadTest, DataOfAnotherKindThanTheGraphReadsIsNamedAsSuch) {
   constexpr char kGraph[] =

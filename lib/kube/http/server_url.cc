@@ -29,10 +29,18 @@ std::string Part(CURLU* url, CURLUPart part, unsigned flags = 0) {
 }
 
 absl::Status Bad(absl::string_view text, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("the server address \"", text.substr(0, 200), "\" ", why));
+  return absl::InvalidArgumentError(absl::StrCat("the server address \"", WithoutUser(text).substr(0, 200), "\" ", why));
 }
 
 }  // namespace
+
+std::string WithoutUser(absl::string_view text) {
+  const size_t at = text.rfind('@');
+  if (at == absl::string_view::npos) return std::string(text);
+  const size_t slashes = text.substr(0, at).find("//");
+  const absl::string_view scheme = slashes == absl::string_view::npos ? "" : text.substr(0, slashes + 2);
+  return absl::StrCat(scheme, "..", text.substr(at));
+}
 
 std::string ServerUrl::HostPort() const { return absl::StrCat(host, ":", port); }
 

@@ -46,6 +46,16 @@ TEST(ServerUrl, APasswordIsNotRepeated) {
   const absl::Status status = ParseServerUrl("https://user:hunter2@a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), ::testing::Not(HasSubstr("hunter2")));
+  for (const std::string& text : {std::string("ftp://user:hunter2@a"), std::string("user:hunter2@a"),
+                                  std::string("https://user:hunter2@a:x"), std::string("https://user:hun/ter2@a"),
+                                  std::string("https://user:hunter2@a b"), "https://user:hunter2@" + std::string(4000, 'a')}) {
+    const absl::Status refused = ParseServerUrl(text).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(refused.message()), ::testing::Not(HasSubstr("ter2"))) << text;
+  }
+  EXPECT_EQ(WithoutUser("https://user:p@ss@a:1/x"), "https://..@a:1/x");
+  EXPECT_EQ(WithoutUser("user:pass@a"), "..@a");
+  EXPECT_EQ(WithoutUser("https://a:1/x"), "https://a:1/x");
 }
 
 TEST(ProxyUrl, IsAHostThatCanBeReachedAndItsPasswordIsNotRepeated) {
