@@ -64,9 +64,8 @@ void TellDegradation(const Turn& turn, std::vector<Note>& notes) {
 
 // What keeps a job from beginning, or from going on, where no other condition tells it.
 void TellReadiness(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<Note>& notes) {
-  constexpr absl::string_view kReportedReasons[] = {kImageNotAvailable, kContainerConfigError, kVolumeNotMounted,
-                                                    kClaimNotBound,     kUnschedulable,        kOutOfMemory,
-                                                    kNodeNotReady,      kExecutorsNotReady,    kBrokerNotReady};
+  constexpr const char* kReportedReasons[] = {kImageNotAvailable, kContainerConfigError, kVolumeNotMounted,  kClaimNotBound, kUnschedulable,
+                                              kOutOfMemory,       kNodeNotReady,         kExecutorsNotReady, kBrokerNotReady};
   const Turn turn = TurnOf(kubeapi::kReady, before, after);
   if (!turn || turn.true_now() || kubeapi::IsTrue(after.conditions, kubeapi::kDegraded)) return;
   if (std::find(std::begin(kReportedReasons), std::end(kReportedReasons), turn.is->reason) == std::end(kReportedReasons)) return;
