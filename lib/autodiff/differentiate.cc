@@ -6,6 +6,7 @@
 #include "lib/autodiff/training_graph.h"
 #include "lib/base/status_macros.h"
 #include "lib/opdag/op_schema.h"
+#include "lib/opdag/target_weights.h"
 
 namespace fusionllm::autodiff {
 namespace {
@@ -16,11 +17,15 @@ using opdag::Op;
 using opdag::OpId;
 using opdag::ValueId;
 
+// Of cross_entropy.
+constexpr int kCorrectOutput = 1, kCountedOutput = 3;
+
 class Differentiator {
  public:
   explicit Differentiator(const Graph& forward) {
     training_.graph = forward;
     training_.forward_ops = static_cast<int>(forward.ops().size());
+    training_.target_ops = opdag::TargetOps(forward);
   }
 
   absl::StatusOr<TrainingGraph> Run() {
@@ -58,6 +63,7 @@ class Differentiator {
       for (const opdag::ParameterId parameter : op.parameters) needs = needs || graph().parameter(parameter).trainable;
       for (const ValueId input : op.inputs) needs = needs || needs_[input];
       for (const ValueId output : op.outputs) needs_[output] = needs && tensor::IsFloating(graph().value(output).type.dtype);
+      if (op.type == "cross_entropy") needs_[op.outputs[kCountedOutput]] = false;  // labels alone decide it
     }
   }
 
@@ -74,7 +80,7 @@ class Differentiator {
     ValueId gradient = training_.loss_gradient;
     const Op& loss = graph().op(graph().value(graph().loss()).producer);
     if (loss.type == "cross_entropy" && loss.outputs[0] == graph().loss()) {
-      training_.counted = loss.outputs[3];
+      training_.counted = loss.outputs[kCountedOutput];
       FUSIONLLM_ASSIGN_OR_RETURN(gradient, Append(absl::StrCat(graph().value(graph().loss()).name, ".grad.weighted"), "mul",
                                                   {training_.loss_gradient, training_.counted}, {}, graph().op(id).forward_op));
       training_.differentiates[gradient] = graph().loss();
@@ -178,6 +184,13 @@ class Differentiator {
 };
 
 }  // namespace
+
+std::vector<ValueId> TargetFigures(const TrainingGraph& training) {
+  std::vector<ValueId> figures;
+  for (const OpId op : training.target_ops) figures.push_back(training.graph.op(op).outputs[kCountedOutput]);
+  if (figures.size() == 1) figures.push_back(training.graph.op(training.target_ops[0]).outputs[kCorrectOutput]);
+  return figures;
+}
 
 absl::StatusOr<TrainingGraph> Differentiate(const Graph& forward) { return Differentiator(forward).Run(); }
 

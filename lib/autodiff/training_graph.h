@@ -2,9 +2,10 @@
 // the pass never looks at placement, so any stage can run its part knowing nothing but its own ops and the messages at its border).
 //
 // Pure function. The first ops of the result are the forward graph's ops with the same ids, then one placeholder (role "loss_gradient",
-// the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse. Where the loss is a
+// the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse. Where the loss is itself a
 // cross_entropy the seed is first multiplied by the share of its labels that count, so that each of them weighs the same whatever
-// micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch.
+// micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch. Losses
+// that other ops make of cross_entropy ops are to be weighed before (opdag::WeighTargets).
 //
 // Bit-equality (contract section 6): a value read by several ops gets its gradient as a left fold of explicit `add` ops in descending order
 // of consumer id (an op that reads the value twice: in descending order of input), whatever the placement; each use of a parameter has its
@@ -36,7 +37,8 @@ struct TrainingGraph {
   opdag::Graph graph;
   int forward_ops = 0;                          // ops with a smaller id are forward
   opdag::ValueId loss_gradient = opdag::kNone;  // the seed placeholder's value
-  opdag::ValueId counted = opdag::kNone;        // share of a micro-batch's targets that count; kNone: all of them
+  opdag::ValueId counted = opdag::kNone;  // share of a micro-batch's targets that the loss is to be weighed by; kNone: all weigh alike
+  std::vector<opdag::OpId> target_ops;    // cross_entropy ops that the loss depends on (opdag::TargetOps)
   std::vector<opdag::ValueId>
       gradient_of;  // by value id of the whole graph: the completed gradient of a forward value; kNone where none flows
   std::vector<opdag::ValueId>
@@ -49,6 +51,10 @@ struct TrainingGraph {
 // Errors: InvalidArgument when the loss is not set, an op has no gradient rule though a gradient reaches it, or a trainable parameter is
 // not reached by any gradient (named).
 absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);
+
+// What the stage that owns the loss reads of the targets beside it: the share that counts of each of target_ops, and how many were right
+// where it is one. They are sent there where another stage makes them.
+std::vector<opdag::ValueId> TargetFigures(const TrainingGraph& training);
 
 // By op id: whether all that the op does is to give its input another shape or another name, so that its output may be the bytes of its
 // input: nothing runs then, and it takes no time. Not where it rounds or widens, and not where either is the gradient of a parameter's use,

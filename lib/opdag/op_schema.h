@@ -6,6 +6,7 @@
 // said. Images are NHWC (channels innermost); convolution weights are torchvision's OIHW.
 //
 //   placeholder() {role="tokens"|"images"|"labels"|"loss_gradient"|.., dtype="i32", shape=[b, 256]} -> y      filled by the runtime
+//       role "target_weight" with of="cross_entropy op": what target_weights.h adds
 //   constant() {value, shape} -> y
 //   embedding(tokens i32[b,T]; @wte[V,D], @wpe[P,D]?) {vocab=V, dim=D, positions=P (0: no @wpe)} -> y[b,T,D]   y = wte[token] + wpe[t]
 //   layer_norm(x[..,D]; @weight[D], @bias[D]) {epsilon=1e-5} -> y, mean[rows], rstd[rows]

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/philox.h"
+#include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/runtime/testing/local_pipeline.h"
@@ -51,8 +53,25 @@ constexpr char kPerfect[] = R"(graph "echo" {
   return loss
 })";
 
-autodiff::TrainingGraph TrainingOf(const char* text, int64_t micro_batch_size) {
-  absl::StatusOr<opdag::Graph> graph = opdag::ParseGraph(text, "test.dag");
+// The same model with a loss that other ops make, of terms with different targets each.
+const std::map<std::string, std::string> kComposites = {
+    {"scaled", "ce = cross_entropy(logits, next) {ignore_index=0}\n loss = scale(ce) {factor=1.0}"},
+    {"of two",
+     "ce = cross_entropy(logits, next) {ignore_index=0}\n hidden = linear(embed) {out=11}\n"
+     "early = cross_entropy(hidden, next) {ignore_index=3}\n part = scale(early) {factor=0.3, shift=0.1}\n loss = add(ce, part)"},
+    {"with a penalty",
+     "ce = cross_entropy(logits, next) {ignore_index=0}\n squares = square(attn)\n"
+     "mean = reduce(squares) {kind=\"mean\", axes=[0, 1, 2]}\n part = scale(mean) {factor=0.5}\n loss = add(part, ce)"},
+};
+
+std::string Composite(const std::string& kind) {
+  return absl::StrReplaceAll(kGraph, {{"loss = cross_entropy(logits, next) {ignore_index=0}", kComposites.at(kind)}});
+}
+
+autodiff::TrainingGraph TrainingOf(const std::string& text, int64_t micro_batch_size, bool weighs = true) {
+  absl::StatusOr<opdag::Graph> parsed = opdag::ParseGraph(text, "test.dag");
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  absl::StatusOr<opdag::Graph> graph = weighs ? opdag::WeighTargets(*parsed) : parsed;
   EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(opdag::InferTypes(*graph, micro_batch_size).ok());
   absl::StatusOr<autodiff::TrainingGraph> training = autodiff::Differentiate(*graph);
@@ -96,6 +115,7 @@ struct Cut {
   std::vector<int> shares = {};  // micro-batches of each replica; empty: one replica
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   std::string backend = "ref";
+  bool loss_apart = false;  // the op that makes it has the last stage to itself
 };
 
 std::string Describe(const Cut& cut) {
@@ -114,11 +134,16 @@ PipelineOptions OptionsOf(const autodiff::TrainingGraph& training, const Cut& cu
   options.shares = cut.shares;
   if (!cut.shares.empty()) options.config.replicas = static_cast<int>(cut.shares.size());
   options.steps = 3;
+  if (cut.loss_apart) {
+    std::vector<int>& stages = options.stage_of_forward_op;
+    for (int& stage : stages) stage = std::min(stage, cut.stages - 2);
+    stages[static_cast<size_t>(training.graph.value(training.graph.loss()).producer)] = cut.stages - 1;
+  }
   return options;
 }
 
-PipelineResult RunCut(const Cut& cut) {
-  const autodiff::TrainingGraph training = TrainingOf(kGraph, cut.micro_batch_size);
+PipelineResult RunCut(const Cut& cut, const std::string& graph = kGraph, bool weighs = true) {
+  const autodiff::TrainingGraph training = TrainingOf(graph, cut.micro_batch_size, weighs);
   UnevenlyPadded source(cut.micro_batch_size, 1);
   absl::StatusOr<PipelineResult> result = testing::RunPipeline(training, OptionsOf(training, cut), source);
   EXPECT_TRUE(result.ok()) << Describe(cut) << ": " << result.status();
@@ -195,7 +220,52 @@ TEST(CountedTargetsTest, LossesOfOneCutAreTheSameBitsOnAnyNumberOfStages) {
   }
 }
 
-EvaluationResult Evaluated(const char* graph, int64_t set_samples, const Cut& cut, bool labels_are_tokens = false) {
+// The cuts of one batch in all the ways that a plan may choose.
+std::vector<Cut> CutsOfComposites(const std::string& backend) {
+  return {{4, 1, {}, PipelineSchedule::k1F1B, backend},          {2, 2, {}, PipelineSchedule::kGPipe, backend},
+          {1, 4, {}, PipelineSchedule::k1F1B, backend},          {1, 3, {}, PipelineSchedule::k1F1B, backend, true},
+          {2, 2, {1, 3}, PipelineSchedule::k1F1B, backend},      {1, 1, {1, 2, 5}, PipelineSchedule::k1F1B, backend},
+          {2, 2, {3, 1}, PipelineSchedule::k1F1B, backend, true}};
+}
+
+TEST(CountedTargetsTest, CompositeLossAndItsGradientsAreTheSameHoweverABatchIsCut) {
+  for (const std::string backend : {"ref", "cpu"}) {
+    for (const auto& [kind, statements] : kComposites) {
+      const std::string graph = Composite(kind);
+      // Each cross_entropy has all of the batch then, and needs no weight.
+      const PipelineResult whole = RunCut({.micro_batch_size = kSamples, .backend = backend}, graph, /*weighs=*/false);
+      for (const Cut& cut : CutsOfComposites(backend)) {
+        SCOPED_TRACE(absl::StrCat(kind, ": ", Describe(cut)));
+        ExpectNear(RunCut(cut, graph), whole);
+      }
+    }
+  }
+}
+
+TEST(CountedTargetsTest, ScaledCrossEntropyTrainsAsItDoesAlone) {
+  const PipelineResult alone = RunCut({.micro_batch_size = kSamples});
+  for (const int64_t size : {8, 2}) {
+    const PipelineResult scaled = RunCut({.micro_batch_size = size}, Composite("scaled"));
+    ExpectNear(scaled, alone);
+    EXPECT_DOUBLE_EQ(scaled.steps[0].counted, 17.0 / 40);
+  }
+}
+
+TEST(CountedTargetsTest, CompositeLossesOfOneCutAreTheSameBitsOnAnyNumberOfStages) {
+  for (const auto& [kind, statements] : kComposites) {
+    const std::string graph = Composite(kind);
+    const PipelineResult one = RunCut({.micro_batch_size = 2, .backend = "cpu"}, graph);
+    for (const Cut& cut : {Cut{2, 2, {}, PipelineSchedule::k1F1B, "cpu"}, Cut{2, 4, {}, PipelineSchedule::kGPipe, "cpu"},
+                           Cut{2, 2, {}, PipelineSchedule::k1F1B, "cpu", true}}) {
+      SCOPED_TRACE(absl::StrCat(kind, ": ", Describe(cut)));
+      const PipelineResult several = RunCut(cut, graph);
+      EXPECT_EQ(testing::LossBits(several), testing::LossBits(one));
+      EXPECT_EQ(several.parameters, one.parameters);
+    }
+  }
+}
+
+EvaluationResult Evaluated(const std::string& graph, int64_t set_samples, const Cut& cut, bool labels_are_tokens = false) {
   const autodiff::TrainingGraph training = TrainingOf(graph, cut.micro_batch_size);
   UnevenlyPadded source(cut.micro_batch_size, set_samples, labels_are_tokens);
   PipelineOptions options = OptionsOf(training, cut);
@@ -235,6 +305,27 @@ TEST(CountedTargetsTest, AnEvaluationIsTheMeanOverTheSetWhateverItsSizeAndTheCut
       EXPECT_NEAR(result.counted, whole.counted, 1e-12);
     }
   }
+}
+
+TEST(CountedTargetsTest, EvaluationOfACompositeLossIsTheMeanOverTheSetWhateverItsSizeAndTheCut) {
+  for (const auto& [kind, statements] : kComposites) {
+    for (const int64_t set : {1, 3, 7, 8, 13}) {
+      const EvaluationResult whole = Evaluated(Composite(kind), set, {.micro_batch_size = 1});
+      EXPECT_EQ(whole.accuracy.has_value(), kind != "of two") << kind;
+      for (const Cut& cut : {Cut{2}, Cut{4, 2}, Cut{8}, Cut{4, 2, {1, 1}}, Cut{2, 2, {}, PipelineSchedule::k1F1B, "ref", true}}) {
+        SCOPED_TRACE(absl::StrCat(kind, ", ", set, " samples, ", Describe(cut)));
+        const EvaluationResult result = Evaluated(Composite(kind), set, cut);
+        EXPECT_NEAR(result.loss, whole.loss, 1e-6 * whole.loss);
+        EXPECT_EQ(result.accuracy.has_value(), whole.accuracy.has_value());
+        EXPECT_NEAR(result.accuracy.value_or(-1), whole.accuracy.value_or(-1), 1e-12);
+        EXPECT_NEAR(result.counted, whole.counted, 1e-12);
+      }
+    }
+  }
+  const EvaluationResult alone = Evaluated(kGraph, 7, {.micro_batch_size = 1});
+  const EvaluationResult scaled = Evaluated(Composite("scaled"), 7, {.micro_batch_size = 4});
+  EXPECT_NEAR(scaled.loss, alone.loss, 1e-6 * alone.loss);
+  EXPECT_DOUBLE_EQ(*scaled.accuracy, *alone.accuracy);
 }
 
 TEST(CountedTargetsTest, AModelThatIsAlwaysRightHasAnAccuracyOfOne) {

@@ -8,11 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
+#include "lib/opdag/target_weights.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/pass_runner.h"
 #include "lib/runtime/replica_group.h"
 #include "lib/runtime/step_exchange.h"
 #include "lib/runtime/step_losses.h"
+#include "lib/runtime/target_weights.h"
 
 namespace fusionllm::runtime {
 namespace {
@@ -24,7 +26,6 @@ constexpr char kLossGradientRole[] = "loss_gradient";
 // The sign of a NaN means nothing and is not told.
 const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" : not_finite > 0 ? "inf" : "-inf"; }
 
-// The lowest stage with a placeholder that a source fills; -1: there is none.
 }  // namespace
 
 class StageExecutor::Impl {
@@ -37,11 +38,13 @@ class StageExecutor::Impl {
         codecs_(std::move(codecs)),
         inbox_(inbox),
         source_(source),
+        target_weights_(training, source),
         pacer_(pacer),
         callbacks_(std::move(callbacks)),
         teller_(LowestReader(training, stage_of_op)),
         evaluation_window_(config.evaluation_window > 0 ? config.evaluation_window
-                                                        : EvaluationWindow(training, stage_of_op, program_.stages)) {}
+                                                        : EvaluationWindow(training, stage_of_op, program_.stages)),
+        target_figures_(autodiff::TargetFigures(training)) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port, collective::Communicator* replicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
@@ -79,6 +82,7 @@ class StageExecutor::Impl {
     if (teller_ >= 0 && program_.stages > 1) {
       FUSIONLLM_ASSIGN_OR_RETURN(samples, exchange_->AgreeOnEvaluation(step, teller_, samples));
     }
+    evaluated_samples_ = samples;
     LossSums sums;
     double correct = 0;
     for (int i = 0;; ++i) {
@@ -89,30 +93,21 @@ class StageExecutor::Impl {
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
       FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluationWindow(step, i, evaluation_window_, samples, size));
       if (!program_.owns_loss) continue;
-      const opdag::Op& loss_op = LossOpOf(training_);
-      const auto number = [&](opdag::ValueId value) -> absl::StatusOr<float> {
-        FUSIONLLM_ASSIGN_OR_RETURN(const auto copy, runner_->NumberAfter(program_.evaluate, value, 0));
-        return Arrived(*copy);
-      };
-      FUSIONLLM_ASSIGN_OR_RETURN(const float loss, number(loss_op.outputs[0]));
+      FUSIONLLM_ASSIGN_OR_RETURN(const EvaluatedMicroBatch evaluated, EvaluatedOf(training_, [this](opdag::ValueId value) {
+                                   return runner_->NumberAfter(program_.evaluate, value, 0);
+                                 }));
       // Micro-batches of samples that no other one has.
-      double weight = static_cast<double>(pass->samples) / static_cast<double>(size);
-      if (training_.counted == opdag::kNone) {
-        sums.loss += weight * loss;
-        sums.counted += weight;
-        continue;
-      }
-      FUSIONLLM_ASSIGN_OR_RETURN(const float hits, number(loss_op.outputs[1]));
-      correct += weight * hits;
-      FUSIONLLM_ASSIGN_OR_RETURN(const float counted, number(training_.counted));
-      weight *= CountedShare(training_, counted);
-      sums.loss += weight * loss;
-      sums.counted += weight;
+      const double weight = static_cast<double>(pass->samples) / static_cast<double>(size);
+      const double counted = weight * evaluated.counted;
+      sums.loss += (training_.counted == opdag::kNone ? weight : counted) * evaluated.loss;
+      sums.counted += counted;
+      correct += weight * evaluated.correct;
     }
     FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());
-    EvaluationResult result{.loss = sums.Mean(), .samples = samples};
-    if (samples > 0) result.counted = sums.counted * static_cast<double>(size) / static_cast<double>(samples);
-    if (training_.counted != opdag::kNone && sums.counted > 0) result.accuracy = correct / (TargetsOf(training_) * sums.counted);
+    const double micro_batches = static_cast<double>(samples) / static_cast<double>(size);
+    EvaluationResult result{.loss = MeanLoss(training_, sums, micro_batches), .samples = samples};
+    if (samples > 0) result.counted = sums.counted / micro_batches;
+    if (training_.target_ops.size() == 1 && sums.counted > 0) result.accuracy = correct / (TargetsOf(training_) * sums.counted);
     return result;
   }
 
@@ -185,7 +180,13 @@ class StageExecutor::Impl {
       *out.f32() = 1.0f / static_cast<float>(GlobalMicroBatches());
       return absl::OkStatus();
     }
-    if (context.kind == MessageKind::kEvaluation) {
+    const bool evaluates = context.kind == MessageKind::kEvaluation;
+    if (op.attributes.Text("role") == opdag::kTargetWeightRole) {
+      FUSIONLLM_ASSIGN_OR_RETURN(*out.f32(), evaluates ? target_weights_.OfEvaluation(op, evaluated_samples_, GlobalMicroBatches())
+                                                       : target_weights_.OfStep(op, context.step, GlobalMicroBatches()));
+      return absl::OkStatus();
+    }
+    if (evaluates) {
       return source_.Fill(true, context.micro_batch / GlobalMicroBatches(), context.micro_batch % GlobalMicroBatches(), op, out);
     }
     return source_.Fill(false, context.step, GlobalIndex(context.micro_batch), op, out);
@@ -260,9 +261,9 @@ class StageExecutor::Impl {
     if (program_.owns_loss) {
       const int slot = micro_batch % config_.in_flight;
       FUSIONLLM_ASSIGN_OR_RETURN(auto loss, runner_->NumberAfter(program_.forward, training_.graph.loss(), slot));
-      std::unique_ptr<tensor::PendingCopy> counted;
-      if (training_.counted != opdag::kNone) {
-        FUSIONLLM_ASSIGN_OR_RETURN(counted, runner_->NumberAfter(program_.forward, training_.counted, slot));
+      std::vector<std::unique_ptr<tensor::PendingCopy>> counted;
+      for (size_t i = 0; i < training_.target_ops.size(); ++i) {
+        FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), runner_->NumberAfter(program_.forward, target_figures_[i], slot));
       }
       losses_.Add(micro_batch, std::move(loss), std::move(counted));
       if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
@@ -305,8 +306,9 @@ class StageExecutor::Impl {
   }
 
   // From gradients of the losses by micro-batch, each weighed with its share of targets that count, to those of the mean over all that do.
-  static float GradientScale(const StepDecision& decision) {
-    return decision.counted > 0 ? static_cast<float>(1 / decision.counted) : 0.0f;
+  float GradientScale(const StepDecision& decision) const {
+    const double weight = GradientWeight(training_, decision);
+    return weight > 0 ? static_cast<float>(1 / weight) : 0.0f;
   }
 
   absl::StatusOr<StepDecision> RunStep(int64_t step) {
@@ -366,7 +368,9 @@ class StageExecutor::Impl {
   StageReport ReportOfLosses() {
     if (!program_.owns_loss) return {};
     const LossSums& sums = losses_.sums();
-    return {.has_loss = true, .loss = static_cast<float>(sums.Mean()), .counted = sums.counted / GlobalMicroBatches()};
+    return {.has_loss = true,
+            .loss = static_cast<float>(MeanLoss(training_, sums, GlobalMicroBatches())),
+            .counted = sums.counted / GlobalMicroBatches()};
   }
 
   absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report, bool reported) {
@@ -426,10 +430,13 @@ class StageExecutor::Impl {
   const EdgeCodecs codecs_;
   Inbox& inbox_;
   BatchSource& source_;
+  TargetWeights target_weights_;
   DevicePacer& pacer_;
   const StageCallbacks callbacks_;
   const int teller_;  // the lowest stage that reads data: it tells how much of them an evaluation has; -1: none reads any
   const int evaluation_window_;
+  const std::vector<opdag::ValueId> target_figures_;
+  int64_t evaluated_samples_ = 0;  // of the evaluation that is under way
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<ReplicaGroup> replicas_;
   std::optional<StepExchange> exchange_;

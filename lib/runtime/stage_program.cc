@@ -49,7 +49,12 @@ absl::Status CheckAcyclic(const TrainingGraph& training, const std::vector<int>&
 class Builder {
  public:
   Builder(const TrainingGraph& training, const std::vector<int>& stage_of_op, int stage, int stages, Recompute recompute, Reshapes reshapes)
-      : training_(training), graph_(training.graph), stage_of_op_(stage_of_op), recompute_(recompute), reshapes_(reshapes) {
+      : training_(training),
+        graph_(training.graph),
+        stage_of_op_(stage_of_op),
+        recompute_(recompute),
+        reshapes_(reshapes),
+        target_figures_(autodiff::TargetFigures(training)) {
     program_.stage = stage;
     program_.stages = stages;
   }
@@ -77,6 +82,11 @@ class Builder {
  private:
   bool IsLocal(OpId op) const { return stage_of_op_[op] == program_.stage; }
   bool IsForward(OpId op) const { return op < training_.forward_ops; }
+  int LossStage() const { return stage_of_op_[graph_.value(graph_.loss()).producer]; }
+  bool OwnsLoss() const { return LossStage() == program_.stage; }
+  bool IsTargetFigure(ValueId value) const {
+    return std::find(target_figures_.begin(), target_figures_.end(), value) != target_figures_.end();
+  }
 
   void FindViews() {
     place_of_.resize(graph_.values().size());
@@ -106,7 +116,7 @@ class Builder {
         program_.backward.ops.push_back(std::move(op));
       }
     }
-    program_.owns_loss = IsLocal(graph_.value(graph_.loss()).producer);
+    program_.owns_loss = OwnsLoss();
   }
 
   CutEdge EdgeOf(ValueId value, int peer) const {
@@ -121,6 +131,7 @@ class Builder {
       for (const OpId consumer : graph_.value(output).consumers) {
         if (!IsLocal(consumer)) peers.insert(stage_of_op_[consumer]);
       }
+      if (!OwnsLoss() && IsTargetFigure(output)) peers.insert(LossStage());
       for (const int peer : peers) sends.push_back(EdgeOf(output, peer));
     }
     return sends;
@@ -145,6 +156,9 @@ class Builder {
           if (IsForward(producer) && !IsLocal(producer)) wanted.insert(input);
         }
       }
+    }
+    for (const ValueId figure : target_figures_) {
+      if (begin == 0 && OwnsLoss() && !IsLocal(graph_.value(figure).producer)) wanted.insert(figure);
     }
     std::vector<CutEdge> edges;
     for (const ValueId value : wanted) edges.push_back(EdgeOf(value, stage_of_op_[graph_.value(value).producer]));
@@ -294,8 +308,10 @@ class Builder {
     }
     // The loss, and how many were right, are read after the pass.
     if (program_.owns_loss) {
-      for (const ValueId output : graph_.op(graph_.value(graph_.loss()).producer).outputs) {
-        const int interval = interval_of[place_of_[output]];
+      std::vector<ValueId> read = graph_.op(graph_.value(graph_.loss()).producer).outputs;
+      read.insert(read.end(), target_figures_.begin(), target_figures_.end());
+      for (const ValueId value : read) {
+        const int interval = interval_of[place_of_[value]];
         if (interval != kNone) lifetimes[interval].last = static_cast<int>(pass.ops.size());
       }
     }
@@ -311,6 +327,7 @@ class Builder {
   const std::vector<int>& stage_of_op_;
   const Recompute recompute_;
   const Reshapes reshapes_;
+  const std::vector<ValueId> target_figures_;
   std::vector<bool> views_;        // by op
   std::vector<ValueId> place_of_;  // by value: whose place it has; its own but for views
   std::vector<bool> stashed_;      // by what has the place

@@ -59,6 +59,10 @@ absl::Status Malformed(absl::string_view what) {
       absl::StrCat("malformed step ", what, "; executors of different builds may send such: run the same one on all devices"));
 }
 
+double GradientWeight(const autodiff::TrainingGraph& training, const StepDecision& decision) {
+  return training.counted == kNone ? 1 : decision.counted;
+}
+
 StepExchange::StepExchange(const autodiff::TrainingGraph& training, const StageProgram& program, const TiedCodecs& codecs,
                            std::shared_ptr<const CodecLimit> limit, ParameterStore& store, MessagePort& port, Inbox& inbox)
     : training_(training), program_(program), store_(store), port_(port), inbox_(inbox), limit_(std::move(limit)) {
@@ -165,7 +169,8 @@ absl::StatusOr<StepDecision> StepExchange::CollectReports(int64_t step, const St
     total += sum;
     if (decision.culprit == kNone && !std::isfinite(sum)) decision.culprit = parameter;
   }
-  decision.norm = decision.counted > 0 ? std::sqrt(total) / decision.counted : 0;
+  const double weight = GradientWeight(training_, decision);
+  decision.norm = weight > 0 ? std::sqrt(total) / weight : 0;
   return decision;
 }
 

@@ -35,12 +35,16 @@ struct StageReport {
 struct StepDecision {
   double norm = 0;  // of the gradients of the mean over the targets that count
   float loss = 0;
-  double counted = 1;  // as in the report: what gradients are divided by; 0: there are no targets, and no gradients
+  double counted = 1;  // as in the report
   bool stop = false;
   bool checkpoint = false;
   // When the norm is not finite: the first parameter, in the order of names, whose gradient is to blame.
   opdag::ParameterId culprit = opdag::kNone;
 };
+
+// What gradients are divided by: where the loss is itself a cross_entropy, the share of targets that count, 0 of which means that there
+// are no gradients; else 1.
+double GradientWeight(const autodiff::TrainingGraph& training, const StepDecision& decision);
 
 // A decision as it travels, to stages and to replicas: little-endian, versioned with the protocol.
 struct DecisionRecord {

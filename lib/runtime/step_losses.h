@@ -3,8 +3,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
@@ -13,28 +15,43 @@
 
 namespace fusionllm::runtime {
 
-// Over micro-batches: the share of each one's targets that count, and its mean loss times that share (docs/adr/0035).
+// Over micro-batches: the share of each one's targets that count, and its mean loss, times that share where the loss is itself a
+// cross_entropy (docs/adr/0035).
 struct LossSums {
   double loss = 0, counted = 0;
-  double Mean() const { return counted > 0 ? loss / counted : 0; }
 };
+
+// The mean loss of all micro-batches, `micro_batches` of them, or parts of such.
+double MeanLoss(const autodiff::TrainingGraph& training, const LossSums& sums, double micro_batches);
 
 // The op that makes the loss of the graph.
 const opdag::Op& LossOpOf(const autodiff::TrainingGraph& training);
-// Targets of a micro-batch, of a loss that counts them (TrainingGraph::counted).
+// Targets of a micro-batch, of all cross_entropy ops of the loss.
 double TargetsOf(const autodiff::TrainingGraph& training);
-// The share that a kernel has told, rounded to a float: exact again, since targets are whole.
-double CountedShare(const autodiff::TrainingGraph& training, float rounded);
+// The share of a micro-batch's targets that count, of what each of target_ops has told of its own, rounded to a float: exact again, since
+// targets are whole. 1 where there are none.
+double CountedShare(const autodiff::TrainingGraph& training, const std::vector<float>& rounded);
 // The number of a copy. Blocks. Errors: the copy's.
 absl::StatusOr<float> Arrived(tensor::PendingCopy& copy);
+
+// A micro-batch of an evaluation.
+struct EvaluatedMicroBatch {
+  float loss = 0;
+  double counted = 1;  // share of its targets
+  float correct = 0;   // targets; 0 where the loss is made of none, or of several cross_entropy ops
+};
+// By what `number_after` gives of scalars of the pass that has run. Blocks for them. Errors: its own.
+absl::StatusOr<EvaluatedMicroBatch> EvaluatedOf(
+    const autodiff::TrainingGraph& training,
+    const std::function<absl::StatusOr<std::unique_ptr<tensor::PendingCopy>>(opdag::ValueId)>& number_after);
 
 class StepLosses {
  public:
   explicit StepLosses(const autodiff::TrainingGraph& training) : training_(training) {}
 
   void Begin();  // another step
-  // In the order of micro-batches. `counted` is null where all targets count.
-  void Add(int micro_batch, std::unique_ptr<tensor::PendingCopy> loss, std::unique_ptr<tensor::PendingCopy> counted);
+  // In the order of micro-batches. `counted`: of each of target_ops.
+  void Add(int micro_batch, std::unique_ptr<tensor::PendingCopy> loss, std::vector<std::unique_ptr<tensor::PendingCopy>> counted);
 
   struct NotFinite {
     int micro_batch = 0;
@@ -50,7 +67,8 @@ class StepLosses {
  private:
   struct Pending {
     int micro_batch = 0;
-    std::unique_ptr<tensor::PendingCopy> loss, counted;
+    std::unique_ptr<tensor::PendingCopy> loss;
+    std::vector<std::unique_ptr<tensor::PendingCopy>> counted;
   };
   const autodiff::TrainingGraph& training_;
   std::deque<Pending> pending_;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
@@ -13,6 +14,7 @@
 #include "lib/opdag/models/mlp.h"
 #include "lib/opdag/models/resnet.h"
 #include "lib/opdag/op_position.h"
+#include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 
 namespace fusionllm::workload {
@@ -25,6 +27,11 @@ absl::StatusOr<std::string> ReadGraphFile(const std::string& base_directory, con
   absl::StatusOr<std::string> text = base::ReadSmallFile(path.string(), kMaxGraphBytes);
   if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
   return text;
+}
+
+// "model.dag:4:3: "; empty where the position is.
+std::string Placed(absl::string_view name, absl::string_view position) {
+  return position.empty() ? "" : absl::StrCat(name, ":", position, ": ");
 }
 
 absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
@@ -53,9 +60,21 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
   FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
   const auto* source = std::get_if<job::GraphSource>(&model);
   if (source == nullptr) return BuildFamily(job.spec, model);
-  if (source->inline_text.has_value()) return opdag::ParseGraph(*source->inline_text, "spec.model.graph.inline");
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadGraphFile(base_directory, *source->file));
-  return opdag::ParseGraph(text, *source->file);
+  std::string name = "spec.model.graph.inline", text = source->inline_text.value_or("");
+  if (!source->inline_text.has_value()) {
+    name = *source->file;
+    FUSIONLLM_ASSIGN_OR_RETURN(text, ReadGraphFile(base_directory, name));
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, opdag::ParseGraph(text, name));
+  absl::StatusOr<opdag::Graph> weighed = opdag::WeighTargets(graph);
+  if (weighed.ok()) return weighed;
+  const absl::string_view finding = weighed.status().message();
+  return absl::Status(weighed.status().code(), absl::StrCat(Placed(name, opdag::PositionOfOp(text, NamedOp(finding))), finding));
+}
+
+std::string NamedOp(absl::string_view finding) {
+  if (!absl::ConsumePrefix(&finding, "op '")) return "";
+  return std::string(finding.substr(0, finding.find('\'')));
 }
 
 std::string PlaceOfOp(const job::FusionJob& job, const std::string& base_directory, absl::string_view op) {
@@ -68,8 +87,7 @@ std::string PlaceOfOp(const job::FusionJob& job, const std::string& base_directo
     name = source->file.value_or("");
     text = ReadGraphFile(base_directory, name).value_or("");
   }
-  const std::string position = opdag::PositionOfOp(text, op);
-  return position.empty() ? "" : absl::StrCat(name, ":", position, ": ");
+  return Placed(name, opdag::PositionOfOp(text, op));
 }
 
 }  // namespace fusionllm::workload

@@ -10,9 +10,12 @@
 
 namespace fusionllm::workload {
 
-// The job's forward graph, untyped for the batch; parameters are typed. `base_directory`: the job's relative paths start here.
-// Errors: InvalidArgument naming the field or op; NotFound for a graph file.
+// The job's forward graph, untyped for the batch, with the weights of its targets (opdag::WeighTargets); parameters are typed.
+// `base_directory`: the job's relative paths start here. Errors: InvalidArgument naming the field or op; NotFound for a graph file.
 absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory);
+
+// The op that a finding begins with: "op 'fc' (linear): ..". Empty: it begins with none.
+std::string NamedOp(absl::string_view finding);
 
 // Where an op stands in the graph that a job brings along, to be put before a message: "model.dag:4:3: ". Empty: the model is of a family,
 // or there is no such op. Reads the graph's file again.

@@ -14,6 +14,7 @@
 #include "lib/data/shapes.h"
 #include "lib/job/data_rules.h"
 #include "lib/job/default_micro_batch.h"
+#include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 #include "lib/workload/input_limits.h"
 
@@ -124,10 +125,9 @@ absl::Status CheckKnownSamples(const Workload& workload) {
 
 // The op that a finding begins with: "op 'fc' (linear): ..", or the one that owns "parameter 'fc.weight' ..".
 std::string OpOf(const opdag::Graph& graph, absl::string_view finding) {
-  const bool of_op = absl::ConsumePrefix(&finding, "op '");
-  if (!of_op && !absl::ConsumePrefix(&finding, "parameter '")) return "";
+  if (const std::string op = NamedOp(finding); !op.empty()) return op;
+  if (!absl::ConsumePrefix(&finding, "parameter '")) return "";
   const std::string name(finding.substr(0, finding.find('\'')));
-  if (of_op) return name;
   const opdag::ParameterId parameter = graph.FindParameter(name);
   for (const opdag::Op& op : graph.ops()) {
     if (std::find(op.parameters.begin(), op.parameters.end(), parameter) != op.parameters.end()) return op.name;
@@ -145,7 +145,7 @@ absl::Status InGraph(const job::FusionJob& job, const std::string& base_director
 // Of a graph that the job brings along; those of families are right.
 absl::Status CheckRoles(const opdag::Graph& graph) {
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "placeholder") continue;
+    if (op.type != "placeholder" || op.attributes.Text("role") == opdag::kTargetWeightRole) continue;
     if (const std::string role = op.attributes.Text("role"); role != "tokens" && role != "images" && role != "labels") {
       return absl::InvalidArgumentError(
           absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));

@@ -225,6 +225,24 @@ TEST(WorkloadTest, AGraphWithoutParametersHasNothingToTrain) {
   EXPECT_EQ(std::string(workload.status().message()), "spec.model.graph.inline: graph 'g' has no parameter, so there is nothing to train");
 }
 
+TEST(WorkloadTest, LossOfSeveralTermsIsWeighedOrRefusedWhereItsOpStands) {
+  const auto resolved = [](absl::string_view loss) {
+    return ResolveText(absl::StrCat("  model: {graph: {inline: 'graph \"g\" { ce = cross_entropy(head, y) ", loss,
+                                    " return loss head = linear(x) {out=4} "
+                                    "x = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 192]} "
+                                    "y = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]} }'}}\n"
+                                    "  data: {kind: shapes, shapes: {imageSize: 8, numClasses: 4}}\n"));
+  };
+  const auto scaled = resolved("loss = scale(ce) {factor=0.5}");
+  ASSERT_TRUE(scaled.ok()) << scaled.status();
+  EXPECT_NE((*scaled)->training.graph.FindOp("ce.target_weight"), opdag::kNone);
+  EXPECT_EQ((*scaled)->training.counted, opdag::kNone);
+  EXPECT_EQ((*scaled)->training.target_ops.size(), 1u);
+  const auto source = DatasetSource::Open(**scaled);
+  EXPECT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT(resolved("loss = exp(ce)").status().message(), StartsWith("spec.model.graph.inline:1:42: op 'loss' (exp): "));
+}
+
 // What no file has to be read for: plans, too, are refused.
 TEST(WorkloadTest, DataOfAnotherKindThanTheGraphReadsIsNamedAsSuch) {
   constexpr char kGraph[] =

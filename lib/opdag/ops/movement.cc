@@ -151,8 +151,10 @@ absl::StatusOr<Types> InferBroadcastTo(const Graph& graph, const Op& op) {
 
 void AddMovement(std::vector<OpSchema>& schemas) {
   OpSchema placeholder = MakeSchema("placeholder", OpKind::kPlaceholder, OpClass::kFree, {}, {"y"});
-  placeholder.attributes = {
-      {"role", AttributeKind::kText, true}, {"dtype", AttributeKind::kText, true}, {"shape", AttributeKind::kInts, true}};
+  placeholder.attributes = {{"role", AttributeKind::kText, true},
+                            {"dtype", AttributeKind::kText, true},
+                            {"shape", AttributeKind::kInts, true},
+                            {"of", AttributeKind::kText}};
   placeholder.infer = InferPlaceholder;
   schemas.push_back(std::move(placeholder));
 
