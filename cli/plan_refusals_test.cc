@@ -256,6 +256,21 @@ TEST_P(PlanRefusals, EndWithASentenceThatSaysWhere) {
 
 INSTANTIATE_TEST_SUITE_P(All, PlanRefusals, ::testing::ValuesIn(Cases()), [](const auto& info) { return info.param.name; });
 
+// Sanitizers reserve more address space than any limit allows.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(PlanOfAModelLargerThanMemory, IsRefusedByTheNameOfItsOpBeforeItIsMeasured) {
+  Fusionctl program;
+  program.Write("job.yaml", kJob);
+  program.Write("model.dag", absl::StrReplaceAll(kGraph, {{"out=32", "out=1000000000"}}));
+  for (const char* command : {"plan job.yaml", "run job.yaml --dry-run", "simulate job.yaml", "bench job.yaml"}) {
+    const Outcome outcome = program.Run(command, "ulimit -v 4000000; ulimit -t 60;");
+    EXPECT_EQ(outcome.code, 3) << command << ": " << outcome.err << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr("op 'fc1' (linear) needs ")) << command;
+    EXPECT_THAT(outcome.err, HasSubstr(" bytes), ")) << command;
+  }
+}
+#endif
+
 // Or the cases would prove nothing.
 class PlanOfTheUnchanged : public PlanRefusals {};
 TEST_P(PlanOfTheUnchanged, IsMade) {

@@ -147,7 +147,12 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
     FUSIONLLM_ASSIGN_OR_RETURN(topology, job::LoadTopology(flags.topology));
   }
   wire::ProfilesDocument document;
-  FUSIONLLM_ASSIGN_OR_RETURN(document.devices, MeasureMachine(*workload, topology));
+  absl::StatusOr<std::vector<wire::DeviceProfile>> measured = MeasureMachine(*workload, topology);
+  if (RefusalOf(measured.status())) {
+    absl::FPrintF(stderr, "fusionctl: %s\n", measured.status().message());
+    return kExitInfeasible;
+  }
+  FUSIONLLM_ASSIGN_OR_RETURN(document.devices, std::move(measured));
   if (document.devices.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(flags.topology, ": every device has a profile: there is nothing to measure"));
   }

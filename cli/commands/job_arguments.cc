@@ -28,7 +28,9 @@
 #include "lib/planning/pin_check.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/report/words.h"
+#include "lib/scheduler/refusal_reasons.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/tensor/memory.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -113,6 +115,11 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) { re
 
 int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+std::optional<wire::RefusalDocument> RefusalOf(const absl::Status& measured) {
+  if (!tensor::IsOutOfMemory(measured)) return std::nullopt;
+  return wire::RefusalDocument{.reason = scheduler::refusals::kInsufficientMemory, .message = std::string(measured.message())};
+}
 
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
                                                                 const std::optional<job::Topology>& topology) {
@@ -216,8 +223,10 @@ void PlanArguments::TellRefusal(const job::Spec& spec, const wire::RefusalDocume
 }
 
 absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload, const job::FieldPlaces& places) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, ReadHardware(workload, places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(hardware, workload.job.spec.training.precision));
+  const absl::StatusOr<planning::Hardware> hardware = ReadHardware(workload, places);
+  if (auto refusal = RefusalOf(hardware.status())) return *std::move(refusal);
+  FUSIONLLM_RETURN_IF_ERROR(hardware.status());
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(*hardware, workload.job.spec.training.precision));
   planning::PlanOptions options = Options();
   options.alternatives = true;
   return planning::PlanWorkload(workload, resolved, options);

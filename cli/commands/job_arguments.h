@@ -68,6 +68,9 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 int64_t MachineMemoryBytes();
 int MachineCores();
 
+// Of an error of MeasureMachine: that there can be no plan, where an op is too large for this machine's memory; else nullopt.
+std::optional<wire::RefusalDocument> RefusalOf(const absl::Status& measured);
+
 // Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
 // devices; without a topology one profile of the whole machine, named "local-0". Devices that the topology gives a profile are left out.
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,

@@ -88,8 +88,14 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(running.plan));
   job::FieldPlaces places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.ReadHardware(*workload, places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(hardware, workload->job.spec.training.precision));
+  const absl::StatusOr<planning::Hardware> hardware = arguments.ReadHardware(*workload, places);
+  if (const auto refusal = RefusalOf(hardware.status())) {
+    if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintReplan(*refusal));
+    arguments.TellRefusal(workload->job.spec, *refusal);
+    return kExitInfeasible;
+  }
+  FUSIONLLM_RETURN_IF_ERROR(hardware.status());
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles profiles, planning::ProfilesOf(*hardware, workload->job.spec.training.precision));
   FUSIONLLM_ASSIGN_OR_RETURN(
       const wire::ReplanResult answer,
       planning::ReplanWorkload(*workload, profiles, plan, arguments.Options(),

@@ -209,13 +209,19 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   }
   job::FieldPlaces places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve(&places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::Hardware hardware, arguments.plan.ReadHardware(*workload, places));
+  const absl::StatusOr<planning::Hardware> hardware = arguments.plan.ReadHardware(*workload, places);
+  if (const auto refusal = RefusalOf(hardware.status())) {
+    if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(*refusal));
+    arguments.plan.TellRefusal(workload->job.spec, *refusal);
+    return kExitInfeasible;
+  }
+  FUSIONLLM_RETURN_IF_ERROR(hardware.status());
   const auto source = [&](const std::vector<std::string>& overrides) {
     JobArguments job = arguments.plan.job;
     job.overrides.insert(job.overrides.end(), overrides.begin(), overrides.end());
     return job.Resolve();
   };
-  FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, hardware, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, *hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
   if (const auto* refusal = std::get_if<wire::RefusalDocument>(&outcome.answer)) {
     arguments.plan.TellRefusal(workload->job.spec, *refusal);

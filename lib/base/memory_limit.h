@@ -6,7 +6,8 @@
 
 namespace fusionllm::base {
 
-// Bytes: the machine's, or its container's limit where that is less. `cgroup_folder`: of the process's own control group, either version.
+// Bytes: the machine's, or what its container or a limit of the process (ulimit -v, ulimit -d) allows where that is less. `cgroup_folder`:
+// of the process's own control group, either version.
 int64_t AllowedMemoryBytes(const std::string& cgroup_folder = "/sys/fs/cgroup");
 
 }  // namespace fusionllm::base

@@ -109,7 +109,7 @@ struct GatheringOver {};  // no more executors are waited for
 struct Calibrated {
   std::string name;
   std::string profile_document;
-  absl::Status status;
+  absl::Status status;  // ResourceExhausted: the model needs more memory than the executor may use
 };
 struct LinkProbed {
   Link link;

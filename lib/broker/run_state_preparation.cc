@@ -134,7 +134,8 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
   const Member member = members_.at(name);
   unfit_[name] = member.incarnation;
   if (!CanDoWithout(member)) {
-    Fail(absl::Status(why.code(), absl::StrCat("executor ", name, ": ", std::string(why.message()))));
+    Fail(absl::Status(why.code(), absl::StrCat("executor ", name, ": ", std::string(why.message()))),
+         absl::IsResourceExhausted(why) ? scheduler::refusals::kInsufficientMemory : "");
     return;
   }
   const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));

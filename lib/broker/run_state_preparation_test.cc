@@ -124,6 +124,23 @@ TEST(RunStatePreparationTest, AnExecutorThatIsAwaitedByNameAndCannotTakePartEnds
   }
 }
 
+TEST(RunStatePreparationTest, AModelThatNeedsMoreMemoryThanItsExecutorMayUseHasNoPlan) {
+  const absl::Status too_large = absl::ResourceExhaustedError("op 'fc' (linear) needs 2.0 TiB to be measured");
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  run.ignores = Is<AskCalibrate>;
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Feed(Calibrated{.name = "a0", .status = too_large});
+  EXPECT_EQ(Of<Finish>(run.all).back().refusal_reason, "InsufficientMemory");
+  EXPECT_EQ(Of<Finish>(run.all).back().status.message(), "executor a0: op 'fc' (linear) needs 2.0 TiB to be measured");
+
+  Drill open({.min_executors = 1, .total_steps = 100}, {"big"});
+  open.ignores = Is<AskCalibrate>;
+  open.Join("small");
+  open.Feed(Calibrated{.name = "small", .status = too_large});
+  EXPECT_THAT(Of<TurnAway>(open.all).back().why, HasSubstr("op 'fc' (linear) needs 2.0 TiB"));
+  EXPECT_TRUE(Of<Finish>(open.all).empty()) << "another machine may have more";
+}
+
 TEST(RunStatePreparationTest, AnExecutorThatDoesNotEndItsCalibrationIsLeftOutWhereItIsNotNeeded) {
   Drill spare(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   spare.ignores = [](const Action& action) {

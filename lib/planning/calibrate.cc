@@ -194,7 +194,8 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   const runtime::StageConfig config = workload::StageConfigOf(workload);
   StandInData stand_in(workload.training.graph);
   runtime::BatchSource& data = options.data == nullptr ? stand_in : *options.data;
-  FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure, options.in_flight));
+  FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure, options.in_flight,
+                                                                   kSliceBytes, options.memory_bytes));
   double seconds_of_ops = 0;
   for (const auto& [signature, op] : measured.ops) seconds_of_ops += op.seconds;
   profile.ops = std::move(measured.ops);
@@ -211,17 +212,18 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   measure.seconds *= kShareOfSecondSize;
   if (const auto other = OtherSize(workload); other.ok() && !takes_long(**other)) {
     StandInData other_data((*other)->training.graph);
-    FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements more,
-                               MeasureGraph((*other)->training, config, backend, other_data, measure, options.in_flight));
-    profile.ops.merge(std::move(more.ops));
+    absl::StatusOr<OpMeasurements> more =
+        MeasureGraph((*other)->training, config, backend, other_data, measure, options.in_flight, kSliceBytes, options.memory_bytes);
+    if (!more.ok() && !tensor::IsOutOfMemory(more.status())) return more.status();
+    if (more.ok()) profile.ops.merge(std::move(more->ops));
   }
   if (const int64_t size = LargestSize(workload, seconds_of_ops, options.least_passes, options.seconds); size > 0) {
     job::FusionJob job = workload.job;
     job.spec.training.micro_batch_size = size;
     if (const auto large = workload::Resolve(job, workload.base_directory); large.ok()) {
       StandInData large_data((*large)->training.graph);
-      const absl::StatusOr<OpMeasurements> more =
-          MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data, measure, options.in_flight);
+      const absl::StatusOr<OpMeasurements> more = MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data,
+                                                               measure, options.in_flight, kSliceBytes, options.memory_bytes);
       // Memory may not do for it: then no plan is made for it either.
       if (!more.ok() && !absl::IsResourceExhausted(more.status())) return more.status();
       if (more.ok()) profile.ops.insert(more->ops.begin(), more->ops.end());

@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
+#include "lib/base/memory_limit.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/wire/profile_json.h"
@@ -29,6 +30,7 @@ struct CalibrationOptions {
   double patience_s = 5;                    // with a slice; past that, one pass that was timed is enough
   runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
   std::function<bool()> cancelled;          // asked between micro-batches; empty: never
+  int64_t memory_bytes = base::AllowedMemoryBytes();  // of the host, that this process may use
 };
 
 // For devices that this machine emulates: such a device takes the uncontended time of each op divided by its scale (DevicePacer), which
@@ -39,7 +41,7 @@ CalibrationOptions ForEmulatedDevices(CalibrationOptions options);
 // job's micro-batch and, for the sake of the rates, for another, which is left out where it would be a larger one and the job's own took
 // longer than `seconds`; where the job leaves the size to the planner, for the largest, too, that can be measured in that time. The caller
 // fills name, site, memory_bytes, compute_scale and spare. Errors: Unimplemented for an op the back end lacks; Cancelled; kernels' and the
-// data's errors, naming the op.
+// data's errors, naming the op; tensor::OutOfMemoryError for an op that is too large for this process, before anything of it is allocated.
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options);
 

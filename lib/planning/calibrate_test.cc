@@ -101,6 +101,18 @@ TEST(Calibrate, EveryOpOfTheGraphThatIsRunIsInTheProfile) {
   EXPECT_EQ(profile->backend, "ref");
 }
 
+TEST(Calibrate, OpThatIsTooLargeForTheProcessIsRefusedBeforeAnythingIsMadeReady) {
+  const auto workload = TinyGpt(2);
+  CountingBackend backend;
+  CalibrationOptions options = Quick();
+  options.memory_bytes = 4096;
+  const auto refused = Calibrate(*workload, backend, options);
+  EXPECT_TRUE(tensor::IsOutOfMemory(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()),
+              ::testing::ContainsRegex("op '.*' \\(.*\\) needs .* to be measured .*; this process may use 4.0 KiB"));
+  EXPECT_EQ(backend.prepared, 0);
+}
+
 TEST(Calibrate, EveryClassOfOpsGetsItsRates) {
   const auto workload = TinyGpt(2);
   const auto backend = Reference();

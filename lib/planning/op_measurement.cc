@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/kernels/optimizer.h"
 #include "lib/opdag/op_schema.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/stage_program.h"
+#include "lib/scheduler/words.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -44,11 +46,26 @@ wire::OpProfile Describe(const opdag::Graph& graph, const runtime::OpTime& time)
           .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)};
 }
 
+// Parameters, gradients, optimizer state, and values of each.
+std::vector<int64_t> BytesOfForwardOps(const TrainingGraph& training, int state_tensors) {
+  const estimator::GraphCosts costs = estimator::CostsOf(training, state_tensors);
+  std::vector<int64_t> bytes(training.forward_ops, 0);
+  for (const estimator::OpCosts& op : costs.ops) bytes[op.op] += op.parameter_bytes + op.gradient_bytes + op.optimizer_bytes;
+  for (const estimator::ValueCosts& value : costs.values) bytes[value.producer] += value.bytes;
+  return bytes;
+}
+
 class GraphMeasurer {
  public:
   GraphMeasurer(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend, runtime::BatchSource& data,
-                const runtime::MeasureOptions& options, int in_flight)
-      : training_(training), views_(autodiff::ViewsOf(training)), config_(config), backend_(backend), data_(data), options_(options) {
+                const runtime::MeasureOptions& options, int in_flight, int64_t memory_bytes)
+      : training_(training),
+        views_(autodiff::ViewsOf(training)),
+        config_(config),
+        backend_(backend),
+        data_(data),
+        options_(options),
+        memory_bytes_(memory_bytes) {
     config_.micro_batches = config_.in_flight = in_flight;
     config_.schedule = runtime::PipelineSchedule::k1F1B;
   }
@@ -56,6 +73,7 @@ class GraphMeasurer {
   absl::StatusOr<OpMeasurements> Run(const std::vector<int>& slice_of_forward_op) {
     const std::vector<int> slice_of_op = autodiff::Place(training_, slice_of_forward_op);
     const int slices = 1 + *std::max_element(slice_of_forward_op.begin(), slice_of_forward_op.end());
+    for (int slice = 0; slice < slices; ++slice) FUSIONLLM_RETURN_IF_ERROR(CheckMemory(slice_of_op, slice, slices));
     for (int slice = 0; slice < slices; ++slice) {
       if (HasNews(slice_of_op, slice)) FUSIONLLM_RETURN_IF_ERROR(MeasureSlice(slice_of_op, slice, slices));
     }
@@ -74,6 +92,27 @@ class GraphMeasurer {
         return true;
     }
     return false;
+  }
+
+  // Before anything of the slice is there: of memory that is promised and then not had, the kernel ends processes.
+  absl::Status CheckMemory(const std::vector<int>& slice_of_op, int slice, int slices) const {
+    if (!backend_.memory().on_host()) return absl::OkStatus();  // a card refuses by itself
+    FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
+                               runtime::BuildStageProgram(training_, slice_of_op, slice, slices, config_.recompute, config_.reshapes));
+    const auto state_tensors = static_cast<int>(kernels::StateNames(config_.optimizer).size());
+    const auto bytes = static_cast<int64_t>(runtime::MemoryOf(program, training_, config_.in_flight, state_tensors).total());
+    if (bytes <= memory_bytes_) return absl::OkStatus();
+    const std::vector<int64_t> bytes_of_op = BytesOfForwardOps(training_, state_tensors);
+    OpId largest = program.forward.ops.front().op;
+    for (const runtime::ProgramOp& op : program.forward.ops) {
+      if (bytes_of_op[op.op] > bytes_of_op[largest]) largest = op.op;
+    }
+    const opdag::Op& op = training_.graph.op(largest);
+    const auto size = [](int64_t of) { return scheduler::SizeText(static_cast<double>(of)); };
+    return tensor::OutOfMemoryError(absl::StrFormat(
+        "op '%s' (%s) needs %s to be measured (%d bytes), for micro-batches of %d with parameters, gradients and the optimizer's state; "
+        "this process may use %s",
+        op.name, op.type, size(bytes), bytes, training_.graph.batch(), size(memory_bytes_)));
   }
 
   absl::Status MeasureSlice(const std::vector<int>& slice_of_op, int slice, int slices) {
@@ -133,6 +172,7 @@ class GraphMeasurer {
   kernels::Backend& backend_;
   runtime::BatchSource& data_;
   const runtime::MeasureOptions& options_;
+  const int64_t memory_bytes_;  // that this process may use
   OpMeasurements result_;
   std::map<std::string, int> counts_;
   double update_s_ = 0, data_s_ = 0;
@@ -142,10 +182,7 @@ class GraphMeasurer {
 }  // namespace
 
 std::vector<int> SlicesOf(const TrainingGraph& training, int state_tensors, int64_t slice_bytes) {
-  const estimator::GraphCosts costs = estimator::CostsOf(training, state_tensors);
-  std::vector<int64_t> bytes(training.forward_ops, 0);
-  for (const estimator::OpCosts& op : costs.ops) bytes[op.op] += op.parameter_bytes + op.gradient_bytes + op.optimizer_bytes;
-  for (const estimator::ValueCosts& value : costs.values) bytes[value.producer] += value.bytes;
+  const std::vector<int64_t> bytes = BytesOfForwardOps(training, state_tensors);
   std::vector<int> slices(training.forward_ops, 0);
   int slice = 0;
   int64_t filled = 0;
@@ -163,12 +200,13 @@ std::vector<int> SlicesOf(const TrainingGraph& training, int state_tensors, int6
 
 absl::StatusOr<OpMeasurements> MeasureGraph(const TrainingGraph& training, const runtime::StageConfig& config, kernels::Backend& backend,
                                             runtime::BatchSource& data, const runtime::MeasureOptions& options, int in_flight,
-                                            int64_t slice_bytes) {
+                                            int64_t slice_bytes, int64_t memory_bytes) {
   int64_t value_bytes = 0;
   for (const opdag::Value& value : training.graph.values()) value_bytes += static_cast<int64_t>(value.type.bytes());
   if (value_bytes * in_flight > slice_bytes) in_flight = 1;
   const int state_tensors = static_cast<int>(kernels::StateNames(config.optimizer).size());
-  return GraphMeasurer(training, config, backend, data, options, in_flight).Run(SlicesOf(training, state_tensors, slice_bytes));
+  return GraphMeasurer(training, config, backend, data, options, in_flight, memory_bytes)
+      .Run(SlicesOf(training, state_tensors, slice_bytes));
 }
 
 }  // namespace fusionllm::planning

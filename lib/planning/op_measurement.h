@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/autodiff/training_graph.h"
+#include "lib/base/memory_limit.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/wire/profile_json.h"
@@ -29,9 +30,11 @@ struct OpMeasurements {
 
 // Every slice that has a signature not measured before. `in_flight` micro-batches are kept, as in a pipeline, where a backward finds its
 // inputs less often in a cache; one alone where their values are beyond `slice_bytes` and thus any cache. Errors: those of
-// StageExecutor::Create and MeasureOps, naming the op.
+// StageExecutor::Create and MeasureOps, naming the op; tensor::OutOfMemoryError, before anything is allocated, where a slice needs more of
+// the host's memory than `memory_bytes`, naming its largest op.
 absl::StatusOr<OpMeasurements> MeasureGraph(const autodiff::TrainingGraph& training, const runtime::StageConfig& config,
                                             kernels::Backend& backend, runtime::BatchSource& data, const runtime::MeasureOptions& options,
-                                            int in_flight = 1, int64_t slice_bytes = kSliceBytes);
+                                            int in_flight = 1, int64_t slice_bytes = kSliceBytes,
+                                            int64_t memory_bytes = base::AllowedMemoryBytes());
 
 }  // namespace fusionllm::planning

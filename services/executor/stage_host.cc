@@ -325,7 +325,9 @@ void StageHost::Calibrate() {
   }
   if (!status.ok()) {
     message.mutable_calibration()->set_error(std::string(status.message()));
-    message.mutable_calibration()->set_code(static_cast<int>(status.code()));
+    // ResourceExhausted is memory that the model does not have here, and no plan can change that; of anything else there may be more later.
+    const bool lacks_another = absl::IsResourceExhausted(status) && !tensor::IsOutOfMemory(status);
+    message.mutable_calibration()->set_code(static_cast<int>(lacks_another ? absl::StatusCode::kUnavailable : status.code()));
   }
   if (status.ok()) Phase(kWaiting);
   report_(std::move(message));
