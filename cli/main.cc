@@ -2,15 +2,18 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <system_error>
 
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
 #include "cli/commands/unexpected.h"
 #include "lib/base/log.h"
+#include "lib/base/thread_limit.h"
 #include "lib/daemon/standard_files.h"
 
 namespace {
@@ -96,13 +99,35 @@ int Main(int argc, char** argv) {
   return EndOfStdout(action());
 }
 
+std::string WhatIsWrong(const std::system_error& error) {
+  return fusionllm::base::IsRefusedThread(error) ? fusionllm::base::NoMoreThreads("a thread") : error.what();
+}
+
+// Of a thread, whose exceptions come to nobody. Every other one is a mistake of ours: loudly.
+[[noreturn]] void TellAndEnd() {
+  try {
+    if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
+  } catch (const std::system_error& error) {
+    if (fusionllm::base::IsRefusedThread(error)) {
+      std::fprintf(stderr, "fusionctl: %s\n", WhatIsWrong(error).c_str());
+      std::_Exit(fusionllm::cli::kExitFailed);
+    }
+  } catch (...) {
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   fusionllm::daemon::HoldStandardFiles();
   fusionllm::daemon::FailWritesBeyondSizeLimit();
+  std::set_terminate(TellAndEnd);
   try {
     return Main(argc, argv);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "fusionctl: %s\n", WhatIsWrong(error).c_str());
+    return fusionllm::cli::kExitFailed;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fusionctl: %s\n", error.what());
     return fusionllm::cli::kExitFailed;

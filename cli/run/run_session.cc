@@ -19,6 +19,7 @@
 #include "cli/run/child_process.h"
 #include "cli/run/load_watch.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/thread_limit.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -401,8 +402,10 @@ class Session {
   }
 
   static std::string LogTail(const ChildProcess& child) {
-    const std::string tail = TailOfFile(child.log_path(), 5);
-    return tail.empty() ? "" : absl::StrCat("; ", child.log_path(), " ends:\n", tail);
+    constexpr int kLines = 5, kLinesWithCause = 60;  // gRPC puts the stack behind what it says
+    const std::string tail = TailOfFile(child.log_path(), kLines);
+    const std::string cause = base::LikelyThreadLimit(TailOfFile(child.log_path(), kLinesWithCause));
+    return absl::StrCat(cause.empty() ? "" : "; ", cause, tail.empty() ? "" : absl::StrCat("; ", child.log_path(), " ends:\n", tail));
   }
 
   // SIGTERM to all, SIGKILL to those that do not go in time.

@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/host_port.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/thread_limit.h"
 #include "lib/daemon/http_exchange.h"
 
 namespace fusionllm::daemon {
@@ -225,7 +226,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const 
   const absl::StatusOr<int> listener = ListenOn(parsed);
   if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
   auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});
-  if (!http->Start()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": no threads"));
+  if (!http->Start()) return absl::ResourceExhaustedError(base::NoMoreThreads("the threads that serve metrics"));
   const std::string got = base::JoinHostPort(parsed.host, absl::StrCat(PortOf(*listener)));
   return std::unique_ptr<MonitoringServer>(new MonitoringServer(got, std::move(http)));
 }

@@ -37,7 +37,7 @@ class MonitoringServer {
  public:
   // `address` is HOST:PORT with a numeric host ([ADDRESS]:PORT for IPv6; [::] for any, of IPv4 too) and port 0 for a free one. The handlers
   // are called on threads of the server until it is destroyed. Errors: InvalidArgument for an address that is none; Unavailable when it
-  // cannot be listened on, saying why.
+  // cannot be listened on, saying why; ResourceExhausted for threads that the system refuses, whatever the address.
   static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(const std::string& address, MonitoringHandlers handlers);
   // Waits for requests that are being answered.
   ~MonitoringServer();

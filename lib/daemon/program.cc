@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/thread_limit.h"
 #include "lib/daemon/standard_files.h"
 
 namespace fusionllm::daemon {
@@ -22,9 +23,7 @@ namespace {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
   } catch (const std::system_error& error) {
-    if (error.code() == std::errc::resource_unavailable_try_again) {
-      EndAtOnce(absl::ResourceExhaustedError(absl::StrCat("the system refuses a thread: ", error.what())), kExitFailed);
-    }
+    if (base::IsRefusedThread(error)) EndAtOnce(absl::ResourceExhaustedError(base::NoMoreThreads("a thread")), kExitFailed);
   } catch (...) {
   }
   std::abort();
@@ -93,6 +92,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFl
                                                                 .alive = std::move(alive),
                                                                 .ready = std::move(ready),
                                                                 .progress = std::move(progress)});
+  if (absl::IsResourceExhausted(server.status())) return server.status();  // whatever the address
   if (!server.ok()) {
     return absl::Status(server.status().code(), absl::StrCat("--metrics-address: ", std::string(server.status().message())));
   }

@@ -57,7 +57,7 @@ int Complain(const absl::Status& status);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among
 // lines of JSON only where the port was not said); nothing for "off". `progress`, if given, is the page of that name. `registry` must
-// outlive the result. Errors name the flag and the address; see MonitoringServer::Start.
+// outlive the result. Errors name the flag and the address, but for ResourceExhausted; see MonitoringServer::Start.
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
                                                                   std::function<absl::Status()> alive, std::function<absl::Status()> ready,
                                                                   std::function<std::string()> progress = {});

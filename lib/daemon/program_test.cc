@@ -139,7 +139,7 @@ TEST(ProgramTest, AThreadThatCannotBeStartedIsToldAndAFailure) {
   };
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
   EXPECT_EXIT(start(no_thread), testing::ExitedWithCode(kExitFailed),
-              "error probe: the system refuses a thread: .*Resource temporarily unavailable");
+              "error probe: cannot start a thread: the system refuses more threads and processes .*ulimit -u");
   EXPECT_EXIT(start(std::logic_error("ours")), testing::KilledBySignal(SIGABRT), "");
   const std::system_error joined_itself(std::make_error_code(std::errc::operation_not_permitted));
   EXPECT_EXIT(start(joined_itself), testing::KilledBySignal(SIGABRT), "");
