@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kPrefixBytes = 8;
 constexpr size_t kMaxObjects = 1'000'000;
-constexpr absl::string_view kJson[] = {checkpoint::kManifestName, checkpoint::kIndexName, "config.json"};
+constexpr const char* kJson[] = {checkpoint::kManifestName, checkpoint::kIndexName, "config.json"};
 
 // Length and JSON of a header; what stands there of a file that has none.
 absl::StatusOr<std::string> ReadHead(objectstore::ObjectStore& store, const base::ObjectUri& uri, const objectstore::ObjectInfo& object) {
