@@ -240,7 +240,7 @@ TEST(WorkloadTest, LossOfSeveralTermsIsWeighedOrRefusedWhereItsOpStands) {
   EXPECT_EQ((*scaled)->training.target_ops.size(), 1u);
   const auto source = DatasetSource::Open(**scaled);
   EXPECT_TRUE(source.ok()) << source.status();
-  EXPECT_THAT(std::string(resolved("loss = exp(ce)").status().message()), StartsWith("spec.model.graph.inline:1:42: op 'loss' (exp): "));
+  EXPECT_THAT(std::string(resolved("loss = exp(ce)").status().message()), StartsWith("spec.model.graph.inline:1:41: op 'loss' (exp): "));
 }
 
 // What no file has to be read for: plans, too, are refused.
