@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/testing/fusionctl_test.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/job/parse.h"
@@ -180,6 +181,31 @@ TEST_F(EvalTest, WhereNoTargetCountsThereIsNoLossNeitherInARunNorByEval) {
       Run("--format json run lm.yaml --output b --set spec.data.path=padding.u16 --set spec.data.validation.path=full.u16");
   ASSERT_EQ(blind.code, 0) << blind.err;
   EXPECT_THAT(blind.out, AllOf(HasSubstr("\"loss\":null"), HasSubstr("NoTargetCounts")));
+}
+
+TEST_F(EvalTest, ARunEvaluatesTheWholeSetUnlessTheJobSaysHowManyBatches) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i / 7 % 26);
+  Write("val.txt", text);
+  Write("text.txt", std::string(2000, 'x'));
+  const auto loss_of_run = [&](const std::string& batches) {
+    const Outcome run = Run(absl::StrCat("--format json run job.yaml --output r", batches.empty() ? "" : "b",
+                                         " --set spec.training.globalBatchSize=2 --set spec.training.microBatchSize=2 "
+                                         "--set spec.data.validation.path=val.txt --set 'spec.training.evaluation={everySteps: 2",
+                                         batches, "}'"));
+    EXPECT_EQ(run.code, 0) << run.err;
+    double loss = -1;
+    for (const absl::string_view line : absl::StrSplit(run.out, '\n', absl::SkipEmpty())) {
+      const json event = json::parse(line, nullptr, false);
+      if (event.is_object() && event.value("type", "") == "eval") loss = event["loss"];
+    }
+    return loss;
+  };
+  const double whole = loss_of_run("");
+  const json eval = json::parse(Run("--format json eval r/checkpoints/latest --data val.txt").out);
+  ASSERT_GT(eval["windows"], 8 * 2) << "so that a few batches are not the set";
+  EXPECT_NEAR(whole, eval["loss"].get<double>(), 1e-6);
+  EXPECT_GT(std::abs(loss_of_run(", batches: 2") - whole), 1e-4) << "the first four windows";
 }
 
 TEST_F(EvalTest, AFolderOfCheckpointsWithoutLatestStandsForItsNewestWholeOne) {

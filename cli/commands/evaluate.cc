@@ -78,7 +78,7 @@ absl::Status LoadParameters(const checkpoint::CheckpointReader& stored, runtime:
 
 absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const checkpoint::CheckpointReader& stored,
                                                    const data::Dataset& dataset, kernels::Backend& backend) {
-  const int64_t batch = std::min(dataset.size(), kWindowsAtATime), batches = (dataset.size() + batch - 1) / batch;
+  const int64_t batch = std::min(dataset.size(), kWindowsAtATime);
   job.spec.training.micro_batch_size = job.spec.training.global_batch_size = batch;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, workload::Resolve(job, ""));
   NoPeers port;
@@ -90,7 +90,7 @@ absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const che
                              runtime::StageExecutor::Create(workload->training, one_stage, 0, 1, workload::StageConfigOf(*workload),
                                                             runtime::ExactEdgeCodec(), backend, port, inbox, source, pacer, {}));
   FUSIONLLM_RETURN_IF_ERROR(LoadParameters(stored, stage->store()));
-  return stage->Evaluate(/*step=*/0, static_cast<int>(batches));
+  return stage->Evaluate(/*step=*/0, /*batches=*/std::nullopt);
 }
 
 absl::Status ReadFrom(const std::string& file, job::Data& data) {

@@ -135,8 +135,8 @@ struct Schedule {
 };
 
 struct Evaluation {
-  int64_t every_steps = 0;  // 0: no evaluation
-  int64_t batches = 8;
+  int64_t every_steps = 0;         // 0: no evaluation
+  std::optional<int64_t> batches;  // global batches at most; absent: the whole set
   bool operator==(const Evaluation&) const = default;
 };
 

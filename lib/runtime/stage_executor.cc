@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,10 +76,20 @@ class StageExecutor::Impl {
     return last;
   }
 
-  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches) {
+  // Of the stage that tells the others; they take its word.
+  absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> batches) const {
+    const std::optional<int64_t> set = source_.EvaluationSamples();
+    if (!set && !batches) return absl::FailedPreconditionError("an evaluation of a source without end needs a number of batches");
+    const int64_t unbounded = std::numeric_limits<int64_t>::max();
+    return std::min(set.value_or(unbounded), batches ? *batches * GlobalMicroBatches() * config_.micro_batch_size : unbounded);
+  }
+
+  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, std::optional<int64_t> batches) {
     const int64_t size = config_.micro_batch_size;
-    int64_t samples = int64_t{batches} * GlobalMicroBatches() * size;
-    if (teller_ == program_.stage) samples = std::min(samples, source_.EvaluationSamples().value_or(samples));
+    int64_t samples = 0;
+    if (teller_ < 0 || teller_ == program_.stage) {
+      FUSIONLLM_ASSIGN_OR_RETURN(samples, SamplesToEvaluate(batches));
+    }
     if (teller_ >= 0 && program_.stages > 1) {
       FUSIONLLM_ASSIGN_OR_RETURN(samples, exchange_->AgreeOnEvaluation(step, teller_, samples));
     }
@@ -486,6 +497,8 @@ const std::vector<std::string>& StageExecutor::residual_names() const { return i
 tensor::TensorView StageExecutor::residual(const std::string& name) { return impl_->residual(name); }
 absl::StatusOr<std::vector<OpTime>> StageExecutor::MeasureOps(const MeasureOptions& options) { return impl_->MeasureOps(options); }
 absl::StatusOr<int64_t> StageExecutor::Run(int64_t first, int64_t last) { return impl_->Run(first, last); }
-absl::StatusOr<EvaluationResult> StageExecutor::Evaluate(int64_t step, int batches) { return impl_->Evaluate(step, batches); }
+absl::StatusOr<EvaluationResult> StageExecutor::Evaluate(int64_t step, std::optional<int64_t> batches) {
+  return impl_->Evaluate(step, batches);
+}
 
 }  // namespace fusionllm::runtime

@@ -59,7 +59,7 @@ struct StageConfig {
   std::shared_ptr<const CodecLimit> codec_limit;  // of these, as ordered while the stage runs; null: none. Of activations: GuardSettings
   int64_t micro_batch_size = 1;                   // samples; for dropout's sample index
   int64_t evaluate_every = 0;                     // steps; 0: never
-  int evaluation_batches = 0;                     // global batches at most
+  std::optional<int64_t> evaluation_batches;      // global batches at most; absent: the whole set
   int evaluation_window = 0;                      // micro-batches, the same on all stages; 0: EvaluationWindow's
   int replica = 0;                                // which of how many pipelines side by side
   int replicas = 1;
@@ -189,9 +189,10 @@ class StageExecutor {
   // errors.
   absl::StatusOr<int64_t> Run(int64_t first, int64_t last);
 
-  // Forward passes over the set of the source, or its first `batches` global batches, by this replica alone; every stage of it must call it
-  // at the same point. `step` names the messages. The result is meaningful on the stage that owns the loss.
-  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, int batches);
+  // Forward passes over the set of the source, or its first `batches` global batches where they are given, by this replica alone; every
+  // stage of it must call it at the same point. `step` names the messages. The result is meaningful on the stage that owns the loss.
+  // Errors: as Run's; FailedPrecondition where the set ends nowhere and no batches are given.
+  absl::StatusOr<EvaluationResult> Evaluate(int64_t step, std::optional<int64_t> batches);
 
  private:
   class Impl;

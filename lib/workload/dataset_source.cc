@@ -185,8 +185,9 @@ std::string DatasetSource::EpochsText() const {
 // " (the first 128 in each evaluation, by spec.training.evaluation.batches)"
 std::string DatasetSource::EvaluatedText() const {
   const job::Training& training = workload_.job.spec.training;
-  const int64_t samples = training.evaluation.batches * training.global_batch_size;
-  if (training.evaluation.every_steps == 0 || samples >= data_.validation->size()) return "";
+  if (training.evaluation.every_steps == 0 || !training.evaluation.batches) return "";
+  const int64_t samples = *training.evaluation.batches * training.global_batch_size;
+  if (samples >= data_.validation->size()) return "";
   return absl::StrCat(" (the first ", samples, " in each evaluation, by spec.training.evaluation.batches)");
 }
 

@@ -207,7 +207,7 @@ runtime::StageConfig StageConfigOf(const Workload& workload) {
           .seed = static_cast<uint64_t>(training.seed),
           .micro_batch_size = workload.micro_batch_size,
           .evaluate_every = training.evaluation.every_steps,
-          .evaluation_batches = static_cast<int>(training.evaluation.batches)};
+          .evaluation_batches = training.evaluation.batches};
 }
 
 }  // namespace fusionllm::workload
