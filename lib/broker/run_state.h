@@ -191,6 +191,8 @@ class RunState {
   void StartAll();
   std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
   void FailByStage(const std::string& name, const absl::Status& why);
+  bool JoinedByItself(const std::string& name) const;  // to an open run, whose data it does not have
+  void TurnAwayFromPlan(const std::string& name, const absl::Status& why);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();

@@ -60,6 +60,8 @@ void RunState::Handle(const Ready& event) {
   if (!event.status.ok()) {
     if (IsTransient(event.status)) {
       Drain(AtStage(event.name, event.status));
+    } else if (JoinedByItself(event.name)) {
+      TurnAwayFromPlan(event.name, event.status);
     } else {
       // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
       FailByStage(event.name, loaded_once_ ? base::LostUnderRun(event.status) : event.status);
@@ -73,6 +75,20 @@ void RunState::Handle(const Ready& event) {
 
 std::string RunState::AtStage(const std::string& name, const absl::Status& why) const {
   return absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(name)), name, std::string(why.message()));
+}
+
+// A broken device, or a lie, of whoever holds a token is no reason to end the run of the others. Where all machines would meet the same,
+// the run's own ones say so in the end.
+bool RunState::JoinedByItself(const std::string& name) const {
+  return options_.min_executors > 0 && members_.contains(name) && !HasData(name) && !options_.expected.contains(name);
+}
+
+void RunState::TurnAwayFromPlan(const std::string& name, const absl::Status& why) {
+  const uint64_t incarnation = members_.at(name).incarnation;
+  unfit_[name] = incarnation;
+  std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
+  Do(TurnAway{.name = name, .why = sentence});
+  Handle(Left{.name = name, .incarnation = incarnation, .why = std::move(sentence)});
 }
 
 void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), AtStage(name, why))); }
@@ -136,6 +152,8 @@ void RunState::Handle(const Ended& event) {
     } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
       Drain(AtStage(event.name, event.status));
       DrainedOne(event.name);
+    } else if (!event.not_finite && JoinedByItself(event.name)) {
+      TurnAwayFromPlan(event.name, event.status);
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
       const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);

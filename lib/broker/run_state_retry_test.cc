@@ -150,6 +150,49 @@ TEST_F(RetryTest, LastingFailuresEndTheRunAtOnceWithWhatTheSystemSaid) {
   }
 }
 
+TEST_F(RetryTest, AMachineThatJoinedByItselfEndsItsOwnPartAndNotTheRun) {
+  for (const bool loaded : {false, true}) {
+    for (const bool spare : {false, true}) {
+      RunOptions options = Options({"a0"});
+      options.data_devices = {"a0"};
+      options.min_executors = 2;
+      Drill run(options, {"a0", "x"});
+      run.ignores = [&](const Action& action) { return !loaded && std::holds_alternative<SendAssign>(action); };
+      run.Join("a0");
+      run.Join("x");
+      if (spare) run.Join("y", /*spare=*/true);
+      ASSERT_EQ(run.state.phase(), loaded ? Phase::kRunning : Phase::kLoading);
+      const absl::Status broken = absl::InternalError("no GPU");
+      if (loaded) {
+        run.Feed(Ended{.epoch = run.state.epoch(), .name = "x", .last_step = -1, .status = broken});
+      } else {
+        run.Feed(Ready{.epoch = run.state.epoch(), .name = "x", .status = broken});
+      }
+      EXPECT_NE(run.state.phase(), Phase::kFailed);
+      ASSERT_EQ(Of<TurnAway>(run.all).size(), 1u);
+      EXPECT_EQ(Of<TurnAway>(run.all)[0].name, "x");
+      EXPECT_EQ(Of<TurnAway>(run.all)[0].why, "it cannot take part: no GPU");
+    }
+  }
+}
+
+TEST_F(RetryTest, ALossThatIsNotFiniteEndsTheRunWhoeverTellsOfIt) {
+  RunOptions options = Options({"a0"});
+  options.data_devices = {"a0"};
+  options.min_executors = 2;
+  Drill run(options, {"a0", "x"});
+  run.Join("a0");
+  run.Join("x");
+  ASSERT_EQ(run.state.phase(), Phase::kRunning);
+  run.Feed(Ended{.epoch = run.state.epoch(),
+                 .name = "x",
+                 .last_step = -1,
+                 .status = absl::InvalidArgumentError("the loss is nan"),
+                 .not_finite = true});
+  EXPECT_EQ(run.state.phase(), Phase::kFailed);
+  EXPECT_TRUE(Of<TurnAway>(run.all).empty());
+}
+
 class FewRecoveriesTest : public RetryTest {
  protected:
   FewRecoveriesTest() : RetryTest(/*max_recoveries=*/3) {}

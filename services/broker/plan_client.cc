@@ -201,6 +201,8 @@ std::shared_ptr<grpc::Channel> SchedulerChannel(const std::string& address, cons
   constexpr int kMaxAnswerBytes = 64 << 20;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  // Any member has a certificate of this CA. Without TLS it is not looked at.
+  arguments.SetSslTargetNameOverride("scheduler");
   security::RefuseCompressedMessages(arguments);
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }

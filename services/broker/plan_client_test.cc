@@ -73,25 +73,38 @@ TEST(PlanClientTest, ASchedulerThatDiesOrIsBusyIsAskedAgain) {
   EXPECT_EQ(scheduler.asked(), 4u);
 }
 
-TEST(PlanClientTest, WhyASchedulerCannotBeReachedIsPartOfTheMessage) {
-  const auto ours = *security::CertificateAuthority::Create(), others = *security::CertificateAuthority::Create();
+// What the broker is told where a server with these credentials stands in place of the scheduler.
+absl::Status AskWhereStands(const security::CertificateAuthority& ours, const security::CertificateAuthority& theirs,
+                            const std::string& name) {
   const base::TempFolder folder;
-  ASSERT_TRUE(security::WriteCredentials(folder / "theirs", "scheduler", *security::IssueCredentials(others, "scheduler")).ok());
-  ASSERT_TRUE(security::WriteCredentials(folder / "ours", "broker", *security::IssueCredentials(ours, "broker")).ok());
+  EXPECT_TRUE(security::WriteCredentials(folder / "theirs", name, *security::IssueCredentials(theirs, name)).ok());
+  EXPECT_TRUE(security::WriteCredentials(folder / "ours", "broker", *security::IssueCredentials(ours, "broker")).ok());
   v1::Scheduler::Service service;
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder / "theirs", "scheduler")->server, &port);
+  builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder / "theirs", name)->server, &port);
   builder.RegisterService(&service);
   const auto server = builder.BuildAndStart();
   const PlanClientOptions options{
       .channel = SchedulerChannel(absl::StrCat("127.0.0.1:", port), LoadCredentials(folder / "ours", "broker")->channel),
       .patience = std::chrono::milliseconds(1500),
       .pause = std::chrono::milliseconds(1)};
-  const absl::Status status = AskScheduler(options)("profiles", {}, {}).status();
+  absl::Status status = AskScheduler(options)("profiles", {}, {}).status();
+  server->Shutdown(std::chrono::system_clock::now());
+  return status;
+}
+
+TEST(PlanClientTest, WhyASchedulerCannotBeReachedIsPartOfTheMessage) {
+  const absl::Status status =
+      AskWhereStands(*security::CertificateAuthority::Create(), *security::CertificateAuthority::Create(), "scheduler");
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("it could not be reached: "));
-  server->Shutdown(std::chrono::system_clock::now());
+}
+
+TEST(PlanClientTest, AMemberOfTheRunDoesNotPassForTheScheduler) {
+  const auto ours = *security::CertificateAuthority::Create();
+  EXPECT_EQ(AskWhereStands(ours, ours, "lab-3").code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(AskWhereStands(ours, ours, "scheduler").code(), absl::StatusCode::kUnimplemented) << "the same server by its own name answers";
 }
 
 TEST(PlanClientTest, WhatItWillNotTakeIsNotAskedTwice) {

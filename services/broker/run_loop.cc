@@ -313,10 +313,21 @@ void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
   const std::vector<std::string>& devices = state_.plan().devices;
   if (times.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
   KeepLinksTo(devices, times);
+  if (!times.spans().empty() && !MayTrace(name, times)) times.clear_spans();
   log_.StageTimes(name, times);
   probe_.StageTimes(name, times);
   if (times.step() % kTrafficPeriod == 0 && !RecordTraffic(name, times)) return;
   Feed(StageMeasuredOf(name, times));
+}
+
+// An executor traces a few steps of an epoch (stage_host_epoch.cc), each with a few spans for a micro-batch. More would only fill the disk.
+bool RunLoop::MayTrace(const std::string& name, const v1::StageTimes& times) {
+  constexpr int kMostTraces = 100;
+  constexpr int64_t kMostSpansPerMicroBatch = 8, kOtherSpans = 64, kUnknownMicroBatches = 4096;
+  Traces& traces = traces_[name];
+  if (traces.epoch != times.epoch()) traces = {.epoch = times.epoch()};
+  const int64_t known = state_.plan().micro_batches, micro_batches = known > 0 ? known : kUnknownMicroBatches;
+  return ++traces.count <= kMostTraces && times.spans_size() <= kMostSpansPerMicroBatch * micro_batches + kOtherSpans;
 }
 
 void RunLoop::TakeLastTraffic(const std::string& name, const v1::StageEnded& ended) {

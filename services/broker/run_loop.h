@@ -149,7 +149,12 @@ class RunLoop {
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
   void TellResidualsLeft();
+  struct Traces {
+    int64_t epoch = 0;
+    int count = 0;
+  };
   void TakeTimes(const std::string& name, v1::StageTimes times);
+  bool MayTrace(const std::string& name, const v1::StageTimes& times);
   // Of a stage that has ended: what was sent after its last step, and what of the others' had not been sent yet when they told.
   void TakeLastTraffic(const std::string& name, const v1::StageEnded& ended);
   bool RecordTraffic(const std::string& name, const v1::StageTimes& times);
@@ -191,6 +196,7 @@ class RunLoop {
   workload::NamedContents contents_;                                 // for manifests
   std::string data_told_;                                            // as last told; several executors may read the same
   std::map<std::string, uint64_t> data_told_by_;                     // by device in plans: the start of it that has told of its data
+  std::map<std::string, Traces> traces_;                             // by device in plans: those of the newest epoch that it has sent
   std::string not_tidied_;                                           // why, as told; empty: sites know what to keep
   std::map<std::string, objectstore::RetryReportThrottle> retries_;  // of devices in plans, whatever they say how often
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet

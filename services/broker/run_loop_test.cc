@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <future>
 
+#include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
@@ -247,6 +248,26 @@ TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   EXPECT_THAT(told, HasSubstr(R"("bytes":{"b":100})"));
   EXPECT_THAT(told, HasSubstr(R"(dst="b")"));
   for (const char* name : {R"("stranger")", R"("bytes":{"b":100},"device":"outsider")"}) EXPECT_THAT(told, Not(HasSubstr(name)));
+}
+
+TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}, .micro_batches = 2}, {}, {}, 15);
+  JournalState past;
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  v1::ExecutorMessage message;
+  v1::StageTimes& times = *message.mutable_times();
+  times.set_epoch(1);
+  for (int i = 0; i < 81; ++i) times.add_spans()->set_micro_batch(77);
+  loop.OnMessage("a", 1, message);  // more than two micro-batches have
+  times.mutable_spans()->DeleteSubrange(1, 80);
+  times.mutable_spans(0)->set_micro_batch(1);
+  for (int i = 0; i < 200; ++i) loop.OnMessage("a", 1, message);
+  loop.Stop();
+  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  const std::vector<std::string> told = absl::StrSplit(Printed(), R"("type":"trace")");
+  EXPECT_EQ(told.size() - 1, 99u) << "of a hundred the first was too long";
+  EXPECT_THAT(Printed(), Not(HasSubstr("77")));
 }
 
 TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
