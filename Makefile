@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 30
 .DEFAULT_GOAL := help
 # Parallelism belongs to the build tool below, and apt runs once at a time: make -j changes nothing.
 .NOTPARALLEL:
-.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda cuda-portable configure build all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-images e2e-up e2e-down e2e-smoke e2e-short e2e-object-store e2e-crds e2e clean
+.PHONY: help deps deps-build deps-test deps-verify deps-fuzz deps-cuda cuda cuda-portable configure build image-programs all test demo bench bench-micro verify format asan tsan fuzz images e2e-programs e2e-images e2e-up e2e-down e2e-smoke e2e-short e2e-object-store e2e-crds e2e clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ deps-fuzz:
 # A toolkit that is installed comes first: CUDACXX, nvcc in PATH, /usr/local/cuda.
 NVCC := $(firstword $(CUDACXX) $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (3 GB), where none is installed
-	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build cuda)
+	@$(if $(SKIP_DEPS),true,tools/install-deps.sh build cuda static)
 	@$(if $(NVCC),echo "CUDA compiler: $(NVCC)",tools/install-cuda.sh >/dev/null)
 
 # All but the last two want a card, and are skipped where there is none: `fusionctl doctor` says which there is.
@@ -59,6 +59,11 @@ configure: deps-build
 	@tools/configure.sh release
 
 build: configure  ## build the programs, a release, into build/bin/
+	@cmake --build --preset release -j $(JOBS) --target programs
+
+# What differs is linked again, once: the build folder stays so.
+image-programs: deps-build  ## build the programs into build/bin/ as images have them: libcurl in them, of HTTP alone (docker/README.md)
+	@SKIP_DEPS=$(SKIP_DEPS) JOBS=$(JOBS) tools/configure-images.sh release
 	@cmake --build --preset release -j $(JOBS) --target programs
 
 all: configure  ## build the programs, the tests and the benchmarks
@@ -94,7 +99,7 @@ fuzz: deps-fuzz  ## run every decoder of untrusted bytes under libFuzzer, FUZZ_S
 	@cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz.sh build-fuzz/fuzzers $(FUZZ_SECONDS)
 
-images:  ## build the container images; PROGRAMS=prebuilt packs build/bin, LOCAL_BASE=1 needs no registry (docker/README.md)
+images:  ## build the container images; PROGRAMS=prebuilt packs build/bin (make image-programs), LOCAL_BASE=1 needs no registry (docker/README.md)
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh images)
 	@JOBS=$(JOBS) docker/images.sh
 
@@ -111,7 +116,7 @@ e2e-down:  ## as root: take those clusters down, leaving nothing
 	@e2e/cluster/down.sh
 
 # What the scenarios put into clusters is what this checkout builds, never what an earlier one left; it fails where an image cannot be made.
-e2e-images: build
+e2e-images: image-programs
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh images)
 	@PROGRAMS=prebuilt docker/images.sh
 

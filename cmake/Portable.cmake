@@ -8,13 +8,11 @@ endif()
 if(NOT LLD_PROGRAM)
   message(FATAL_ERROR "FUSIONLLM_PORTABLE is ON and there is no ld.lld: install the package lld")
 endif()
-set(FUSIONLLM_STATIC_ROOT "$ENV{FUSIONLLM_STATIC_HOME}" CACHE PATH "Folder that tools/install-static.sh made")
-if(NOT FUSIONLLM_STATIC_ROOT)
-  set(FUSIONLLM_STATIC_ROOT "$ENV{HOME}/.cache/fusionllm/static")
-endif()
-if(NOT EXISTS ${FUSIONLLM_STATIC_ROOT}/complete)
-  message(FATAL_ERROR "FUSIONLLM_PORTABLE is ON and ${FUSIONLLM_STATIC_ROOT} has no static libraries: run tools/install-static.sh (make cuda-portable does)")
-endif()
+foreach(name highway prometheus-cpp)  # of curl's StaticCurl.cmake has made sure
+  if(NOT EXISTS ${FUSIONLLM_STATIC_ROOT}/${name}.stamp)
+    message(FATAL_ERROR "FUSIONLLM_PORTABLE is ON and ${FUSIONLLM_STATIC_ROOT} has no ${name}: run tools/install-static.sh (make cuda-portable does)")
+  endif()
+endforeach()
 
 # libNAME.so.1.2 -> libNAME.a, ours before the distribution's: its libcurl.a wants what has no archive. A library that has none stays as it
 # is; tools/check-portable.sh finds the program that was linked to it.
@@ -55,7 +53,6 @@ foreach(target IN LISTS imported_targets)
 endforeach()
 find_library(RE2_ARCHIVE libre2.a REQUIRED)
 set_property(TARGET re2::re2 PROPERTY INTERFACE_LINK_LIBRARIES ${RE2_ARCHIVE})  # pkg-config's answer is -lre2
-set_property(TARGET CURL::libcurl APPEND PROPERTY INTERFACE_LINK_LIBRARIES OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB)
 set_property(TARGET hwy PROPERTY INTERFACE_LINK_LIBRARIES ${FUSIONLLM_STATIC_ROOT}/lib/libhwy.a)
 
 add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -s)

@@ -16,6 +16,9 @@ ln -s usr/bin "$root/bin"
 mkdir "$root/usr/lib64"
 ln -s usr/lib64 "$root/lib64"
 
+# What it was linked with, and asks for, by name.
+symbols=$(nm "$program")
+[ -n "$symbols" ] || { echo "collect.sh: $program has no symbols: whose code is in it cannot be told" >&2; exit 1; }
 strip -o "$root/usr/bin/$(basename "$program")" "$program"
 listed=$(ldd "$program")
 if grep -q 'not found' <<<"$listed"; then
@@ -43,18 +46,30 @@ for library in "${opened[@]}"; do
     fi
   done
 done
+# As Debian has its longer documents: half a megabyte less in each image.
+add_licence() {
+  mkdir "$root/usr/share/doc/$1"
+  gzip -9n <"/usr/share/doc/$1/copyright" >"$root/usr/share/doc/$1/copyright.gz"
+}
 # dpkg knows a file by the path it was shipped under, with or without /usr: of each pair it complains about one.
 mapfile -t shipped < <(realpath "${libraries[@]}" | sed -n 'p; s,^/usr,,p')
 { dpkg -S "${shipped[@]}" 2>/dev/null || true; } | cut -d: -f1 | sort -u | while read -r package; do
-  mkdir "$root/usr/share/doc/$package"
-  # As Debian has its longer documents: half a megabyte less in each image.
-  gzip -9n <"/usr/share/doc/$package/copyright" >"$root/usr/share/doc/$package/copyright.gz"
+  add_licence "$package"
 done
 [ -n "$(ls "$root/usr/share/doc")" ] || { echo "collect.sh: dpkg knows none of the libraries of $program" >&2; exit 1; }
+# Of what is in the program itself, from archives and headers, no file tells: a symbol does that is defined there.
+while read -r symbol package; do
+  if grep -qE " [tTwWuVv] $symbol" <<<"$symbols"; then add_licence "$package"; fi
+done <<'END'
+curl_easy_init$ libcurl4-openssl-dev
+nghttp2_session_mem_recv$ libnghttp2-dev
+_ZN[A-Z]*8nlohmann nlohmann-json3-dev
+_ZN[A-Z]*3CLI3App libcli11-dev
+END
 
 # By which libcurl believes https endpoints of object stores; Kubernetes' own come from kubeconfigs.
 certificates=/etc/ssl/certs/ca-certificates.crt
-if grep -q libcurl <<<"$listed" && [ -r "$certificates" ]; then
+if grep -q ' curl_easy_init' <<<"$symbols" && [ -r "$certificates" ]; then
   mkdir -p "$root/etc/ssl/certs"
   cp -L "$certificates" "$root$certificates"
 fi

@@ -5,7 +5,8 @@
 #   IMAGE_PREFIX  default localhost/fusionllm: images are IMAGE_PREFIX/NAME:VERSION
 #   LOCAL_BASE    1: where no registry can be reached, make the base image from Debian's packages with mmdebstrap, under the upstream name
 #   JOBS          compilers at a time, for PROGRAMS=source
-# Fails where the operator's archive has more than 30,000,000 bytes: it is to stay small.
+# Fails where the operator's archive has more than 27,000,000 bytes: 30 MB is what it may have, and a tenth of that is room. Where no libcurl could be
+# linked into it (tools/configure-images.sh) it has that room no more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 names=("$@")
@@ -14,7 +15,8 @@ programs=${PROGRAMS:-source}
 prefix=${IMAGE_PREFIX:-localhost/fusionllm}
 version=$(sed -n 's/^project(fusionllm VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 base=docker.io/library/debian:bookworm-slim
-operator_bytes_max=30000000
+operator_bytes_max=27000000
+operator_bytes_max_with_shared_curl=30000000
 
 die() {
   echo "images.sh: $*" >&2
@@ -33,6 +35,9 @@ done
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+
+# By the name of a file in one of its layers, which are not compressed; a program itself knows that library by a shorter one.
+holds_shared_curl() { grep --quiet --text --fixed-strings x86_64-linux-gnu/libcurl.so "$1"; }
 
 # The base once, kept as a tar file; found by the builder under the upstream name, so that the Dockerfile is the same everywhere.
 make_local_base() {
@@ -67,7 +72,7 @@ if [ "$programs" = prebuilt ]; then
       docker/collect.sh build-cuda/bin/fusion-executor "$context/prebuilt/$name" "${libraries[@]}"
       continue
     fi
-    [ -x "build/bin/fusion-$name" ] || die "build/bin/fusion-$name is not there: make build"
+    [ -x "build/bin/fusion-$name" ] || die "build/bin/fusion-$name is not there: make image-programs"
     docker/collect.sh "build/bin/fusion-$name" "$context/prebuilt/$name"
   done
 fi
@@ -95,5 +100,10 @@ for name in "${names[@]}"; do
   esac
   bytes=$(stat -c %s "build/images/$name.tar")
   echo "$image: $(numfmt --to=si "$bytes") in build/images/$name.tar, $(gzip -c "build/images/$name.tar" | wc -c | numfmt --to=si) compressed"
-  if [ "$name" = operator ] && [ "$bytes" -gt $operator_bytes_max ]; then die "$image has $bytes bytes, and is to have $operator_bytes_max at most"; fi
+  bytes_max=$operator_bytes_max
+  if [ "$name" != executor-cuda ] && holds_shared_curl "build/images/$name.tar"; then
+    echo "images.sh: $image holds the shared libcurl and all that loads, 11 MB: make image-programs links it into the programs" >&2
+    bytes_max=$operator_bytes_max_with_shared_curl
+  fi
+  if [ "$name" = operator ] && [ "$bytes" -gt $bytes_max ]; then die "$image has $bytes bytes, and is to have $bytes_max at most"; fi
 done

@@ -1,16 +1,16 @@
 #!/bin/bash
-# Installs the packages of the named groups (build, test, verify, fuzz, e2e, images, cuda; see packages.txt) that are missing, after saying which.
+# Installs the packages of the named groups (build, test, verify, fuzz, e2e, images, cuda, static; see packages.txt) that are missing, after saying which.
 # Does nothing, quickly and without the network, when all are there.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 if [ $# -eq 0 ]; then
-  echo "usage: $0 GROUP...   (groups: build test verify fuzz e2e images cuda)" >&2
+  echo "usage: $0 GROUP...   (groups: build test verify fuzz e2e images cuda static)" >&2
   exit 2
 fi
 for group in "$@"; do
   case $group in
-    build | test | verify | fuzz | e2e | images | cuda) ;;
+    build | test | verify | fuzz | e2e | images | cuda | static) ;;
     *) echo "$0: no such group of packages: $group" >&2; exit 2 ;;
   esac
 done

@@ -200,6 +200,26 @@ TEST(CurlConnections, AProxyIsAskedForTheServer) {
   EXPECT_EQ(CurlTransport::Make({.server = "https://a", .proxy_url = "ftp://b"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// By RFC 1928: no authentication, then a name and a port to connect to, for the server's own resolver to look up.
+TEST(CurlConnections, AProxyOfSocksIsToldTheServersName) {
+  std::string greeting, wish;
+  const RawServer proxy([&](RawConnection& connection) {
+    greeting = connection.ReadBytes();
+    connection.Write(std::string("\x05\x00", 2));
+    wish = connection.ReadBytes();
+    connection.Write(std::string("\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00", 10));
+    connection.Answer(200, connection.ReadRequest());
+  });
+  const auto client =
+      *CurlTransport::Make({.server = "http://api.example.invalid:6443", .proxy_url = absl::StrCat("socks5h://127.0.0.1:", proxy.port())});
+  const auto response = client->Send(Get("/x"), {}, {});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(greeting.substr(0, 1), "\x05");
+  const std::string name = "api.example.invalid";
+  EXPECT_EQ(wish, absl::StrCat(std::string("\x05\x01\x00\x03", 4), std::string(1, static_cast<char>(name.size())), name, "\x19\x2b"));
+  EXPECT_THAT(response->body, HasSubstr("GET /x HTTP/1.1\r\n"));
+}
+
 // Sets variables of the environment for one test.
 class Environment {
  public:

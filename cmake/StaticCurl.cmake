@@ -1,0 +1,27 @@
+# Programs with libcurl in them, of HTTP alone (tools/install-static.sh curl): those of images (FUSIONLLM_STATIC_CURL, which
+# tools/configure-images.sh sets) and those that travel (Portable.cmake). Debian's shared one loads 11 MB of libraries for Kerberos, LDAP, SSH
+# and RTMP, which nothing here speaks.
+if(NOT FUSIONLLM_STATIC_CURL AND NOT FUSIONLLM_PORTABLE)
+  return()
+endif()
+set(FUSIONLLM_STATIC_ROOT "$ENV{FUSIONLLM_STATIC_HOME}" CACHE PATH "Folder that tools/install-static.sh made")
+if(NOT FUSIONLLM_STATIC_ROOT)
+  set(FUSIONLLM_STATIC_ROOT "$ENV{HOME}/.cache/fusionllm/static")
+endif()
+if(NOT EXISTS ${FUSIONLLM_STATIC_ROOT}/curl.stamp)
+  message(FATAL_ERROR "${FUSIONLLM_STATIC_ROOT} has no static libcurl: run tools/install-static.sh curl, or, unless "
+    "FUSIONLLM_PORTABLE is ON, configure with -DFUSIONLLM_STATIC_CURL=OFF for the shared one")
+endif()
+find_library(NGHTTP2_ARCHIVE libnghttp2.a)
+if(NOT NGHTTP2_ARCHIVE)
+  message(FATAL_ERROR "There is no libnghttp2.a, which the static libcurl speaks HTTP/2 with: install the package libnghttp2-dev")
+endif()
+get_target_property(configurations CURL::libcurl IMPORTED_CONFIGURATIONS)
+set(properties IMPORTED_LOCATION)
+foreach(configuration IN LISTS configurations)
+  list(APPEND properties IMPORTED_LOCATION_${configuration})
+endforeach()
+foreach(property IN LISTS properties)
+  set_target_properties(CURL::libcurl PROPERTIES ${property} ${FUSIONLLM_STATIC_ROOT}/lib/libcurl.a)
+endforeach()
+set_property(TARGET CURL::libcurl APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${NGHTTP2_ARCHIVE} OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB)
