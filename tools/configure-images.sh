@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# = 1 ] || { echo "usage: configure-images.sh PRESET" >&2; exit 2; }
-if { [ -n "${SKIP_DEPS:-}" ] || tools/install-deps.sh static; } && home=$(timeout 900 tools/install-static.sh curl); then
+if { [ -n "${SKIP_DEPS:-}" ] || tools/install-deps.sh static; } && home=$(timeout 1800 tools/install-static.sh curl); then
   exec tools/configure.sh "$1" -DFUSIONLLM_STATIC_CURL=ON "-DFUSIONLLM_STATIC_ROOT=$home"
 fi
 echo "configure-images.sh: no static libcurl can be made here: programs load the shared one, and images are 11 MB larger" >&2

@@ -22,6 +22,8 @@ for name in "${names[@]}"; do
   stamps[$name]="$name=$version made by $recipe"
   if [ ! -f "$home/$name.stamp" ] || [ "$(cat "$home/$name.stamp")" != "${stamps[$name]}" ]; then wanted+=("$name=$version"); fi
 done
+# Of which that of curl needs the archive whenever a program is linked.
+[[ " ${names[*]} " != *" curl "* ]] || dpkg-query --show libnghttp2-dev >/dev/null
 if [ ${#wanted[@]} = 0 ]; then
   echo "$home"
   exit 0
