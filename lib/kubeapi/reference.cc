@@ -16,7 +16,9 @@ struct ConditionDoc {
 };
 
 constexpr ConditionDoc kJobConditions[] = {
-    {kAccepted, "False: the operator cannot make sense of the spec; the message names the field."},
+    {kAccepted,
+     "False: the operator cannot make sense of the spec, or the broker of a job that has made steps refuses it (InvalidInput, "
+     "PlacementFailed); the message names the field."},
     {kQuotaReserved, "A ResourceQuota refused the job's Pods and does so no more; False: it does. Absent: none ever has."},
     {kDispatched,
      "Every chosen cluster has its part of the job, or gets it. False: there is no room, or a cluster refuses it: the reason is one of "

@@ -65,7 +65,10 @@ std::optional<std::string> Barrier(const PodShape& shape, const NodeRoom& node) 
   if (!node.ready) return kNotReady;
   if (node.unschedulable) return kCordoned;
   if (!shape.node_name.empty() && shape.node_name != node.name) return "not the one of spec.nodeName";
-  if (!AllHold(shape.node_selector, node)) return "that the node selector leaves out";
+  for (const LabelRequirement& one : shape.node_selector) {
+    if (Holds(one, Label(node, one.key))) continue;
+    return absl::StrCat("that the node selector ", one.key, "=", absl::StrJoin(one.values, ","), " leaves out");
+  }
   if (shape.has_affinity && std::none_of(shape.affinity.begin(), shape.affinity.end(), [&](const auto& t) { return TermHolds(t, node); })) {
     return "that the node affinity leaves out";
   }

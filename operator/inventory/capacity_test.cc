@@ -85,6 +85,7 @@ TEST_F(CapacityTest, SelectorsAndAffinityAreHeeded) {
   AddNode(2).labels = {{"pool", "b"}};
   shape_.node_selector = {{"pool", "In", {"a"}}};
   EXPECT_EQ(Find().pods, 1);
+  EXPECT_THAT(Find().shortage, HasSubstr("1 that the node selector pool=a leaves out"));
   shape_.node_selector.clear();
   shape_.has_affinity = true;
   EXPECT_EQ(Find().pods, 0) << "an affinity without terms";

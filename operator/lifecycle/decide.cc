@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/cut_text.h"
+#include "lib/base/exit_code.h"
 #include "operator/manifests/data_place.h"
 
 namespace fusionllm::op {
@@ -18,6 +21,9 @@ constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
 constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
 // For Pods of a deleted job to end by themselves.
 constexpr int kDeletedGraceSeconds = 5;
+// What to do must not be cut off for what is wrong.
+constexpr size_t kRefusalBytes = 930;
+constexpr char kKeptForAnotherSpec[] = " The job is kept: set spec.suspend, mend its spec and resume it.";
 
 }  // namespace
 
@@ -179,11 +185,37 @@ void Decider::LeaveSuspended() {
   decision_.memory.avoided.clear();
 }
 
+void Decider::RefuseSpec(FailedReason why, const std::string& message) {
+  if (!decision_.memory.made_steps) return Fail(why, message);
+  LeaveSuspended();
+  decision_.prepare = decision_.create_broker = false;
+  decision_.create.clear();
+  const char* const stop = absl::EndsWith(message, ".") ? "" : ".";
+  AwaitAnotherSpec(Name(why), absl::StrCat(base::CutText(message, kRefusalBytes), stop, kKeptForAnotherSpec));
+}
+
+void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& message) {
+  decision_.state = JobState::kPending;
+  // Those that have ended hold nothing, and have logs.
+  for (const PodView* pod : Pods()) {
+    if (!Ended(*pod) || pod->deleted_at.has_value()) Remove(*pod);
+  }
+  Condition(JobCondition::kAccepted, false, reason.c_str(), message);
+  Condition(JobCondition::kReady, false, reason.c_str(), message);
+  Condition(JobCondition::kDegraded, false, reason.c_str(), "The job waits for another spec.");
+  EndRestarting(reason.c_str(), "The job waits for another spec.");
+}
+
 void Decider::Go() {
   Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
   if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
     decision_.steps_again = true;
     Condition(JobCondition::kRestarting, false, "MakesSteps", "The job makes steps again.");
+  }
+  if (seen_.refused()) {
+    AwaitAnotherSpec(seen_.memory.refused_spec->reason, seen_.memory.refused_spec->message);
+    PendingDeadline(seen_.memory.refused_spec->message);
+    return;
   }
   if (PastDeadline() || LacksData()) return;
   // Resumed before all had ended: the broker that ends is told to, and neither has made all its steps nor failed.
@@ -307,7 +339,7 @@ bool Decider::WasDone() const {
 bool Decider::LacksData() {
   if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
   const absl::Status place = DataHaveAPlace(spec_);
-  if (!place.ok()) Fail(FailedReason::kInvalidInput, std::string(place.message()));
+  if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
   return !place.ok();
 }
 
@@ -328,12 +360,12 @@ bool Decider::Restart(const PodView& pod) {
   const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), ExecutorsThatDidNotStart());
   switch (verdict.action) {
     case job::FailureAction::kFailJob: {
-      const bool infeasible = verdict.rule.empty() && pod.exit_code == 3;
-      const bool input = verdict.rule.empty() && pod.exit_code == 2;
-      Fail(infeasible ? FailedReason::kPlacementFailed
-           : input    ? FailedReason::kInvalidInput
-                      : FailedReason::kFailurePolicy,
-           absl::StrCat(verdict.description, by));
+      const std::string why = absl::StrCat(verdict.description, by);
+      if (!verdict.rule.empty()) {
+        Fail(FailedReason::kFailurePolicy, why);
+      } else {
+        RefuseSpec(pod.exit_code == base::kExitInfeasible ? FailedReason::kPlacementFailed : FailedReason::kInvalidInput, why);
+      }
       return false;
     }
     case job::FailureAction::kRestartJobAndIgnoreMaxRestarts:

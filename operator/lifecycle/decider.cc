@@ -224,6 +224,7 @@ void Decider::EndRestarting(const char* reason, const char* message) {
 
 absl::Time Decider::WaitsSince() const {
   const Memory& was = seen_.memory;
+  if (seen_.refused()) return was.refused_spec->since;
   if (decision_.restart.has_value() || was.suspending) return seen_.now;
   // The second is later where attempts follow that were ready and made no step.
   if (was.restarting_since.has_value()) return std::max(*was.restarting_since, was.unready_since.value_or(absl::InfinitePast()));

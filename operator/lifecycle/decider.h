@@ -95,8 +95,11 @@ class Decider {
   std::string WhatIsLeft() const;  // where one can look
   void AfterTheEnd();
   void Suspend();
-  // The attempt that was suspended is over.
+  // The attempt that was suspended is over; so is one whose spec is refused.
   void LeaveSuspended();
+  // The job has failed, or, if it has made steps, waits for another spec. `message`: what is wrong, and with which field.
+  void RefuseSpec(FailedReason why, const std::string& message);
+  void AwaitAnotherSpec(const std::string& reason, const std::string& message);
   void Go();
   // True: the attempt does not begin now.
   bool WaitForPlacement();

@@ -78,6 +78,14 @@ struct ClusterView {
   std::vector<PodView> pods;
 };
 
+// What was found wrong with the spec of a job that has made steps: such a job is not given up, it waits for another spec.
+struct RefusedSpec {
+  int64_t generation = 0;  // of that spec
+  std::string reason;      // CamelCase
+  std::string message;     // a sentence
+  absl::Time since;
+};
+
 // What the job's status holds that cannot be seen anywhere else.
 struct Memory {
   int64_t attempt = 0;           // number of this one; resumptions and other numbers of executors begin new ones, too
@@ -86,6 +94,8 @@ struct Memory {
   std::optional<absl::Time> started_at;
   std::optional<absl::Time> completed_at;
   bool complete = false, failed = false;       // at most one; for ever
+  bool made_steps = false;                     // in any attempt
+  std::optional<RefusedSpec> refused_spec;     // the last one, while no other was accepted
   bool was_ready = false;                      // in this attempt
   std::string out_of_memory;                   // what was last said of a pod that was killed for memory, while it is not ready
   bool quota_exceeded = false;                 // a quota has refused pods, and not all that were wanted were made since
@@ -108,6 +118,7 @@ struct Observation {
   std::optional<absl::Time> deleted_at;
   bool finalizer = false;
   bool force_delete = false;  // somebody wants it gone, whatever is left
+  int64_t generation = 0;     // of the spec
   Memory memory;
   std::vector<ExecutorSlot> slots;  // the executors wanted, as placed or proposed; empty: nothing fits
   bool placed = false;              // the attempt has begun with them
@@ -128,8 +139,10 @@ struct Observation {
   // Executors that the plan in force was made over, and that the run trains on when none is missing, likewise; 0: not known.
   int64_t plan_executors = 0, wanted_executors = 0;
 
+  // It waits for another spec.
+  bool refused() const { return memory.refused_spec.has_value() && memory.refused_spec->generation == generation; }
   // It wants no pods.
-  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value(); }
+  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused(); }
 };
 
 }  // namespace fusionllm::op

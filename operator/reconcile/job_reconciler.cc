@@ -66,7 +66,7 @@ class JobReconciler::Pass {
     trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
     const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const Decision decision = Decide(seen);
-    if (decision.refused) owner_.placer_.Release(view_.identity.uid);
+    if (decision.refused || seen.refused()) owner_.placer_.Release(view_.identity.uid);
     const absl::Status status = CarryOut(seen, decision);
     if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
     TellConflict(owner_.hub_.name(), trials_.ConflictIn(seen, seen.clusters.front().name));
@@ -122,7 +122,7 @@ class JobReconciler::Pass {
   // nothing of that.
   bool KeptAsItIs() const {
     if (view_.job.ok() || view_.deleted_at.has_value() || kubeapi::IsFinished(view_.status.conditions)) return false;
-    return !view_.suspend() || !Begun();
+    return !view_.suspend();
   }
 
   // What has begun goes on by the spec before; what has not will never.
@@ -139,6 +139,7 @@ class JobReconciler::Pass {
       decision.memory.failed = true;
       decision.memory.completed_at = owner_.clock_.Now();
       decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), std::string(why.message())});
+      decision.conditions.push_back({JobCondition::kReady, false, Name(FailedReason::kInvalidSpec), "The job has failed."});
       status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .memory = decision.memory}, decision,
                            std::nullopt);
     }
@@ -155,6 +156,7 @@ class JobReconciler::Pass {
     seen.deleted_at = view_.deleted_at;
     seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), kFinalizer) != view_.finalizers.end();
     seen.force_delete = view_.force_delete;
+    seen.generation = view_.generation;
     seen.memory = MemoryOf(view_.status);
     seen.clusters = clusters_.Look();
     if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);

@@ -199,6 +199,14 @@ std::string OutOfMemory(const kubeapi::FusionJobStatus& status) {
   return at == std::string::npos ? "" : ready->message.substr(at + std::string(kAreReady).size());
 }
 
+// As the condition tells it. A spec of which no sense can be made is another matter: it is looked at again whenever the job is.
+std::optional<RefusedSpec> RefusedSpecOf(const kubeapi::FusionJobStatus& status) {
+  const kubeapi::Condition* const accepted = kubeapi::FindCondition(status.conditions, kubeapi::kAccepted);
+  if (accepted == nullptr || accepted->status != kubeapi::ConditionStatus::kFalse) return std::nullopt;
+  if (accepted->reason == Name(FailedReason::kInvalidSpec)) return std::nullopt;
+  return RefusedSpec{accepted->observed_generation, accepted->reason, accepted->message, accepted->last_transition_time};
+}
+
 }  // namespace
 
 Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
@@ -224,6 +232,8 @@ Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
           .completed_at = status.completion_time,
           .complete = kubeapi::IsTrue(status.conditions, kubeapi::kComplete),
           .failed = kubeapi::IsTrue(status.conditions, kubeapi::kFailed),
+          .made_steps = status.checkpoint.has_value() || (status.trainer_status.has_value() && status.trainer_status->step > 0),
+          .refused_spec = RefusedSpecOf(status),
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
           .out_of_memory = OutOfMemory(status),
           .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
@@ -260,7 +270,9 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
                   .message = wish.message},
                  seen.now);
   };
-  if (view.job.ok()) set({JobCondition::kAccepted, true, "Valid", "The job is valid."});
+  const bool refused = std::any_of(decision.conditions.begin(), decision.conditions.end(),
+                                   [](const ConditionWish& wish) { return wish.type == JobCondition::kAccepted; });
+  if (view.job.ok() && !refused) set({JobCondition::kAccepted, true, "Valid", "The job is valid."});
   for (const ConditionWish& wish : decision.conditions) set(wish);
   status.start_time = ToSecond(decision.memory.started_at);
   status.completion_time = ToSecond(decision.memory.completed_at);

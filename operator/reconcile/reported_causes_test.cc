@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,26 @@ class ReportedCausesTest : public TwoClustersTest, public ::testing::WithParamIn
     executor_ = broker_ = ready;
   }
 
+  // Each cluster has a node with so much, and the hub's has room for a broker besides.
+  void NodesOf(int64_t cpus, int64_t gibibytes) {
+    for (testing::DirectMember* member : {member_.get(), tokyo_.get()}) {
+      auto capacity = std::make_shared<ClusterCapacity>();
+      NodeRoom& node = capacity->nodes.emplace_back();
+      node.name = "n0";
+      node.ready = true;
+      node.allocatable = {{"cpu", cpus * 1000 + 50}, {"memory", gibibytes << 30}, {"pods", 110}};
+      member->SetCapacity(capacity);
+    }
+  }
+  void ExecutorsAskFor(const json& requests) {
+    const json container = {{"name", "executor"}, {"resources", {{"requests", requests}}}};
+    job_["spec"]["executors"]["template"] = {{"spec", {{"containers", json::array({container})}}}};
+  }
+  void Select(const json& labels) { job_["spec"]["executors"]["template"] = {{"spec", {{"nodeSelector", labels}}}}; }
+  void InStore(const std::string& secret) {
+    job_["spec"]["checkpoint"] = {{"path", "s3://models/run"}};
+    job_["spec"]["objectStore"] = {{"secretName", secret}};
+  }
   void Volume(const json& volume) { job_["spec"]["executors"]["template"] = {{"spec", {{"volumes", json::array({volume})}}}}; }
   // By its kubelet, or another part of the cluster.
   void EventOfEachPod(const std::string& reason, const std::string& message) {
@@ -233,6 +254,101 @@ std::vector<Situation> Situations() {
        "PlacementFailed",
        {"nroth must have 2 executors, and there is no such cluster"},
        {"PlacementFailed", "Resumed"}},
+      {"MemoryThatNoNodeHas",
+       [](ReportedCausesTest& t) {
+         t.NodesOf(8, 24);
+         t.ExecutorsAskFor({{"cpu", "100m"}, {"memory", "500Gi"}});
+       },
+       "Pending",
+       "PlacementFailed",
+       {"local: room for 0; each asks for 0.1 cpu, 500Gi memory; 1 node: 1 with too little memory", "tokyo: room for 0"},
+       {"PlacementFailed"}},
+      {"LabelThatNoNodeHas",
+       [](ReportedCausesTest& t) {
+         t.NodesOf(8, 24);
+         t.Select({{"disk", "nvme"}});
+       },
+       "Pending",
+       "PlacementFailed",
+       {"local: room for 0", "1 node: 1 that the node selector disk=nvme leaves out"},
+       {"PlacementFailed"}},
+      {"DeviceThatNoNodeHas",
+       [](ReportedCausesTest& t) {
+         t.NodesOf(8, 24);
+         t.job_["spec"]["placement"]["device"] = "h100";
+       },
+       "Pending",
+       "PlacementFailed",
+       {"local has no device h100; its nodes have: none that are labelled", "tokyo has no device h100"},
+       {"PlacementFailed"}},
+      {"SecretOfTheStoreThatIsNotThere",
+       [](ReportedCausesTest& t) { t.InStore("store"); },
+       "Pending",
+       "ObjectMissing",
+       {"The hub: namespace default has no Secret store (environment of container broker of the broker)."},
+       {"ObjectMissing"}},
+      {"KeyOfTheStoreThatTheBrokerLacks",
+       [](ReportedCausesTest& t) {
+         Make(t.hub(), kSecrets, "store");
+         t.InStore("store");
+         t.executor_ = Creating("executor");
+         t.broker_ = Waiting("broker", "CreateContainerConfigError", "couldn't find key AWS_ACCESS_KEY_ID in Secret default/store");
+       },
+       "Starting",
+       "ContainerConfigError",
+       {"train-broker-r0 on the hub: CreateContainerConfigError: couldn't find key AWS_ACCESS_KEY_ID in Secret default/store",
+        "in namespace default of the hub"},
+       {"Dispatched", "ContainerConfigError"}},
+      {"StoreThatIsNamedWithoutItsSecret",
+       [](ReportedCausesTest& t) {
+         t.job_["spec"]["checkpoint"] = {{"path", "s3://models/run"}};
+         t.broker_ = Killed("broker", 2, "Error",
+                            "an object store is named, and AWS_ACCESS_KEY_ID is not set; in Kubernetes it is a key of the Secret that "
+                            "spec.objectStore.secretName names");
+       },
+       "Failed",
+       "InvalidInput",
+       {"AWS_ACCESS_KEY_ID is not set", "spec.objectStore.secretName"},
+       {"Dispatched", "InvalidInput"}},
+      {"KeyThatTheStoreRefuses",
+       [](ReportedCausesTest& t) {
+         t.InStore("store");
+         Make(t.hub(), kSecrets, "store");
+         t.broker_ =
+             Killed("broker", 2, "Error", "spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId");
+       },
+       "Failed",
+       "InvalidInput",
+       {"spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId"},
+       {"Dispatched", "InvalidInput"}},
+      {"ModelThatIsTooLarge",
+       [](ReportedCausesTest& t) {
+         t.broker_ =
+             Killed("broker", 3, "Error",
+                    R"j({"reason":"InsufficientMemory","error":"op 'lm_head' needs 2.1 GiB at least; the limit is 256.0 MiB (local-0)"})j");
+       },
+       "Failed",
+       "PlacementFailed",
+       {"InsufficientMemory: op 'lm_head' needs 2.1 GiB at least; the limit is 256.0 MiB (local-0)"},
+       {"Dispatched", "PlacementFailed"}},
+      {"ClustersThatDoNotReachEachOther",
+       [](ReportedCausesTest& t) {
+         t.job_["spec"]["failurePolicy"] = {{"maxRestarts", 0}};
+         t.broker_ = Killed("broker", 1, "Error",
+                            R"({"error":"local-0 cannot reach tokyo-0 at 10.0.0.1:7001 (probe local-0 -> tokyo-0: connection refused); )"
+                            R"(local and tokyo are two sites: where one cannot dial into the other, in Kubernetes spec.network.mode: )"
+                            R"(Relay has executors meet at the broker"})");
+       },
+       "Failed",
+       "BackoffLimitExceeded",
+       {"local-0 cannot reach tokyo-0 at 10.0.0.1:7001", "spec.network.mode: Relay"},
+       {"Dispatched", "BackoffLimitExceeded"}},
+      {"PresetThatDoesNotExist",
+       [](ReportedCausesTest& t) { t.job_["spec"]["model"]["preset"] = "tinny"; },
+       "Failed",
+       "InvalidSpec",
+       {"spec.model.preset", "tinny"},
+       {"InvalidSpec"}},
       {"DataThatHaveNoPlace",
        [](ReportedCausesTest& t) {
          t.job_["spec"]["data"] = {{"kind", "text"}, {"path", {"../README.md"}}};

@@ -113,6 +113,41 @@ TEST_F(WrongSpecTest, ItCanBeSuspendedWithTheSameEdit) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
+// As an API server with older definitions would take it.
+TEST_F(WrongSpecTest, ANameThatPodsCannotHaveIsToldWithItsRule) {
+  json job = testing::JobObject();
+  job["metadata"]["name"] = "gpt2.tiny";
+  Submit(job);
+  (void)reconciler_->Reconcile({"", "default", "gpt2.tiny"}, {});
+  const json status = json::parse(looking_->Get(kFusionJobs, {"default", "gpt2.tiny"}).value())["status"];
+  EXPECT_EQ(status["state"], "Failed") << status.dump(1);
+  EXPECT_EQ(status["reason"], "InvalidSpec");
+  EXPECT_THAT(status["conditions"].dump(), HasSubstr("metadata.name: must be at most 37 lower-case letters, digits and '-'"));
+  EXPECT_THAT(events_.reasons_, ::testing::ElementsAre("InvalidSpec"));
+  EXPECT_THAT(PodNames(), IsEmpty());
+}
+
+TEST_F(WrongSpecTest, OneThatNeverBeganHasNotFailedWhileItIsSuspended) {
+  json job = testing::JobObject();
+  job["spec"]["network"] = {{"mode", "LoadBalancer"}};
+  job["spec"]["training"]["stepz"] = 3;
+  job["spec"]["suspend"] = true;
+  Submit(job);
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["state"], "Suspended");
+  EXPECT_EQ(Job()["status"]["reason"], "InvalidSpec");
+  EXPECT_EQ(Condition("Accepted"), "False InvalidSpec");
+  EXPECT_EQ(Condition("Failed"), "none");
+  EXPECT_THAT(events_.reasons_, Contains("InvalidSpec"));
+  EXPECT_THAT(PodNames(), IsEmpty());
+  Mend();
+  EXPECT_EQ(Condition("Accepted"), "True Valid");
+  EXPECT_EQ(Job()["status"]["state"], "Suspended");
+  Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
+  SettleBoth();
+  EXPECT_EQ(Job()["status"]["state"], "Running");
+}
+
 TEST_F(WrongSpecTest, OneThatIsCompleteStaysSoAndIsCleanedUp) {
   Train();
   EndBroker(0, 0, R"({"step":100,"steps":100})");
