@@ -61,7 +61,10 @@ absl::StatusOr<StoreSettings> SettingsFrom(const Environment& environment) {
   StoreSettings settings;
   const Variable key = FirstOf(environment, {"AWS_ACCESS_KEY_ID"}), secret = FirstOf(environment, {"AWS_SECRET_ACCESS_KEY"});
   for (const auto& [name, variable] : {std::pair("AWS_ACCESS_KEY_ID", &key), std::pair("AWS_SECRET_ACCESS_KEY", &secret)}) {
-    if (variable->value.empty()) return absl::InvalidArgumentError(absl::StrCat("an object store is named, and ", name, " is not set"));
+    if (!variable->value.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("an object store is named, and ", name,
+                                                   " is not set; in Kubernetes it is a key of the Secret that "
+                                                   "spec.objectStore.secretName names"));
   }
   const Variable token = FirstOf(environment, {"AWS_SESSION_TOKEN"});
   const Variable region = FirstOf(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});

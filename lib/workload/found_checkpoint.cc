@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
+#include "lib/base/cut_text.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -26,7 +27,10 @@ namespace {
 
 constexpr size_t kMaxReportedDifferences = 8;
 constexpr size_t kMaxReportedCheckpoints = 4;
-constexpr char kFreshStartHint[] = "begin anew by --fresh, another --output or spec.checkpoint.resume: never";
+constexpr char kFreshStartHint[] =
+    "begin anew by another spec.checkpoint.path, spec.checkpoint.resume: never or, with fusionctl run, --fresh or another --output";
+// Of what differs: what to do comes behind it, and of a broker in a cluster a KiB is kept (services/termination_sentence.h).
+constexpr size_t kMaxMisfitBytes = 384;
 
 // What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
@@ -83,12 +87,12 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
   }
   if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
     if (const std::string& other = reader.manifest()->job_name; other != job.metadata.name) {
-      return absl::InvalidArgumentError(
+      return absl::FailedPreconditionError(
           absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or begin anew (--fresh, "
                           "spec.checkpoint.resume: never)",
                           reader.path(), other, job.metadata.name, base::Counted(job.spec.training.steps, "step")));
     }
-    return absl::InvalidArgumentError(
+    return absl::FailedPreconditionError(
         absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
                         "spec.checkpoint.resume: never)",
                         job.spec.training.steps, reader.path(), base::Counted(step, "step")));
@@ -130,8 +134,11 @@ void AddSkipped(const std::string& directory, const std::vector<checkpoint::Skip
 absl::Status CheckCanStartFrom(const CheckpointFound& found) {
   if (!found.unusable.empty()) return absl::FailedPreconditionError(found.unusable);
   if (found.other_model.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path, " is of another model than the job's: ",
-                                                    found.other_model, "; go on with its own, or ", kFreshStartHint));
+  const std::string misfit = base::CutText(found.other_model, kMaxMisfitBytes);
+  return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path,
+                                                    " is of another model than the job's: ", misfit,
+                                                    misfit.size() < found.other_model.size() ? " ..." : "", "; restore what differs, or ",
+                                                    kFreshStartHint, "; spec.model.init.from starts the new model from what fits it"));
 }
 
 absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,

@@ -34,8 +34,8 @@ struct CheckpointFound {
   std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
 };
 
-// Of the checkpoint at `path`, whole or not. Errors: those of checkpoint::CheckpointReader; InvalidArgument for one that is no run's or of
-// more steps than the job has; the message names file and reason.
+// Of the checkpoint at `path`, whole or not. Errors: those of checkpoint::CheckpointReader; InvalidArgument for one that is no run's,
+// FailedPrecondition for one of more steps than the job has; the message names file and reason.
 absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, const std::string& base_directory, const std::string& path);
 
 // Puts what was passed over in `directory`, or in a place of copies, into `found`. Where nothing at all can be used, or a later release

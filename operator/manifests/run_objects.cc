@@ -11,6 +11,7 @@
 #include "lib/base/json_text.h"
 #include "lib/base/object_uri.h"
 #include "lib/job/parse.h"
+#include "lib/job/store_use.h"
 #include "lib/objectstore/settings.h"
 #include "operator/manifests/pod_template.h"
 
@@ -72,14 +73,6 @@ void AddJobVolumes(PodParts& parts, const job::FusionJob& job, const std::string
 }
 
 // What the broker itself reads and writes in object stores.
-bool BrokerNeedsStore(const job::Spec& spec) {
-  const auto is_uri = [](const std::optional<std::string>& path) { return path.has_value() && base::IsUri(*path); };
-  if (is_uri(spec.model.init.from)) return true;
-  if (!spec.checkpoint.has_value()) return false;
-  return base::IsUri(spec.checkpoint->path) || base::IsUri(spec.checkpoint->resume) ||
-         (spec.checkpoint->replica.has_value() && base::IsUri(spec.checkpoint->replica->path));
-}
-
 bool DataLieInStore(const job::Data& data) {
   return std::any_of(data.path.begin(), data.path.end(), base::IsUri) ||
          (data.validation.has_value() && std::any_of(data.validation->path.begin(), data.validation->path.end(), base::IsUri));
@@ -313,7 +306,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
   AddJobVolumes(parts, job, attempt.hub);
   const bool replica = job.spec.checkpoint.has_value() && job.spec.checkpoint->replica.has_value();
   if (replica) AddUserVolume(parts, job.spec.checkpoint->replica->volume, "replica", kReplicaFolder, /*read_only=*/false);
-  if (BrokerNeedsStore(job.spec)) AddStoreVariables(parts, job.spec);
+  if (job::BrokerNeedsStore(job.spec)) AddStoreVariables(parts, job.spec);
   parts.volumes.push_back({{"name", "job"}, {"configMap", {{"name", JobDocumentName(identity)}}}});
   parts.mounts.push_back({{"name", "job"}, {"mountPath", kJobFolder}, {"readOnly", true}});
   if (job.spec.broker.volume.json.empty()) {
@@ -390,7 +383,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
     parts.command.insert(parts.command.end(), {"--site-checkpoints", folder});
   }
   int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
-  if (BrokerNeedsStore(job.spec)) {
+  if (job::BrokerNeedsStore(job.spec)) {
     parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});
     broker_lost_seconds += kFetchPatienceSeconds;
   }

@@ -70,10 +70,20 @@ TEST_F(LastCheckpointTest, ItIsToldOfASuspendedRun) {
 }
 
 TEST_F(LastCheckpointTest, ItIsToldOfARunThatFails) {
+  TrainTo33(/*max_restarts=*/0);
+  EndBroker(0, 1, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"error":"gone","exit_code":1})");
+  Settle();
+  EXPECT_EQ(Condition("Failed"), "True BackoffLimitExceeded");
+  EXPECT_EQ(Told(), "33 33");
+  EXPECT_FALSE(progress_.newest_.has_value());
+}
+
+TEST_F(LastCheckpointTest, ItIsToldOfARunThatWaitsForAnotherSpec) {
   TrainTo33();
   EndBroker(0, 2, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"error":"gone","exit_code":2})");
   Settle();
-  EXPECT_EQ(Condition("Failed"), "True InvalidInput");
+  EXPECT_EQ(Condition("Failed"), "none");
+  EXPECT_EQ(Condition("Accepted"), "False InvalidInput");
   EXPECT_EQ(Told(), "33 33");
   EXPECT_FALSE(progress_.newest_.has_value());
 }

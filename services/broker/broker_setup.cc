@@ -25,6 +25,7 @@
 #include "lib/job/data_rules.h"
 #include "lib/job/parse.h"
 #include "lib/job/start_model.h"
+#include "lib/job/store_use.h"
 #include "lib/objectstore/settings.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
@@ -110,6 +111,7 @@ class Preparation {
 
   absl::StatusOr<BrokerSetup> Run() {
     FUSIONLLM_RETURN_IF_ERROR(ReadJob());
+    FUSIONLLM_RETURN_IF_ERROR(CheckStore());
     FUSIONLLM_RETURN_IF_ERROR(ReadTopology());
     FUSIONLLM_RETURN_IF_ERROR(SetRunOptions());
     FUSIONLLM_RETURN_IF_ERROR(ChooseStart());
@@ -141,6 +143,13 @@ class Preparation {
     loop_options_.events_in_log = flags_.events_in_log;
     loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
     return absl::OkStatus();
+  }
+
+  // What the environment lacks for it the next start lacks, too.
+  absl::Status CheckStore() const {
+    if (!job::BrokerNeedsStore(job_.spec)) return absl::OkStatus();
+    const absl::Status settings = objectstore::SettingsFrom(objectstore::ProcessEnvironment).status();
+    return settings.ok() ? settings : absl::FailedPreconditionError(settings.message());
   }
 
   absl::Status ReadTopology() {
@@ -200,8 +209,10 @@ class Preparation {
       FUSIONLLM_ASSIGN_OR_RETURN(resume, Fetched("spec.checkpoint.resume", resume));
     }
     // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp).
-    FUSIONLLM_ASSIGN_OR_RETURN(start_,
-                               OfNamedPlace(FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory, places)));
+    absl::StatusOr<CheckpointFound> found = FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory, places);
+    // Where spec.checkpoint.resume names nothing.
+    if (absl::IsNotFound(found.status()) && !HasBegun()) found = absl::FailedPreconditionError(found.status().message());
+    FUSIONLLM_ASSIGN_OR_RETURN(start_, OfNamedPlace(std::move(found)));
     run_options_.start_step = start_.step;
     run_options_.start_checkpoint = start_.path;
     run_options_.micro_batch_size = start_.micro_batch_size;
@@ -262,10 +273,12 @@ class Preparation {
     return absl::OkStatus();
   }
 
-  // A place that cannot be reached may be reached later; what else is wrong with it, or with a file, is the user's to mend.
+  // A place that cannot be reached may be reached later; what else is wrong with it, or with a file, is the user's to mend, and so is a
+  // checkpoint that this job may not begin with.
   template <typename T>
   static absl::StatusOr<T> OfNamedPlace(absl::StatusOr<T> result) {
-    return absl::IsUnavailable(result.status()) ? result : base::OfNamedFile(std::move(result));
+    const bool told = absl::IsUnavailable(result.status()) || absl::IsFailedPrecondition(result.status());
+    return told ? result : base::OfNamedFile(std::move(result));
   }
 
   absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {

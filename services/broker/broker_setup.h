@@ -57,8 +57,8 @@ struct BrokerSetup {
   std::shared_ptr<grpc::ServerCredentials> credentials;
 };
 
-// Errors: InvalidArgument and NotFound for what the user gave, FailedPrecondition for a checkpoint or start of another model and for
-// checkpoints that cannot be used, Unavailable for the machine.
+// Errors: InvalidArgument and NotFound for what the user gave, FailedPrecondition for a checkpoint or start of another model, for
+// checkpoints that cannot be used and for one that is not there, or has seen more steps than the job, Unavailable for the machine.
 // `registry` gets the metrics of the run and must outlive the setup.
 absl::StatusOr<BrokerSetup> SetUp(const BrokerFlags& flags, metrics::Registry& registry);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -77,6 +78,31 @@ TEST_F(BrokerSetupTest, LatestThatIsAFolderIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
               ::testing::StartsWith(absl::StrCat("spec.checkpoint.path: ", folder_ / "checkpoints/latest")));
+}
+
+// Whatever the flag says of a run that may have begun: the next start would find the same.
+TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderARun) {
+  const std::string checkpoints = folder_ / "checkpoints";
+  absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::StageSample(checkpoints, /*step=*/50, /*stages=*/1);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  manifest->resolved_job = kJob;
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(checkpoints, *manifest, 0).ok());
+  for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) unsetenv(name);
+  struct Case {
+    std::string from, to, told;
+  };
+  for (const Case& one :
+       {Case{"steps: 90", "steps: 40", "has seen more than its 40 steps"}, Case{"everySteps: 10", "resume: /nonexistent/step-1", "spec.checkpoint.resume: "},
+        Case{"layers: [3072, 16, 10]", "layers: [3072, 8, 10]", "is of another model than the job's"},
+        Case{"path: checkpoints", "path: s3://models/run", "AWS_ACCESS_KEY_ID is not set; in Kubernetes it is a key of"}}) {
+    SCOPED_TRACE(one.to);
+    std::string job = kJob;
+    job.replace(job.find(one.from), one.from.size(), one.to);
+    folder_.Write("job.yaml", job);
+    const absl::Status refused = TakeOver().status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(one.told));
+  }
 }
 
 // A run whose start lies in an object store and does not fit the model.

@@ -23,8 +23,8 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running);
 void AbandonCheckpoint(const std::string& directory, int64_t step);
 
 // Follows spec.checkpoint.resume: auto (the newest whole one, of the folder or of `places`, from which it is fetched then; else none),
-// never, or a path. Errors: those of archive::FetchNewest, NotFound or DataLoss for a path that is
-// not a whole checkpoint, InvalidArgument for one that is no run's or of more steps than the job has; the message names file and reason.
+// never, or a path. Errors: those of archive::FetchNewest, NotFound or DataLoss for a path that is not a whole checkpoint, InvalidArgument
+// for one that is no run's, FailedPrecondition for one of more steps than the job has; the message names file and reason.
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
                                                const std::vector<archive::Place*>& places = {});
 

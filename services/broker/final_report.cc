@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/cut_text.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/json_text.h"
 
 namespace fusionllm::services {
@@ -15,6 +16,19 @@ constexpr size_t kMaxSentence = 1024;  // who reads it keeps no more (operator/p
 std::string Text(const json& report) { return report.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace); }
 
 }  // namespace
+
+int ExitCodeOf(const RunOutcome& outcome) {
+  if (!outcome.refusal_reason.empty()) {
+    return outcome.refusal_reason == broker::kSchedulerFailed ? base::kExitFailed : base::kExitInfeasible;
+  }
+  // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
+  // FailedPrecondition is said of peers.
+  const bool input =
+      absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status) || absl::IsPermissionDenied(outcome.status);
+  if (input) return base::kExitBadInput;
+  if (!outcome.status.ok()) return base::kExitFailed;
+  return outcome.interrupted ? base::kExitInterrupted : base::kExitDone;
+}
 
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
   json report = base::ParseJson(progress);

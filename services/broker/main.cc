@@ -36,10 +36,6 @@
 namespace fusionllm::services {
 namespace {
 
-using base::kExitInfeasible;
-using base::kExitInterrupted;
-using daemon::kExitBadInput;
-using daemon::kExitDone;
 using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-broker";
@@ -48,22 +44,11 @@ constexpr absl::Duration kCopyPatience = absl::Seconds(60);
 // For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
 constexpr absl::Duration kSilence = absl::Seconds(65);
 
-int ExitCodeOf(const RunOutcome& outcome) {
-  if (!outcome.refusal_reason.empty()) return outcome.refusal_reason == broker::kSchedulerFailed ? kExitFailed : kExitInfeasible;
-  // What a stage found wrong with the job's files is the user's input (broker::RunState gives other codes to what is lost while it runs);
-  // FailedPrecondition is said of peers.
-  const bool input =
-      absl::IsInvalidArgument(outcome.status) || absl::IsNotFound(outcome.status) || absl::IsPermissionDenied(outcome.status);
-  if (input) return kExitBadInput;
-  if (!outcome.status.ok()) return kExitFailed;
-  return outcome.interrupted ? kExitInterrupted : kExitDone;
-}
-
 // What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
 int ExitCodeOfSetUp(const BrokerFlags& flags, const absl::Status& error) {
   // A store that knows the credentials and refuses them, a folder that may not be read: another start gets the same.
   const bool refused = absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error);
-  // With it the run had begun, but for what is of another model than the job's, which is refused where one begins (FailedPrecondition).
+  // With it the run had begun, but for what no run of this job may begin with, another model's checkpoint say (FailedPrecondition).
   if (flags.resume_journal && !absl::IsFailedPrecondition(error) && !refused) return kExitFailed;
   if (absl::IsUnavailable(error)) return kExitFailed;
   return base::ExitCodeFor(base::OfNamedFile(error));
