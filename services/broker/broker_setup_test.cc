@@ -92,7 +92,8 @@ TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderAR
     std::string from, to, told;
   };
   for (const Case& one :
-       {Case{"steps: 90", "steps: 40", "has seen more than its 40 steps"}, Case{"everySteps: 10", "resume: /nonexistent/step-1", "spec.checkpoint.resume: "},
+       {Case{"steps: 90", "steps: 40", "has seen more than its 40 steps"},
+        Case{"everySteps: 10", "resume: /nonexistent/step-1", "spec.checkpoint.resume: "},
         Case{"layers: [3072, 16, 10]", "layers: [3072, 8, 10]", "is of another model than the job's"},
         Case{"path: checkpoints", "path: s3://models/run", "AWS_ACCESS_KEY_ID is not set; in Kubernetes it is a key of"}}) {
     SCOPED_TRACE(one.to);
