@@ -161,6 +161,24 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   return Enrolled{response.name(), texts.ca_pem, texts.certificate_pem, texts.private_key_pem};
 }
 
+std::vector<std::string> ExecutorCommand(const JoinOptions& options, const std::string& bin_folder, const std::string& name,
+                                         const std::string& credentials_folder) {
+  std::vector<std::string> argv = {
+      bin_folder + "/fusion-executor", "--broker", options.address, "--name",      name, "--tls", credentials_folder, "--relay",
+      "--renew-certificate",           "--closed", "--device",      options.device};
+  if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
+  if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
+  if (options.object_stores) argv.push_back("--object-stores");
+  if (options.fastest) argv.push_back("--fastest");
+  if (options.spare) argv.push_back("--spare");
+  if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
+  if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});
+  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning"), "--phases"});  // both are shown as they come
+  if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
+  if (options.advertise) argv.insert(argv.end(), {"--advertise", *options.advertise});
+  return argv;
+}
+
 absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(CheckOwnAddress(*options.listen, options.advertise.has_value()));
   if (options.advertise) {
@@ -182,30 +200,10 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   const std::string& folder = kept.path();
   FUSIONLLM_RETURN_IF_ERROR(
       security::WriteCredentials(folder, enrolled.name, {enrolled.ca_pem, enrolled.certificate_pem, enrolled.private_key_pem}));
-  std::vector<std::string> argv = {bin + "/fusion-executor",
-                                   "--broker",
-                                   options.address,
-                                   "--name",
-                                   enrolled.name,
-                                   "--tls",
-                                   folder,
-                                   "--relay",
-                                   "--device",
-                                   options.device};
-  argv.push_back("--renew-certificate");
-  argv.push_back("--closed");
-  if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
-  if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
-  if (options.object_stores) argv.push_back("--object-stores");
-  if (options.fastest) argv.push_back("--fastest");
-  if (options.spare) argv.push_back("--spare");
-  if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
-  if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});
-  argv.insert(argv.end(), {"--log-level", options.log_level.value_or("warning"), "--phases"});  // both are shown as they come
-  if (options.listen) argv.insert(argv.end(), {"--listen", *options.listen});
-  if (options.advertise) argv.insert(argv.end(), {"--advertise", *options.advertise});
   const std::string log = folder + "/executor.log";
-  FUSIONLLM_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({"fusion-executor", std::move(argv), log, /*pipe_stdout=*/false}));
+  FUSIONLLM_ASSIGN_OR_RETURN(
+      ChildProcess child,
+      ChildProcess::Start({"fusion-executor", ExecutorCommand(options, bin, enrolled.name, folder), log, /*pipe_stdout=*/false}));
   absl::FPrintF(stderr, "joined the run at %s as %s\n", options.address, enrolled.name);
 
   Work work(std::move(child), signals, log);

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +41,11 @@ struct Enrolled {
 // Blocks up to enroll_limit_s. Errors, as sentences: InvalidArgument (the token is not one, not that of the run, or of another run; the
 // name is in use or no name; no such address), FailedPrecondition (another version), Unavailable (nobody answers), others by the broker.
 absl::StatusOr<Enrolled> Enroll(const JoinOptions& options);
+
+// What JoinRun starts: the fusion-executor of `bin_folder` under the name that the broker gave, with the credentials of that folder, and
+// closed to the run but for what the options open.
+std::vector<std::string> ExecutorCommand(const JoinOptions& options, const std::string& bin_folder, const std::string& name,
+                                         const std::string& credentials_folder);
 
 // Enrolls and works; blocks until the run is over. The value is the exit code: 0, 1 when the run or the executor failed, 130 when
 // interrupted. Progress goes to stderr. Errors: those of Enroll, and Unavailable when the executor cannot be started.

@@ -5,6 +5,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lib/security/certificate_authority.h"
@@ -15,6 +19,7 @@ namespace fusionllm::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,6 +68,41 @@ TEST_F(EnrollTest, ACertificateThatHasExpiredIsNamedAsThat) {
 
 TEST_F(EnrollTest, ACertificateOfAnotherRunIsNotPutDownToTheClock) {
   EXPECT_THAT(ErrorWith(absl::Now()), AllOf(HasSubstr("of another authority"), Not(HasSubstr("clock"))));
+}
+
+TEST(ExecutorCommandTest, AnExecutorThatJoinsIsClosedWhateverIsOpened) {
+  const JoinOptions nothing{.address = "host:7000", .token = "secret"};
+  const JoinOptions all{.address = "host:7000",
+                        .token = "secret",
+                        .fastest = true,
+                        .spare = true,
+                        .listen = "lab:0",
+                        .advertise = "lab:1",
+                        .site = "paris",
+                        .site_checkpoints = "/kept",
+                        .data = "/corpus",
+                        .shared_folder = "/shared",
+                        .object_stores = true};
+  for (const JoinOptions& options : {nothing, all}) {
+    const std::vector<std::string> argv = ExecutorCommand(options, "/bin-folder", "lab", "/tls");
+    ASSERT_FALSE(argv.empty());
+    EXPECT_EQ(argv[0], "/bin-folder/fusion-executor");
+    EXPECT_THAT(argv, AllOf(Contains("--closed"), Contains("--relay"), Contains("--renew-certificate"), Not(Contains("secret"))));
+  }
+}
+
+TEST(ExecutorCommandTest, NothingIsOpenedThatTheOwnerDidNotName) {
+  const std::vector<std::string> closed = ExecutorCommand({.address = "host:7000"}, "/bin-folder", "lab", "/tls");
+  EXPECT_THAT(closed, AllOf(Not(Contains("--data")), Not(Contains("--shared-folder")), Not(Contains("--object-stores"))));
+  const std::vector<std::string> open = ExecutorCommand(
+      {.address = "host:7000", .data = "/corpus", .shared_folder = "/shared", .object_stores = true}, "/bin-folder", "lab", "/tls");
+  const auto value_of = [&](const std::string& flag) {
+    const auto found = std::find(open.begin(), open.end(), flag);
+    return open.end() - found > 1 ? found[1] : "";
+  };
+  EXPECT_EQ(value_of("--data"), "/corpus");
+  EXPECT_EQ(value_of("--shared-folder"), "/shared");
+  EXPECT_THAT(open, Contains("--object-stores"));
 }
 
 }  // namespace
