@@ -271,6 +271,36 @@ TEST_F(AttendanceTest, WhoDoesNotIntroduceThemselvesIsRefused) {
   EXPECT_THAT(Notes(), IsEmpty());
 }
 
+// The others are told to dial what it says.
+TEST_F(AttendanceTest, AnAddressOfAHelloIsOneOfItsSenderThatPeersCanDial) {
+  std::vector<std::string> addresses = {absl::StrCat(std::string(600, 'x'), ":1")};
+  for (const char* address : {"unix:/run/docker.sock", "relay:b", "lab:0", "dns:///lab:7001"}) addresses.emplace_back(address);
+  for (const bool of_its_site : {false, true}) {
+    for (const std::string& address : addresses) {
+      v1::ExecutorMessage hello = HelloOf("a");
+      (of_its_site ? hello.mutable_hello()->mutable_site_address() : hello.mutable_hello()->mutable_data_address())->assign(address);
+      const Turned turned = TurnedAway(CertifiedAs("a"), hello);
+      EXPECT_EQ(turned.reason, "MalformedHandshake") << address;
+      EXPECT_EQ(turned.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << address;
+    }
+  }
+  EXPECT_THAT(Notes(), IsEmpty());
+}
+
+TEST_F(AttendanceTest, AFieldOfAHelloThatIsTooLongIsRefused) {
+  const std::string text(1025, 'x');
+  for (int field = 0; field < 3; ++field) {
+    v1::ExecutorMessage hello = HelloOf("a");
+    if (field == 0) hello.mutable_hello()->set_build_version(text);
+    if (field == 1) hello.mutable_hello()->set_backend(text);
+    if (field == 2) hello.mutable_hello()->set_device_description(text);
+    const Turned turned = TurnedAway(CertifiedAs("a"), hello);
+    EXPECT_EQ(turned.reason, "MalformedHandshake") << field;
+    EXPECT_THAT(turned.message, HasSubstr("1 KiB")) << field;
+  }
+  EXPECT_THAT(Notes(), IsEmpty());
+}
+
 class UncertifiedAttendanceTest : public AttendanceTest {
  protected:
   UncertifiedAttendanceTest() : AttendanceTest({.require_certificate = false}) {}
