@@ -24,6 +24,16 @@ using ::testing::HasSubstr;
 
 class EvalTest : public FusionctlTest {};
 
+// Of the last evaluation of a run whose events these are; NaN: there is none.
+double EvaluatedLoss(const std::string& events) {
+  double loss = std::nan("");
+  for (const absl::string_view line : absl::StrSplit(events, '\n', absl::SkipEmpty())) {
+    const json event = json::parse(line, nullptr, false);
+    if (event.is_object() && event.value("type", "") == "eval") loss = event["loss"];
+  }
+  return loss;
+}
+
 // With all parameters zero every byte is equally likely: the loss is log 256, whatever the text.
 TEST_F(EvalTest, EvalReadsEveryWindowOfTheFileOnce) {
   const auto job = job::ParseFusionJob(kJob, "job.yaml");
@@ -194,18 +204,48 @@ TEST_F(EvalTest, ARunEvaluatesTheWholeSetUnlessTheJobSaysHowManyBatches) {
                                          "--set spec.data.validation.path=val.txt --set 'spec.training.evaluation={everySteps: 2",
                                          batches, "}'"));
     EXPECT_EQ(run.code, 0) << run.err;
-    double loss = -1;
-    for (const absl::string_view line : absl::StrSplit(run.out, '\n', absl::SkipEmpty())) {
-      const json event = json::parse(line, nullptr, false);
-      if (event.is_object() && event.value("type", "") == "eval") loss = event["loss"];
-    }
-    return loss;
+    return EvaluatedLoss(run.out);
   };
   const double whole = loss_of_run("");
   const json eval = json::parse(Run("--format json eval r/checkpoints/latest --data val.txt").out);
   ASSERT_GT(eval["windows"], 8 * 2) << "so that a few batches are not the set";
   EXPECT_NEAR(whole, eval["loss"].get<double>(), 1e-6);
   EXPECT_GT(std::abs(loss_of_run(", batches: 2") - whole), 1e-4) << "the first four windows";
+}
+
+// A mean over all targets that count, whoever cuts the set into batches, micro-batches and stages: the windows have very unlike numbers.
+TEST_F(EvalTest, ALossWithIgnoredTargetsIsThatOfTheRunsOwnEvaluation) {
+  Write("lm.dag",
+        "graph \"lm\" {\n"
+        "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 8]}\n"
+        "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 8]}\n"
+        "  embed = embedding(tokens) {vocab=50, dim=8}\n"
+        "  logits = linear(embed) {out=50}\n"
+        "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
+        "  return loss\n}\n");
+  std::string full, padded;
+  for (int i = 0; i < 97; ++i) full += {static_cast<char>(1 + i % 49), '\0'};
+  for (int i = 0; i < 13 * 8 + 1; ++i) {  // 13 windows: the second batch of eight is not full
+    const int window = i / 8;
+    const bool padding = window % 5 == 4 || (window % 3 == 1 && i % 8 > 1);
+    padded += {static_cast<char>(padding ? 0 : 1 + (i * i + 3 * i) % 49), '\0'};
+  }
+  Write("full.u16", full);
+  Write("padded.u16", padded);
+  Write("lm.yaml",
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: lm}\nspec:\n"
+        "  model: {graph: {file: lm.dag}}\n  data: {kind: tokens, path: [full.u16], validation: {path: [padded.u16]}}\n"
+        "  training: {steps: 2, globalBatchSize: 8, sequenceLength: 8, optimizer: {name: sgd, learningRate: 0.1},\n"
+        "    evaluation: {everySteps: 2}}\n  executors: {threads: 1}\n  checkpoint: {path: cp/}\n");
+  for (const char* cut : {"--set spec.training.microBatchSize=1", "--set spec.training.microBatchSize=8",
+                          "--set spec.training.microBatchSize=1 --set spec.strategy.stages=2 --device cpu,cpu"}) {
+    const Outcome run = Run(absl::StrCat("--format json run lm.yaml --fresh --output r ", cut));
+    ASSERT_EQ(run.code, 0) << cut << run.err;
+    const Outcome eval = Run("--format json eval r/cp/latest --data padded.u16");
+    ASSERT_EQ(eval.code, 0) << eval.err;
+    EXPECT_EQ(json::parse(eval.out)["ignored_tokens"], 34);
+    EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(), EvaluatedLoss(run.out), 1e-6) << cut;
+  }
 }
 
 TEST_F(EvalTest, AFolderOfCheckpointsWithoutLatestStandsForItsNewestWholeOne) {

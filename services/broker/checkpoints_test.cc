@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/reader.h"
@@ -127,6 +128,29 @@ TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParamet
   EXPECT_THAT(found->other_model, AllOf(testing::StartsWith("spec.model.config.activation relu -> gelu; "),
                                         HasSubstr("has no tensor 'layers.0.weight' and 3 more"),
                                         HasSubstr("1 tensor that the model does not have: layer.0.weight")));
+}
+
+TEST_F(CheckpointsTest, AFileOfAnotherContentUnderTheSameNameIsTold) {
+  const std::string graph =
+      "graph \"net\" {\n  images = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 3072]}\n"
+      "  labels = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]}\n  act = relu(images)\n"
+      "  logits = linear(act) {out=10}\n  loss = cross_entropy(logits, labels)\n  return loss\n}\n";
+  folder_.Write("net.dag", graph);
+  folder_.Write("start.safetensors", "as it was");
+  job_.spec.model = {.graph = job::GraphSource{.file = "net.dag"}, .init = {.from = "start.safetensors"}};
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  staged.contents = workload::ContentsOf(job_, folder_.path());
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  const auto found = [&] { return *FindCheckpoint(job_, root_, folder_.path()); };
+  EXPECT_EQ(found().changed, "");
+  EXPECT_EQ(found().contents, staged.contents) << "which the next manifest repeats";
+  folder_.Write("net.dag", absl::StrReplaceAll(graph, {{"relu", "gelu"}}));
+  EXPECT_THAT(found().changed, AllOf(HasSubstr("what spec.model.graph.file names holds"), Not(HasSubstr("init.from"))));
+  folder_.Write("start.safetensors", "and as it is");
+  EXPECT_THAT(found().changed, AllOf(HasSubstr("spec.model.graph.file"), HasSubstr("what spec.model.init.from names holds 12 bytes")));
+  job_.spec.model.init.from = "another.safetensors";
+  EXPECT_THAT(found().changed, AllOf(HasSubstr("spec.model.init.from start.safetensors -> another.safetensors"), Not(HasSubstr("holds"))));
 }
 
 TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
