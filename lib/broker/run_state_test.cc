@@ -99,6 +99,19 @@ TEST(RunStateTest, AStageThatReportsFilesOfAnotherFailsTheCheckpointAndNotTheRun
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }
 
+TEST(RunStateTest, WhereTheDataGoOnIsWhatTheFirstStageThatReadsThemSays) {
+  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  for (const char* name : {"a0", "b0"}) run.Join(name);
+  run.Step(10);
+  ShardWritten lie = run.Shard(10, 1);
+  lie.samples_consumed = 7;
+  run.Feed(lie);  // before the first stage's word
+  run.Feed(run.Shard(10, 0));
+  const auto commits = Of<CommitCheckpoint>(run.all);
+  ASSERT_EQ(commits.size(), 1u);
+  EXPECT_EQ(commits[0].samples_consumed, 40);
+}
+
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
   Drill run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");

@@ -225,6 +225,27 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
   EXPECT_THAT(told, AllOf(Not(HasSubstr("stranger")), Not(HasSubstr("another of the same start")), Not(HasSubstr("DataChanged"))));
 }
 
+TEST_F(RunLoopTest, AnEvaluationOfWhoHasNoPartInThePlanIsNotTold) {
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  JournalState past;
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  v1::ExecutorMessage message;
+  v1::EvaluationReport& report = *message.mutable_evaluation();
+  report.set_epoch(1);
+  report.set_step(16);
+  report.set_loss(0.125);
+  loop.OnMessage("outsider", 1, message);
+  report.set_loss(2.5);
+  loop.OnMessage("a", 1, message);
+  report.set_epoch(7);
+  report.set_loss(0.25);
+  loop.OnMessage("a", 1, message);
+  loop.Stop();
+  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  EXPECT_THAT(Printed(), AllOf(HasSubstr("2.5"), Not(HasSubstr("0.125")), Not(HasSubstr("0.25"))));
+}
+
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
   state.Adopt(1, {.document = "{}", .devices = {"a", "b"}, .memory_bytes = {1, 1}}, {}, {}, 15);
