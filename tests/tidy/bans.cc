@@ -104,8 +104,28 @@ constexpr Ban kBans[] = {
     {"machine-path", IsAny, NamesMachinePath, "a path that exists on one machine only"},
 };
 
+// What begins to take messages of gRPC.
+bool TakesMessages(absl::string_view line) { return ContainsAny(line, {"BuildAndStart(", "CreateCustomChannel(", "CreateChannel("}); }
+
 bool IsAllowed(absl::string_view line, absl::string_view rule) {
   return absl::StrContains(line, absl::StrCat("tidy-allow: ", rule, " because "));
+}
+
+// One look at a line is not enough for this one: what refuses is said in front of what begins.
+void CheckCompressedMessages(absl::string_view path, const std::vector<absl::string_view>& lines, std::vector<Finding>& findings) {
+  constexpr absl::string_view kRule = "compressed";
+  bool refused = false;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (absl::StrContains(lines[i], "RefuseCompressedMessages(")) refused = true;
+    if (!TakesMessages(lines[i])) continue;
+    if (!refused && !IsAllowed(lines[i], kRule)) {
+      findings.push_back(
+          {std::string(path), static_cast<int>(i + 1), std::string(kRule),
+           "gRPC inflates a message before it looks at its size: call security::RefuseCompressedMessages for each server and "
+           "each channel, in front of the line that makes it"});
+    }
+    refused = false;
+  }
 }
 
 // Prose may be as long as its subject; generated and recorded data have their own formats.
@@ -130,6 +150,7 @@ std::vector<Finding> CheckBans(const SourceFile& file) {
       }
     }
   }
+  if (IsShipped(file.path)) CheckCompressedMessages(file.path, lines, findings);
   if (IsHeader(file.path) && !absl::StrContains(absl::StrCat("\n", file.text), "\n#pragma once\n")) {
     findings.push_back({file.path, 0, "pragma-once", "the header has no #pragma once"});
   }

@@ -79,6 +79,18 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
     [](const auto& info) { return info.param.name; });
 
+TEST(BansTest, EachServerAndEachChannelRefusesCompressedMessages) {
+  const std::string refuse = "security::RefuseCompressedMessages(arguments);\n", open = "grpc::CreateCustomChannel(a, b, arguments);\n";
+  EXPECT_THAT(Bans("cli/a.cc", refuse + open), IsEmpty());
+  EXPECT_THAT(Bans("cli/a.cc", open), ElementsAre("compressed:1"));
+  EXPECT_THAT(Bans("cli/a.cc", open + refuse), ElementsAre("compressed:1"));
+  EXPECT_THAT(Bans("cli/a.cc", refuse + open + open), ElementsAre("compressed:3")) << "one for each";
+  EXPECT_THAT(Bans("cli/a.cc", "builder.BuildAndStart();\n"), ElementsAre("compressed:1"));
+  EXPECT_THAT(Bans("cli/a.cc", "grpc::CreateChannel(a, b);\n"), ElementsAre("compressed:1"));
+  EXPECT_THAT(Bans("cli/a_test.cc", open), IsEmpty());
+  EXPECT_THAT(Bans("cli/a.cc", "builder.BuildAndStart();  // tidy-allow: compressed because the test says so\n"), IsEmpty());
+}
+
 TEST(BansTest, AHeaderNeedsPragmaOnceOnALineOfItsOwn) {
   EXPECT_THAT(Bans("lib/a/a.h", "int f();\n"), ElementsAre("pragma-once:0"));
   EXPECT_THAT(Bans("lib/a/a.h", "// #pragma once\n"), ElementsAre("pragma-once:0"));

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Create(EndpointOptio
   ConfigureServer(builder, grpc_options.keepalive);
   builder.AddListeningPort(grpc_options.listen_address, grpc_options.server_credentials, &endpoint->port_);
   builder.RegisterService(endpoint->service_.get());
-  endpoint->server_ = builder.BuildAndStart();
+  endpoint->server_ = builder.BuildAndStart();  // tidy-allow: compressed because ConfigureServer refuses them
   if (endpoint->server_ == nullptr || endpoint->port_ == 0) {
     return absl::UnavailableError(absl::StrCat("endpoint ", std::string(endpoint->name()), " cannot listen on ",
                                                grpc_options.listen_address, ": is the address this machine's and the port free?"));
