@@ -45,6 +45,7 @@
 #include "operator/process/hub_housekeeper.h"
 #include "operator/process/liveness.h"
 #include "operator/progress/progress_watch.h"
+#include "operator/queueing/workload_cache.h"
 #include "operator/reconcile/job_cache.h"
 #include "operator/reconcile/job_events.h"
 #include "operator/reconcile/job_reconciler.h"
@@ -197,6 +198,7 @@ int Main(int argc, char** argv) {
   const auto grew = [&] { growth.AddAfter({"", "", "capacity"}, kGrowthPause, kube::Priority::kLow); };
   ClusterCache hub(flags.cluster, flags.origin, hub_reads, hub_client, clock, &informer_metrics, changed, grew);
   JobCache jobs(flags.namespaces, flags.origin, *hub_uid, hub_reads, clock, &informer_metrics, changed);
+  WorkloadCache workloads(flags.namespaces, hub_reads, clock, &informer_metrics, changed);
   JobEvents events(hub_client, clock, &event_metrics, identity);
   Tombstones tombstones(hub_client, ns, flags.origin, *hub_uid);
   const auto knows_job = [&](const kube::ObjectKey& key, const std::string& uid) {
@@ -292,6 +294,7 @@ int Main(int argc, char** argv) {
                                                                  .fence = flags.elect ? &fence : nullptr,
                                                                  .advisor = advisor.get(),
                                                                  .measured = &measured,
+                                                                 .workloads = &workloads,
                                                                  .features = flags.features,
                                                                  .metrics = &job_metrics},
                                                jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
@@ -358,6 +361,7 @@ int Main(int argc, char** argv) {
   housekeeper.Stop(absl::ZeroDuration());
   controller.Stop(kDrainPatience);
   registry_of_clusters.Stop();
+  workloads.Stop();
   jobs.Stop();
   hub.Stop();
   events.Flush(kFlushPatience);

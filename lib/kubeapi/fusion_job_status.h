@@ -26,6 +26,7 @@ inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
 inline constexpr absl::string_view kResizing = "Resizing";
 inline constexpr absl::string_view kJobDeleting = "Deleting";
 inline constexpr absl::string_view kAdvised = "Advised";
+inline constexpr absl::string_view kAdmitted = "Admitted";
 // Of a cluster in a FusionJob's status: the job has left it by a rule of its failure policy.
 inline constexpr absl::string_view kLeft = "Left";
 

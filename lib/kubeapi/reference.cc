@@ -19,6 +19,10 @@ constexpr ConditionDoc kJobConditions[] = {
     {kAccepted,
      "False: the operator cannot make sense of the spec, or the broker of a job that has made steps refuses it (InvalidInput, "
      "PlacementFailed); the message names the field."},
+    {kAdmitted,
+     "Kueue has admitted the job's Workload, by which the job may have Pods. False: it waits in its queue, which the message names, or "
+     "Kueue "
+     "is missing. Absent: the job has no label kueue.x-k8s.io/queue-name, or is suspended."},
     {kQuotaReserved, "A ResourceQuota refused the job's Pods and does so no more; False: it does. Absent: none ever has."},
     {kDispatched,
      "Every chosen cluster has its part of the job, or gets it. False: there is no room, or a cluster refuses it: the reason is one of "
@@ -28,7 +32,7 @@ constexpr ConditionDoc kJobConditions[] = {
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},
     {kReady, "All executors that were placed, spares apart, are ready, and the broker runs."},
-    {kSuspended, "spec.suspend is set and nothing of the job runs."},
+    {kSuspended, "Nothing of the job runs, because spec.suspend is set or it waits in a queue of Kueue's (Queued)."},
     {kRestarting,
      "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet; the message "
      "says why."},

@@ -8,8 +8,8 @@
 namespace fusionllm::op {
 namespace {
 
-constexpr JobState kStates[] = {JobState::kPending,   JobState::kStarting, JobState::kRunning, JobState::kRestarting, JobState::kSuspending,
-                                JobState::kSuspended, JobState::kComplete, JobState::kFailed,  JobState::kDeleting};
+constexpr JobState kStates[] = {JobState::kPending,    JobState::kQueued,    JobState::kStarting, JobState::kRunning, JobState::kRestarting,
+                                JobState::kSuspending, JobState::kSuspended, JobState::kComplete, JobState::kFailed,  JobState::kDeleting};
 
 // "namespace" and "job" are what Prometheus calls the place of the operator itself.
 const std::vector<std::string> kJobLabels = {"job_namespace", "job_name"};
@@ -32,15 +32,16 @@ void FleetMetrics::ForEachJob(const Use& use) const {
 FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters)
     : read_jobs_(std::move(jobs)), read_clusters_(std::move(clusters)) {
   using Tell = metrics::Registry::Tell;
-  registry.AddReadGauge({"jobs",
-                         "FusionJobs by state: Pending, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
-                         {"state"}},
-                        [this](const Tell& tell) {
-                          std::map<std::string, int> counts;
-                          for (const JobState state : kStates) counts[Name(state)] = 0;  // a state without jobs is a fact, too
-                          ForEachJob([&](const JobView&, const std::string& state) { ++counts[state]; });
-                          for (const auto& [state, count] : counts) tell(count, {state});
-                        });
+  registry.AddReadGauge(
+      {"jobs",
+       "FusionJobs by state: Pending, Queued, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
+       {"state"}},
+      [this](const Tell& tell) {
+        std::map<std::string, int> counts;
+        for (const JobState state : kStates) counts[Name(state)] = 0;  // a state without jobs is a fact, too
+        ForEachJob([&](const JobView&, const std::string& state) { ++counts[state]; });
+        for (const auto& [state, count] : counts) tell(count, {state});
+      });
   registry.AddReadGauge(
       {"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")}, [this](const Tell& tell) {
         ForEachJob([&](const JobView& job, const std::string& state) { tell(1, {job.identity.ns, job.identity.name, state}); });

@@ -52,6 +52,8 @@ Decision Decider::Run() {
     AfterTheEnd();
   } else if (spec_.suspend) {
     Suspend();
+  } else if (seen_.is_queued()) {
+    Queue();
   } else {
     // A status that was lost, with its job restored from a copy: the pods know better which attempt this is.
     for (const PodView* pod : Pods()) decision_.memory.attempt = std::max(decision_.memory.attempt, pod->attempt);
@@ -177,6 +179,24 @@ void Decider::Suspend() {
   Condition(JobCondition::kDegraded, false, "Suspended", "The job is suspended.");
 }
 
+void Decider::Queue() {
+  const QueueStanding& queue = *seen_.queue;
+  const bool gone = WindDown();
+  decision_.state = gone ? JobState::kQueued : JobState::kSuspending;
+  const char* const reason = queue.reason.c_str();
+  Condition(JobCondition::kAdmitted, false, reason, queue.message);
+  if (gone) {
+    LeaveSuspended();
+    Condition(JobCondition::kSuspended, true, reason, "The job waits in its queue: it has no pods.");
+    EndRestarting(reason, "The job waits in its queue.");
+  } else {
+    Condition(JobCondition::kSuspended, false, "Suspending", absl::StrCat("Saving a checkpoint and ending the pods. ", queue.message));
+  }
+  Condition(JobCondition::kReady, false, gone ? reason : "Suspending", queue.message);
+  Condition(JobCondition::kDegraded, false, reason, "The job waits in its queue.");
+  if (queue.again < absl::InfiniteDuration()) LookAgain(seen_.now + queue.again);
+}
+
 void Decider::LeaveSuspended() {
   // Time that a job stands still does not count towards its deadline.
   if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed anew
@@ -207,6 +227,10 @@ void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& mes
 }
 
 void Decider::Go() {
+  if (seen_.queue.has_value()) {
+    Condition(JobCondition::kAdmitted, seen_.queue->admitted, seen_.queue->reason.c_str(), seen_.queue->message);
+    if (seen_.queue->again < absl::InfiniteDuration()) LookAgain(seen_.now + seen_.queue->again);
+  }
   Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
   if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
     decision_.steps_again = true;

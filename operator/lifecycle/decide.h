@@ -19,6 +19,13 @@ inline constexpr char kFewerDispatched[] = "FewerDispatched";
 inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
 inline constexpr char kPlacementFailed[] = "PlacementFailed";
 
+// Of the condition Admitted.
+inline constexpr char kQueued[] = "Queued";
+inline constexpr char kAdmittedByKueue[] = "AdmittedByKueue";
+inline constexpr char kEvictedByKueue[] = "EvictedByKueue";
+inline constexpr char kKueueNotInstalled[] = "KueueNotInstalled";
+inline constexpr char kKueueNotAllowed[] = "KueueNotAllowed";
+
 // In the message of Ready, after the numbers and before what is wrong.
 inline constexpr char kAreReady[] = " executors are ready.";
 

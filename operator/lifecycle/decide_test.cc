@@ -301,5 +301,44 @@ TEST_F(DecideTest, DecidingTwiceIsDecidingOnce) {
   EXPECT_EQ(Removed(second), Removed(first));
 }
 
+TEST_F(DecideTest, AJobThatItsQueueEvictsEndsLikeASuspendedOneAndSaysWhy) {
+  AddRunning();
+  seen_.queue = QueueStanding{.holds = true, .reason = kEvictedByKueue, .message = "Evicted by Kueue (Preempted)."};
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kSuspending);
+  EXPECT_THAT(Removed(decision), ElementsAre("train-broker-r0")) << "it saves a checkpoint, for which it needs the executors";
+  EXPECT_EQ(Reason(decision, "Admitted"), "!EvictedByKueue");
+  EXPECT_EQ(Reason(decision, "Suspended"), "!Suspending");
+  pods().clear();
+  decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kQueued);
+  EXPECT_EQ(Reason(decision, "Suspended"), "EvictedByKueue");
+  EXPECT_EQ(Reason(decision, "Ready"), "!EvictedByKueue");
+  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.memory.restarts, 0);
+  EXPECT_FALSE(decision.memory.started_at.has_value()) << "the wait does not count towards its deadline";
+}
+
+TEST_F(DecideTest, AQueueThatIsMissingIsLookedForAndHoldsNoJobThatRuns) {
+  seen_.queue = QueueStanding{.holds = true, .reason = kKueueNotInstalled, .message = "It is not there.", .again = absl::Seconds(30)};
+  EXPECT_EQ(Decide(seen_).state, JobState::kQueued);
+  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(30));
+  AddRunning();
+  seen_.queue->holds = false;
+  const Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRunning);
+  EXPECT_EQ(Reason(decision, "Admitted"), "!KueueNotInstalled");
+}
+
+TEST_F(DecideTest, TheWaitInAQueueIsNoWaitToBeReady) {
+  spec().pending_deadline_seconds = 60;
+  seen_.now = kStart + absl::Hours(1);
+  seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."};
+  EXPECT_FALSE(Decide(seen_).memory.failed);
+  seen_.memory.was_suspended = true;
+  seen_.queue = QueueStanding{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."};
+  EXPECT_FALSE(Decide(seen_).memory.failed);
+}
+
 }  // namespace
 }  // namespace fusionllm::op

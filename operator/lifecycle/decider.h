@@ -95,6 +95,8 @@ class Decider {
   std::string WhatIsLeft() const;  // where one can look
   void AfterTheEnd();
   void Suspend();
+  // Of a job that is held back as if it were suspended.
+  void Queue();
   // The attempt that was suspended is over; so is one whose spec is refused.
   void LeaveSuspended();
   // The job has failed, or, if it has made steps, waits for another spec. `message`: what is wrong, and with which field.

@@ -6,6 +6,8 @@ const char* Name(JobCondition condition) {
   switch (condition) {
     case JobCondition::kAccepted:
       return "Accepted";
+    case JobCondition::kAdmitted:
+      return "Admitted";
     case JobCondition::kAdvised:
       return "Advised";
     case JobCondition::kCheckpointStale:

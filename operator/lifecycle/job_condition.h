@@ -6,6 +6,7 @@ namespace fusionllm::op {
 
 enum class JobCondition {
   kAccepted,
+  kAdmitted,
   kAdvised,
   kCheckpointStale,
   kComplete,
@@ -20,10 +21,10 @@ enum class JobCondition {
   kSuspended,
 };
 inline constexpr JobCondition kJobConditions[] = {
-    JobCondition::kAccepted,      JobCondition::kAdvised,  JobCondition::kCheckpointStale, JobCondition::kComplete,
-    JobCondition::kDegraded,      JobCondition::kDeleting, JobCondition::kDispatched,      JobCondition::kFailed,
-    JobCondition::kQuotaReserved, JobCondition::kReady,    JobCondition::kResizing,        JobCondition::kRestarting,
-    JobCondition::kSuspended,
+    JobCondition::kAccepted,   JobCondition::kAdmitted,      JobCondition::kAdvised,  JobCondition::kCheckpointStale,
+    JobCondition::kComplete,   JobCondition::kDegraded,      JobCondition::kDeleting, JobCondition::kDispatched,
+    JobCondition::kFailed,     JobCondition::kQuotaReserved, JobCondition::kReady,    JobCondition::kResizing,
+    JobCondition::kRestarting, JobCondition::kSuspended,
 };
 // As Kubernetes has it: "Ready".
 const char* Name(JobCondition condition);

@@ -6,6 +6,8 @@ const char* Name(JobState state) {
   switch (state) {
     case JobState::kPending:
       return "Pending";
+    case JobState::kQueued:
+      return "Queued";
     case JobState::kStarting:
       return "Starting";
     case JobState::kRunning:

@@ -3,7 +3,7 @@
 
 namespace fusionllm::op {
 
-enum class JobState { kPending, kStarting, kRunning, kRestarting, kSuspending, kSuspended, kComplete, kFailed, kDeleting };
+enum class JobState { kPending, kQueued, kStarting, kRunning, kRestarting, kSuspending, kSuspended, kComplete, kFailed, kDeleting };
 const char* Name(JobState state);
 
 }  // namespace fusionllm::op

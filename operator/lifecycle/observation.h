@@ -110,6 +110,17 @@ struct Memory {
   std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
 };
 
+// Of a job that waits for its turn in a queue of Kueue's (queueing/standing.h).
+struct QueueStanding {
+  bool holds = true;                                // the job is to have no Pods
+  bool admitted = false;                            // it has the quota for them
+  std::string reason;                               // CamelCase, of the condition Admitted
+  std::string message;                              // of the same
+  absl::Duration again = absl::InfiniteDuration();  // when it is looked for what nobody tells of
+
+  bool operator==(const QueueStanding&) const = default;
+};
+
 struct Observation {
   job::FusionJob job;
   JobIdentity identity;
@@ -139,10 +150,14 @@ struct Observation {
   // Executors that the plan in force was made over, and that the run trains on when none is missing, likewise; 0: not known.
   int64_t plan_executors = 0, wanted_executors = 0;
 
+  std::optional<QueueStanding> queue;  // nothing: it is in none, or is suspended
+  bool leaves_queue = false;           // it is in none, and has a Workload still
+
   // It waits for another spec.
   bool refused() const { return memory.refused_spec.has_value() && memory.refused_spec->generation == generation; }
+  bool is_queued() const { return queue.has_value() && queue->holds; }
   // It wants no pods.
-  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused(); }
+  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused() || is_queued(); }
 };
 
 }  // namespace fusionllm::op

@@ -76,7 +76,17 @@ class TransitionsTest : public testing::DecideTest {
     }
   }
 
+  // As Kueue says.
+  void Hold() { seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."}; }
+  void Admit() { seen_.queue = QueueStanding{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."}; }
+
   const std::map<std::string, Change> states_ = {{"Pending", [this] { NoRoom(); }},
+                                                 {"Queued",
+                                                  [this] {
+                                                    Suspend(true);
+                                                    spec().suspend = false;
+                                                    Hold();
+                                                  }},
                                                  {"Starting", [this] { Run(false); }},
                                                  {"Running", [this] { Run(true); }},
                                                  {"Restarting", [this] { Restart(); }},
@@ -120,33 +130,37 @@ class TransitionsTest : public testing::DecideTest {
       {"it is late", [this] { seen_.now = kStart + absl::Seconds(3600); }},
       {"it is suspended", [this] { spec().suspend = true; }},
       {"it is resumed", [this] { spec().suspend = false; }},
+      {"its queue holds it", [this] { Hold(); }},
+      {"its queue lets it go", [this] { Admit(); }},
       {"its cluster is away", [this] { seen_.clusters[0].reachable = false; }},
       {"its cluster is lost", [this] { seen_.clusters[0].reachable = !(seen_.clusters[0].lost = true); }},
       {"it is deleted", [this] { Delete(); }}};
 };
 
 // The states in the order of the columns.
-constexpr char kColumns[] = "Pending Starting Running Restarting Suspending Suspended Complete Failed Deleting";
+constexpr char kColumns[] = "Pending Queued Starting Running Restarting Suspending Suspended Complete Failed Deleting";
 // "." for: as it was.
 const std::map<std::string, const char*> kNext = {
-    {"nothing", ". . . . . . . . ."},
-    {"there is room", "Starting . . . . . . . ."},
-    {"all are ready", "Running Running . Running . Suspending . . ."},
-    {"the broker is done", ". Complete Complete . . . . . ."},
-    {"the broker fails", ". Restarting Restarting . . . . . ."},
-    {"the broker fails for good", ". Failed Failed . . . . . ."},
-    {"the broker fails once too often", ". Failed Failed . . . . . ."},
-    {"the broker is gone", ". . Restarting . . . . . ."},
-    {"an executor fails", ". . . . . . . . ."},
+    {"nothing", ". . . . . . . . . ."},
+    {"there is room", "Starting . . . . . . . . ."},
+    {"all are ready", "Running Suspending Running . Running . Suspending . . ."},
+    {"the broker is done", ". . Complete Complete . . . . . ."},
+    {"the broker fails", ". . Restarting Restarting . . . . . ."},
+    {"the broker fails for good", ". . Failed Failed . . . . . ."},
+    {"the broker fails once too often", ". . Failed Failed . . . . . ."},
+    {"the broker is gone", ". . . Restarting . . . . . ."},
+    {"an executor fails", ". . . . . . . . . ."},
     // Nothing of the attempt before is left that the next one must wait for.
-    {"all Pods are gone", ". . Starting Starting Suspended . . . ."},
-    {"all is gone", ". . Starting Starting Suspended . . . ."},
-    {"it is late", ". Failed Failed Failed . . . . ."},
-    {"it is suspended", "Suspended Suspending Suspending Suspending . . . . ."},
-    {"it is resumed", ". . . . Restarting Starting . . ."},
-    {"its cluster is away", ". . . . . . . . ."},
-    {"its cluster is lost", ". Restarting . . Suspended . . . ."},
-    {"it is deleted", "Deleting Deleting Deleting Deleting Deleting Deleting Deleting Deleting ."},
+    {"all Pods are gone", ". . . Starting Starting Suspended . . . ."},
+    {"all is gone", ". . . Starting Starting Suspended . . . ."},
+    {"it is late", ". . Failed Failed Failed . . . . ."},
+    {"it is suspended", "Suspended Suspended Suspending Suspending Suspending . . . . ."},
+    {"it is resumed", ". . . . . Restarting Starting . . ."},
+    {"its queue holds it", "Queued . Suspending Suspending Suspending . . . . ."},
+    {"its queue lets it go", ". Starting . . . . . . . ."},
+    {"its cluster is away", ". . . . . . . . . ."},
+    {"its cluster is lost", ". . Restarting . . Suspended . . . ."},
+    {"it is deleted", "Deleting Deleting Deleting Deleting Deleting Deleting Deleting Deleting Deleting ."},
 };
 
 TEST_F(TransitionsTest, EachEventLeadsWhereTheTableSays) {
@@ -186,8 +200,8 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
         EXPECT_EQ(decision.state == JobState::kComplete, after.complete);
         EXPECT_EQ(decision.state == JobState::kFailed, after.failed);
       }
-      const std::set<JobState> restful = {JobState::kPending,  JobState::kSuspending, JobState::kSuspended,
-                                          JobState::kComplete, JobState::kFailed,     JobState::kDeleting};
+      const std::set<JobState> restful = {JobState::kPending,  JobState::kQueued, JobState::kSuspending, JobState::kSuspended,
+                                          JobState::kComplete, JobState::kFailed, JobState::kDeleting};
       if (restful.contains(decision.state)) {
         EXPECT_FALSE(decision.create_broker);
         EXPECT_TRUE(decision.create.empty());
@@ -199,7 +213,7 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       };
       EXPECT_EQ(says("Complete", true), after.complete && !before.complete);
       EXPECT_EQ(says("Failed", true), after.failed && !before.failed);
-      EXPECT_EQ(says("Suspended", true), decision.state == JobState::kSuspended);
+      EXPECT_EQ(says("Suspended", true), decision.state == JobState::kSuspended || decision.state == JobState::kQueued);
       EXPECT_TRUE(decision.state == JobState::kRunning || !says("Ready", true));
       EXPECT_EQ(says("Restarting", true), decision.restart.has_value());
       // A look at the status just written, before anything else has happened, counts nothing twice.

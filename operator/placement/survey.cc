@@ -170,4 +170,16 @@ absl::StatusOr<DeviceKind> HardwareIn(const ClusterCapacity* capacity, const job
                    "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
 }
 
+DeviceKind HardwareOf(const job::Placement& placement, const Member& hub, const Members& members) {
+  const auto look = [&](const Member& member) {
+    absl::StatusOr<DeviceKind> kind = HardwareIn(member.Capacity().get(), placement);
+    return kind.ok() ? *std::move(kind) : DeviceKind();
+  };
+  DeviceKind kind = look(hub);
+  for (const std::shared_ptr<Member>& member : members.Remote()) {
+    if (kind.resource.empty()) kind = look(*member);
+  }
+  return kind;
+}
+
 }  // namespace fusionllm::op

@@ -49,4 +49,7 @@ absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::F
 // The hardware that spec.placement.device and minMemory name, in a cluster. FailedPrecondition: it has none, or does not tell.
 absl::StatusOr<DeviceKind> HardwareIn(const ClusterCapacity* capacity, const job::Placement& placement);
 
+// The same in the first cluster that has it, the hub before others; as none is asked for, where none has.
+DeviceKind HardwareOf(const job::Placement& placement, const Member& hub, const Members& members);
+
 }  // namespace fusionllm::op

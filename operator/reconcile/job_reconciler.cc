@@ -18,6 +18,7 @@
 #include "operator/reconcile/job_clusters.h"
 #include "operator/reconcile/job_status.h"
 #include "operator/reconcile/job_story.h"
+#include "operator/reconcile/job_writes.h"
 #include "operator/reconcile/member_writes.h"
 #include "operator/reconcile/newest_progress.h"
 #include "operator/reconcile/pod_trials.h"
@@ -62,7 +63,8 @@ class JobReconciler::Pass {
   ReconcileResult Run() {
     if (KeptAsItIs()) return Refuse();
     Observation seen = Observe();
-    if (awaits_advice_) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
+    if (awaits_advice_ || absl::IsUnavailable(queued_)) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
+    if (!queued_.ok()) return ReconcileResult::Failed(queued_);
     trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
     const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const Decision decision = Decide(seen);
@@ -81,6 +83,7 @@ class JobReconciler::Pass {
     // The hub's part writes it before anything is made here, and that brings us back.
     if (!clusters_.Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
     Observation seen = Observe();
+    if (!queued_.ok()) return ReconcileResult::Again(kNotYetAgain);  // the hub's part says why
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
     trials_.Try(member, seen, *here, local_, call_.stop);
@@ -158,6 +161,7 @@ class JobReconciler::Pass {
     seen.force_delete = view_.force_delete;
     seen.generation = view_.generation;
     seen.memory = MemoryOf(view_.status);
+    if (view_.job.ok()) queued_ = queue_.LookAt(seen);
     seen.clusters = clusters_.Look();
     if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
         left.has_value() && left->attempt == seen.memory.attempt) {
@@ -268,7 +272,7 @@ class JobReconciler::Pass {
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
     if (!decision.awaits_pods) owner_.rechecks_.Forget(view_.identity.uid);
-    if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(AddFinalizer());
+    if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(writes_.AddFinalizer());
     if (!decision.remove_finalizer) {
       FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
       Measure(seen, decision);
@@ -282,6 +286,7 @@ class JobReconciler::Pass {
     const bool refused = trials_.Learn(seen, decision, seen.clusters.front(), done);
     for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.poke(seen.clusters[i].name, JobKey());
     if (!refused) FUSIONLLM_RETURN_IF_ERROR(done);
+    if (view_.job.ok()) FUSIONLLM_RETURN_IF_ERROR(KeepWorkload(seen, decision));
     for (const std::string& cluster : decision.tombstones) {
       const bool preserve = seen.job.spec.preserve_resources_on_deletion;
       // Who collects on the hub does not know what it is called as a cluster that lends devices.
@@ -289,8 +294,24 @@ class JobReconciler::Pass {
       FUSIONLLM_RETURN_IF_ERROR(owner_.tombstones_.Set(seen.identity, name, preserve, seen.now, call_.stop));
     }
     if (decision.remove_finalizer) FUSIONLLM_RETURN_IF_ERROR(RemoveFinalizer());
-    if (decision.delete_job) FUSIONLLM_RETURN_IF_ERROR(DeleteJob());
+    if (decision.delete_job) FUSIONLLM_RETURN_IF_ERROR(writes_.Delete());
     return absl::OkStatus();
+  }
+
+  absl::Status KeepWorkload(const Observation& seen, const Decision& decision) {
+    const absl::Status kept = queue_.Keep(seen, decision);
+    if (kube::ApiErrorOf(kept).has_value()) owner_.events_.Record(view_.identity, {true, "WorkloadRefused", std::string(kept.message())});
+    return kept;
+  }
+
+  JobQueue::Options QueueOptions() const {
+    return {.queue = view_.queue,
+            .priority_class = view_.queue_priority,
+            .was_queued = kubeapi::FindCondition(view_.status.conditions, kubeapi::kAdmitted) != nullptr,
+            .workloads = owner_.options_.workloads,
+            .flavors = &owner_.flavors_,
+            .hardware = [this](const job::Placement& placement) { return HardwareOf(placement, owner_.hub_, owner_.members_); },
+            .images = &owner_.options_.images};
   }
 
   absl::Status CarryOutOnHub(const Observation& seen, const Decision& decision) {
@@ -378,36 +399,13 @@ class JobReconciler::Pass {
 
   MemberWrites Writes(Member& member) const { return {member, view_.identity, owner_.options_.fence, call_}; }
 
-  // As it was looked at: its time may have been made longer since.
-  absl::Status DeleteJob() {
-    const kube::DeleteOptions options{.uid = view_.identity.uid, .resource_version = version_};
-    const absl::Status status = hub_.Delete(kFusionJobs, JobKey(), options, call_).status();
-    return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
-  }
-
-  absl::Status AddFinalizer() {
-    std::vector<std::string> finalizers = view_.finalizers;
-    finalizers.push_back(kFinalizer);
-    return PatchFinalizers(finalizers);
-  }
-
   absl::Status RemoveFinalizer() {
-    std::vector<std::string> finalizers = view_.finalizers;
-    std::erase(finalizers, kFinalizer);
     owner_.progress_.Forget(view_.identity.uid);
     owner_.conflicts_.Forget(view_.identity.uid);
     owner_.trials_.Forget(view_.identity.uid);
     owner_.rechecks_.Forget(view_.identity.uid);
     owner_.pod_events_.Forget(view_.identity.uid);
-    if (finalizers.size() == view_.finalizers.size()) return absl::OkStatus();
-    const absl::Status status = PatchFinalizers(finalizers);
-    return kube::IsApiNotFound(status) ? absl::OkStatus() : status;
-  }
-
-  // With the resource version that was looked at: somebody who changed the list meanwhile makes this a conflict, and it is looked at again.
-  absl::Status PatchFinalizers(const std::vector<std::string>& finalizers) {
-    const json patch = {{"metadata", {{"finalizers", finalizers}, {"resourceVersion", version_}, {"uid", view_.identity.uid}}}};
-    return Took(hub_.Patch(kFusionJobs, JobKey(), kube::PatchType::kMerge, patch.dump(), {.field_manager = kFieldManager}, call_));
+    return writes_.RemoveFinalizer();
   }
 
   absl::Status WriteStatus(const Observation& seen, const Decision& decision) {
@@ -417,10 +415,7 @@ class JobReconciler::Pass {
 
   absl::Status Tell(const kubeapi::FusionJobStatus& status) {
     if (status == view_.status) return absl::OkStatus();
-    // Decided on this version: what somebody else, another leader perhaps, has written since is a conflict, and it is looked at again.
-    const std::string body = StatusBody(view_, version_, status);
-    FUSIONLLM_RETURN_IF_ERROR(
-        Took(hub_.Apply(kFusionJobs, JobKey(), body, {.field_manager = kFieldManager, .subresource = "status"}, call_)));
+    FUSIONLLM_RETURN_IF_ERROR(writes_.ApplyStatus(status));
     if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(kFusionJobs.plural);
     for (const Note& note : Story(view_.status, status)) owner_.events_.Record(view_.identity, note);
     return absl::OkStatus();
@@ -442,17 +437,6 @@ class JobReconciler::Pass {
     return owner_.progress_.Follow(key_, view_.identity.uid, base::JoinHostPort(address, absl::StrCat(kMetricsPort)));
   }
 
-  // The job after a write of ours: later writes of this pass go on from there, and older ones from the cache are not acted upon.
-  absl::Status Took(const absl::StatusOr<std::string>& answer) {
-    FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    const std::string version = kube::TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
-    if (!version.empty()) {
-      version_ = version;
-      owner_.jobs_.Wrote(JobKey(), version);
-    }
-    return absl::OkStatus();
-  }
-
   kube::ObjectKey JobKey() const { return {view_.identity.ns, view_.identity.name}; }
 
   JobReconciler& owner_;
@@ -461,10 +445,12 @@ class JobReconciler::Pass {
   kube::ApiClient& hub_;
   const kube::CallOptions call_;
   const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
-  std::string version_ = view_.resource_version;
+  JobWrites writes_{view_, hub_, owner_.jobs_, call_};
+  JobQueue queue_{QueueOptions(), hub_, call_};
   const JobClusters clusters_{view_, owner_.hub_, owner_.members_};
   const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;
+  absl::Status queued_;  // whether it is known what the job's queue says
   PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images, owner_.options_.features.dry_run_trials};
 };
 

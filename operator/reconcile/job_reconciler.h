@@ -29,6 +29,7 @@
 #include "operator/members/member.h"
 #include "operator/placement/placer.h"
 #include "operator/progress/progress.h"
+#include "operator/queueing/job_queue.h"
 #include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
 #include "operator/reconcile/pod_events.h"
@@ -73,6 +74,7 @@ struct ReconcilerOptions {
   Fence* fence = nullptr;                  // null: nobody is elected
   Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
   const MeasuredWays* measured = nullptr;  // null: nothing has been measured
+  WorkloadSource* workloads = nullptr;     // null: labels of Kueue mean nothing
   FeatureGates features = {};
   const JobMetrics* metrics = nullptr;  // null: none
 };
@@ -109,6 +111,7 @@ class JobReconciler {
   Trials trials_;
   Rechecks rechecks_;
   PodEvents pod_events_;
+  Flavors flavors_;
 };
 
 }  // namespace fusionllm::op

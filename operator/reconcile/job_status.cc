@@ -273,6 +273,11 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   const bool refused = std::any_of(decision.conditions.begin(), decision.conditions.end(),
                                    [](const ConditionWish& wish) { return wish.type == JobCondition::kAccepted; });
   if (view.job.ok() && !refused) set({JobCondition::kAccepted, true, "Valid", "The job is valid."});
+  // That of a time in a queue says nothing of one outside. While there is a Workload it tells that one is to be looked for.
+  if (!seen.queue.has_value() && !seen.leaves_queue &&
+      !(decision.memory.complete || decision.memory.failed || seen.deleted_at.has_value())) {
+    std::erase_if(status.conditions, [](const kubeapi::Condition& condition) { return condition.type == kubeapi::kAdmitted; });
+  }
   for (const ConditionWish& wish : decision.conditions) set(wish);
   status.start_time = ToSecond(decision.memory.started_at);
   status.completion_time = ToSecond(decision.memory.completed_at);

@@ -41,13 +41,23 @@ void TellDispatch(const Turn& turn, std::vector<Note>& notes) {
   }
 }
 
-void TellSuspension(const Turn& turn, std::vector<Note>& notes) {
+void TellAdmission(const Turn& turn, std::vector<Note>& notes) {
   if (!turn) return;
+  const bool missing = turn.is->reason == kKueueNotInstalled || turn.is->reason == kKueueNotAllowed;
+  notes.push_back({missing, turn.is->reason, turn.is->message});
+}
+
+// By its user: of queues TellAdmission() tells.
+bool IsQueued(const Condition& suspended) { return suspended.status == ConditionStatus::kTrue && suspended.reason != "Suspended"; }
+
+void TellSuspension(const Turn& turn, std::vector<Note>& notes) {
+  if (!turn || IsQueued(*turn.is)) return;
+  const bool was_queued = turn.was != nullptr && IsQueued(*turn.was);
   if (turn.true_now()) {
     notes.push_back({false, "Suspended", turn.is->message});
   } else if (turn.is->reason == "Suspending") {
     notes.push_back({false, "Suspending", turn.is->message});
-  } else if (turn.true_before()) {
+  } else if (turn.true_before() && !was_queued) {
     notes.push_back({false, "Resumed", "The job goes on."});
   }
 }
@@ -125,6 +135,7 @@ std::vector<Note> Story(const FusionJobStatus& before, const FusionJobStatus& af
   std::vector<Note> notes;
   TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);
   TellDispatch(TurnOf(kubeapi::kDispatched, before, after), notes);
+  TellAdmission(TurnOf(kubeapi::kAdmitted, before, after), notes);
   TellSuspension(TurnOf(kubeapi::kSuspended, before, after), notes);
   TellDegradation(TurnOf(kubeapi::kDegraded, before, after), notes);
   TellReadiness(before, after, notes);

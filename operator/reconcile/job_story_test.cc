@@ -36,6 +36,17 @@ std::vector<std::string> Told(const FusionJobStatus& before, const FusionJobStat
   return told;
 }
 
+TEST(JobStoryTest, OfAQueueTellsItsOwnWordsAndNoSuspension) {
+  FusionJobStatus queued = With("Admitted", false, "Queued"), admitted = With("Admitted", true, "AdmittedByKueue");
+  EXPECT_THAT(Told({}, queued), ElementsAre("Queued"));
+  EXPECT_THAT(Told(queued, admitted), ElementsAre("AdmittedByKueue"));
+  EXPECT_THAT(Told(admitted, With("Admitted", false, "EvictedByKueue")), ElementsAre("EvictedByKueue"));
+  EXPECT_THAT(Told({}, With("Admitted", false, "KueueNotInstalled")), ElementsAre("!KueueNotInstalled"));
+  EXPECT_THAT(Told({}, With("Suspended", true, "Queued")), IsEmpty());
+  EXPECT_THAT(Told(With("Suspended", true, "Queued"), With("Suspended", false, "Resumed")), IsEmpty());
+  EXPECT_THAT(Told(With("Suspended", true, "Suspended"), With("Suspended", false, "Resumed")), ElementsAre("Resumed"));
+}
+
 TEST(JobStoryTest, OfAConditionThatTurns) {
   const FusionJobStatus none;
   EXPECT_THAT(Told(none, With("Accepted", false, "InvalidSpec")), ElementsAre("!InvalidSpec"));

@@ -4,6 +4,7 @@
 
 #include "lib/kube/api/json_fields.h"
 #include "lib/kubeapi/objects.h"
+#include "operator/queueing/kueue_workload.h"
 
 namespace fusionllm::op {
 namespace {
@@ -55,6 +56,8 @@ absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, c
   view.force_delete = !force.empty() && force != "false";
   const std::string manager = TextAt(object, "spec", "managedBy");
   view.ours = manager.empty() || manager == kubeapi::kOperatorName;
+  view.queue = TextAt(metadata, "labels", kQueueNameLabel);
+  view.queue_priority = TextAt(metadata, "labels", kQueuePriorityLabel);
   view.job = kubeapi::FusionJobFromObject(object);
   if (!view.job.ok()) view.ending = std::make_shared<const job::FusionJob>(EndingOf(object, view.identity));
   // A status that cannot be read is written anew.

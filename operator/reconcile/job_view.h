@@ -25,6 +25,8 @@ struct JobView {
   std::vector<std::string> finalizers;
   bool force_delete = false;           // kForceDeleteAnnotation is there
   bool ours = true;                    // spec.managedBy names nobody else
+  std::string queue;                   // of Kueue's that it waits in, by its label; empty: none
+  std::string queue_priority;          // the same of its priority there
   absl::StatusOr<job::FusionJob> job;  // an error: what is wrong with the spec
   // Of a spec that is wrong: what of it says when and how the job ends, so that it can be suspended, cleaned up after and deleted all the
   // same. Null: the spec is right.

@@ -90,6 +90,9 @@ class StatusReferenceTest : public ::testing::Test {
   }
   // All that may be said.
   void Live() {
+    seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."};
+    Look();
+    seen_.queue.reset();
     seen_.advice_reason = "PlanMade";
     seen_.clusters[1].refusal = Refusal{kQuotaExceeded, "Cluster tokyo: exceeded quota."};
     seen_.clusters[1].again = kNow + absl::Minutes(1);
