@@ -194,6 +194,31 @@ TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
   EXPECT_THAT(nothing.text, HasSubstr("operator.clusterProfiles.enabled needs operator.clusterProfiles.providers"));
 }
 
+TEST_F(ChartTest, QueuesOfKueueTakeRightsThatAreGivenForThemAlone) {
+  const auto of_kueue = [](const std::map<std::string, std::set<std::string>>& rights, const char* role) {
+    std::vector<std::string> found;
+    for (const std::string& right : rights.at(role)) {
+      for (const char* resource : {"workloads", "resourceflavors", "workloadpriorityclasses"}) {
+        if (right.find(resource) != std::string::npos) found.push_back(right);
+      }
+    }
+    return found;
+  };
+  const auto without = RightsByRole(Objects(""));
+  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-watch"), testing::IsEmpty());
+  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-work"), testing::IsEmpty());
+  EXPECT_FALSE(without.contains("fusion-fusionllm-kueue"));
+  const auto everywhere = RightsByRole(Objects("--set operator.kueue.enabled=true"));
+  EXPECT_THAT(of_kueue(everywhere, "fusion-fusionllm-watch"),
+              UnorderedElementsAre("get resourceflavors", "get workloadpriorityclasses", "list workloads", "watch workloads"));
+  EXPECT_THAT(of_kueue(everywhere, "fusion-fusionllm-work"),
+              UnorderedElementsAre("create workloads", "patch workloads", "delete workloads", "patch workloads/status"));
+  EXPECT_THAT(everywhere.at("fusion-fusionllm-kueue"), UnorderedElementsAre("get fusionjobs", "list fusionjobs", "watch fusionjobs"));
+  const auto some = RightsByRole(Objects("--set operator.kueue.enabled=true --set 'watchNamespaces={a}'"));
+  EXPECT_THAT(of_kueue(some, "fusion-fusionllm-watch"), UnorderedElementsAre("get resourceflavors", "get workloadpriorityclasses"));
+  EXPECT_THAT(of_kueue(some, "fusion-fusionllm-work"), testing::IsSupersetOf({"list workloads", "watch workloads"}));
+}
+
 // The rights go with it: what the operator may not list it does not try to.
 TEST_F(ChartTest, JobsOfSomeNamespacesAreWatchedAndNoOthers) {
   EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--watch-namespaces"))));

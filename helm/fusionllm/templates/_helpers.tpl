@@ -107,6 +107,7 @@ given by one file of values is for neither to refuse: NOTES.txt tells.
       "networkPolicy.enabled" $values.networkPolicy.enabled
       "metrics.serviceMonitor.enabled" $values.metrics.serviceMonitor.enabled
       "operator.clusterProfiles.enabled" $operator.clusterProfiles.enabled
+      "operator.kueue.enabled" $operator.kueue.enabled
       "operator.replicas" (gt (int $operator.replicas) 1)
       "operator.config" $operator.config
       "operator.featureGates" $operator.featureGates
@@ -167,6 +168,7 @@ operator:
   clientConnection: {qps: 500, burst: 1000}
   config: {}
   clusterProfiles: {enabled: false, namespaces: [], providers: [], configMap: ""}
+  kueue: {enabled: false, namespace: kueue-system, serviceAccount: kueue-controller-manager}
   podDisruptionBudget: {enabled: true, minAvailable: "", maxUnavailable: 1}
   startupProbe: {periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 150}
 scheduler: {enabled: false, port: 7002, logLevel: info}
