@@ -72,6 +72,35 @@ TEST(SafetensorsTest, ReadsAFileOfTheFormatsDescription) {
   EXPECT_THAT(file->Read("b", a.view()).message(), HasSubstr("F64[1]")) << "listed, but not readable";
 }
 
+TEST(SafetensorsTest, AnyWhiteSpaceMayStandBehindTheHeader) {
+  const base::TempFolder folder;
+  for (const char* padding : {"", " ", "\t", "\n", "\r\n", " \t\n  "}) {
+    const std::string path = folder.Write(
+        "f", File(absl::StrCat(R"({"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})", padding), std::string("\x07\0\0\0", 4)));
+    const auto file = SafetensorsFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    Tensor a({DType::kI32, {1}});
+    ASSERT_TRUE(file->Read("a", a.view()).ok());
+    EXPECT_EQ(*a.as<int32_t>(), 7);
+  }
+}
+
+TEST(SafetensorsTest, EmptyMetadataAndATensorOfManyDimensionsAreLegal) {
+  const base::TempFolder folder;
+  const std::string path =
+      folder.Write("f", File(R"({"__metadata__":{},"deep":{"dtype":"I32","shape":[1,1,1,2,1,1,1,1,1,1],"data_offsets":[0,8]},)"
+                             R"("a":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})",
+                             std::string("\x01\0\0\0\x02\0\0\0\x07\0\0\0", 12)));
+  const auto file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(file->metadata().empty());
+  ASSERT_NE(file->Find("deep"), nullptr);
+  EXPECT_EQ(file->Find("deep")->bytes(), 8);
+  Tensor a({DType::kI32, {1}});
+  ASSERT_TRUE(file->Read("a", a.view()).ok()) << "beside it";
+  EXPECT_EQ(*a.as<int32_t>(), 7);
+}
+
 TEST(SafetensorsTest, FileOfTorchSaveIsRefusedAsSuch) {
   const base::TempFolder folder;
   for (const std::string& flags : {std::string("\x14\0\x08\x08", 4), std::string(4, '\0')}) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "lib/base/testing/temp_folder.h"
 
 namespace fusionllm::kube {
@@ -257,6 +258,22 @@ contexts: [{name: c, context: {cluster: a}}, {name: d, context: {cluster: b}}]
   }
   EXPECT_FALSE(ParseKubeconfig("", "Secret", "").ok()) << "one that is all there is";
   EXPECT_EQ(LoadKubeconfig({folder.path()}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// As editors of Windows leave it.
+TEST(Kubeconfig, AByteOrderMarkAndCrLfChangeNothing) {
+  const std::string plain =
+      "current-context: c\nclusters:\n- name: a\n  cluster:\n    server: https://one\ncontexts:\n- name: c\n  context: {cluster: a, user: "
+      "u}\nusers:\n- name: u\n  user:\n    token: secret\n";
+  const std::string text = absl::StrCat("\xEF\xBB\xBF", absl::StrReplaceAll(plain, {{"\n", "\r\n"}}));
+  const auto config = ParseKubeconfig(text, "config", "");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ResolveContext(*config)->server, "https://one");
+  EXPECT_EQ(config->users.at("u").token, "secret");
+  const base::TempFolder folder;
+  const auto loaded = LoadKubeconfig({folder.Write("config", text)});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(ResolveContext(*loaded)->server, "https://one");
 }
 
 TEST(Kubeconfig, EmptyEntriesOfItsListsArePassedOver) {
