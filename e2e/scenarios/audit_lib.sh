@@ -58,7 +58,7 @@ rights_granted() {
   local template='{{$role := .metadata.name}}{{range .rules}}{{$rule := .}}{{range .apiGroups}}{{$group := .}}{{range $rule.resources}}{{$resource := .}}
     {{- range $rule.verbs}}{{$right := printf "%s %s %s" . (or $group "core") $resource}}
       {{- range $rule.resourceNames}}{{$right}} {{.}} {{$role}}{{"\n"}}{{else}}{{$right}} - {{$role}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}{{end}}'
-  helm_in "$hub" template fusion "$source_folder/helm/fusionllm" --set role="$1",rbac.allNamespaces=true --show-only templates/rbac.yaml |
+  helm_in "$hub" template fusion "$source_folder/helm/fusionllm" --set role="$1",rbac.allNamespaces=true"$([ "$1" = member ] || echo ,operator.kueue.enabled=true)" --show-only templates/rbac.yaml |
     kubectl_of "$hub" create --dry-run=client --filename - --output go-template="$template" |
     sed -E 's/ fusion-fusionllm-watch$/ all/; s/ fusion-fusionllm-work$/ jobs/; s/ fusion-fusionllm-(own|renew)$/ own/; s/(serviceaccounts.token) [^ ]+/\1 -/' | sort -u
 }

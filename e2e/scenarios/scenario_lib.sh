@@ -188,13 +188,13 @@ spec: {kubeConfig: {location: $1}${3:+, $3}}
 CLUSTER
 }
 
-# members_behind RATE DELAY: the members' links, the operator on the hub, and all members connected with it as their administrators.
+# members_behind RATE DELAY [HELM_OPTION...]: the members' links, the operator on the hub, and all members connected with it as their administrators.
 members_behind() {
   local member
   shape_links "$1" "$2" "$hub" "${members[@]}"
   prepare_hub
   for member in "${members[@]}"; do prepare_member "$member"; done
-  install_operator
+  install_operator "${@:3}"
   for member in "${members[@]}"; do register "$member" "$(for_hub "$member")"; done
   for member in "${members[@]}"; do until_true "the connection to $member" condition_is "fusioncluster/$member" Connected True; done
 }
@@ -203,12 +203,12 @@ members_behind() {
 # job NAME STEPS CLUSTERS [EXECUTORS [MORE]]: an executor in each of two clusters, or as EXECUTORS says; MORE: further fields of the spec.
 # They reach each other as $network_mode says, else by the relay; it has $replicas pipelines, else 1, of $stages stages, else 2; it trains $model, else a small gpt2,
 # where $placed, further fields of spec.placement, lets it,
-# with $data, else the text that each cluster has in a ConfigMap; it is in the namespace $job_namespace, else `team`.
+# with $data, else the text that each cluster has in a ConfigMap; it is in the namespace $job_namespace, else `team`, with $labels.
 job() {
   kubectl_of "$hub" --namespace "${job_namespace:-team}" apply --filename - >/dev/null <<JOB
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
-metadata: {name: $1}
+metadata: {name: $1, labels: {${labels:-}}}
 spec:
   model: ${model:-$usual_model}
   data: ${data:-$text_data}
