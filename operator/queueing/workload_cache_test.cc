@@ -10,6 +10,7 @@
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "operator/manifests/identity.h"
+#include "operator/manifests/resources.h"
 #include "operator/queueing/kueue_workload.h"
 
 namespace fusionllm::op {
@@ -31,6 +32,12 @@ class WorkloadCacheTest : public ::testing::Test {
     return false;
   }
   void Create(const std::string& name, const std::string& job) {
+    // Without its owner it would be collected at once.
+    server_.Serve(kFusionJobs);
+    const json owner = {{"apiVersion", kFusionJobs.ApiVersion()}, {"kind", kFusionJobs.kind}, {"metadata", {{"name", job}}}};
+    const auto owned_by = static_cast<kube::ApiClient&>(client_).Create(kFusionJobs, "default", owner.dump());
+    ASSERT_TRUE(owned_by.ok()) << owned_by.status();
+    const json uid = json::parse(*owned_by)["metadata"]["uid"];
     const json workload = {
         {"apiVersion", "kueue.x-k8s.io/v1beta2"},
         {"kind", "Workload"},
@@ -38,7 +45,7 @@ class WorkloadCacheTest : public ::testing::Test {
          {{"name", name},
           {"labels", {{kJobUidLabel, "u1"}}},
           {"ownerReferences",
-           {{{"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionJob"}, {"name", job}, {"uid", "u1"}, {"controller", true}}}}}}};
+           {{{"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionJob"}, {"name", job}, {"uid", uid}, {"controller", true}}}}}}};
     const auto created = static_cast<kube::ApiClient&>(client_).Create(kWorkloads, "default", workload.dump());
     ASSERT_TRUE(created.ok()) << created.status();
     version_ = json::parse(*created)["metadata"]["resourceVersion"];
