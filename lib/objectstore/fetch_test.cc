@@ -100,6 +100,16 @@ TEST_F(FetchTest, KeysThatLeaveTheFolderAreRefused) {
   EXPECT_THAT(std::string(path.status().message()), HasSubstr("data/../../etc/x"));
 }
 
+// As tools that join a folder and a name with one slash too many leave it.
+TEST_F(FetchTest, AKeyWithAnEmptyNameInItIsRefusedByThatKey) {
+  server_.Put("models", "corpus//a.txt", "1");
+  for (const char* folder : {"corpus", "corpus/"}) {
+    const auto path = Fetch(folder);
+    EXPECT_EQ(path.status().code(), absl::StatusCode::kInvalidArgument) << folder;
+    EXPECT_THAT(std::string(path.status().message()), HasSubstr("'corpus//a.txt'")) << folder;
+  }
+}
+
 TEST_F(FetchTest, AnObjectNeedsNoRightToList) {
   server_.Put("models", "data/tiny.bin", "tokens");
   server_.Put("models", "data/empty", "");
