@@ -9,6 +9,7 @@
 
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
+#include "lib/security/grpc_messages/testing/compressed_call.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/grpc_server.h"
 
@@ -48,6 +49,25 @@ TEST(SchedulerProgram, IsWatchedOverHttpAndGrpc) {
   grpc::ClientContext context;
   EXPECT_EQ(v1::Scheduler::NewStub(channel)->Plan(&context, {}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(daemon::HttpGet(address, "/metrics").body, testing::HasSubstr("fusionllm_plans_total{outcome=\"invalid\"} 1\n"));
+  program.Terminate();
+  EXPECT_EQ(program.Wait(), 0);
+}
+
+TEST(SchedulerProgram, IsWatchedOverAnAddressOfIpv6) {
+  Program program("fusion-scheduler", {"--insecure", "--listen", "[::1]:0", "--metrics-address", "[::1]:0"});
+  const std::string listening = program.Line();
+  EXPECT_THAT(listening, testing::StartsWith("listening on [::1]:"));
+  const auto channel = grpc::CreateChannel(listening.substr(std::string("listening on ").size()), grpc::InsecureChannelCredentials());
+  EXPECT_TRUE(CheckHealth(*channel, absl::Seconds(60)).ok());
+  EXPECT_EQ(daemon::HttpGet(MetricsAddress(program.Line()), "/metrics").code, 200);
+  program.Terminate();
+  EXPECT_EQ(program.Wait(), 0);
+}
+
+TEST(SchedulerProgram, ACompressedCallIsRefused) {
+  Program program("fusion-scheduler", {"--insecure"});
+  const std::string listening = program.Line();
+  EXPECT_EQ(security::CodeOfCompressedCall(listening.substr(std::string("listening on ").size())), grpc::StatusCode::UNIMPLEMENTED);
   program.Terminate();
   EXPECT_EQ(program.Wait(), 0);
 }
