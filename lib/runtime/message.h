@@ -70,7 +70,8 @@ class Inbox {
   void Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t first_step);
   // Whether a message may be delivered that the peer at `place` (ExpectedMessages) sent. Errors: ExpectedMessages::Check's; OutOfRange for
   // a step or micro-batch too far ahead; AlreadyExists for one of a step that is over, or that is here already; ResourceExhausted where the
-  // peer's letters are more than it is to have here. OK where nothing was expected: all stages are of this process.
+  // peer's letters are more than it is to have here; PermissionDenied for all where Expect was not called: stages of one process deliver
+  // without asking.
   absl::Status CanTake(int place, const MessageKey& key, uint64_t bytes) const;
   // A second message of the same key is dropped: a reconnecting transport may repeat itself. After Cancel all messages are dropped.
   void Deliver(const MessageKey& key, Payload payload);

@@ -14,6 +14,8 @@
 #include "lib/base/testing/port_forwarder.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
+#include "lib/runtime/testing/small_networks.h"
+#include "lib/security/grpc_messages/testing/compressed_call.h"
 #include "lib/transport/shared_buckets.h"
 #include "services/grpc_server.h"
 
@@ -30,6 +32,14 @@ TEST(DataPlaneTest, AnswersHealthChecks) {
   EXPECT_TRUE(health.ok()) << health;
   (*data_plane)->Close();
   EXPECT_FALSE(CheckHealth(*channel, absl::Seconds(60)).ok());
+}
+
+TEST(DataPlaneTest, ACompressedCallIsRefused) {
+  const auto credentials = LoadCredentials("", "a");
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  const auto data_plane = DataPlane::Create({.name = "a", .incarnation = 1}, *credentials);
+  ASSERT_TRUE(data_plane.ok()) << data_plane.status();
+  EXPECT_EQ(security::CodeOfCompressedCall((*data_plane)->address()), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 class AdvertisedTest : public ::testing::Test {
@@ -83,12 +93,21 @@ TEST_F(AdvertisedTest, WhatNobodyCanDialIsNotAdvertised) {
   EXPECT_EQ(a.status().code(), absl::StatusCode::kInvalidArgument) << a.status();
 }
 
+// What the stages of an epoch say to each other; the step of their first messages is the epoch's number.
+std::shared_ptr<runtime::Inbox> InboxOf(int stage, int stages, uint32_t epoch) {
+  static const autodiff::TrainingGraph training = runtime::testing::SmallGpt2(/*tied=*/false);
+  auto inbox = std::make_shared<runtime::Inbox>();
+  runtime::testing::ExpectMessages(training, stage, stages, /*replicas=*/1, epoch, *inbox);
+  return inbox;
+}
+
 // A stage's part in one epoch.
 struct Attached {
-  Attached(DataPlane& data_plane, uint32_t epoch, const std::vector<std::string>& stages)
-      : port(data_plane.Attach(epoch, stages, inbox, [losses = losses](const std::string&) { ++*losses; })) {}
+  Attached(DataPlane& data_plane, uint32_t epoch, int stage, const std::vector<std::string>& stages)
+      : inbox(InboxOf(stage, static_cast<int>(stages.size()), epoch)),
+        port(data_plane.Attach(epoch, stages, inbox, [losses = losses](const std::string&) { ++*losses; })) {}
 
-  const std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
+  const std::shared_ptr<runtime::Inbox> inbox;
   const std::shared_ptr<std::atomic<int>> losses = std::make_shared<std::atomic<int>>(0);
   runtime::MessagePort& port;
 };
@@ -103,25 +122,26 @@ class RestartedPeerTest : public ::testing::Test {
   }
   // Both say something, which arrives.
   static void ExpectTheyTalk(Attached& a, Attached& b, int64_t step) {
-    const runtime::MessageKey key{.step = step, .kind = runtime::MessageKind::kReport};
-    ASSERT_TRUE(b.port.Send(0, key, runtime::Payload(10)).ok());
-    ASSERT_TRUE(a.port.Send(1, key, runtime::Payload(10)).ok());
-    ASSERT_TRUE(a.inbox->Take(key).ok()) << a.inbox->status();
-    EXPECT_TRUE(b.inbox->Take(key).ok()) << b.inbox->status();
+    const runtime::MessageKey report{.step = step, .kind = runtime::MessageKind::kReport, .id = 1};
+    const runtime::MessageKey decision{.step = step, .kind = runtime::MessageKind::kDecision};
+    ASSERT_TRUE(b.port.Send(0, report, runtime::Payload(10)).ok());
+    ASSERT_TRUE(a.port.Send(1, decision, runtime::Payload(10)).ok());
+    ASSERT_TRUE(a.inbox->Take(report).ok()) << a.inbox->status();
+    EXPECT_TRUE(b.inbox->Take(decision).ok()) << b.inbox->status();
     EXPECT_EQ(*a.losses + *b.losses, 0);
   }
   // In epoch 1, which is over then.
   void TalkToTheFormerProcess() {
     a_->SetPeer("b", former_->address(), false, 1);
     former_->SetPeer("a", a_->address(), false, 1);
-    Attached a(*a_, 1, {"a", "b"}), b(*former_, 1, {"a", "b"});
+    Attached a(*a_, 1, 0, {"a", "b"}), b(*former_, 1, 1, {"a", "b"});
     ExpectTheyTalk(a, b, 1);
     a_->Detach(1);
   }
   void TalkToTheNewProcess(uint32_t epoch) {
     a_->SetPeer("b", b_->address(), false, 2);
     b_->SetPeer("a", a_->address(), false, 1);
-    Attached a(*a_, epoch, {"a", "b"}), b(*b_, epoch, {"a", "b"});
+    Attached a(*a_, epoch, 0, {"a", "b"}), b(*b_, epoch, 1, {"a", "b"});
     ExpectTheyTalk(a, b, epoch);
   }
   const Credentials credentials_ = *LoadCredentials("", "");
@@ -134,7 +154,7 @@ TEST_F(RestartedPeerTest, MessagesOfEvaluationsAreCountedByThemselvesInEachEpoch
     ASSERT_TRUE(a.port.Send(1, {.step = 1, .kind = kind}, runtime::Payload(bytes)).ok());
   };
   {
-    Attached a(*a_, 1, {"a", "b"});
+    Attached a(*a_, 1, 0, {"a", "b"});
     send(a, runtime::MessageKind::kValue, 1000);
     EXPECT_EQ(a_->evaluation_bytes("b"), 0);
     send(a, runtime::MessageKind::kEvaluation, 30);
@@ -142,7 +162,7 @@ TEST_F(RestartedPeerTest, MessagesOfEvaluationsAreCountedByThemselvesInEachEpoch
     EXPECT_EQ(a_->evaluation_bytes("b"), 34);
     EXPECT_EQ(a_->evaluation_bytes("nobody"), 0);
   }
-  Attached again(*a_, 2, {"a", "b"});
+  Attached again(*a_, 2, 0, {"a", "b"});
   EXPECT_EQ(a_->evaluation_bytes("b"), 0);
 }
 
@@ -153,7 +173,7 @@ TEST_F(RestartedPeerTest, AnEpochWithTheNewProcessDoesNotTakeItsFirstWordForALos
 
 TEST_F(RestartedPeerTest, ANewProcessThatHasAlreadyProbedKeepsItsConnection) {
   TalkToTheFormerProcess();
-  Attached without_b(*a_, 2, {"a"});
+  Attached without_b(*a_, 2, 0, {"a"});
   b_->SetPeer("a", a_->address(), false, 1);
   const auto probed = b_->Probe("a");
   ASSERT_TRUE(probed.ok()) << probed.status();

@@ -156,6 +156,14 @@ TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--version"}).Wait(), 0);
 }
 
+TEST(ExecutorProgram, PlaintextIsServedToOthersOnlyWithAWord) {
+  Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--listen", "0.0.0.0:0"}, STDERR_FILENO);
+  std::string said;
+  for (std::string line = program.Line(); !line.empty(); line = program.Line()) said += line + "\n";
+  EXPECT_THAT(said, AllOf(HasSubstr("--tls"), HasSubstr("--insecure")));
+  EXPECT_EQ(program.Wait(), 2);
+}
+
 TEST(ExecutorProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
   for (const std::string flag : {"--patience-seconds", "--broker-lost-seconds"}) {
     for (const char* seconds : {"nan", "inf", "-1"}) {

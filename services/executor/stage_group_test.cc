@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/collective/chain_communicator.h"
+#include "lib/runtime/testing/small_networks.h"
 #include "lib/scheduler/replicas/all_reduce.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/replica_mail.h"
@@ -49,6 +50,7 @@ class StageGroupTest : public ::testing::Test {
         if (other != r) own.data_plane->SetPeer(Name(other), replicas_[other].data_plane->address(), true, 1);
       }
       own.backend = *kernels::CreateBackend("cpu", {.threads = 1});
+      runtime::testing::ExpectMessages(training_, /*stage=*/0, kStages, replicas, /*first_step=*/1, *own.inbox);
       runtime::MessagePort& port = own.data_plane->Attach(kEpoch, peers, own.inbox, nullptr);
       own.mail = std::make_unique<ReplicaMail>(port, *own.inbox, kStages, r, replicas);
     }
@@ -61,6 +63,7 @@ class StageGroupTest : public ::testing::Test {
   }
 
   const Credentials credentials_ = *LoadCredentials("", "");
+  const autodiff::TrainingGraph training_ = runtime::testing::SmallGpt2(/*tied=*/false);
   std::vector<Replica> replicas_;
 };
 

@@ -1,12 +1,15 @@
 #include "lib/runtime/testing/small_networks.h"
 
 #include <bit>
+#include <memory>
 #include <utility>
 
 #include "gtest/gtest.h"
 #include "lib/autodiff/lower_precision.h"
 #include "lib/opdag/graph_builder.h"
 #include "lib/opdag/models/gpt2.h"
+#include "lib/runtime/evaluation_pass.h"
+#include "lib/runtime/expected_messages.h"
 
 namespace fusionllm::runtime::testing {
 namespace {
@@ -88,6 +91,15 @@ PipelineResult MustRun(const autodiff::TrainingGraph& training, const PipelineOp
   absl::StatusOr<PipelineResult> result = RunPipeline(training, options, *source);
   EXPECT_TRUE(result.ok()) << result.status();
   return result.ok() ? *std::move(result) : PipelineResult{};
+}
+
+void ExpectMessages(const autodiff::TrainingGraph& training, int stage, int stages, int replicas, int64_t first_step, Inbox& inbox) {
+  const std::vector<int> placement = autodiff::Place(training, ContiguousStages(training, stages));
+  const auto program = BuildStageProgram(training, placement, stage, stages, Recompute::kNone);
+  ASSERT_TRUE(program.ok()) << program.status();
+  inbox.Expect(std::make_unique<ExpectedMessages>(training, placement, *program, kSmallMicroBatches, replicas,
+                                                  EvaluationWindow(training, placement, stages)),
+               first_step);
 }
 
 std::vector<uint32_t> LossBits(const PipelineResult& result) {

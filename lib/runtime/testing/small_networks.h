@@ -30,6 +30,9 @@ PipelineOptions SmallOptions(const autodiff::TrainingGraph& training, int stages
 // Runs on synthetic data, other data at every step; an error fails the test.
 PipelineResult MustRun(const autodiff::TrainingGraph& training, const PipelineOptions& options);
 
+// `inbox` takes from now on what a stage of equally many ops gets from the other stages and its replicas, from `first_step` on.
+void ExpectMessages(const autodiff::TrainingGraph& training, int stage, int stages, int replicas, int64_t first_step, Inbox& inbox);
+
 // The loss of each step, bit for bit.
 std::vector<uint32_t> LossBits(const PipelineResult& result);
 
