@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/program.h"
+#include "lib/security/grpc_messages/testing/compressed_call.h"
 
 namespace fusionllm::services {
 namespace {
@@ -19,6 +21,10 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
+
+constexpr char kJob[] =
+    "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: gpt2, "
+    "preset: tiny}, data: {kind: text, path: [a]}, training: {steps: 5, sequenceLength: 64}}}";
 
 // With all that it must have, of which nothing is there.
 std::vector<std::string> With(const std::vector<std::string>& more) {
@@ -61,13 +67,40 @@ TEST(BrokerProgram, AmongLinesOfJsonAnErrorIsToldOnceAndInTheRecord) {
   EXPECT_EQ(record.Wait(), 2);
 }
 
+// As with --insecure, which a broker without TLS wants where others can reach it.
+class ServedBroker : public ::testing::Test {
+ protected:
+  std::vector<std::string> Arguments(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"--job",        job_,          "--output",    folder_.path(), "--base",
+                                          folder_.path(), "--scheduler", "127.0.0.1:0", "--expect",     "a"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  const base::TempFolder folder_;
+  const std::string job_ = folder_.Write("job.yaml", kJob);
+};
+
+TEST_F(ServedBroker, PlaintextIsServedToOthersOnlyWithAWord) {
+  Program refused("fusion-broker", Arguments({"--listen", "0.0.0.0:0"}), STDERR_FILENO);
+  EXPECT_THAT(refused.Line(), AllOf(HasSubstr("--tls"), HasSubstr("--insecure")));
+  EXPECT_EQ(refused.Wait(), 2);
+}
+
+TEST_F(ServedBroker, ACompressedCallIsRefused) {
+  Program program("fusion-broker", Arguments({}));
+  std::string line = program.Line();
+  while (!line.empty() && !absl::StartsWith(line, "listening on ")) line = program.Line();  // where it is watched comes first
+  ASSERT_THAT(line, StartsWith("listening on "));
+  EXPECT_EQ(security::CodeOfCompressedCall(line.substr(std::string("listening on ").size())), grpc::StatusCode::UNIMPLEMENTED);
+  program.Terminate();
+  program.Wait();
+}
+
 // gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.
 TEST(BrokerProgram, TooFewThreadsEndTheProgram) {
   const base::TempFolder folder;
-  const std::string job =
-      folder.Write("job.yaml",
-                   "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: gpt2, "
-                   "preset: tiny}, data: {kind: text, path: [a]}, training: {steps: 5, sequenceLength: 64}}}");
+  const std::string job = folder.Write("job.yaml", kJob);
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);  // for whom the limit binds
   int ended = 0;
   for (int threads = 1; threads <= 14; ++threads) {
