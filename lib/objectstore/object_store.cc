@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "lib/base/certificate_clock.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
@@ -59,6 +60,7 @@ absl::Status ObjectStore::ErrorOf(const Request& request, const Response& respon
     code = absl::StatusCode::kNotFound;
   } else if (response.status == 401 || response.status == 403) {
     code = absl::StatusCode::kPermissionDenied;
+    if (error.code == "RequestTimeTooSkewed") absl::StrAppend(&text, "; ", base::ClockSays(absl::Now()));
   } else if (response.status == 412) {
     code = absl::StatusCode::kAborted;
   } else if (error.code == "BadDigest" || error.code == "XAmzContentSHA256Mismatch") {

@@ -111,6 +111,19 @@ TEST_F(ObjectStoreTest, WhoIsRefusedForGoodIsToldWithTheServersWords) {
   EXPECT_EQ(asked, 1);
 }
 
+TEST_F(ObjectStoreTest, AClockThatTheServerFindsWrongIsNamed) {
+  std::atomic<int> asked = 0;
+  server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
+    ++asked;
+    return connection.Answer(
+        403, FakeS3::Error("RequestTimeTooSkewed", "The difference between the request time and the current time is too large."));
+  });
+  const absl::Status status = store_.Read(uri_, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("HTTP 403 RequestTimeTooSkewed"), HasSubstr("; the clock of this machine says 2")));
+  EXPECT_EQ(asked, 1) << "it is as wrong a second later";
+}
+
 TEST_F(ObjectStoreTest, AfterAllAttemptsTheLastErrorIsTold) {
   std::atomic<int> asked = 0;
   server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
