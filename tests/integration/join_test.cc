@@ -63,6 +63,15 @@ TEST_F(JoinTest, ARunThatListensOnAllAddressesTrainsWithWhoeverJoins) {
   EXPECT_THAT(run->LossBits(), SizeIs(4));
 }
 
+TEST_F(JoinTest, ARunIsJoinedOverAddressesOfIpv6) {
+  const auto run = Listen(2, {}, "run", "[::1]:0");
+  ASSERT_THAT(address_, HasSubstr("[::1]:"));
+  const auto other = Join("other", {"--name", "server", "--listen", "[::1]:0"});
+  ASSERT_EQ(run->Wait(), 0) << run->words() << other->words();
+  EXPECT_EQ(other->Wait(), 0) << other->words();
+  EXPECT_THAT(run->LossBits(), SizeIs(4));
+}
+
 // That it is dialled is all that is looked at: this router forwards nothing, so nobody comes through.
 TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
   base::PortForwarder router;
