@@ -2,16 +2,22 @@
 //
 // Losses within 1e-4 relative, every parameter within 1e-4 of its norm, and within a hundredth of the way it moved where it moved at all,
 // so that a wrong update cannot hide behind a large weight. The goldens record how far PyTorch's fp32 is from its own fp64: well below.
+// The run of a padded batch, whose samples have unlike numbers of targets that count, is held to 1e-6 however it is cut. Its numbers are
+// those of the same formulas in numpy's fp64 (golden/make_padded_golden.py) until PyTorch's own are put in their place.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/opdag/models/gpt2.h"
 #include "lib/opdag/models/resnet.h"
+#include "lib/opdag/target_weights.h"
+#include "lib/opdag/text.h"
 #include "lib/runtime/testing/local_pipeline.h"
 #include "nlohmann/json.hpp"
 #include "tests/numerics/formula.h"
@@ -28,6 +34,19 @@ constexpr int kMicroBatches = 2;
 constexpr int kVocabulary = 61, kClasses = 10;
 constexpr int kSequence = 24, kLanguageSamples = 4;
 constexpr int kImageSize = 16, kImageSamples = 8;
+constexpr int kPaddedVocabulary = 13, kPaddedSamples = 2, kPaddedMicroBatches = 4;
+constexpr int kPaddedCounted[kPaddedSamples * kPaddedMicroBatches] = {6, 1, 0, 0, 4, 2, 6, 0};
+
+constexpr char kPadded[] = R"(graph "padded" {
+  words = placeholder() {role="tokens", dtype="i32", shape=[b, 6]}
+  next = placeholder() {role="labels", dtype="i32", shape=[b, 6]}
+  embed = embedding(words; @embed.weight) {vocab=13, dim=8}
+  hidden = linear(embed) {out=16, layout="oi"}
+  act = tanh(hidden)
+  logits = linear(act) {out=13, layout="oi"}
+  loss = cross_entropy(logits, next) {ignore_index=0}
+  return loss
+})";
 
 class FormulaSource : public runtime::BatchSource {
  public:
@@ -37,6 +56,8 @@ class FormulaSource : public runtime::BatchSource {
     if (placeholder.name == "images") FillByFormula(out, number, 2, 0);
     if (placeholder.name == "labels") FillIntegers(out, number + 50, kClasses);
     if (placeholder.name == "tokens" || placeholder.name == "targets") FillIntegers(out, number, kVocabulary);
+    if (placeholder.name == "words" || placeholder.name == "next") FillIntegers(out, number, kPaddedVocabulary);
+    if (placeholder.name == "next") PadLabels(step, micro_batch, out);
     if (placeholder.name == "targets") {
       for (int64_t i = 0; i < out.type.elements(); ++i) out.as<int32_t>()[i] = (out.as<int32_t>()[i] * 5 + 3) % kVocabulary;
     }
@@ -47,6 +68,14 @@ class FormulaSource : public runtime::BatchSource {
   static void FillIntegers(tensor::TensorView out, uint64_t number, int bound) {
     for (int64_t i = 0; i < out.type.elements(); ++i) {
       out.as<int32_t>()[i] = std::min(bound - 1, static_cast<int>(static_cast<double>(FormulaElement(number, i, 1, 0.5)) * bound));
+    }
+  }
+  static void PadLabels(int64_t step, int micro_batch, tensor::TensorView out) {
+    const int64_t length = out.type.elements() / kPaddedSamples;
+    for (int64_t i = 0; i < out.type.elements(); ++i) {
+      int32_t& label = out.as<int32_t>()[i];
+      const int64_t sample = micro_batch * kPaddedSamples + i / length + step;
+      label = i % length < kPaddedCounted[sample % std::size(kPaddedCounted)] ? 1 + (label * 5 + 3) % (kPaddedVocabulary - 1) : 0;
     }
   }
 };
@@ -89,7 +118,7 @@ kernels::OptimizerConfig OptimizerOf(const Json& run) {
 }
 
 // The root of the mean square of the differences of products with random directions: the norm of the difference, but for chance.
-void ExpectSameTensor(const std::string& name, const std::vector<std::byte>& bytes, const Json& golden, uint64_t number) {
+void ExpectSameTensor(const std::string& name, const std::vector<std::byte>& bytes, const Json& golden, uint64_t number, double tolerance) {
   const size_t elements = bytes.size() / sizeof(float);
   const float* values = reinterpret_cast<const float*>(bytes.data());
   double squares = 0, sum_of_squared_differences = 0;
@@ -103,9 +132,9 @@ void ExpectSameTensor(const std::string& name, const std::vector<std::byte>& byt
   }
   const double norm = golden["norm"], moved = golden["moved"];
   const double difference = std::sqrt(sum_of_squared_differences / static_cast<double>(products.size()));
-  EXPECT_NEAR(std::sqrt(squares), norm, kTolerance * norm) << name;
-  EXPECT_LE(difference, kTolerance * norm) << name;
-  if (moved > kTolerance * norm) {
+  EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << name;
+  EXPECT_LE(difference, tolerance * norm) << name;
+  if (moved > tolerance * norm) {
     EXPECT_LE(difference, kShareOfMovement * moved) << name;
   }
 }
@@ -115,14 +144,19 @@ absl::StatusOr<opdag::Graph> ModelOf(const std::string& family) {
     return opdag::BuildGpt2(
         {.layers = 2, .heads = 4, .embd = 32, .vocab = kVocabulary, .positions = kSequence, .sequence = kSequence, .tied = true});
   }
+  if (family == "padded") {
+    absl::StatusOr<opdag::Graph> graph = opdag::ParseGraph(kPadded, "padded.dag");
+    return graph.ok() ? opdag::WeighTargets(*graph) : graph;
+  }
   return opdag::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = kClasses, .image_size = kImageSize});
 }
 
-void ExpectPyTorchsTenSteps(const std::string& name, int stages) {
+// `shares`: micro-batches of each replica; empty: there is one.
+void ExpectPyTorchsTenSteps(const std::string& name, int stages, const std::vector<int>& shares = {}, double tolerance = kTolerance) {
   std::ifstream file(absl::StrCat(std::getenv("FUSIONLLM_SOURCE_DIR"), "/tests/numerics/golden/training.json"));
   const Json run = Json::parse(file)["runs"][name];
-  const bool language = run["family"] == "gpt2";
-  const int64_t samples = language ? kLanguageSamples : kImageSamples;
+  const bool images = run["family"] == "resnet", padded = run["family"] == "padded";
+  const int64_t samples = images ? kImageSamples : padded ? kPaddedSamples : kLanguageSamples;
   auto graph = ModelOf(run["family"]);
   ASSERT_TRUE(graph.ok()) << graph.status();
   ASSERT_TRUE(opdag::InferTypes(*graph, samples).ok());
@@ -135,26 +169,28 @@ void ExpectPyTorchsTenSteps(const std::string& name, int stages) {
   options.stage_of_forward_op = runtime::testing::ContiguousStages(*training, stages);
   options.stages = stages;
   options.backend = "cpu";
-  options.config.micro_batches = kMicroBatches;
-  options.config.in_flight = kMicroBatches;
+  options.config.micro_batches = padded ? kPaddedMicroBatches : kMicroBatches;
+  options.config.in_flight = options.config.micro_batches;
+  options.shares = shares;
+  if (!shares.empty()) options.config.replicas = static_cast<int>(shares.size());
   options.config.micro_batch_size = samples;
   options.config.optimizer = OptimizerOf(run);
   options.config.gradient_clip_norm = run["clip"];
   options.steps = static_cast<int64_t>(losses.size());
-  options.prepare = [&](int, runtime::StageExecutor& executor) { FillParameters(executor, number_of, language ? 1 : 0.3); };
+  options.prepare = [&](int, runtime::StageExecutor& executor) { FillParameters(executor, number_of, images ? 0.3 : 1); };
   FormulaSource source;
   const auto result = runtime::testing::RunPipeline(*training, options, source);
   ASSERT_TRUE(result.ok()) << result.status();
 
   ASSERT_EQ(result->steps.size(), 10u);
   for (size_t i = 0; i < losses.size(); ++i) {
-    EXPECT_NEAR(result->steps[i].loss, losses[i], kTolerance * losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(result->steps[i].loss, losses[i], tolerance * losses[i]) << "step " << i + 1;
   }
   uint64_t number = 0;
   for (const auto& [tensor, golden] : run["tensors"].items()) {
     const auto found = result->parameters.find(tensor);
     ASSERT_NE(found, result->parameters.end()) << tensor << " of PyTorch is missing here";
-    ExpectSameTensor(tensor, found->second, golden, number++);
+    ExpectSameTensor(tensor, found->second, golden, number++, tolerance);
   }
   for (const auto& [tensor, bytes] : result->parameters) {
     EXPECT_TRUE(run["tensors"].contains(tensor) || absl::EndsWith(tensor, "num_batches_tracked")) << tensor << " is not PyTorch's";
@@ -164,6 +200,14 @@ void ExpectPyTorchsTenSteps(const std::string& name, int stages) {
 TEST(TrainingParityTest, Gpt2WithSgdAndMomentum) { ExpectPyTorchsTenSteps("gpt2_sgd", 1); }
 TEST(TrainingParityTest, Gpt2WithAdamWAndClipping) { ExpectPyTorchsTenSteps("gpt2_adamw", 1); }
 TEST(TrainingParityTest, Gpt2InThreeStages) { ExpectPyTorchsTenSteps("gpt2_sgd", 3); }
+TEST(TrainingParityTest, APaddedBatchHoweverItIsCut) {
+  for (const int stages : {1, 2, 4}) {
+    for (const std::vector<int>& shares : {std::vector<int>{}, {2, 2}, {1, 3}}) {
+      SCOPED_TRACE(absl::StrCat(stages, " stages, ", shares.size(), " replicas"));
+      ExpectPyTorchsTenSteps("padded_sgd", stages, shares, /*tolerance=*/1e-6);
+    }
+  }
+}
 TEST(TrainingParityTest, ResNet18WithSgdAndMomentum) { ExpectPyTorchsTenSteps("resnet18_sgd", 2); }
 
 }  // namespace

@@ -2,6 +2,7 @@
 """Writes training.json: ten optimizer steps of small models as PyTorch does them, for training_parity_test.cc.
 
 Usage: python3 make_training_goldens.py training.json   (needs torch, torchvision, transformers; fp32 on the CPU, half a minute)
+make_padded_golden.py writes one of the runs without them.
 
 Neither weights nor data are stored: both sides make them by formula_values of make_goldens.py. Parameters after the last step are stored
 as their norm and as products with fixed directions of unit variance: the mean square of the differences of such products is an unbiased
@@ -23,6 +24,10 @@ DIRECTIONS = 8
 VOCABULARY, CLASSES = 61, 10
 SEQUENCE, LANGUAGE_SAMPLES = 24, 4  # samples of a micro-batch
 IMAGE_SIZE, IMAGE_SAMPLES = 16, 8
+# A batch whose samples have very unlike numbers of targets that count (the others are 0, which is ignored), some none at all: its loss is
+# the mean over all of them, which no mean of means of micro-batches is.
+PADDED_VOCABULARY, PADDED_SEQUENCE, PADDED_COUNTED = 13, 6, (6, 1, 0, 0, 4, 2, 6, 0)
+PADDED_MICRO_BATCH_SAMPLES = 2
 
 # Epsilon of AdamW: the gradient of the key biases is zero but for rounding, and 1e-8 would divide rounding errors by themselves.
 # Learning rate of ResNet: batch norm over few samples makes training chaotic; at 5e-3 PyTorch's fp32 leaves its own fp64 by half a percent
@@ -30,6 +35,7 @@ IMAGE_SIZE, IMAGE_SAMPLES = 16, 8
 RUNS = {
     "gpt2_sgd": dict(family="gpt2", optimizer="sgd", learning_rate=0.05, momentum=0.9, weight_decay=0.01, clip=0.0),
     "gpt2_adamw": dict(family="gpt2", optimizer="adamw", learning_rate=1e-3, beta1=0.9, beta2=0.95, epsilon=1e-5, weight_decay=0.1, clip=1.0),
+    "padded_sgd": dict(family="padded", optimizer="sgd", learning_rate=0.05, momentum=0.9, weight_decay=0.01, clip=0.0),
     "resnet18_sgd": dict(family="resnet", optimizer="sgd", learning_rate=3e-4, momentum=0.9, weight_decay=5e-4, clip=0.0),
 }
 
@@ -37,6 +43,28 @@ RUNS = {
 def integers(shape, number, bound):
     """Whole numbers below `bound` by the formula; [0, 1) times the bound, rounded down."""
     return (formula_values(shape, number, 1.0, 0.5) * bound).long().clamp(max=bound - 1)
+
+
+def padded_batch(step):
+    """The whole of it: tokens are made by the formula for each micro-batch of PADDED_MICRO_BATCH_SAMPLES."""
+    shape = (PADDED_MICRO_BATCH_SAMPLES, PADDED_SEQUENCE)
+    micro_batches = len(PADDED_COUNTED) // PADDED_MICRO_BATCH_SAMPLES
+    tokens = torch.cat([integers(shape, 100000 + step * 100 + m, PADDED_VOCABULARY) for m in range(micro_batches)])
+    labels = 1 + (tokens * 5 + 3) % (PADDED_VOCABULARY - 1)
+    for sample in range(len(PADDED_COUNTED)):
+        labels[sample, PADDED_COUNTED[(sample + step) % len(PADDED_COUNTED)]:] = 0
+    return tokens, labels
+
+
+class Padded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(PADDED_VOCABULARY, 8)
+        self.hidden = torch.nn.Linear(8, 16)
+        self.logits = torch.nn.Linear(16, PADDED_VOCABULARY)
+
+    def forward(self, tokens):
+        return self.logits(torch.tanh(self.hidden(self.embed(tokens))))
 
 
 def batch(family, step, micro_batch):
@@ -53,16 +81,20 @@ def build(family):
         config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=32, vocab_size=VOCABULARY, n_positions=SEQUENCE, resid_pdrop=0.0,
                                          embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager")
         model = transformers.GPT2LMHeadModel(config)
+    elif family == "padded":
+        model = Padded()
     else:
         model = torchvision.models.resnet18(num_classes=CLASSES)
         model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
         model.maxpool = torch.nn.Identity()
     model.double().train()
-    fill(model, 1.0 if family == "gpt2" else 0.3)
+    fill(model, 0.3 if family == "resnet" else 1.0)
     return model
 
 
 def loss_of(family, model, inputs, labels):
+    if family == "padded":
+        return F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten(), ignore_index=0)
     logits = model(inputs).logits.flatten(0, 1) if family == "gpt2" else model(inputs)
     return F.cross_entropy(logits, labels.flatten())
 
@@ -86,10 +118,11 @@ def train(run, dtype):
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
         total = 0.0
-        for micro_batch in range(MICRO_BATCHES):
-            inputs, labels = batch(family, step, micro_batch)
+        micro_batches = 1 if family == "padded" else MICRO_BATCHES
+        for micro_batch in range(micro_batches):
+            inputs, labels = padded_batch(step) if family == "padded" else batch(family, step, micro_batch)
             inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
-            loss = loss_of(family, model, inputs, labels) / MICRO_BATCHES
+            loss = loss_of(family, model, inputs, labels) / micro_batches
             loss.backward()
             total += loss.item()
         if run["clip"]:
