@@ -19,7 +19,6 @@
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/testing/mailbox.h"
 #include "services/executor/data_plane.h"
-#include "services/executor/process_memory.h"
 #include "services/executor/stage_epoch.h"
 
 namespace fusionllm::services {
@@ -163,22 +162,6 @@ TEST_F(HostilePeerTest, AStageCannotFillTheMemoryOfAnother) {
   Say(*stage_1_, large, 64);
   EXPECT_TRUE(inbox_->Take(large, absl::Now() + absl::Seconds(60)).ok());
 }
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
-TEST_F(HostilePeerTest, WhatIsRefusedIsNotEvenHeldWhileItComes) {
-  constexpr size_t kLarge = size_t{192} << 20, kOnTheWay = size_t{96} << 20;  // the second: what gRPC and TLS hold for a while
-  Settle(*stage_1_, stage_1_mail_);
-  const MessageKey key{.step = kStep, .kind = MessageKind::kValue, .id = gradient_};
-  const transport::Payload payload = transport::Payload::Of(std::string(kLarge, 'x'));  // there already, as the sender's
-  ResetPeak();
-  const int64_t before = PeakResidentBytes();
-  if (before == 0 || before > ResidentBytes() + (16 << 20)) GTEST_SKIP() << "NotAvailable: the system does not say how much memory is used";
-  ASSERT_TRUE(stage_1_->Send("victim", Header(key), payload).ok());
-  Settle(*stage_1_, stage_1_mail_);
-  EXPECT_FALSE(Holds(key));
-  EXPECT_LT(PeakResidentBytes() - before, static_cast<int64_t>(kOnTheWay));
-}
-#endif
 
 // As an executor builds one from its broker's order.
 TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageAlone) {
