@@ -154,7 +154,8 @@ void Visit(V& v, Schedule& s) {
 template <class V>
 void Visit(V& v, Evaluation& e) {
   v.Field("everySteps", e.every_steps, {.min = 0, .max = kMaxSteps}, "Also after the last step. 0: no evaluation.");
-  v.Field("batches", e.batches, {.min = 1, .max = 1e6}, "An evaluation reads the first so many global batches of the validation data. Omitted: all of them.");
+  v.Field("batches", e.batches, {.min = 1, .max = 1e6},
+          "An evaluation reads the first so many global batches of the validation data. Omitted: all of them.");
 }
 
 template <class V>
