@@ -112,10 +112,15 @@ class ClusterCacheTest : public ::testing::Test {
   // Until the cache has been told of all that has happened to pods so far; what comes and goes meanwhile it is not.
   void AwaitPods() {
     const std::string job = absl::StrCat("other-", ++others_);
+    CreateAnchor(job);
+    AwaitWordOf(job);  // that of the anchor says nothing of pods
     CreateBroker(job);
+    AwaitWordOf(job);
+  }
+  void AwaitWordOf(const std::string& job) {
     ASSERT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
-      return told_.contains(job);
+      return told_.erase(job) > 0;
     }));
   }
   bool Eventually(const std::function<bool()>& holds) {
