@@ -120,8 +120,10 @@ class ClusterCacheTest : public ::testing::Test {
   void AwaitWordOf(const std::string& job) {
     ASSERT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
-      return told_.erase(job) > 0;
+      return told_.contains(job);
     }));
+    const std::lock_guard lock(mutex_);
+    told_.erase(job);
   }
   bool Eventually(const std::function<bool()>& holds) {
     for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
