@@ -24,6 +24,16 @@ using ::testing::HasSubstr;
 
 class EvalTest : public FusionctlTest {};
 
+// Id 0 is padding: targets of it do not count.
+constexpr char kPaddedModel[] =
+    "graph \"lm\" {\n"
+    "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 8]}\n"
+    "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 8]}\n"
+    "  embed = embedding(tokens) {vocab=50, dim=8}\n"
+    "  logits = linear(embed) {out=50}\n"
+    "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
+    "  return loss\n}\n";
+
 // Of the last evaluation of a run whose events these are; NaN: there is none.
 double EvaluatedLoss(const std::string& events) {
   double loss = std::nan("");
@@ -162,14 +172,7 @@ TEST_F(EvalTest, EvalOfGeneratedDataTakesNoFile) {
 }
 
 TEST_F(EvalTest, WhereNoTargetCountsThereIsNoLossNeitherInARunNorByEval) {
-  Write("lm.dag",
-        "graph \"lm\" {\n"
-        "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 8]}\n"
-        "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 8]}\n"
-        "  embed = embedding(tokens) {vocab=50, dim=8}\n"
-        "  logits = linear(embed) {out=50}\n"
-        "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
-        "  return loss\n}\n");
+  Write("lm.dag", kPaddedModel);
   Write("padding.u16", std::string(2 * 97, '\0'));
   std::string full;
   for (int i = 0; i < 97; ++i) full += {static_cast<char>(1 + i % 49), '\0'};
@@ -215,14 +218,7 @@ TEST_F(EvalTest, ARunEvaluatesTheWholeSetUnlessTheJobSaysHowManyBatches) {
 
 // A mean over all targets that count, whoever cuts the set into batches, micro-batches and stages: the windows have very unlike numbers.
 TEST_F(EvalTest, ALossWithIgnoredTargetsIsThatOfTheRunsOwnEvaluation) {
-  Write("lm.dag",
-        "graph \"lm\" {\n"
-        "  tokens = placeholder() {role=\"tokens\", dtype=\"i32\", shape=[b, 8]}\n"
-        "  next = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b, 8]}\n"
-        "  embed = embedding(tokens) {vocab=50, dim=8}\n"
-        "  logits = linear(embed) {out=50}\n"
-        "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
-        "  return loss\n}\n");
+  Write("lm.dag", kPaddedModel);
   std::string full, padded;
   for (int i = 0; i < 97; ++i) full += {static_cast<char>(1 + i % 49), '\0'};
   for (int i = 0; i < 13 * 8 + 1; ++i) {  // 13 windows: the second batch of eight is not full

@@ -1,5 +1,7 @@
 #include "lib/job/data_rules.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace fusionllm::job {
 namespace {
 
@@ -24,6 +26,17 @@ DataRules DataRulesOfCheckpoint(const Data& data) {
 void FixDataRules(const DataRules& rules, Data& data) {
   if (data.kind == DataKind::kText && !data.encoding) data.encoding = rules.encoding;
   if (HoldsOut(data) && !data.validation->split) data.validation->split = rules.split;
+}
+
+std::vector<std::string> FieldsOfRules(const DataRules& rules, const Data& data) {
+  std::vector<std::string> fields;
+  if (rules.encoding != TextEncoding::kUtf8 && !data.encoding) {
+    fields.push_back(absl::StrCat("spec.data.encoding: ", ToString(rules.encoding)));
+  }
+  if (rules.split != Split::kEven && data.validation && !data.validation->split) {
+    fields.push_back(absl::StrCat("spec.data.validation.split: ", ToString(rules.split)));
+  }
+  return fields;
 }
 
 }  // namespace fusionllm::job

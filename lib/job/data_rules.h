@@ -4,6 +4,9 @@
 // Pure functions.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "lib/job/fusion_job.h"
 
 namespace fusionllm::job {
@@ -23,5 +26,8 @@ DataRules DataRulesOfCheckpoint(const Data& data);
 
 // Writes down what applies and is open.
 void FixDataRules(const DataRules& rules, Data& data);
+
+// What FixDataRules would write, where that is no default: "spec.data.encoding: bytes".
+std::vector<std::string> FieldsOfRules(const DataRules& rules, const Data& data);
 
 }  // namespace fusionllm::job

@@ -381,5 +381,13 @@ TEST(EvaluationPassTest, EverySampleIsInOnePassAndFillsItAsOftenAsTheOthers) {
   }
 }
 
+TEST(EvaluationPassTest, AnEvaluationReadsTheSetOrItsFirstBatches) {
+  EXPECT_EQ(*SamplesToEvaluate(100, std::nullopt, 4), 100);
+  EXPECT_EQ(*SamplesToEvaluate(100, 8, 4), 32);
+  EXPECT_EQ(*SamplesToEvaluate(3, 8, 4), 3);
+  EXPECT_EQ(*SamplesToEvaluate(std::nullopt, 8, 4), 32);
+  EXPECT_TRUE(absl::IsFailedPrecondition(SamplesToEvaluate(std::nullopt, std::nullopt, 4).status()));
+}
+
 }  // namespace
 }  // namespace fusionllm::runtime

@@ -33,6 +33,13 @@ absl::StatusOr<std::vector<int64_t>> SamplesOfPass(int64_t set_samples, int64_t 
   return samples;
 }
 
+absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> set_samples, std::optional<int64_t> batches, int64_t global_batch_size) {
+  if (!set_samples && !batches) return absl::FailedPreconditionError("an evaluation of a source without end needs a number of batches");
+  if (!batches) return *set_samples;
+  const int64_t asked = *batches * global_batch_size;
+  return set_samples ? std::min(*set_samples, asked) : asked;
+}
+
 int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op) {
   int lowest = -1;
   for (opdag::OpId id = 0; id < training.forward_ops; ++id) {

@@ -24,6 +24,10 @@ std::optional<EvaluationPass> EvaluationPassAt(int64_t set_samples, int64_t micr
 // The samples of that pass, micro_batch_size of them. Errors: Internal behind the end of the set.
 absl::StatusOr<std::vector<int64_t>> SamplesOfPass(int64_t set_samples, int64_t micro_batch_size, int64_t index);
 
+// How many samples an evaluation reads: those of the set (nullopt: it has no end), or of its first `batches` global batches of
+// `global_batch_size` where they are given and the set is larger. Errors: FailedPrecondition where there is neither.
+absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> set_samples, std::optional<int64_t> batches, int64_t global_batch_size);
+
 // The lowest stage that reads data: it says how much of them an evaluation has. -1: none reads any. `stage_of_op`: by op id of the training
 // graph.
 int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op);

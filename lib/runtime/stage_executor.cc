@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -76,19 +75,11 @@ class StageExecutor::Impl {
     return last;
   }
 
-  // Of the stage that tells the others; they take its word.
-  absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> batches) const {
-    const std::optional<int64_t> set = source_.EvaluationSamples();
-    if (!set && !batches) return absl::FailedPreconditionError("an evaluation of a source without end needs a number of batches");
-    const int64_t unbounded = std::numeric_limits<int64_t>::max();
-    return std::min(set.value_or(unbounded), batches ? *batches * GlobalMicroBatches() * config_.micro_batch_size : unbounded);
-  }
-
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, std::optional<int64_t> batches) {
     const int64_t size = config_.micro_batch_size;
     int64_t samples = 0;
     if (teller_ < 0 || teller_ == program_.stage) {
-      FUSIONLLM_ASSIGN_OR_RETURN(samples, SamplesToEvaluate(batches));
+      FUSIONLLM_ASSIGN_OR_RETURN(samples, SamplesToEvaluate(source_.EvaluationSamples(), batches, GlobalMicroBatches() * size));
     }
     if (teller_ >= 0 && program_.stages > 1) {
       FUSIONLLM_ASSIGN_OR_RETURN(samples, exchange_->AgreeOnEvaluation(step, teller_, samples));

@@ -237,18 +237,7 @@ class Preparation {
     rules_kept_ = absl::StrFormat(
         "the checkpoint's run had %s, and this one keeps to it; with spec.data.encoding and spec.data.validation.split written down the "
         "job has its own",
-        absl::StrJoin(WordsOf(rules, before), " and "));
-  }
-
-  static std::vector<std::string> WordsOf(const job::DataRules& rules, const job::Data& open) {
-    std::vector<std::string> words;
-    if (rules.encoding != job::TextEncoding::kUtf8 && !open.encoding) {
-      words.push_back(absl::StrCat("spec.data.encoding: ", job::ToString(rules.encoding)));
-    }
-    if (rules.split != job::Split::kEven && open.validation && !open.validation->split) {
-      words.push_back(absl::StrCat("spec.data.validation.split: ", job::ToString(rules.split)));
-    }
-    return words;
+        absl::StrJoin(job::FieldsOfRules(rules, before), " and "));
   }
 
   bool KeptInStore() const { return job_.spec.checkpoint.has_value() && base::IsUri(job_.spec.checkpoint->path); }

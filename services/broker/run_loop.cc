@@ -322,12 +322,12 @@ void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
 
 // An executor traces a few steps of an epoch (stage_host_epoch.cc), each with a few spans for a micro-batch. More would only fill the disk.
 bool RunLoop::MayTrace(const std::string& name, const v1::StageTimes& times) {
-  constexpr int kMostTraces = 100;
-  constexpr int64_t kMostSpansPerMicroBatch = 8, kOtherSpans = 64, kUnknownMicroBatches = 4096;
+  constexpr int kMaxTraces = 100;
+  constexpr int64_t kMaxSpansPerMicroBatch = 8, kOtherSpans = 64, kUnknownMicroBatches = 4096;
   Traces& traces = traces_[name];
   if (traces.epoch != times.epoch()) traces = {.epoch = times.epoch()};
   const int64_t known = state_.plan().micro_batches, micro_batches = known > 0 ? known : kUnknownMicroBatches;
-  return ++traces.count <= kMostTraces && times.spans_size() <= kMostSpansPerMicroBatch * micro_batches + kOtherSpans;
+  return ++traces.count <= kMaxTraces && times.spans_size() <= kMaxSpansPerMicroBatch * micro_batches + kOtherSpans;
 }
 
 void RunLoop::TakeLastTraffic(const std::string& name, const v1::StageEnded& ended) {

@@ -14,7 +14,7 @@
 namespace fusionllm::security {
 namespace {
 
-constexpr std::chrono::minutes kPatience(1);
+constexpr std::chrono::minutes kCallTimeout(1);
 // HealthCheckRequest{service: ""} after a field that is not known, long enough that compressing it pays: gRPC sends what does not as it is.
 std::string Request() { return std::string("\x7a\x64", 2) + std::string(100, 'x'); }
 
@@ -23,7 +23,7 @@ std::string Request() { return std::string("\x7a\x64", 2) + std::string(100, 'x'
 grpc::StatusCode CodeOfCompressedCall(const std::string& address) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   context.set_wait_for_ready(true);
   context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
   const grpc::Slice slice(Request());
