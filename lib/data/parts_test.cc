@@ -69,5 +69,21 @@ TEST(TakeUnpackedArchivesTest, AnArchiveCountsOnlyWhereItsFileIsNotThere) {
   EXPECT_THAT(paths, ElementsAre("/m/a-idx3", "/m/b.gz", "/m/c.idx3-ubyte", "/n/a-idx3.xz"));
 }
 
+TEST(PartsTest, TokensOfAFolderWithTrainAndValAreReadByTheirParts) {
+  using std::string_literals::operator""s;
+  const base::TempFolder folder;
+  folder.Write("d/train.bin", "\1\0\2\0\3\0\4\0\5\0"s);
+  folder.Write("d/val.bin", "\7\0\x8\0\x9\0"s);
+  DatasetConfig config;
+  config.kind = DatasetKind::kTokens;
+  config.paths = config.validation_paths = {"d"};
+  config.base_folder = folder.path();
+  config.sequence_length = 2;
+  const auto data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->training->size(), 2);
+  EXPECT_EQ(data->validation->size(), 1);
+}
+
 }  // namespace
 }  // namespace fusionllm::data
