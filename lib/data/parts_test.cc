@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/data/dataset.h"
 
 namespace fusionllm::data {
 namespace {
