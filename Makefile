@@ -48,7 +48,7 @@ cuda: deps-cuda  ## build the programs with the CUDA back end, and its tests, in
 	@ctest --preset cuda -j $(JOBS) -R '^($(subst $(space),|,$(CUDA_TESTS)))$$'
 	@build-cuda/bin/fusionctl doctor | grep -E '^[a-z]+ +device: '
 
-# What is carried to a machine that has a card and nothing of ours (docs/gpu-bench.md): programs, tests and benchmarks, and what runs them.
+# What is carried to a machine that has a card and nothing of ours (docs/design/gpu-bench.md): programs, tests and benchmarks, and what runs them.
 PORTABLE_PROGRAMS := $(RUN_PROGRAMS) cuda_tests training_bench topk_bench
 cuda-portable: deps-cuda  ## build programs, CUDA tests and benchmarks that need nothing but glibc, and pack them: build-cuda-portable/portable.tar.xz
 	@export FUSIONLLM_STATIC_HOME=$$(tools/install-static.sh) && CUDACXX=$(or $(NVCC),$$(tools/install-cuda.sh)/toolkit/bin/nvcc) tools/configure.sh cuda-portable
@@ -77,7 +77,7 @@ demo: configure  ## train a small model over emulated slow links on this machine
 	@if [ ! -x build/bin/fusionctl ]; then echo "make demo: build/bin/fusionctl was not built, so there is no demo to run" >&2; exit 1; fi
 	@build/bin/fusionctl demo
 
-bench: bench-micro  ## build and run all benchmarks: the micro-benchmarks and the figures of docs/perf (half an hour)
+bench: bench-micro  ## build and run all benchmarks: the micro-benchmarks and the figures of docs/results (half an hour)
 	@tools/perf/figures.sh build/bin
 
 bench-micro: all  ## build and run the micro-benchmarks alone (BENCH_ARGS=--benchmark_filter=... is passed on)

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FieldAsAnOption", "run job.yaml --lr 0.1", "fusionctl run: no option '--lr'",
              "--set spec.training.steps=50: did you mean spec.training.optimizer.learningRate?"},
         Case{"CommandThatWouldGenerate", "sample runs/a", "fusionctl: no command 'sample': there is none yet", "export the checkpoint"},
-        Case{"CommandThatWouldCompare", "compare a b", "runs are compared by the events.jsonl", "docs/events.md"},
+        Case{"CommandThatWouldCompare", "compare a b", "runs are compared by the events.jsonl", "docs/reference/events.md"},
         Case{"CommandThatWouldPredict", "generate", "there is none yet that generates text", "use transformers"},
         Case{"MisspeltCommand", "rnu job.yaml", "fusionctl: no command 'rnu'", "did you mean run? there are init, run, "},
         Case{"OptionNobodyKnows", "run job.yaml --zigzag=3", "fusionctl run: no option '--zigzag'", "fusionctl run --help lists them"},

@@ -45,7 +45,7 @@ absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartM
   if (flags.data.empty()) {
     const bool bytes = start.sizes.vocab_size == kBytesOfText;
     return absl::InvalidArgumentError(absl::StrCat("--data is required: the file to evaluate on, ",
-                                                   bytes ? "text" : "of token ids that the model's own tokenizer made (docs/data.md)",
+                                                   bytes ? "text" : "of token ids that the model's own tokenizer made (docs/tasks/data.md)",
                                                    ", as in fusionctl eval ", flags.checkpoint, " --data FILE", bytes ? "" : ".bin"));
   }
   const bool tokens = IsFileOfTokens(flags.data);

@@ -49,10 +49,10 @@ std::string Data(const TemplateOptions& options) {
   std::string text = absl::StrCat("    kind: ", job::ToString(options.data));
   switch (options.data) {
     case DataKind::kText:
-      absl::StrAppend(&text, "                   # every byte of the files is a token; docs/data.md has the other kinds\n");
+      absl::StrAppend(&text, "                   # every byte of the files is a token; docs/tasks/data.md has the other kinds\n");
       break;
     case DataKind::kTokens:
-      absl::StrAppend(&text, "                 # token ids as uint16 or uint32, little-endian; docs/data.md shows how to make them\n");
+      absl::StrAppend(&text, "                 # token ids as uint16 or uint32, little-endian; docs/tasks/data.md shows how to make them\n");
       break;
     case DataKind::kCifar10:
       absl::StrAppend(&text, "                # data_batch_*.bin of CIFAR-10's binary version\n");
@@ -88,7 +88,7 @@ std::string Training(const TemplateOptions& options) {
         "    microBatchSize: auto         # samples in one pass; a number: the same bits in every run\n",
         tiny ? "    sequenceLength: 128          # tokens in a sample\n"
              : "    sequenceLength: 1024         # tokens in a sample, as GPT-2's\n",
-        "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/job-reference.md). To "
+        "    # Learning rate by the model's size, warm-up, cosine and clipping are defaults of gpt2 (docs/reference/job-reference.md). To "
         "choose:\n"
         "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
         "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n",
@@ -116,7 +116,7 @@ std::string JobTemplate(const TemplateOptions& options) {
       options.name.empty() ? absl::StrCat(job::ToString(options.family), "-", job::ToString(options.data)) : options.name;
   return absl::StrCat(
       "# Check it without training: fusionctl run FILE --dry-run. Then: fusionctl run FILE\n"
-      "# What a field means, and which others there are: fusionctl explain spec.training, docs/job-reference.md\n"
+      "# What a field means, and which others there are: fusionctl explain spec.training, docs/reference/job-reference.md\n"
       "apiVersion: fusionllm.io/v1alpha1\n"
       "kind: FusionJob\n"
       "metadata: {name: ",

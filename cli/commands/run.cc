@@ -138,7 +138,7 @@ std::vector<std::string> CommandOf(const Flags& flags, const Globals& globals) {
   return words;
 }
 
-// docs/adr/0029: a model that took hours to train is not thrown away because its job does not say where it goes.
+// docs/design/adr/0029: a model that took hours to train is not thrown away because its job does not say where it goes.
 // Whether the job said nothing.
 bool ChooseCheckpoint(const Flags& flags, job::FusionJob& job) {
   std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;

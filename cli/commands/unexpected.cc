@@ -98,13 +98,13 @@ int UnknownCommand(const CLI::App& app) {
     std::fprintf(
         stderr,
         "fusionctl: no command '%s': there is none yet that generates text; export the checkpoint of a GPT-2 (fusionctl checkpoint "
-        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/checkpoints.md)\n",
+        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/tasks/checkpoints.md)\n",
         wanted.c_str());
     return kExitBadInput;
   }
   if (std::find(std::begin(kCompares), std::end(kCompares), wanted) != std::end(kCompares)) {
     std::fprintf(stderr,
-                 "fusionctl: no command '%s': runs are compared by the events.jsonl and job.yaml of their folders (docs/events.md has the "
+                 "fusionctl: no command '%s': runs are compared by the events.jsonl and job.yaml of their folders (docs/reference/events.md has the "
                  "lines of Python for a plot)\n",
                  wanted.c_str());
     return kExitBadInput;

@@ -9,7 +9,7 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
-graceful_limit=2.5 crash_limit=17  # seconds: docs/perf/operator.md
+graceful_limit=2.5 crash_limit=17  # seconds: docs/results/operator.md
 bring_up hhub genoa
 members_behind 50mbit 20ms
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set operator.replicas=2 \
@@ -17,7 +17,7 @@ helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --s
 # (Whoever is frozen with its whole machine is not killed by a kubelet either.)
 until_true "two operators" operators_ready 2
 # Nothing is compressed: what is looked at here is who leads. A model that has trained on one executor alone, while the other is replaced, begins
-# with a higher loss where compression sets in (docs/compression.md).
+# with a higher loss where compression sets in (docs/concepts/compression.md).
 compression="{policy: none}"
 job long 1000000 "{name: genoa, min: 2}" "$two_executors" "$with_checkpoints"
 wait_for long condition=Ready

@@ -2,7 +2,7 @@
 // transformer or of a residual network. The backward pass keeps what goes from one block to another and runs one block's ops again at a
 // time (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174, section 4).
 //
-// Pure function of the graph: planner and executors come to the same blocks, wherever the stages are cut. See docs/adr/0032.
+// Pure function of the graph: planner and executors come to the same blocks, wherever the stages are cut. See docs/design/adr/0032.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace fusionllm::broker {
 
 inline constexpr double kLeastGain = 0.05;  // of a step: less is noise
 
-// Plans are compared by the time to an equal loss (docs/adr/0003).
+// Plans are compared by the time to an equal loss (docs/design/adr/0003).
 // Nats, of its codecs: the mean over micro-batches of what the links of their replica cost, as the planner has it.
 double LossCost(const PlanSummary& plan);
 double SecondsToEqualLoss(double step_s, double loss_cost);

@@ -270,7 +270,7 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     absl::StrAppend(&choice->reason, "; what a loss reads goes as ", ToString(own));
   }
   if (choice->expected_loss_increase > 0) {
-    absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (docs/perf/loss-cost.md)", choice->expected_loss_increase);
+    absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (docs/results/loss-cost.md)", choice->expected_loss_increase);
   }
   if (choice->bottleneck_would_do_better)
     choice->reason += "; a trained bottleneck at this cut would do better, which this version does not have";

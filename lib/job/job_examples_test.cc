@@ -194,7 +194,7 @@ TEST(JobExamplesTest, AGraphFileThatCannotBeReadIsNamedWithItsLine) {
 }
 
 TEST(JobExamplesTest, TheReferencePageIsTheOneTheFieldTablesGive) {
-  const std::filesystem::path file = SourceDir() / "docs/job-reference.md";
+  const std::filesystem::path file = SourceDir() / "docs/reference/job-reference.md";
   std::ostringstream committed;
   committed << std::ifstream(file).rdbuf();
   EXPECT_TRUE(committed.str() == ReferencePage()) << file << " is stale: tools/check-generated.sh --write";

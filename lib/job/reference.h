@@ -1,4 +1,4 @@
-// The field tables as data (for generators of documents and schemas) and as the page docs/job-reference.md. Pure functions.
+// The field tables as data (for generators of documents and schemas) and as the page docs/reference/job-reference.md. Pure functions.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ FieldSchema TopologySchema();
 // Appends Markdown: one table for the object at `path` (empty: the root) and one for each object below it.
 void AppendTables(const FieldSchema& object, const std::string& path, std::string& page);
 
-// Markdown; docs/job-reference.md is this text.
+// Markdown; docs/reference/job-reference.md is this text.
 std::string ReferencePage();
 
 }  // namespace fusionllm::job

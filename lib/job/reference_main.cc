@@ -1,4 +1,4 @@
-// Prints docs/job-reference.md; tools/generate/job-reference.sh calls it.
+// Prints docs/reference/job-reference.md; tools/generate/job-reference.sh calls it.
 #include <iostream>  // tidy-allow: iostream because this is a program
 
 #include "lib/job/reference.h"

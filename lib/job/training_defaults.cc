@@ -197,7 +197,7 @@ std::string TrainingDefaultsSection() {
                   ". Sources: GPT-3 (arXiv 2005.14165), table 2.1 and appendix B: Adam with beta2 0.95, weight decay 0.1, clipping at 1.0, "
                   "warm-up, cosine to a tenth; its first row is nanoGPT's character-level model. The rates were chosen there for half a "
                   "million to three million tokens a step: a much smaller step may want less. "
-                  "[adr/0030](adr/0030-gpt-2-trains-well-by-default.md) has the reasons.\n");
+                  "[adr/0030](../design/adr/0030-gpt-2-trains-well-by-default.md) has the reasons.\n");
   return text;
 }
 

@@ -2,7 +2,7 @@
 //
 // They hold for family gpt2 with optimizer adamw, field by field: what the job says always wins, and other families and optimizers keep the
 // defaults of the table. Sources: Brown et al., "Language Models are Few-Shot Learners", arXiv 2005.14165, table 2.1 (learning rates) and
-// appendix B (betas, weight decay, clipping, warm-up, cosine to a tenth). docs/adr/0030 has the reasons. Pure.
+// appendix B (betas, weight decay, clipping, warm-up, cosine to a tenth). docs/design/adr/0030 has the reasons. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr int64_t kGptMostWarmupSteps = 2000;
 // That of the row whose 12 nLayer nEmbd^2 is nearest by ratio.
 double GptLearningRate(const GptConfig& model);
 // A 20th of the steps, but 100 or a quarter of them at least: with a 20th alone the loss of small models jumped for a step in runs of 100
-// and 200 steps (docs/perf/warm-up.md). Rounded down; 0 below 4 steps.
+// and 200 steps (docs/results/warm-up.md). Rounded down; 0 below 4 steps.
 int64_t GptWarmupSteps(int64_t steps);
 
 // Sets what `root`, the document that `job` was read from, leaves out. Does nothing for a model that cannot be resolved.
@@ -37,7 +37,7 @@ void FillInTrainingDefaults(const Node& root, FusionJob& job);
 // weight decay 0.1, clip 1 (the defaults for gpt2 small)".
 std::string TrainingSentence(const FusionJob& job);
 
-// The above as a section of docs/job-reference.md.
+// The above as a section of docs/reference/job-reference.md.
 std::string TrainingDefaultsSection();
 
 }  // namespace fusionllm::job

@@ -255,7 +255,7 @@ TEST(CrdTest, ColumnsAndSelectableFieldsShowFieldsThatExist) {
 TEST(CrdTest, TheCommittedFilesAreTheOnesTheTablesGive) {
   const std::pair<const char*, std::string> files[] = {{"crds/fusionllm.io_fusionjobs.yaml", ToYaml(FusionJobCrd())},
                                                        {"crds/fusionllm.io_fusionclusters.yaml", ToYaml(FusionClusterCrd())},
-                                                       {"docs/kubernetes-reference.md", ReferencePage()}};
+                                                       {"docs/reference/kubernetes-reference.md", ReferencePage()}};
   for (const auto& [name, text] : files) {
     const std::string committed = Content(SourceDir() / name);
     EXPECT_TRUE(absl::EndsWith(committed, text)) << name << " is stale: tools/check-generated.sh --write";

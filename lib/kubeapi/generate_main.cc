@@ -1,4 +1,4 @@
-// Writes crds/*.yaml, the chart's rights of members and policies, and docs/kubernetes-reference.md below the folder that is its argument;
+// Writes crds/*.yaml, the chart's rights of members and policies, and docs/reference/kubernetes-reference.md below the folder that is its argument;
 // tools/generate/crds.sh runs it.
 #include <cstdio>
 #include <filesystem>
@@ -50,6 +50,6 @@ int main(int argc, char** argv) {
                                                        {"changes", kubeapi::ChangePolicySpec(in_chart)},
                                                        {"tokens", kubeapi::TokenPolicySpec(in_chart, "TOKEN_SECRET",
                                                                                            absl::ToInt64Seconds(kubeapi::kTokenLife))}})) &&
-      kubeapi::Write(folder / "docs/kubernetes-reference.md", kubeapi::ReferencePage());
+      kubeapi::Write(folder / "docs/reference/kubernetes-reference.md", kubeapi::ReferencePage());
   return ok ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-// docs/graphs.md against the registry: the page cannot fall behind the ops.
+// docs/tasks/graphs.md against the registry: the page cannot fall behind the ops.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -27,7 +27,7 @@ constexpr int64_t kMaxPage = 1 << 20;
 
 std::string Page() {
   const char* root = std::getenv("FUSIONLLM_SOURCE_DIR");
-  absl::StatusOr<std::string> page = base::ReadSmallFile(absl::StrCat(root == nullptr ? "." : root, "/docs/graphs.md"), kMaxPage);
+  absl::StatusOr<std::string> page = base::ReadSmallFile(absl::StrCat(root == nullptr ? "." : root, "/docs/tasks/graphs.md"), kMaxPage);
   EXPECT_TRUE(page.ok()) << page.status();
   return page.value_or("");
 }
@@ -92,7 +92,7 @@ TEST(GraphsPageTest, ItsGraphIsOne) {
   for (const std::string& part : parts) {
     if (!absl::StartsWith(part, "graph \"")) continue;
     ++graphs;
-    absl::StatusOr<Graph> graph = ParseGraph(part, "docs/graphs.md");
+    absl::StatusOr<Graph> graph = ParseGraph(part, "docs/tasks/graphs.md");
     ASSERT_TRUE(graph.ok()) << graph.status();
     EXPECT_TRUE(InferTypes(*graph, 2).ok());
     EXPECT_NE(graph->loss(), kNone);
@@ -125,7 +125,7 @@ return loss
   const std::vector<std::string> parts = absl::StrSplit(Page(), "```\n");
   const auto fragment = std::find_if(parts.begin(), parts.end(), [](const auto& part) { return absl::StartsWith(part, "zero = "); });
   ASSERT_NE(fragment, parts.end());
-  absl::StatusOr<Graph> graph = ParseGraph(absl::StrCat(kBefore, *fragment, kAfter), "docs/graphs.md");
+  absl::StatusOr<Graph> graph = ParseGraph(absl::StrCat(kBefore, *fragment, kAfter), "docs/tasks/graphs.md");
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(InferTypes(*graph, 2).ok());
 }

@@ -45,12 +45,12 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
   if (links == 0 && tied_codecs.empty()) return;
   if (links > 0) {
     plan.loss_cost_source =
-        absl::StrFormat("%s on %s%s, after %d steps: what small models lost, docs/perf/loss-cost.md", absl::StrJoin(codecs, ", "),
+        absl::StrFormat("%s on %s%s, after %d steps: what small models lost, docs/results/loss-cost.md", absl::StrJoin(codecs, ", "),
                         base::Counted(links, "link"), both_ways ? " (both ways)" : "", spec.training.steps);
   }
   if (!tied_codecs.empty()) {
     absl::StrAppend(&plan.loss_cost_source, links > 0 ? "; " : "", absl::StrJoin(tied_codecs, ", "),
-                    " for tied gradients, docs/perf/tied-gradients.md");
+                    " for tied gradients, docs/results/tied-gradients.md");
   }
   const bool chosen = spec.compression.policy == job::CompressionPolicy::kAdatopk || spec.compression.codec == job::Codec::kAuto;
   if (chosen && plan.loss_cost > 0)

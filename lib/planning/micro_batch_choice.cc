@@ -27,7 +27,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNearBest = 0.03;
 constexpr size_t kMaxFinalists = 3;
 
-// Time of a step to an equal loss (docs/adr/0003).
+// Time of a step to an equal loss (docs/design/adr/0003).
 double CostOf(const wire::PlanAnswer& answer) {
   const auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return kInfinity;

@@ -170,7 +170,7 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
   EXPECT_GT(free.loss_cost, 0.05);
   EXPECT_DOUBLE_EQ(capped.loss_cost, sum(capped));
   EXPECT_DOUBLE_EQ(free.loss_cost, sum(free));
-  EXPECT_THAT(free.loss_cost_source, AllOf(HasSubstr("after 300 steps"), HasSubstr("docs/perf/loss-cost.md")));
+  EXPECT_THAT(free.loss_cost_source, AllOf(HasSubstr("after 300 steps"), HasSubstr("docs/results/loss-cost.md")));
   EXPECT_EQ(LossWarning(free), "");
   std::string reasons;
   for (const wire::PlanLink& link : capped.links) reasons += link.reason;

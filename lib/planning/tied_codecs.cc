@@ -50,7 +50,7 @@ Choices ChoicesOf(const job::Spec& spec) {
   if (compression.policy == job::CompressionPolicy::kUniform) {
     return one(CodecKind::kExact, "policy uniform compresses them where spec.compression.tiedGradients says so");
   }
-  // Error feedback hands what a step with a far larger gradient lost to the next ones (docs/perf/tied-gradients.md).
+  // Error feedback hands what a step with a far larger gradient lost to the next ones (docs/results/tied-gradients.md).
   if (spec.training.gradient_clip_norm <= 0) {
     return one(CodecKind::kExact,
                "gradients are not clipped (spec.training.gradientClipNorm), so that they are compressed only where "

@@ -10,7 +10,7 @@
 namespace fusionllm::planning {
 
 // Expected increase of the loss, in nats per target, where a tied parameter's gradients travel as this with error feedback: measured with
-// small GPTs (docs/perf/tied-gradients.md). Other codecs than those of spec.compression.tiedGradients are not asked for.
+// small GPTs (docs/results/tied-gradients.md). Other codecs than those of spec.compression.tiedGradients are not asked for.
 double TiedLossIncrease(compression::CodecKind kind);
 
 // Sets `codecs` and `codecs_why` of the request's tied parameters, which are the workload's. An embedding's messages are as long as the

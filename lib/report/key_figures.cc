@@ -21,7 +21,7 @@ constexpr size_t kMaxNamedDevices = 4;  // more are read in the table of stages
 constexpr double kClearlyFewer = 0.01;  // of the planned bytes
 // Nats per target.
 constexpr double kNegligibleCost = 5e-4;
-constexpr double kMinCostSeenInOneRun = 0.05;  // seeds of the models of docs/perf/loss-cost.md differ by 0.02
+constexpr double kMinCostSeenInOneRun = 0.05;  // seeds of the models of docs/results/loss-cost.md differ by 0.02
 
 std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : ""; }
 

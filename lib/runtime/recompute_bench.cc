@@ -1,4 +1,4 @@
-// Steps of GPT-2 on one stage in turns, without recomputation and with it, and what activations take of memory (docs/perf/recompute.md).
+// Steps of GPT-2 on one stage in turns, without recomputation and with it, and what activations take of memory (docs/results/recompute.md).
 #include <vector>
 
 #include "benchmark/benchmark.h"

@@ -16,7 +16,7 @@
 namespace fusionllm::runtime {
 
 // Over micro-batches: the share of each one's targets that count, and its mean loss, times that share where the loss is itself a
-// cross_entropy (docs/adr/0035).
+// cross_entropy (docs/design/adr/0035).
 struct LossSums {
   double loss = 0, counted = 0;
 };

@@ -1,5 +1,5 @@
 // What more search buys on 48 and 64 devices: polish_report [FIRST [COUNT [BUDGET...]]]. Of ten transformers over cities, the steps that
-// op-fence plans with each budget, and how far they are above the best of the row; docs/perf/planner.md has the figures.
+// op-fence plans with each budget, and how far they are above the best of the row; docs/results/planner.md has the figures.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

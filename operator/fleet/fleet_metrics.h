@@ -1,5 +1,5 @@
 // What the operator tells of its jobs and clusters as metrics, for dashboards and alerts: how many jobs are in which state, and for each
-// job its state, restarts and executors. docs/metrics.md lists them.
+// job its state, restarts and executors. docs/reference/metrics.md lists them.
 //
 // Read from the caches whenever somebody scrapes, so that a job's series go with the job, that an operator that was just started tells
 // the same as the one before it, and that nothing is left of a scrape: the five series of each of 1,000 jobs would take 4 MiB. Every

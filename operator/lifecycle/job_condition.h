@@ -1,4 +1,4 @@
-// The conditions that a job's status may have: nothing else can be set, and docs/kubernetes-reference.md describes each
+// The conditions that a job's status may have: nothing else can be set, and docs/reference/kubernetes-reference.md describes each
 // (status_reference_test.cc compares).
 #pragma once
 

@@ -1,5 +1,5 @@
 // Figures of the operator under load: the real program against API servers in memory, over TLS on this machine, with kubelets that are
-// played. Each command makes clusters of its own and prints Markdown; docs/perf/operator.md has results. Takes minutes.
+// played. Each command makes clusters of its own and prints Markdown; docs/results/operator.md has results. Takes minutes.
 //   FUSIONLLM_BIN_DIR=build/bin build/benchmarks/load_report fleet
 // The operator's log goes to $FUSIONLLM_LOAD_LOG, if that is set.
 #include <CLI/CLI.hpp>

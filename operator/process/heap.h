@@ -26,7 +26,7 @@ void LimitHeap();
 // A burst of jobs, a list or a scrape leaves whole pages free between what stays, which malloc() keeps for ever. Thread-safe.
 void GiveBackFreeMemory();
 
-// So long may what a burst has left stay. Every five seconds was no better, neither at the most nor at rest (docs/perf/operator.md): while
+// So long may what a burst has left stay. Every five seconds was no better, neither at the most nor at rest (docs/results/operator.md): while
 // jobs begin what is resident is in use, and little of it free.
 inline constexpr absl::Duration kGiveBackEvery = absl::Minutes(1);
 

@@ -1,4 +1,4 @@
-// A FusionJob as Kueue's Workload: pure functions from a job to JSON and from a Workload to what it says. Why so: docs/adr/0040.
+// A FusionJob as Kueue's Workload: pure functions from a job to JSON and from a Workload to what it says. Why so: docs/design/adr/0040.
 //
 // What is written are the fields that Kueue's own job controllers write, of kueue.x-k8s.io/v1beta2.
 #pragma once

@@ -1,4 +1,4 @@
-// What a job's Workload says of the job, and what is to be done about the Workload next: pure functions. docs/adr/0040.
+// What a job's Workload says of the job, and what is to be done about the Workload next: pure functions. docs/design/adr/0040.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -24,7 +24,7 @@ namespace {
 
 // While the first list comes, the job is read when somebody asks for it first: a thousand of them, by the one thread that lists them, would
 // hold up an operator that starts by a third of a second, and those who work on jobs are several. Later it is read at once: texts
-// that come and go among what stays leave holes in memory (docs/perf/operator.md).
+// that come and go among what stays leave holes in memory (docs/results/operator.md).
 class JobObject : public kube::Object {
  public:
   JobObject(const kube::ObjectMeta& of, std::shared_ptr<const JobHub> hub) : hub_(std::move(hub)) {

@@ -1,4 +1,4 @@
-// docs/events.md has every type of line and every key that a broker writes, and no other.
+// docs/reference/events.md has every type of line and every key that a broker writes, and no other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using Keys = std::map<std::string, std::set<std::string>>;  // by type
 
 std::string Page() {
   const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
-  return base::ReadWholeFile(absl::StrCat(folder == nullptr ? "." : folder, "/docs/events.md"));
+  return base::ReadWholeFile(absl::StrCat(folder == nullptr ? "." : folder, "/docs/reference/events.md"));
 }
 
 // Words in backquotes of a text.
@@ -155,8 +155,8 @@ TEST(EventsPageTest, ThePageHasTheTypesAndKeysThatAreWritten) {
   const Keys page = KeysOfPage();
   EXPECT_EQ(written.size(), 7u);
   for (const auto& [type, keys] : written) {
-    ASSERT_TRUE(page.contains(type)) << "docs/events.md has no section \"## " << type << '"';
-    EXPECT_THAT(page.at(type), ::testing::ContainerEq(keys)) << "of type " << type << ": docs/events.md, against what is written";
+    ASSERT_TRUE(page.contains(type)) << "docs/reference/events.md has no section \"## " << type << '"';
+    EXPECT_THAT(page.at(type), ::testing::ContainerEq(keys)) << "of type " << type << ": docs/reference/events.md, against what is written";
   }
   EXPECT_EQ(page.size(), written.size());
 }

@@ -1,4 +1,4 @@
-// The last notable events of a run, for its /progress page (docs/metrics.md): what a user wants to read beside the job, of all that the
+// The last notable events of a run, for its /progress page (docs/reference/metrics.md): what a user wants to read beside the job, of all that the
 // log tells. Not thread-safe.
 #pragma once
 

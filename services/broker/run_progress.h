@@ -1,5 +1,5 @@
 // Where a run stands, as one JSON object: what the broker's /progress page answers, for who shows the run to people (a Kubernetes
-// operator's status, a console). docs/metrics.md lists the keys; what is not known yet is absent.
+// operator's status, a console). docs/reference/metrics.md lists the keys; what is not known yet is absent.
 //
 // Fed by the run loop, read on other threads. Thread-safe.
 #pragma once

@@ -3,7 +3,7 @@
 // An executor in a Pod whose broker stays away ends with a failure, and the kubelet starts it again, for ever: where the hub is gone for
 // good, that would hold the device for good. Once contact has been lost for longer than is allowed, an end with a failure becomes one that
 // the kubelet leaves alone: exit code 0, with the reason in the container's termination message, by which the operator tells it from an
-// executor that has done its work (docs/adr/0013).
+// executor that has done its work (docs/design/adr/0013).
 //
 // The time is the wall clock's, the only one that a file can carry over a restart of the machine. A step of that clock can at worst end an
 // executor that has lost its broker anyway; the operator makes another.

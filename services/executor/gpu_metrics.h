@@ -1,4 +1,4 @@
-// What an executor tells of its card as metrics. docs/metrics.md lists them.
+// What an executor tells of its card as metrics. docs/reference/metrics.md lists them.
 #pragma once
 
 #include <memory>

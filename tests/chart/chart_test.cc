@@ -300,7 +300,7 @@ TEST_F(ChartTest, RulesAreThoseOfTheFiles) {
       }
       auto annotations = sorted(one["annotations"]);
       if (one["alert"]) {
-        EXPECT_EQ(annotations["runbook_url"], absl::StrCat("docs/alerts.md#", absl::AsciiStrToLower(name)));
+        EXPECT_EQ(annotations["runbook_url"], absl::StrCat("docs/reference/alerts.md#", absl::AsciiStrToLower(name)));
         annotations.erase("runbook_url");
       }
       EXPECT_EQ(annotations, sorted(original["annotations"])) << name;

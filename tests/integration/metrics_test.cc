@@ -122,10 +122,10 @@ size_t Count(const FusionctlChild& run, const std::string& type, const std::stri
   });
 }
 
-// The names in docs/metrics.md that `service` exports.
+// The names in docs/reference/metrics.md that `service` exports.
 std::set<std::string> Documented(const std::string& service) {
   const char* root = std::getenv("FUSIONLLM_SOURCE_DIR");
-  std::ifstream in(absl::StrCat(root == nullptr ? "." : root, "/docs/metrics.md"));
+  std::ifstream in(absl::StrCat(root == nullptr ? "." : root, "/docs/reference/metrics.md"));
   std::set<std::string> names;
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> cells = absl::StrSplit(line, '|');

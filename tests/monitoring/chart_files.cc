@@ -79,7 +79,7 @@ std::vector<Rule> Rules() {
 
 std::set<std::string> DocumentedFamilies(const std::string& program) {
   std::set<std::string> families;
-  const std::string document = base::ReadWholeFile(SourceFolder() + "/docs/metrics.md");
+  const std::string document = base::ReadWholeFile(SourceFolder() + "/docs/reference/metrics.md");
   for (const absl::string_view line : absl::StrSplit(document, '\n')) {
     const std::vector<absl::string_view> cells = absl::StrSplit(line, '|');
     if (cells.size() < 6 || !absl::StartsWith(cells[1], " `") || !absl::EndsWith(cells[1], "` ")) continue;

@@ -30,7 +30,7 @@ std::vector<Rule> Rules();
 std::vector<std::string> RuleFiles();
 std::vector<std::string> RuleTestFiles();
 
-// The families that the table of docs/metrics.md lists; of one program: its own.
+// The families that the table of docs/reference/metrics.md lists; of one program: its own.
 std::set<std::string> DocumentedFamilies(const std::string& program = "");
 
 }  // namespace fusionllm::monitoring

@@ -1,4 +1,4 @@
-// docs/metrics.md lists what the programs export, no more and no less.
+// docs/reference/metrics.md lists what the programs export, no more and no less.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,13 +83,13 @@ std::vector<std::string> Rows() {
 
 TEST(MetricsTableTest, TheDocumentListsWhatIsExported) {
   const char* root = std::getenv("FUSIONLLM_SOURCE_DIR");
-  std::ifstream in(absl::StrCat(root == nullptr ? "." : root, "/docs/metrics.md"));
+  std::ifstream in(absl::StrCat(root == nullptr ? "." : root, "/docs/reference/metrics.md"));
   std::vector<std::string> written;
   for (std::string line; std::getline(in, line);) {
     const bool theirs = absl::StartsWith(line, "| `DCGM_");  // not ours to compare
     if (absl::StartsWith(line, "| `") && !absl::StartsWith(line, "| `/") && !theirs) written.push_back(line);
   }
-  EXPECT_EQ(written, Rows()) << "docs/metrics.md should have these rows:\n" << absl::StrJoin(Rows(), "\n");
+  EXPECT_EQ(written, Rows()) << "docs/reference/metrics.md should have these rows:\n" << absl::StrJoin(Rows(), "\n");
 }
 
 TEST(MetricsTableTest, NamesAndHelpFollowPrometheus) {

@@ -1,7 +1,7 @@
 // Every query of the chart's dashboards and rules, asked of a Prometheus that scrapes what our programs export: a real fusion-operator
 // between API servers in memory with kubelets that are played, and a broker's and an executor's pages (exporters.h). A metric or label that
 // is renamed, or never exported, leaves a query without an answer here. Needs Debian's package prometheus; the metrics of real runs are
-// compared with docs/metrics.md in tests/integration/metrics_test.cc.
+// compared with docs/reference/metrics.md in tests/integration/metrics_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -269,7 +269,7 @@ TEST_F(QueriesTest, TheOperatorTellsWhatTheTableSaysOfIt) {
   if (!all) {
     EXPECT_THAT(told, ::testing::IsSupersetOf(listed));
   }
-  EXPECT_THAT(told, ::testing::IsSubsetOf(listed)) << "docs/metrics.md";
+  EXPECT_THAT(told, ::testing::IsSubsetOf(listed)) << "docs/reference/metrics.md";
 }
 
 TEST_F(QueriesTest, EveryPanelHasSomethingToShow) {

@@ -98,15 +98,15 @@ TEST(RulesTest, WhatTheyReadIsDocumentedOrRecorded) {
 }
 
 TEST(RulesTest, TheDocumentTellsWhatToDo) {
-  const std::string document = base::ReadWholeFile(SourceFolder() + "/docs/alerts.md");
+  const std::string document = base::ReadWholeFile(SourceFolder() + "/docs/reference/alerts.md");
   size_t sections = 0, alerts = 0;
   for (size_t at = document.find("\n## Fusion"); at != std::string::npos; at = document.find("\n## Fusion", at + 1)) ++sections;
   for (const Rule& rule : Rules()) {
     if (!rule.alert) continue;
     ++alerts;
-    EXPECT_THAT(document, HasSubstr(absl::StrCat("\n## ", rule.name, "\n"))) << "docs/alerts.md";
+    EXPECT_THAT(document, HasSubstr(absl::StrCat("\n## ", rule.name, "\n"))) << "docs/reference/alerts.md";
   }
-  EXPECT_EQ(sections, alerts) << "docs/alerts.md describes an alert that is none";
+  EXPECT_EQ(sections, alerts) << "docs/reference/alerts.md describes an alert that is none";
 }
 
 }  // namespace

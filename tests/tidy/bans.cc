@@ -97,7 +97,7 @@ constexpr Ban kBans[] = {
     {"sleep", IsTest, Sleeps, "a test waits for a condition with a time limit, it does not sleep"},
     {"rand", IsCpp, UsesCRand, "use a generator with a seed that a failure can print (lib/base/philox.h)"},
     {"port", IsCpp, NamesPort, "ask for port 0 and read back the port that was given"},
-    {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/known-limits.md"},
+    {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/reference/known-limits.md"},
     {"iostream", IsLibrary, IncludesIostream, "libraries do not print; use <ostream> or <sstream> for formatting"},
     {"json", IsShipped, ParsesJson, "base::ParseJson has a limit of depth, without which text of others ends the process"},
     {"fail-open", IsEndToEndScript, FailsOpen, "a command that fails passes: use `empty COMMAND`, or assign what it says first"},

@@ -17,7 +17,7 @@ inline constexpr int kMaxLines = 1000;
 //   sleep             a *_test.cc sleeps instead of waiting for a condition
 //   rand              the C generator: global state, no seed that a failure could print
 //   port              a fixed port in C++ code; ask for port 0 and read back what was given
-//   unfinished        a note that something is left to do: finish it, or write it in docs/known-limits.md
+//   unfinished        a note that something is left to do: finish it, or write it in docs/reference/known-limits.md
 //   iostream          <iostream> in lib/: static initialisers, and libraries do not print
 //   fail-open         a script of e2e/ takes the silence of a command that failed for its answer
 //   machine-path      a path that exists on one machine only

@@ -1,4 +1,4 @@
-// docs/kubernetes.md explains every reason that the operator puts into conditions and events, and no other.
+// docs/tasks/kubernetes.md explains every reason that the operator puts into conditions and events, and no other.
 #pragma once
 
 #include <string>

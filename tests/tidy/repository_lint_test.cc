@@ -74,7 +74,7 @@ TEST_F(RepositoryLint, TheKubernetesPageExplainsEveryReason) {
   for (const std::string& path : files_) {
     if (MaySetReasons(path)) sources.push_back({path, Read(path)});
   }
-  const std::string page = "docs/kubernetes.md", words = "tests/tidy/other_words.txt";
+  const std::string page = "docs/tasks/kubernetes.md", words = "tests/tidy/other_words.txt";
   Report(CheckReasons({page, Read(page)}, sources, {words, Read(words)}));
 }
 
@@ -87,7 +87,7 @@ TEST_F(RepositoryLint, TheEndToEndPageNamesEveryVariable) {
 }
 
 TEST_F(RepositoryLint, ArchitecturePageListsTheFoldersThatExist) {
-  Report(CheckFolderTable({"docs/architecture.md", Read("docs/architecture.md")}, files_));
+  Report(CheckFolderTable({"docs/design/architecture.md", Read("docs/design/architecture.md")}, files_));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/bin/bash
-# crds/*.yaml, their copies in the charts and docs/kubernetes-reference.md, from the tables of lib/job and lib/kubeapi. Usage: crds.sh FOLDER
+# crds/*.yaml, their copies in the charts and docs/reference/kubernetes-reference.md, from the tables of lib/job and lib/kubeapi. Usage: crds.sh FOLDER
 # (needs a configured build/).
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,7 +1,7 @@
 #!/bin/bash
-# docs/job-reference.md from the field tables of lib/job. Usage: job-reference.sh FOLDER (needs a configured build/).
+# docs/reference/job-reference.md from the field tables of lib/job. Usage: job-reference.sh FOLDER (needs a configured build/).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake --build build -j "${JOBS:-2}" --target job_reference >/dev/null
 mkdir -p "$1/docs"
-build/tools/job_reference >"$1/docs/job-reference.md"
+build/tools/job_reference >"$1/docs/reference/job-reference.md"

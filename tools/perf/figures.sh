@@ -1,5 +1,5 @@
 #!/bin/bash
-# The figures of docs/perf/, one after the other: figures.sh BIN_FOLDER. Half an hour on a machine with nothing else to do.
+# The figures of docs/results/, one after the other: figures.sh BIN_FOLDER. Half an hour on a machine with nothing else to do.
 set -euo pipefail
 bin=$1
 here=$(dirname "$0")

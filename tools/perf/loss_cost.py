@@ -15,7 +15,7 @@ The models are chosen so that a run repeats itself: with learning rates that dif
 than 0.005. Networks of ReLUs without normalisation do not (by 0.05), nor did a GPT whose loss still fell by 0.01 a step.
 
 Nothing is sent lossily that lib/compression/loss_prior.h rules out: with programs that have that rule, cuts of loss inputs show the codec
-that is allowed there. The results of docs/perf/loss-cost.md for loss inputs are of programs from before it.
+that is allowed there. The results of docs/results/loss-cost.md for loss inputs are of programs from before it.
 """
 import argparse
 import concurrent.futures

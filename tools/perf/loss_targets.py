@@ -10,7 +10,7 @@ last step rises over that of the uncompressed run of the same family and seed (o
 `loss_cost` of its plan. Aims: within 0.02 nats above what the plan states on 38 of 40 topologies, whatever the family, and no run above 0.1.
 Some minutes a topology; losses do not depend on what else the machine does. Runs that stand in the file are not repeated.
 
-A rise of 0.02 means something only where a run repeats itself as closely. The models are chosen for that (docs/perf/loss-cost.md): with
+A rise of 0.02 means something only where a run repeats itself as closely. The models are chosen for that (docs/results/loss-cost.md): with
 learning rates that differ by a thousandth the uncompressed losses differ by less than 0.005.
 """
 import argparse

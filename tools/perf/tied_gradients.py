@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What compressing the gradients of a tied parameter costs and saves: docs/perf/tied-gradients.md.
+"""What compressing the gradients of a tied parameter costs and saves: docs/results/tied-gradients.md.
 
     python3 tools/perf/tied_gradients.py build/bin TEXT [--steps 300] [--seeds 1,2] [--codecs fp32,int8,int4] [--links "{...}"] [--fast]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the loss of PyTorch's own small GPT-2 jumps for a step, too: docs/perf/warm-up.md.
+"""Whether the loss of PyTorch's own small GPT-2 jumps for a step, too: docs/results/warm-up.md.
 
     tools/perf/warm_up_pytorch.py TEXT .. [--seeds 10] [--steps 60] [--warm-up 15]
 

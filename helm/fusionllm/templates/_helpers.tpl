@@ -172,7 +172,7 @@ operator:
   podDisruptionBudget: {enabled: true, minAvailable: "", maxUnavailable: 1}
   startupProbe: {periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 150}
 scheduler: {enabled: false, port: 7002, logLevel: info}
-metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, namespace: "", disabled: [], runbookUrl: docs/alerts.md}}
+metrics: {enabled: true, ipv6: false, prometheusRule: {enabled: false, namespace: "", disabled: [], runbookUrl: docs/reference/alerts.md}}
 grafana: {dashboards: {enabled: false, label: grafana_dashboard, labelValue: "1", namespace: "", folder: ""}}
 networkPolicy: {jobs: {enabled: false, namespaces: [], fromCIDRs: []}}
 rbac: {allNamespaces: false}

@@ -6,7 +6,7 @@
 //
 // Tolerances. An output in fp32 (gradients of parameters, statistics, losses): the case's of fp32 (op_case.h). An output in bf16: 2^-8 of
 // the number, which is what one rounding may change, beyond the case's; two back ends may round to neighbours, 2^-7 apart. Attention that
-// rounds factors of its own (docs/adr/0014) does so for heads of 16 and more, and these cases' are smaller; its test has its bounds.
+// rounds factors of its own (docs/design/adr/0014) does so for heads of 16 and more, and these cases' are smaller; its test has its bounds.
 #pragma once
 
 #include "lib/kernels/testing/conformance.h"

@@ -1,5 +1,5 @@
 // OP-Fence against DT-FM's own search on DT-FM's measure: dt_fm_report [FIRST_SEED [COUNT]]. The study's networks, unless a seed is given,
-// then irregular ones by seed. docs/perf/dt-fm.md has the figures.
+// then irregular ones by seed. docs/results/dt-fm.md has the figures.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -225,7 +225,7 @@ TEST(GridSearch, TheEvolutionarySearchReachesItsPublishedCosts) {
 }
 
 // Uneven groups of cities: most good layouts repeat a stage, so a single device cannot change without making two boundaries dear.
-// docs/perf/dt-fm.md has more networks.
+// docs/results/dt-fm.md has more networks.
 TEST(GridSearch, IsFarBelowTheEvolutionarySearchOnIrregularNetworks) {
   for (const uint64_t seed : {2, 3}) {
     const GridProblem problem = *GridProblem::Create(IrregularNetwork(seed), StudyShape());

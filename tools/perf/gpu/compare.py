@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares training of one stage on a card with PyTorch at its best settings, in turns on the same card; writes a table for docs/perf.
+"""Compares training of one stage on a card with PyTorch at its best settings, in turns on the same card; writes a table for docs/results.
 
 Usage: python3 compare.py FOLDER_OF_PROGRAMS [--model gpt2] [--turns 3] [-o table.md]   (needs torch, and torchvision for resnet)
 

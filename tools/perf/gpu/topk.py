@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the exact top-k selection of compression on a card against torch.topk and CUB's DeviceTopK; prints a table for docs/perf.
+"""Times the exact top-k selection of compression on a card against torch.topk and CUB's DeviceTopK; prints a table for docs/results.
 
 Usage: python3 topk.py FOLDER_OF_PROGRAMS [--values 10000000,100000000] [--shares 0.001,0.01] [--cccl FOLDER]   (needs torch)
 
