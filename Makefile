@@ -94,10 +94,10 @@ asan tsan: deps-test  ## build and run all tests under AddressSanitizer + UBSan,
 	@cmake --build --preset $@ -j $(JOBS)
 	@ctest --preset $@ -j $(JOBS)
 
-fuzz: deps-fuzz  ## run every decoder of untrusted bytes under libFuzzer, FUZZ_SECONDS each (default 30)
+fuzz: deps-fuzz  ## run every decoder of untrusted bytes under libFuzzer, FUZZ_SECONDS each (default 30), one on each core
 	@tools/configure.sh fuzz
 	@cmake --build --preset fuzz -j $(JOBS)
-	@tools/fuzz.sh build-fuzz/fuzzers $(FUZZ_SECONDS)
+	@tools/fuzz.sh build-fuzz/fuzzers $(FUZZ_SECONDS) $(CORES)
 
 images:  ## build the container images; PROGRAMS=prebuilt packs build/bin (make image-programs), LOCAL_BASE=1 needs no registry (docker/README.md)
 	@$(if $(SKIP_DEPS),true,tools/install-deps.sh images)
