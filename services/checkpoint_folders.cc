@@ -21,7 +21,7 @@ std::vector<CheckpointFolder> CheckpointFolders(const job::FusionJob& job, const
 absl::Status CheckCheckpointFolders(const job::FusionJob& job, const std::string& output_directory) {
   for (const CheckpointFolder& folder : CheckpointFolders(job, output_directory)) {
     const absl::Status status = checkpoint::CheckLatestIsNoFolder(folder.path);
-    if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat(folder.field, ": ", status.message()));
+    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(folder.field, ": ", status.message()));
   }
   return absl::OkStatus();
 }

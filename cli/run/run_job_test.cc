@@ -78,7 +78,7 @@ TEST_F(RunJobTest, LatestThatIsAFolderIsRefusedBeforeAnythingIsMade) {
     std::filesystem::create_directories(latest);
     const absl::Status dry_run = CheckRunFolders(options_), run = Run().status();
     EXPECT_EQ(run, dry_run);
-    EXPECT_EQ(run.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(run.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(run.message()), AllOf(HasSubstr(absl::StrCat("path: ", latest, " is a folder")), HasSubstr("move it away")));
     std::filesystem::remove(latest);
   }
