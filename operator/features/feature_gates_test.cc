@@ -49,7 +49,7 @@ TEST(FeatureGatesTest, HelpAndMetricsSayEachWithItsStage) {
 
 TEST(FeatureGatesTest, TheDocumentHasEachWithItsStageAndDefault) {
   const char* const root = std::getenv("FUSIONLLM_SOURCE_DIR");
-  const std::string document = base::ReadWholeFile(absl::StrCat(root == nullptr ? "." : root, "/docs/tasks/kubernetes.md"));
+  const std::string document = base::ReadWholeFile(absl::StrCat(root == nullptr ? "." : root, "/docs/reference/operator-configuration.md"));
   const FeatureGates defaults;
   for (const FeatureGate& gate : kFeatureGates) {
     const char* const by_default = defaults.*gate.on ? "true" : "false";

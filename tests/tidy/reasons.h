@@ -1,4 +1,4 @@
-// docs/tasks/kubernetes.md explains every reason that the operator puts into conditions and events, and no other.
+// docs/reference/conditions-and-reasons.md explains every reason that the operator puts into conditions and events, and no other.
 #pragma once
 
 #include <string>

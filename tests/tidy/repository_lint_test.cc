@@ -69,12 +69,12 @@ TEST_F(RepositoryLint, EveryLibraryHeaderIsInABuildFile) {
   Report(CheckHeaderLists(build_files, files_));
 }
 
-TEST_F(RepositoryLint, TheKubernetesPageExplainsEveryReason) {
+TEST_F(RepositoryLint, ReasonsPageExplainsEveryReason) {
   std::vector<SourceFile> sources;
   for (const std::string& path : files_) {
     if (MaySetReasons(path)) sources.push_back({path, Read(path)});
   }
-  const std::string page = "docs/tasks/kubernetes.md", words = "tests/tidy/other_words.txt";
+  const std::string page = "docs/reference/conditions-and-reasons.md", words = "tests/tidy/other_words.txt";
   Report(CheckReasons({page, Read(page)}, sources, {words, Read(words)}));
 }
 
