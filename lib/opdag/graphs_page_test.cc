@@ -1,4 +1,4 @@
-// docs/tasks/graphs.md against the registry: the page cannot fall behind the ops.
+// docs/reference/operators.md against the registry, and the graphs of docs/tasks/own-graph.md against the parser: no page falls behind the ops.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -24,12 +24,28 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 constexpr int64_t kMaxPage = 1 << 20;
+constexpr char kOperatorsPage[] = "docs/reference/operators.md", kGraphPage[] = "docs/tasks/own-graph.md";
 
-std::string Page() {
+std::string Page(absl::string_view path) {
   const char* root = std::getenv("FUSIONLLM_SOURCE_DIR");
-  absl::StatusOr<std::string> page = base::ReadSmallFile(absl::StrCat(root == nullptr ? "." : root, "/docs/tasks/graphs.md"), kMaxPage);
+  absl::StatusOr<std::string> page = base::ReadSmallFile(absl::StrCat(root == nullptr ? "." : root, "/", path), kMaxPage);
   EXPECT_TRUE(page.ok()) << page.status();
   return page.value_or("");
+}
+
+// What stands between the fences of a page.
+std::vector<std::string> Fenced(const std::string& page) {
+  std::vector<std::string> blocks;
+  bool inside = false;
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
+    if (absl::StartsWith(line, "```")) {
+      inside = !inside;
+      if (inside) blocks.emplace_back();
+    } else if (inside) {
+      absl::StrAppend(&blocks.back(), line, "\n");
+    }
+  }
+  return blocks;
 }
 
 struct Row {
@@ -39,7 +55,8 @@ struct Row {
 // The rows of five cells that begin with an op type. An op type twice is a failure.
 std::map<std::string, Row> Rows() {
   std::map<std::string, Row> rows;
-  for (const absl::string_view line : absl::StrSplit(Page(), '\n')) {
+  const std::string page = Page(kOperatorsPage);
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
     const std::vector<std::string> cells = absl::StrSplit(line, " | ");
     if (!absl::StartsWith(line, "| `") || cells.size() != 5) continue;
     const std::string type(absl::StripSuffix(absl::StripPrefix(cells[0], "| `"), "`"));
@@ -87,17 +104,25 @@ TEST(GraphsPageTest, EveryRowNamesWhatTheOpHas) {
 }
 
 TEST(GraphsPageTest, ItsGraphIsOne) {
-  const std::vector<std::string> parts = absl::StrSplit(Page(), "```\n");
   int graphs = 0;
-  for (const std::string& part : parts) {
-    if (!absl::StartsWith(part, "graph \"")) continue;
+  for (const std::string& block : Fenced(Page(kGraphPage))) {
+    const size_t begin = absl::StartsWith(block, "graph \"") ? 0 : block.find("\ngraph \"");
+    if (begin == std::string::npos) continue;
     ++graphs;
-    absl::StatusOr<Graph> graph = ParseGraph(part, "docs/tasks/graphs.md");
+    // To its closing brace: behind it the command that writes the file ends.
+    const size_t end = block.find("\n}\n", begin);
+    ASSERT_NE(end, std::string::npos) << block;
+    absl::StatusOr<Graph> graph = ParseGraph(block.substr(begin, end + 2 - begin), kGraphPage);
     ASSERT_TRUE(graph.ok()) << graph.status();
     EXPECT_TRUE(InferTypes(*graph, 2).ok());
     EXPECT_NE(graph->loss(), kNone);
   }
   EXPECT_EQ(graphs, 1);
+}
+
+// Where the hints for ops send their reader (op_hints.cc).
+TEST(GraphsPageTest, HasTheSectionThatHintsName) {
+  EXPECT_THAT(Page(kGraphPage), HasSubstr("\n## A Llama from these operators\n"));
 }
 
 // The parts of a Llama, put together to a model of one block.
@@ -122,10 +147,10 @@ logits = linear(sum) {out=256, bias=false}
 loss = cross_entropy(logits, next)
 return loss
 })";
-  const std::vector<std::string> parts = absl::StrSplit(Page(), "```\n");
+  const std::vector<std::string> parts = Fenced(Page(kGraphPage));
   const auto fragment = std::find_if(parts.begin(), parts.end(), [](const auto& part) { return absl::StartsWith(part, "zero = "); });
   ASSERT_NE(fragment, parts.end());
-  absl::StatusOr<Graph> graph = ParseGraph(absl::StrCat(kBefore, *fragment, kAfter), "docs/tasks/graphs.md");
+  absl::StatusOr<Graph> graph = ParseGraph(absl::StrCat(kBefore, *fragment, kAfter), kGraphPage);
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(InferTypes(*graph, 2).ok());
 }
