@@ -118,7 +118,8 @@ std::vector<Finding> CheckTerms(const SourceFile& page, const std::set<std::stri
   std::vector<Finding> findings;
   for (const Place& bold : BoldOf(page.text)) {
     if (terms.contains(Folded(bold.text))) continue;
-    const std::string message = absl::StrCat("'", bold.text, "' is in bold, as a term is where it is defined, and docs/glossary.md lacks it");
+    const std::string message =
+        absl::StrCat("'", bold.text, "' is in bold, as a term is where it is defined, and docs/glossary.md lacks it");
     findings.push_back({page.path, bold.line, "glossary", message});
   }
   return findings;
