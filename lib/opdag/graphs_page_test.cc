@@ -1,4 +1,4 @@
-// docs/reference/operators.md against the registry, and the graphs of docs/tasks/own-graph.md against the parser: no page falls behind the ops.
+// docs/reference/operators.md against the registry, and docs/tasks/own-graph.md against the parser: no page falls behind the ops.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
