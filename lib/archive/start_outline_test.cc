@@ -72,7 +72,7 @@ TEST_F(StartOutlineTest, AnObjectThatChangesMeanwhileIsNotTakenForOne) {
     if (request.key == "f.safetensors" && ++asked == 3) server_.Put("models", "f.safetensors", file + "more");
     return false;
   });
-  EXPECT_TRUE(absl::IsAborted(FetchOutline(store_, {.bucket = "models", .key = "f.safetensors"}, outline_).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(FetchOutline(store_, {.bucket = "models", .key = "f.safetensors"}, outline_).status()));
 }
 
 }  // namespace

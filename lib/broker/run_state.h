@@ -110,6 +110,7 @@ class RunState {
 
   Phase phase() const { return phase_; }
   uint32_t epoch() const { return epoch_; }
+  int64_t total_steps() const { return options_.total_steps; }
   int64_t last_step() const { return last_step_; }
   const PlanSummary& plan() const { return plan_; }
   const std::map<std::string, Member>& members() const { return members_; }

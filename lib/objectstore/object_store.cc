@@ -62,7 +62,8 @@ absl::Status ObjectStore::ErrorOf(const Request& request, const Response& respon
     code = absl::StatusCode::kPermissionDenied;
     if (error.code == "RequestTimeTooSkewed") absl::StrAppend(&text, "; ", base::ClockSays(absl::Now()));
   } else if (response.status == 412) {
-    code = absl::StatusCode::kAborted;
+    code = absl::StatusCode::kFailedPrecondition;
+    absl::StrAppend(&text, "; it has changed since it was looked at");
   } else if (error.code == "BadDigest" || error.code == "XAmzContentSHA256Mismatch") {
     code = absl::StatusCode::kDataLoss;
   } else if (response.status / 100 == 3) {

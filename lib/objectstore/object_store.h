@@ -7,9 +7,8 @@
 //   PermissionDenied     401, 403
 //   InvalidArgument      another 4xx or 3xx, or an answer that is none of S3's
 //   DataLoss             what arrived is not what was announced
-//   Aborted              the object is another one than when it was listed
 //   Unavailable          what was tried again, too often
-//   FailedPrecondition   the endpoint's certificate does not hold
+//   FailedPrecondition   the endpoint's certificate does not hold, or the object is another one than when it was listed
 //   Cancelled            stopped
 //   those of base/output_file.h and base/source_file.h for files here
 #pragma once

@@ -216,7 +216,9 @@ TEST_F(ObjectStoreTest, AnObjectThatHasChangedSinceItWasListedIsNotTaken) {
   server_.Put("models", uri_.key, "old");
   const std::string etag = store_.List("models", "runs/", 1)->front().etag;
   server_.Put("models", uri_.key, "new");
-  EXPECT_EQ(store_.Fetch(uri_, 3, etag, folder_ / "f").status().code(), absl::StatusCode::kAborted);
+  const absl::Status changed = store_.Fetch(uri_, 3, etag, folder_ / "f").status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition) << "for good: another try has the same etag";
+  EXPECT_THAT(std::string(changed.message()), AllOf(HasSubstr("HTTP 412"), HasSubstr("changed since it was looked at")));
   EXPECT_EQ(store_.Fetch(uri_, 2, "", folder_ / "f").status().code(), absl::StatusCode::kDataLoss);  // longer than it was
   EXPECT_FALSE(std::filesystem::exists(folder_ / "f"));
 }

@@ -187,9 +187,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       if (IsSane(name, message.times())) Post([this, name, times = message.times()] { TakeTimes(name, times); });
       break;
     case v1::ExecutorMessage::kEvaluation:
-      Post([this, name, report = message.evaluation()] {
-        if (report.epoch() == state_.epoch() && RunsReplicaZero(name)) log_.Evaluation(report);
-      });
+      Post([this, name, report = message.evaluation()] { TakeEvaluation(name, report); });
       break;
     case v1::ExecutorMessage::kFetching:
       Post([this, name, fetching = message.fetching()] {
@@ -277,6 +275,17 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
 bool RunLoop::IsInPlan(const std::string& name) const {
   const std::vector<std::string>& devices = state_.plan().devices;
   return std::find(devices.begin(), devices.end(), name) != devices.end();
+}
+
+void RunLoop::TakeEvaluation(const std::string& name, const v1::EvaluationReport& report) {
+  if (report.epoch() != state_.epoch() || !RunsReplicaZero(name)) return;
+  // One a step, in the order of steps. A later epoch may repeat some.
+  if (report.epoch() != evaluated_epoch_) evaluated_step_ = -1;
+  if (report.step() <= evaluated_step_ || report.step() > state_.total_steps()) return;
+  if (report.has_accuracy() && !(report.accuracy() >= 0 && report.accuracy() <= 1)) return;
+  evaluated_epoch_ = report.epoch();
+  evaluated_step_ = report.step();
+  log_.Evaluation(report);
 }
 
 // Evaluations are replica 0's.

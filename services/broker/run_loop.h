@@ -135,6 +135,7 @@ class RunLoop {
   void TellOfData(const v1::DataOpened& opened);
   void TellOfRetry(const std::string& name, const std::string& sentence);
   void RenewTransferDeadline();
+  void TakeEvaluation(const std::string& name, const v1::EvaluationReport& report);
   bool IsInPlan(const std::string& name) const;
   bool RunsReplicaZero(const std::string& name) const;
   void CheckNextCommit();
@@ -188,6 +189,8 @@ class RunLoop {
   };
   std::optional<Timer> timer_;
   uint32_t exchanging_ = 0;  // the plan epoch that the exchange serves
+  uint32_t evaluated_epoch_ = 0;
+  int64_t evaluated_step_ = -1;  // the last one in that epoch whose evaluation was taken
   std::optional<RunOutcome> outcome_;
   std::deque<broker::CommitCheckpoint> to_commit_;  // in order; the files of the first are being read
   int64_t first_sequence_ = 0;                      // of checkpoints that are of this run

@@ -225,7 +225,7 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
   EXPECT_THAT(told, AllOf(Not(HasSubstr("stranger")), Not(HasSubstr("another of the same start")), Not(HasSubstr("DataChanged"))));
 }
 
-TEST_F(RunLoopTest, AnEvaluationOfWhoHasNoPartInThePlanIsNotTold) {
+TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
   JournalState past;
@@ -238,12 +238,20 @@ TEST_F(RunLoopTest, AnEvaluationOfWhoHasNoPartInThePlanIsNotTold) {
   loop.OnMessage("outsider", 1, message);
   report.set_loss(2.5);
   loop.OnMessage("a", 1, message);
+  report.set_loss(0.5625);
+  loop.OnMessage("a", 1, message);  // of the same step once more
+  report.set_step(100);
+  loop.OnMessage("a", 1, message);  // of a step that the run has not
+  report.set_step(17);
+  report.set_accuracy(1.5);
+  loop.OnMessage("a", 1, message);
+  report.clear_accuracy();
   report.set_epoch(7);
   report.set_loss(0.25);
   loop.OnMessage("a", 1, message);
   loop.Stop();
   EXPECT_TRUE(loop.Run(attendance_).status.ok());
-  EXPECT_THAT(Printed(), AllOf(HasSubstr("2.5"), Not(HasSubstr("0.125")), Not(HasSubstr("0.25"))));
+  EXPECT_THAT(Printed(), AllOf(HasSubstr("2.5"), Not(HasSubstr("0.125")), Not(HasSubstr("0.25")), Not(HasSubstr("0.5625"))));
 }
 
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {

@@ -272,11 +272,12 @@ class DataPlane::Impl : public runtime::MessagePort {
   // The true message still comes from whom the plan names; only a peer that fills this machine's memory ends the epoch.
   void Refuse(const std::string& from, const absl::Status& why) {
     if (absl::IsAlreadyExists(why)) return;
+    bool is_first = false;
     {
       const std::lock_guard lock(mutex_);
-      if (!refused_.insert(from).second) return;  // one line for each peer
+      is_first = refused_.insert(from).second;
     }
-    base::Log(base::LogLevel::kWarning, absl::StrCat("refused a message of ", from, ": ", why.message()));
+    if (is_first) base::Log(base::LogLevel::kWarning, absl::StrCat("refused a message of ", from, ": ", why.message()));
     if (absl::IsResourceExhausted(why)) PeerFailed(from, why);
   }
 
