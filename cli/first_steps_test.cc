@@ -150,7 +150,7 @@ TEST_F(FirstStepsTest, InitRefusesWhatDoesNotFitTogether) {
                {"init", "PATH is required"},
                {"init --family mlp text.txt", "leave PATH out"},
                {"init --family llama text.txt", "llama not in {gpt2,resnet,mlp}; another model, a Llama too"},
-               {"init --family llama text.txt", "spec.model.graph (docs/tasks/graphs.md"},
+               {"init --family llama text.txt", "spec.model.graph (docs/tasks/own-graph.md"},
                {"init --family gpt text.txt", "did you mean gpt2?"}};
   for (const auto& c : cases) {
     const Outcome outcome = Run(c.arguments);

@@ -206,7 +206,8 @@ TEST_F(StartTest, EvalOfAModelWithoutDataSaysWhatToGive) {
   ASSERT_EQ(Run("checkpoint export out/kept/latest bare.safetensors").code, 0);
   EXPECT_THAT(Run("eval bare.safetensors").err, AllOf(HasSubstr("--job"), HasSubstr("--data FILE")));
   Write("hf/config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 32, \"vocab_size\": 1000, \"n_head\": 2}");
-  EXPECT_THAT(Run("eval hf").err, AllOf(HasSubstr("--data is required"), HasSubstr("docs/tasks/data.md"), HasSubstr("--data FILE.bin")));
+  EXPECT_THAT(Run("eval hf").err,
+              AllOf(HasSubstr("--data is required"), HasSubstr("docs/tasks/prepare-data.md"), HasSubstr("--data FILE.bin")));
 }
 
 TEST_F(StartTest, AnExportOfAnotherModelThanGpt2SaysThatItHasNoConfig) {

@@ -1,4 +1,4 @@
-// fusion-operator: brings FusionJobs of a hub cluster to their end. See docs/tasks/kubernetes.md.
+// fusion-operator: brings FusionJobs of a hub cluster to their end. See docs/tasks/install-operator.md.
 #include <unistd.h>
 
 #include <algorithm>

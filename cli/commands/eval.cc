@@ -44,9 +44,10 @@ bool IsFileOfTokens(absl::string_view path) {
 absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartModel& start) {
   if (flags.data.empty()) {
     const bool bytes = start.sizes.vocab_size == kBytesOfText;
-    return absl::InvalidArgumentError(absl::StrCat("--data is required: the file to evaluate on, ",
-                                                   bytes ? "text" : "of token ids that the model's own tokenizer made (docs/tasks/data.md)",
-                                                   ", as in fusionctl eval ", flags.checkpoint, " --data FILE", bytes ? "" : ".bin"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data is required: the file to evaluate on, ",
+                     bytes ? "text" : "of token ids that the model's own tokenizer made (docs/tasks/prepare-data.md)",
+                     ", as in fusionctl eval ", flags.checkpoint, " --data FILE", bytes ? "" : ".bin"));
   }
   const bool tokens = IsFileOfTokens(flags.data);
   const bool told = std::any_of(flags.overrides.begin(), flags.overrides.end(),

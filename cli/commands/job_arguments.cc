@@ -107,7 +107,7 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
   return absl::StrFormat(
       "predicted from public specifications, not measured (%s): compute times may be off by %s either way. Messages between devices of "
       "a site and sums of replicas take the topology's rates (`internal`, 10Gbit where it is left out); between cards of one machine such "
-      "sums go by NCCL, far faster: docs/concepts/planning.md says what to put\n",
+      "sums go by NCCL, far faster: docs/tasks/plan-for-hardware-you-do-not-have.md says what to put\n",
       absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 

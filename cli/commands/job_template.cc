@@ -49,10 +49,11 @@ std::string Data(const TemplateOptions& options) {
   std::string text = absl::StrCat("    kind: ", job::ToString(options.data));
   switch (options.data) {
     case DataKind::kText:
-      absl::StrAppend(&text, "                   # every byte of the files is a token; docs/tasks/data.md has the other kinds\n");
+      absl::StrAppend(&text, "                   # every byte of the files is a token; docs/tasks/prepare-data.md has the other kinds\n");
       break;
     case DataKind::kTokens:
-      absl::StrAppend(&text, "                 # token ids as uint16 or uint32, little-endian; docs/tasks/data.md shows how to make them\n");
+      absl::StrAppend(
+          &text, "                 # token ids as uint16 or uint32, little-endian; docs/tasks/prepare-data.md shows how to make them\n");
       break;
     case DataKind::kCifar10:
       absl::StrAppend(&text, "                # data_batch_*.bin of CIFAR-10's binary version\n");

@@ -141,8 +141,9 @@ std::string FrozenZerosWarning(const workload::Workload& workload) {
   if (names.empty()) return "";
   const size_t more = names.size() - std::min(names.size(), kMaxNamed);
   names.resize(names.size() - more);
-  return absl::StrCat("spec.model.graph: embedding ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
-                      ": tables of frozen zeros, which no spec.model.init.from fills (docs/tasks/graphs.md fills those of rotary positions)");
+  return absl::StrCat(
+      "spec.model.graph: embedding ", absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+      ": tables of frozen zeros, which no spec.model.init.from fills (docs/tasks/own-graph.md fills those of rotary positions)");
 }
 
 // cross_entropy takes the softmax itself: of probabilities its gradients are small, and training is slow without saying why.

@@ -98,15 +98,16 @@ int UnknownCommand(const CLI::App& app) {
     std::fprintf(
         stderr,
         "fusionctl: no command '%s': there is none yet that generates text; export the checkpoint of a GPT-2 (fusionctl checkpoint "
-        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/tasks/checkpoints.md)\n",
+        "export CHECKPOINT FOLDER/) and use transformers on that folder (docs/tasks/export-a-model.md)\n",
         wanted.c_str());
     return kExitBadInput;
   }
   if (std::find(std::begin(kCompares), std::end(kCompares), wanted) != std::end(kCompares)) {
-    std::fprintf(stderr,
-                 "fusionctl: no command '%s': runs are compared by the events.jsonl and job.yaml of their folders (docs/reference/events.md has the "
-                 "lines of Python for a plot)\n",
-                 wanted.c_str());
+    std::fprintf(
+        stderr,
+        "fusionctl: no command '%s': runs are compared by the events.jsonl and job.yaml of their folders (docs/reference/events.md has the "
+        "lines of Python for a plot)\n",
+        wanted.c_str());
     return kExitBadInput;
   }
   const auto* const word = std::find_if(std::begin(kCommandWords), std::end(kCommandWords),

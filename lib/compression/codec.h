@@ -1,8 +1,8 @@
 // Turns the float tensor of a cut edge into a message and back.
 //
 // The backward message of a top-k edge carries the gradient of exactly what the forward message carried: the values under the forward's
-// mask, no indices. A second selection would not be the gradient of the trained function and ruins training (docs/concepts/compression.md). So both
-// ends keep the mask of a micro-batch from its forward message until its backward message:
+// mask, no indices. A second selection would not be the gradient of the trained function and ruins training (docs/design/codec-limits.md).
+// So both ends keep the mask of a micro-batch from its forward message until its backward message:
 //
 //   stage A                                              stage B
 //   Encode(spec, kForward, x, nullptr, &state, &m, &s)   Decode(kForward, m, nullptr, x', &s)

@@ -2,7 +2,7 @@
 //
 // A run cannot see what it would have learnt without compression, but it can see how far a decoded tensor is from its original, from the
 // first message on. What that distance costs depends on what the tensor is to the model, and on how many others lose something as well: of
-// logits hardly any may be lost, of a residual stream before training half (docs/concepts/compression.md has the figures). Pure functions,
+// logits hardly any may be lost, of a residual stream before training half (docs/design/codec-limits.md has the figures). Pure functions,
 // thread-safe.
 #pragma once
 

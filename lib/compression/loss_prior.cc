@@ -14,9 +14,9 @@ struct Point {
   double ratio, loss_increase;
 };
 // docs/results/loss-cost.md, "The prior": top-k at one cut, the most that any model and seed lost, of several cuts each its share; ratio 1
-// keeps everything. Whether the kept values are int8 or fp16 made no difference in the probe of docs/concepts/compression.md and does not enter;
-// int4 made none at a cut within a pre-norm stream, and 0.04 in front of its last norm: elsewhere it is priced as int4 is. At 2 what int4
-// costs: the 0.015 that was seen there is what runs differ by, and a plan of several such cuts lost 0.04 more than that.
+// keeps everything. Whether the kept values are int8 or fp16 made no difference in the probe of docs/design/codec-limits.md and does not
+// enter; int4 made none at a cut within a pre-norm stream, and 0.04 in front of its last norm: elsewhere it is priced as int4 is. At 2 what
+// int4 costs: the 0.015 that was seen there is what runs differ by, and a plan of several such cuts lost 0.04 more than that.
 constexpr std::array<Point, 8> kStream = {{{1, 0}, {2, 0.03}, {3, 0.085}, {5, 0.15}, {8, 0.246}, {12, 0.408}, {30, 1.56}, {100, 2.245}}};
 // Of three cuts within a pre-norm stream the one that lost most in the mean of its seeds, int8 and int4 values together, and no less than
 // the GPT of 6 layers.

@@ -82,7 +82,7 @@ struct LinkChoice {
   double busy_s = 0;                              // the greater bytes / bandwidth of the two: what may limit the pipeline
   bool hidden = false;                            // busy_s <= target
   double expected_loss_increase = 0;              // nats per target: of the tensor that costs most, ExpectedLossIncrease
-  // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/concepts/compression.md).
+  // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/design/codec-limits.md).
   bool bottleneck_would_do_better = false;
   std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec,
                             // LimitedByLossInput, LimitedByLoss

@@ -27,7 +27,7 @@ inline constexpr double kMaxTopKRatio = 1e6;
 inline constexpr float kMaxMagnitude = 0x1p120f;
 
 inline constexpr int64_t kHeaderBytes = 16;    // in front of every message
-inline constexpr int64_t kInt8BlockSize = 64;  // elements that share a scale; the probe's sizes (docs/concepts/compression.md)
+inline constexpr int64_t kInt8BlockSize = 64;  // elements that share a scale; the probe's sizes (docs/design/codec-limits.md)
 inline constexpr int64_t kInt4BlockSize = 32;
 
 struct CodecSpec {
@@ -37,7 +37,7 @@ struct CodecSpec {
   double ratio = 1;
   ValueKind top_k_values = ValueKind::kInt8;  // top-k only
   // Adds what the last forward message of the same encoder lost to the next one. Off by default: over batches it carries other samples'
-  // errors and hurts (docs/concepts/compression.md). Never applied to gradients.
+  // errors and hurts (docs/design/codec-limits.md). Never applied to gradients.
   bool error_feedback = false;
 
   bool operator==(const CodecSpec&) const = default;

@@ -14,7 +14,8 @@
 
 namespace fusionllm::data {
 
-inline constexpr char kBareIdsRemedy[] = "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/tasks/data.md)";
+inline constexpr char kBareIdsRemedy[] =
+    "write bare ids by ids.astype('<u2').tofile(..), or '<u4' above 65,535 (docs/tasks/prepare-data.md)";
 
 // The names of files that say a width, 32 or 16 bits, and those that do not.
 bool IsWideName(absl::string_view path);    // .u32, .uint32

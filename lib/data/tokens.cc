@@ -110,7 +110,9 @@ class TokenWindows : public Dataset {
         if (id >= limit_) {
           return absl::InvalidArgumentError(absl::StrCat(
               "token ", id, " at byte ", within * width_ + static_cast<int64_t>(at), " of ", file.path(), " is outside the vocabulary of ",
-              limit_, tokens_ ? absl::StrCat("; ids are read as ", 8 * width_, " bits, little-endian, without sign (docs/tasks/data.md)") : ""));
+              limit_,
+              tokens_ ? absl::StrCat("; ids are read as ", 8 * width_, " bits, little-endian, without sign (docs/tasks/prepare-data.md)")
+                      : ""));
         }
         if (ids != nullptr) *ids++ = static_cast<int32_t>(id);
       }

@@ -35,7 +35,8 @@ constexpr char kDevice[] =
 constexpr char kLogEvery[] =
     "lines of progress are an option of the program: `fusionctl run --log-every N`; events.jsonl in the run's folder has every step";
 constexpr char kTokenizer[] =
-    "there is no tokenizer yet: make token ids with yours (docs/tasks/data.md has four lines of Python), name the file by spec.data.kind: tokens "
+    "there is no tokenizer yet: make token ids with yours (docs/tasks/prepare-data.md has four lines of Python), name the file by "
+    "spec.data.kind: tokens "
     "and spec.data.path, and give spec.model.config.vocabSize";
 constexpr char kCompile[] = "ops run as kernels that are built in, so there is nothing to compile: leave it out";
 constexpr char kBetas[] =
@@ -44,17 +45,20 @@ constexpr char kModelName[] =
     "did you mean spec.model.family (gpt2, resnet, mlp), with spec.model.preset for its size? A checkpoint to start from is "
     "spec.model.init.from";
 constexpr char kHubDataset[] =
-    "did you mean spec.data.path? It names files or folders: nothing is fetched from the Hugging Face hub, and docs/tasks/data.md shows how to "
+    "did you mean spec.data.path? It names files or folders: nothing is fetched from the Hugging Face hub, and docs/tasks/prepare-data.md "
+    "shows how to "
     "make a file of tokens";
 constexpr char kTracking[] =
-    "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step (docs/reference/events.md passes "
+    "there is no tracking by TensorBoard or Weights & Biases yet; events.jsonl in the run's folder has every step "
+    "(docs/reference/events.md passes "
     "it on in six lines of Python)";
 constexpr char kSeeds[] = "did you mean spec.training.seed (data order, dropout) or spec.model.init.seed (first parameters)?";
 constexpr char kEarlyStopping[] =
     "there is no early stopping: set spec.training.steps; spec.checkpoint.keep says how many checkpoints stay, and events.jsonl in "
     "the run's folder has every validation loss";
 constexpr char kDropout[] =
-    "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/tasks/graphs.md), where dropout is one";
+    "families have no dropout: leave it out, or write the model as a graph of ops (spec.model.graph, docs/tasks/own-graph.md), where "
+    "dropout is one";
 
 // Of PyTorch, the Trainer of transformers, nanoGPT, torchtitan, DeepSpeed and Megatron-LM.
 constexpr Word kWords[] = {
@@ -203,7 +207,8 @@ constexpr Word kWords[] = {
     {"shuffle", "", "samples come in an order drawn from spec.training.seed, each once before any comes again: leave it out"},
     {"numworkers", "", "data are read by the executor that needs them, ahead of time: leave it out"},
     {"dataloadernumworkers", "", "data are read by the executor that needs them, ahead of time: leave it out"},
-    {"llama", "", "there is no family for it yet: spec.model.graph takes any graph of ops, and docs/tasks/graphs.md has the parts of a Llama"},
+    {"llama", "",
+     "there is no family for it yet: spec.model.graph takes any graph of ops, and docs/tasks/own-graph.md has the parts of a Llama"},
 };
 
 constexpr char kGpuProfile[] =
@@ -280,11 +285,12 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
   if (document_ != Document::kFusionJob || absl::StrContains(wrong, "did you mean")) return "";
   if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
-  if (path == "spec.data.kind") return "; text that a tokenizer is to read becomes a file of token ids first (docs/tasks/data.md)";
+  if (path == "spec.data.kind") return "; text that a tokenizer is to read becomes a file of token ids first (docs/tasks/prepare-data.md)";
   if (path == "spec.training.precision" && absl::StrContains(wrong, "\"fp16\""))
     return "; fp16 is a codec of links: spec.compression.codec";
   if (path != "spec.model.family") return "";
-  return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/tasks/graphs.md has the parts "
+  return "; another model, a Llama too until it is a family, is written as a graph of ops: spec.model.graph (docs/tasks/own-graph.md has "
+         "the parts "
          "of a Llama)";
 }
 

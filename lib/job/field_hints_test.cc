@@ -97,7 +97,7 @@ TEST(FieldHintsTest, DropoutIsAnOpOfGraphsAlone) {
 
 TEST(FieldHintsTest, ATokenizerIsSentToTheTokensItMakes) {
   for (const char* path : {"spec.data.tokenizer", "spec.model.tokenizer", "spec.model.tokenizer_name"}) {
-    EXPECT_THAT(SaidOf(path, "gpt2"), AllOf(HasSubstr("docs/tasks/data.md"), HasSubstr("spec.data.kind: tokens"))) << path;
+    EXPECT_THAT(SaidOf(path, "gpt2"), AllOf(HasSubstr("docs/tasks/prepare-data.md"), HasSubstr("spec.data.kind: tokens"))) << path;
   }
 }
 
@@ -198,7 +198,7 @@ TEST(FieldHintsTest, EveryFieldThatIsNamedExists) {
 }
 
 TEST(FieldHintsTest, AFamilyThatIsNotThereYetIsSentToGraphs) {
-  EXPECT_THAT(SaidOf("spec.model.family", "llama"), HasSubstr("spec.model.graph (docs/tasks/graphs.md has the parts of a Llama)"));
+  EXPECT_THAT(SaidOf("spec.model.family", "llama"), HasSubstr("spec.model.graph (docs/tasks/own-graph.md has the parts of a Llama)"));
   EXPECT_THAT(SaidOf("spec.model.family", "gpt3"), HasSubstr("did you mean gpt2?"));
 }
 

@@ -64,7 +64,7 @@ void Visit(V& v, Init& i) {
 template <class V>
 void Visit(V& v, Model& m) {
   v.Field("family", m.family, {},
-          "Built-in model. Exactly one of family and graph; other models, a Llama too, are graphs (docs/tasks/graphs.md).");
+          "Built-in model. Exactly one of family and graph; other models, a Llama too, are graphs (docs/tasks/own-graph.md).");
   v.Field("preset", m.preset, {.number_or_text = true},
           "Size: gpt2 tiny, small, medium, large, xl (omitted: that of init.from where it says it, else small); resnet 18, 34, 50, 101, "
           "152 (omitted: 18); mlp has none.");

@@ -35,7 +35,8 @@ void Visit(V& v, Site& s) {
   v.Field("name", s.name, {.required = true, .name = true}, "Unique among all sites and devices, whatever the case.");
   v.Field("devices", s.devices, {.required = true, .max_items = kMaxDevices}, "At least one.");
   v.Field("internal", s.internal, {},
-          "Network inside the site; of GPUs of one machine, what passes between their processes (docs/concepts/planning.md).");
+          "Network inside the site; of GPUs of one machine, what passes between their processes "
+          "(docs/tasks/plan-for-hardware-you-do-not-have.md).");
 }
 
 template <class V>

@@ -129,7 +129,7 @@ std::string ReferencePage() {
       "## FusionJob: rules\n");
   AppendRules(FusionJobRules(), page);
   absl::StrAppend(&page,
-                  "\n## FusionJob: conditions\n\nTheir reasons, and what to do: [kubernetes.md](../tasks/kubernetes.md#when-something-is-wrong).\n");
+                  "\n## FusionJob: conditions\n\nTheir reasons, and what to do: [conditions-and-reasons.md](conditions-and-reasons.md).\n");
   AppendConditions(kJobConditions, page);
   absl::StrAppend(&page, "\nThe reason of `Failed` is one of these; those of other conditions may be more some day:\n");
   AppendConditions(kFailedReasons, page, "reason | why");

@@ -17,15 +17,17 @@ constexpr char kSwiglu[] =
     "it is silu of one linear times another: write gate = sigmoid(g), silu = mul(g, gate), then y = mul(silu, u), where g and u are "
     "linears";
 constexpr char kRmsNorm[] =
-    "it is made of square, reduce, scale, sqrt, div and mul: docs/tasks/graphs.md has the lines ('A Llama from these operators')";
+    "it is made of square, reduce, scale, sqrt, div and mul: docs/tasks/own-graph.md has the lines ('A Llama from these operators')";
 constexpr char kRope[] =
-    "it is made of split, neg, concat, mul and add, over tables of cos and sin: docs/tasks/graphs.md has the lines ('A Llama from these "
+    "it is made of split, neg, concat, mul and add, over tables of cos and sin: docs/tasks/own-graph.md has the lines ('A Llama from these "
     "operators')";
 constexpr char kManyHeads[] =
-    "attention takes q, k and v side by side: write qkv = concat(q, k, v) {axis=2}, then y = attention(qkv) {heads=N}; docs/tasks/graphs.md has "
+    "attention takes q, k and v side by side: write qkv = concat(q, k, v) {axis=2}, then y = attention(qkv) {heads=N}; "
+    "docs/tasks/own-graph.md has "
     "what fewer heads for keys and values take";
 constexpr char kParameter[] =
-    "parameters belong to ops, as the weight of a linear: docs/tasks/graphs.md shows one that stands alone ('A Llama from these operators')";
+    "parameters belong to ops, as the weight of a linear: docs/tasks/own-graph.md shows one that stands alone ('A Llama from these "
+    "operators')";
 constexpr char kMean[] = "write y = reduce(x) {axes=[1], kind=\"mean\"}, with the axes that are to go";
 constexpr char kSum[] = "write y = reduce(x) {axes=[1], kind=\"sum\"}, with the axes that are to go";
 constexpr char kInput[] =

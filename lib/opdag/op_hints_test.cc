@@ -31,7 +31,7 @@ TEST(OpHintsTest, OpsOfOtherFrameworksAreMadeOfThoseThereAre) {
                                                                        "mul(x, gate)"));
   }
   for (const char* name : {"rms_norm", "RMSNorm", "rope"}) {
-    EXPECT_THAT(ErrorOf(absl::StrCat("y = ", name, "(x)")), HasSubstr("docs/tasks/graphs.md")) << name;
+    EXPECT_THAT(ErrorOf(absl::StrCat("y = ", name, "(x)")), HasSubstr("docs/tasks/own-graph.md")) << name;
   }
 }
 

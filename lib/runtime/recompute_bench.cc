@@ -1,4 +1,5 @@
-// Steps of GPT-2 on one stage in turns, without recomputation and with it, and what activations take of memory (docs/results/recompute.md).
+// Steps of GPT-2 on one stage in turns, without recomputation and with it, and what activations take of memory
+// (docs/results/memory.md#recomputation-by-blocks).
 #include <vector>
 
 #include "benchmark/benchmark.h"

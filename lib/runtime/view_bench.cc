@@ -1,5 +1,6 @@
-// Steps of one stage in turns, with reshapes as copies and as views (docs/results/views.md). CPU time of the stage's thread, which other work
-// of the machine lengthens by little. The argument 1 has copies on both sides: what the ratio of like and like comes to.
+// Steps of one stage in turns, with reshapes as copies and as views (docs/results/cpu-training.md#reshapes-as-views). CPU time of the
+// stage's thread, which other work of the machine lengthens by little. The argument 1 has copies on both sides: what the ratio of like and
+// like comes to.
 #include <vector>
 
 #include "benchmark/benchmark.h"

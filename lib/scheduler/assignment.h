@@ -43,7 +43,7 @@ double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s);
 enum class Effort { kQuick, kFull };
 
 // How much longer training takes to the same loss for each nat per target that lossy links cost: at 600 of the steps of the probe in
-// docs/concepts/compression.md the loss fell by 5.8e-4 nats a step, so that one nat is about 2.9 times the steps made so far.
+// docs/design/codec-limits.md the loss fell by 5.8e-4 nats a step, so that one nat is about 2.9 times the steps made so far.
 inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {

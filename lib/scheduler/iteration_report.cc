@@ -1,5 +1,5 @@
 // Predicted steps of GPT-2 XL on irregular networks of 64 unequal devices: op-fence against dt-fm's layout with equal layers and equal-ops.
-// iteration_report [FIRST_SEED [COUNT]]; docs/results/planner-iteration-time.md has the figures.
+// iteration_report [FIRST_SEED [COUNT]]; docs/results/planner.md has the figures.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // How far OP-Fence is from the optimum on small jobs: optimality_report [FIRST_SEED [COUNT [PATIENCE]]]. A line for each job it misses by
-// more than 0.01 %, and a table by regime; PATIENCE multiplies the budget of `exact`. docs/results/planner-optimality.md has the figures.
+// more than 0.01 %, and a table by regime; PATIENCE multiplies the budget of `exact`. docs/results/planner.md has the figures.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

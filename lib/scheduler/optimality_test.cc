@@ -83,7 +83,7 @@ TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
   EXPECT_GE(refused, 3);
 }
 
-// docs/results/planner-optimality.md has all 500; benchmarks/optimality_report prints them.
+// docs/results/planner.md has all 500; benchmarks/optimality_report prints them.
 TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
   int compared = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {

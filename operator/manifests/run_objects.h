@@ -1,4 +1,5 @@
-// The Kubernetes objects of one job: pure functions from the job and where it runs to JSON. What they say is in docs/tasks/kubernetes.md.
+// The Kubernetes objects of one job: pure functions from the job and where it runs to JSON. What they say is in
+// docs/concepts/federation.md.
 //
 // In each cluster one anchor (a ConfigMap) owns all that is made there for the job, so that deleting it cleans up by the cluster's own
 // garbage collector. The broker's pod has the scheduler beside it as a sidecar: a run plans with its own, on loopback.

@@ -82,10 +82,10 @@ TEST_P(CommandsTest, RunInTheOrderOfThePage) {
   const base::TempFolder folder;
   std::filesystem::create_directory(folder / "empty");
   const std::string script = folder.Write("page.sh", ScriptOfPage(GetParam())), output = folder / "output.txt";
-  absl::StatusOr<ChildProcess> child = ChildProcess::Start(
-      {.name = GetParam(),
-       .argv = {"/bin/bash", "-c", "cd \"$1\" && exec /bin/bash \"$2\"", "page", folder / "empty", script},
-       .log_path = output});
+  absl::StatusOr<ChildProcess> child =
+      ChildProcess::Start({.name = GetParam(),
+                           .argv = {"/bin/bash", "-c", "cd \"$1\" && exec /bin/bash \"$2\"", "page", folder / "empty", script},
+                           .log_path = output});
   ASSERT_TRUE(child.ok()) << child.status();
   const std::optional<ChildEnd> end = WaitFor(*child, kPageLimit);
   if (!end.has_value()) {
@@ -97,7 +97,8 @@ TEST_P(CommandsTest, RunInTheOrderOfThePage) {
 
 INSTANTIATE_TEST_SUITE_P(Pages, CommandsTest, ::testing::ValuesIn(Pages()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 });
 

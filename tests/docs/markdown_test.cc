@@ -84,9 +84,7 @@ TEST(AnchorsTest, FollowGitHub) {
   EXPECT_THAT(AnchorsOf("# [a b](c.md) \xE2\x80\x94 d\n"), UnorderedElementsAre("a-b--d"));
 }
 
-TEST(AnchorsTest, OnlyHeadingsHaveThem) {
-  EXPECT_THAT(AnchorsOf("```bash\n# a\n```\n#b\n####### c\ntext\n"), IsEmpty());
-}
+TEST(AnchorsTest, OnlyHeadingsHaveThem) { EXPECT_THAT(AnchorsOf("```bash\n# a\n```\n#b\n####### c\ntext\n"), IsEmpty()); }
 
 }  // namespace
 }  // namespace fusionllm::docs

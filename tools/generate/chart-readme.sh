@@ -41,7 +41,7 @@ mkdir -p "$1/helm/fusionllm" "$1/helm/fusion-crds"
 # shellcheck disable=SC2016  # back quotes of Markdown
 readme fusionllm 'helm install fusion helm/fusionllm --namespace fusionllm --create-namespace --set image.registry=REGISTRY,rbac.jobNamespaces={training}
 helm test fusion --namespace fusionllm' \
-  'In the repository, `docs/tasks/kubernetes.md` says how to use what it installs; `ci/` has values that are tried with each change.' \
+  'In the repository, `docs/tasks/install-operator.md` says how to use what it installs; `ci/` has values that are tried with each change.' \
   >"$1/helm/fusionllm/README.md"
 # shellcheck disable=SC2016
 readme fusion-crds 'helm install fusion-crds helm/fusion-crds
