@@ -163,6 +163,20 @@ TEST_F(HostilePeerTest, AStageCannotFillTheMemoryOfAnother) {
   EXPECT_TRUE(inbox_->Take(large, absl::Now() + absl::Seconds(60)).ok());
 }
 
+// adr/0036: also where something else of it was refused before.
+TEST_F(HostilePeerTest, AReplicaThatSendsMoreThanItsShareBreaksTheEpochAfterAnEarlierRefusal) {
+  const auto inbox = std::make_shared<runtime::Inbox>();
+  runtime::testing::ExpectMessages(training_, /*stage=*/0, /*stages=*/1, /*replicas=*/2, kStep, *inbox);
+  victim_->Attach(kEpoch, {"victim", "victim", "stage-1"}, inbox, [this](const std::string&) { ++losses_; });
+  Say(*stage_1_, {.step = kStep, .kind = MessageKind::kReplica, .id = 0}, 64);  // as replica 0
+  Settle(*stage_1_, stage_1_mail_);
+  EXPECT_EQ(losses_, 0);
+  const MessageKey large{.step = kStep, .kind = MessageKind::kReplica, .id = 1};
+  Say(*stage_1_, large, size_t{160} << 20);
+  EXPECT_TRUE(absl::IsUnavailable(inbox->Take(large, absl::Now() + absl::Seconds(60)).status()));
+  EXPECT_EQ(losses_, 1);
+}
+
 // As an executor builds one from its broker's order.
 TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageAlone) {
   constexpr uint32_t kAssigned = kEpoch + 1;
@@ -249,6 +263,17 @@ TEST_F(HostilePeerTest, APingThatNamesAnotherPlaceThanItsSendersIsNotFollowed) {
     ping.direction = kPing;
     ASSERT_TRUE(mallory_->Send("victim", ping, transport::Payload::Of(address + "\n")).ok());
   }
+  Settle(*mallory_, mallory_mail_);
+  EXPECT_EQ(mallory_mail_.messages().size(), 1u) << "the answer to the last one alone";
+}
+
+// What is not expected is not even received: no memory is taken for it. A receiver that looked at whole messages alone would answer this.
+TEST_F(HostilePeerTest, APingLargerThanAnyProbeIsNotReceived) {
+  transport::MessageHeader ping{.job_hash = job_hash_, .epoch = kProbeEpoch, .step = 1000};
+  ping.direction = kPing;
+  std::string large = Address(*mallory_) + "\n";
+  large.resize(size_t{9} << 20);
+  ASSERT_TRUE(mallory_->Send("victim", ping, transport::Payload::Of(std::move(large))).ok());
   Settle(*mallory_, mallory_mail_);
   EXPECT_EQ(mallory_mail_.messages().size(), 1u) << "the answer to the last one alone";
 }

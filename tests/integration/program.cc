@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -54,6 +55,15 @@ json Program::WaitForJson(const std::function<bool(const json&)>& wanted) {
 std::string Program::Address() {
   const std::string line = WaitFor([](const std::string& text) { return text.starts_with("listening on "); });
   return std::string(absl::StripPrefix(line, "listening on "));
+}
+
+bool Program::ReadUntil(absl::Time deadline) {
+  while (open_ && absl::Now() < deadline) {
+    pollfd out{.fd = child_->stdout_fd(), .events = POLLIN, .revents = 0};
+    poll(&out, 1, static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 1, 100)));
+    if (out.revents != 0) open_ = *reader_.Read(child_->stdout_fd(), lines_);
+  }
+  return open_;
 }
 
 int Program::Wait() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cli/run/child_process.h"
 
 namespace fusionllm::integration {
@@ -23,6 +24,8 @@ class Program {
   // Likewise of lines that are JSON objects; null: there was none.
   nlohmann::json WaitForJson(const std::function<bool(const nlohmann::json&)>& wanted);
   std::string Address();  // where it says that it listens
+  // Reads its lines until then; false: it has closed its stdout before.
+  bool ReadUntil(absl::Time deadline);
   // Reads to the end and reaps: exit code; -1 where a signal ended it, or nothing did in time.
   int Wait();
   void Signal(int signal) { child_->Signal(signal); }
