@@ -3,13 +3,16 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/daemon/testing/program.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
 #include "lib/security/renewal.h"
@@ -36,7 +39,11 @@ class CertificateRenewalTest : public ::testing::Test {
                                                   .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
                                                   .on_left = [](const std::string&, uint64_t, const std::string&) {},
                                                   .on_enroll = [](const v1::EnrollRequest&) { return absl::UnimplementedError(""); },
-                                                  .on_renew = [this](const std::string& pem) { return enrollment_->Renew(pem, now_); }});
+                                                  .on_renew =
+                                                      [this](const std::string& pem) {
+                                                        if (!was_asked_.exchange(true)) asked_.set_value();
+                                                        return enrollment_->Renew(pem, now_);
+                                                      }});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder_ / "run", "broker")->enrolling_server, &port);
@@ -74,6 +81,8 @@ class CertificateRenewalTest : public ::testing::Test {
   const base::TempFolder folder_;
   const security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
   absl::Time now_ = absl::Now();
+  std::atomic<bool> was_asked_ = false;
+  std::promise<void> asked_;  // for a certificate, by whoever may have one
   std::unique_ptr<Enrollment> enrollment_;
   std::unique_ptr<Attendance> attendance_;
   std::unique_ptr<grpc::Server> server_;
@@ -97,6 +106,20 @@ TEST_F(CertificateRenewalTest, AnExecutorThatAttendsGetsOneThatEndsLater) {
   ASSERT_TRUE(RenewFromBroker(Tls(), "lab", *broker, now_).ok());
   EXPECT_EQ(Pem("lab"), after) << "not before it is needed";
   context.TryCancel();
+}
+
+TEST_F(CertificateRenewalTest, ExecutorProgramRenewsItsCertificateOnceItAttends) {
+  Write("lab", absl::Minutes(5));
+  const std::string before = Pem("lab");
+  daemon::Program executor("fusion-executor",
+                           {"--broker", address_, "--name", "lab", "--tls", Tls(), "--renew-certificate", "--metrics-address", "off"});
+  ASSERT_EQ(asked_.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready) << "it asked for no certificate";
+  // It ends after the call under way, and so with the new file in place.
+  executor.Terminate();
+  EXPECT_EQ(executor.Wait(), 0);
+  EXPECT_NE(Pem("lab"), before);
+  EXPECT_TRUE(security::HaveOneKey(Pem("lab"), before));
+  EXPECT_EQ(*security::NeedsRenewal(Pem("lab"), now_), false);
 }
 
 TEST_F(CertificateRenewalTest, OneThatDoesNotAttendKeepsTheOneItHas) {

@@ -204,12 +204,13 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   if (!monitoring.ok()) EndAtOnce(monitoring.status(), base::ExitCodeFor(monitoring.status()), contact);
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   std::optional<security::RenewalThread> renewal;
-  if (flags.renews) {
+  // Not before it attends: the broker renews nobody else's, and after a refusal the next try is an hour away.
+  const auto renew_from_now_on = [&] {
     const std::shared_ptr<v1::Broker::Stub> broker =
         v1::Broker::NewStub(BrokerChannel(session_options.address, credentials->channel, /*own_connection=*/false));
     renewal.emplace("the certificate of this executor",
                     [broker, &flags] { return RenewFromBroker(flags.tls_directory, flags.host.name, *broker, absl::Now()); });
-  }
+  };
   std::string run_failed;  // why
   const absl::Status status = session.Run([&] { return host.Hello(); },
                                           [&](const v1::BrokerMessage& message) {
@@ -218,6 +219,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
                                               if (message.shutdown().failed()) run_failed = told;
                                               base::Log(run_failed.empty() ? base::LogLevel::kInfo : base::LogLevel::kWarning, told);
                                             }
+                                            if (message.has_welcome() && flags.renews && !renewal.has_value()) renew_from_now_on();
                                             host.OnMessage(message);
                                           });
   host.Shutdown();
