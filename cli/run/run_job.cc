@@ -380,7 +380,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   bool steps_made = false, already_done = false;
   {
     Output output(options, folder, had_steps, std::move(token), result.report_path);
-    const security::RenewalThread renewal("a certificate of this run", [&folder] { return folder.RenewCertificates(); });
+    const security::RenewalThread renewal(
+        "a certificate of this run", [&folder] { return folder.RenewCertificates(); }, options.renewal_interval);
     absl::StatusOr<SessionResult> session_result = RunSession(session, signals, output, run);
     RemoveSharedMark(options.job, folder.path());
     if (session_result.ok()) {

@@ -11,12 +11,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/run/run_session.h"
 #include "cli/run/signal_watch.h"
 #include "lib/job/field_places.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
 #include "lib/report/run_record.h"
+#include "lib/security/renewal.h"
 
 namespace fusionllm::cli {
 
@@ -44,6 +46,8 @@ struct RunJobOptions {
   bool kept_by_default = false;      // spec.checkpoint is this program's doing: it is told at the start
   std::vector<std::string> command;  // what was typed, without folder and --fresh, to say how to go on; empty: nothing is said of that
   std::string bin_folder;            // where fusion-broker, ... are; empty: beside this program
+  // Between two looks whether certificates of the run are to be renewed.
+  absl::Duration renewal_interval = security::RenewalThread::kLookEvery;
 };
 
 struct RunJobResult {

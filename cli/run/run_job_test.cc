@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,12 +16,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/testing/run_job_fixture.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/credential_files.h"
+#include "lib/security/renewal.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -162,6 +166,34 @@ TEST_F(RunJobTest, CertificatesOfARunThatAreNearTheirEndAreRenewedInItsFolder) {
   ASSERT_TRUE(folder->RenewCertificates().ok());
   EXPECT_TRUE(security::ReadCredentials(tls, "paris-0", absl::Now() + absl::Hours(24)).ok());
   EXPECT_EQ(base::ReadWholeFile(tls + "/paris-1.pem"), others);
+}
+
+// As a run does that goes on until its certificates are old: one of them is replaced by one that is.
+TEST_F(RunJobTest, CertificateThatNearsItsEndIsRenewedWhileTheRunGoesOn) {
+  Script({kStep1, "wait " + folder_ / "renewed", kLinkSummary, "exit 0"});
+  options_.renewal_interval = absl::Milliseconds(5);
+  // A process beside the run, as in RunSessionTest::StartHelper: RunJob wants the signals of this one for itself.
+  const pid_t helper = fork();
+  if (helper == 0) {
+    const std::string tls = folder_ / "out/security", certificate = tls + "/local-0.pem";
+    bool renewed = false;
+    if (ComesTrue("the broker was started", [&] { return !base::ReadWholeFile(folder_ / "script.broker.calls").empty(); })) {
+      const auto authority = security::CertificateAuthority::Load(tls);
+      const auto old = security::IssueCredentials(*authority, "local-0", {.validity = absl::Minutes(5)});
+      renewed = security::WriteCredentials(tls, "local-0", *old).ok() && ComesTrue("the certificate was renewed", [&] {
+                  const std::string now = base::ReadWholeFile(certificate);
+                  return security::HaveOneKey(now, old->certificate_pem) && !security::NeedsRenewal(now, absl::Now()).value_or(true);
+                });
+    }
+    folder_.Write("renewed", "");
+    _exit(renewed ? 0 : 1);
+  }
+  const auto result = Run();
+  int status = -1;
+  ASSERT_EQ(waitpid(helper, &status, 0), helper);
+  EXPECT_EQ(status, 0) << "the helper waited in vain, see stderr: " << stderr_;
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 0) << stderr_;
 }
 
 TEST_F(RunJobTest, AFailureIsASentenceOnStderrAndItsCode) {
