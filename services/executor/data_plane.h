@@ -57,7 +57,7 @@ class DataPlane {
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);
 
   // Joins the stage of `epoch` to the network: messages of that epoch go to `inbox`; when one of `peers` breaks the inbox is cancelled and
-  // `on_lost` told. The port, whose stages are the places in `peers`, is valid until the next Attach.
+  // `on_lost` told. The port is always the same: it speaks for the epoch attached last, and its stages are the places in those `peers`.
   runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                std::function<void(const std::string& peer)> on_lost);
   // Drops what belongs to `epoch` and before.
