@@ -34,14 +34,31 @@ constexpr char kPaddedModel[] =
     "  loss = cross_entropy(logits, next) {ignore_index=0}\n"
     "  return loss\n}\n";
 
-// Of the last evaluation of a run whose events these are; NaN: there is none.
-double EvaluatedLoss(const std::string& events) {
-  double loss = std::nan("");
+// The lines of one type, in order, that a run with --format json wrote.
+std::vector<json> LinesOfType(const std::string& events, const std::string& type) {
+  std::vector<json> lines;
   for (const absl::string_view line : absl::StrSplit(events, '\n', absl::SkipEmpty())) {
     const json event = json::parse(line, nullptr, false);
-    if (event.is_object() && event.value("type", "") == "eval") loss = event["loss"];
+    if (event.is_object() && event.value("type", "") == type) lines.push_back(event);
   }
-  return loss;
+  return lines;
+}
+
+// Of the last evaluation of a run whose events these are; NaN: there is none.
+double EvaluatedLoss(const std::string& events) {
+  const std::vector<json> evaluations = LinesOfType(events, "eval");
+  return evaluations.empty() ? std::nan("") : evaluations.back()["loss"].get<double>();
+}
+
+// 13 windows of eight tokens with very unlike numbers of targets that count; some have none.
+std::string PaddedTokens() {
+  std::string padded;
+  for (int i = 0; i < 13 * 8 + 1; ++i) {
+    const int window = i / 8;
+    const bool padding = window % 5 == 4 || (window % 3 == 1 && i % 8 > 1);
+    padded += {static_cast<char>(padding ? 0 : 1 + (i * i + 3 * i) % 49), '\0'};
+  }
+  return padded;
 }
 
 // With all parameters zero every byte is equally likely: the loss is log 256, whatever the text.
@@ -219,15 +236,10 @@ TEST_F(EvalTest, ARunEvaluatesTheWholeSetUnlessTheJobSaysHowManyBatches) {
 // A mean over all targets that count, whoever cuts the set into batches, micro-batches and stages: the windows have very unlike numbers.
 TEST_F(EvalTest, ALossWithIgnoredTargetsIsThatOfTheRunsOwnEvaluation) {
   Write("lm.dag", kPaddedModel);
-  std::string full, padded;
+  std::string full;
   for (int i = 0; i < 97; ++i) full += {static_cast<char>(1 + i % 49), '\0'};
-  for (int i = 0; i < 13 * 8 + 1; ++i) {  // 13 windows: the second batch of eight is not full
-    const int window = i / 8;
-    const bool padding = window % 5 == 4 || (window % 3 == 1 && i % 8 > 1);
-    padded += {static_cast<char>(padding ? 0 : 1 + (i * i + 3 * i) % 49), '\0'};
-  }
   Write("full.u16", full);
-  Write("padded.u16", padded);
+  Write("padded.u16", PaddedTokens());  // the second batch of eight is not full
   Write("lm.yaml",
         "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: lm}\nspec:\n"
         "  model: {graph: {file: lm.dag}}\n  data: {kind: tokens, path: [full.u16], validation: {path: [padded.u16]}}\n"
@@ -242,6 +254,55 @@ TEST_F(EvalTest, ALossWithIgnoredTargetsIsThatOfTheRunsOwnEvaluation) {
     EXPECT_EQ(json::parse(eval.out)["ignored_tokens"], 34);
     EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(), EvaluatedLoss(run.out), 1e-6) << cut;
   }
+}
+
+// Samples are read and cut by two programs; 39 of them are no whole number of batches of either.
+TEST_F(EvalTest, AccuracyOfImagesIsThatOfTheRunsOwnEvaluation) {
+  Write("shapes.yaml",
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: shapes}\nspec:\n"
+        "  model: {family: mlp, config: {layers: [192, 16, 4]}}\n"
+        "  data: {kind: shapes, shapes: {samples: 78, imageSize: 8, numClasses: 4}, validation: {fraction: 0.5}}\n"
+        "  training: {steps: 8, globalBatchSize: 8, optimizer: {name: sgd, learningRate: 0.1}, evaluation: {everySteps: 4}}\n"
+        "  executors: {threads: 1}\n  checkpoint: {path: cp/}\n");
+  for (const char* cut : {"--set spec.training.microBatchSize=1", "--set spec.training.microBatchSize=4",
+                          "--set spec.training.microBatchSize=8 --set spec.strategy.stages=2 --device cpu,cpu"}) {
+    const Outcome run = Run(absl::StrCat("--format json run shapes.yaml --fresh --output r ", cut));
+    ASSERT_EQ(run.code, 0) << cut << run.err;
+    const std::vector<json> evaluations = LinesOfType(run.out, "eval");
+    ASSERT_EQ(evaluations.size(), 2) << run.out;
+    ASSERT_TRUE(evaluations.back()["accuracy"].is_number()) << run.out;
+    const Outcome eval = Run("--format json eval r/cp/latest");
+    ASSERT_EQ(eval.code, 0) << eval.err;
+    const json report = json::parse(eval.out);
+    EXPECT_EQ(report["windows"], 39);
+    EXPECT_DOUBLE_EQ(report["accuracy"].get<double>(), evaluations.back()["accuracy"].get<double>()) << cut;
+    EXPECT_NEAR(report["loss"].get<double>(), EvaluatedLoss(run.out), 1e-6) << cut;
+    EXPECT_GT(report["accuracy"].get<double>(), 0) << "or a sum of nothing would be as good";
+  }
+}
+
+TEST_F(EvalTest, FirstLossOfAPaddedBatchIsTheSameForEveryMicroBatchSize) {
+  Write("lm.dag", kPaddedModel);
+  Write("padded.u16", PaddedTokens());
+  Write("lm.yaml",
+        "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: lm}\nspec:\n"
+        "  model: {graph: {file: lm.dag}}\n  data: {kind: tokens, path: [padded.u16]}\n"
+        "  training: {steps: 1, globalBatchSize: 8, sequenceLength: 8, optimizer: {name: sgd, learningRate: 0.1}}\n"
+        "  executors: {threads: 1}\n");
+  json whole;
+  for (const char* size : {"8", "4", "2", "1", "auto"}) {
+    const Outcome run =
+        Run(absl::StrCat("--format json run lm.yaml --no-checkpoint --output r-", size, " --set spec.training.microBatchSize=", size));
+    ASSERT_EQ(run.code, 0) << size << run.err;
+    const std::vector<json> steps = LinesOfType(run.out, "step");
+    ASSERT_EQ(steps.size(), 1) << run.out;
+    if (whole.is_null()) whole = steps[0];
+    EXPECT_EQ(steps[0]["ignored_targets"], whole["ignored_targets"]) << size;
+    const double expected = whole["loss"].get<double>();
+    EXPECT_NEAR(steps[0]["loss"].get<double>(), expected, 1e-6 * expected) << "micro-batches of " << size;
+  }
+  EXPECT_GT(whole["ignored_targets"].get<int>(), 8) << "the batch is to have padding";
+  EXPECT_GT(whole["targets"].get<int>(), 8);
 }
 
 TEST_F(EvalTest, AFolderOfCheckpointsWithoutLatestStandsForItsNewestWholeOne) {

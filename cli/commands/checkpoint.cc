@@ -109,7 +109,7 @@ absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
     absl::PrintF("job %s, step %d, %d samples consumed, %d files\n", reader.manifest()->job_name, reader.manifest()->step,
                  reader.manifest()->samples_consumed, reader.manifest()->files.size());
   }
-  absl::PrintF("%s elements in parameters\n\n%s", report::Count(static_cast<double>(parameters)), table.ToString());
+  absl::PrintF("%s elements in parameters\n\n%s", report::WholeNumber(parameters), table.ToString());
   return kExitDone;
 }
 

@@ -77,7 +77,7 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
     ignored += step.ignored_targets;
   }
   if (ignored > 0) {
-    figures.push_back({absl::StrCat(run.unit, " that count"), Count(static_cast<double>(targets)), "",
+    figures.push_back({absl::StrCat(run.unit, " that count"), WholeNumber(targets), "",
                        absl::StrFormat("%s of all; the loss ignores the others",
                                        Percent(static_cast<double>(targets) / static_cast<double>(targets + ignored)))});
   }
@@ -382,7 +382,7 @@ std::vector<KeyFigure> KeyFigures(const Run& run) {
     figures.push_back({"steps", absl::StrCat(run.steps.back().step, of_total), "",
                        run.earlier_steps > 0 ? absl::StrCat(OwnSteps(run), " of them by this start") : ""});
   }
-  if (run.parameters > 0) figures.push_back({"parameters", Count(static_cast<double>(run.parameters)), "", ""});
+  if (run.parameters > 0) figures.push_back({"parameters", WholeNumber(run.parameters), "", ""});
   AddLosses(run, figures);
   if (!run.summary) return figures;
   AddTimes(run, figures);

@@ -129,6 +129,19 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
   EXPECT_EQ(Sentence(run, "training loss"), "3.9000 (of the last step)");
 }
 
+TEST(KeyFiguresTest, TargetsThatCountAreToldWithTheirShareWhereTheLossIgnoresOthers) {
+  report::Run run = TwoSites();
+  EXPECT_EQ(Sentence(run, "tokens that count"), "-") << "all do";
+  run.steps.resize(2);
+  run.steps[0].targets = 10;
+  run.steps[0].ignored_targets = 22;
+  run.steps[1].targets = 6;
+  run.steps[1].ignored_targets = 26;
+  EXPECT_EQ(Sentence(run, "tokens that count"), "16 (25.0% of all; the loss ignores the others)");
+  run.unit = "images";
+  EXPECT_EQ(Sentence(run, "images that count"), "16 (25.0% of all; the loss ignores the others)");
+}
+
 TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
   report::Run run = TwoSites();
   run.summary->median_step_s = 0.45;

@@ -55,7 +55,7 @@ std::string WhenSentence(const Run& run) {
     parts.push_back(absl::StrCat("goes on behind ", run.earlier_steps, run.earlier_steps == 1 ? " step" : " steps",
                                  " of earlier starts in this folder"));
   }
-  if (run.parameters > 0) parts.push_back(absl::StrCat(Count(static_cast<double>(run.parameters)), " parameters are trained"));
+  if (run.parameters > 0) parts.push_back(absl::StrCat(WholeNumber(run.parameters), " parameters are trained"));
   return parts.empty() ? "" : absl::StrCat("<p class=\"soft\">", absl::StrJoin(parts, "; "), ".</p>\n");
 }
 

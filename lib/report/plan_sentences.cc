@@ -14,9 +14,7 @@ namespace {
 
 constexpr size_t kMostDevicesNamed = 8;
 
-std::string StepsText(int64_t steps) {
-  return steps == 1 ? "1 step takes" : absl::StrCat(steps < 1000 ? absl::StrCat(steps) : Count(static_cast<double>(steps)), " steps take");
-}
+std::string StepsText(int64_t steps) { return steps == 1 ? "1 step takes" : absl::StrCat(WholeNumber(steps), " steps take"); }
 
 std::string MemoryText(const PlanFigures::Memory& memory) {
   const std::string used = MemoryBytes(static_cast<double>(memory.bytes));
@@ -59,9 +57,8 @@ std::string LossSentence(const PlanFigures& figures) {
 std::vector<std::string> PlanSentences(const PlanFigures& figures) {
   std::vector<std::string> sentences;
   std::vector<std::string> sizes;
-  if (figures.parameters > 0) sizes.push_back(absl::StrCat(Count(static_cast<double>(figures.parameters)), " parameters are trained"));
-  if (figures.tokens_per_step > 0)
-    sizes.push_back(absl::StrCat("a step sees ", Count(static_cast<double>(figures.tokens_per_step)), " ", figures.unit));
+  if (figures.parameters > 0) sizes.push_back(absl::StrCat(WholeNumber(figures.parameters), " parameters are trained"));
+  if (figures.tokens_per_step > 0) sizes.push_back(absl::StrCat("a step sees ", WholeNumber(figures.tokens_per_step), " ", figures.unit));
   if (!sizes.empty()) sentences.push_back(absl::StrCat("size: ", absl::StrJoin(sizes, ", ")));
   if (figures.tokens_per_s > 0) {
     std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);

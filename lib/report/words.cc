@@ -27,11 +27,16 @@ std::string Count(double value) {
   if (!std::isfinite(value) || std::abs(value) > 1e15) return "-";
   if (std::abs(value) < 1) return absl::StrFormat("%.2g", value);
   if (std::abs(value) < 99.95) return absl::StrFormat("%.1f", value);
-  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
-  std::string text = value < 0 ? "-" : "";
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
+  return WholeNumber(static_cast<int64_t>(std::nearbyint(value)));
+}
+
+std::string WholeNumber(int64_t number) {
+  const std::string written = absl::StrCat(number);
+  const size_t sign = number < 0 ? 1 : 0;
+  std::string text = written.substr(0, sign + 1);
+  for (size_t i = sign + 1; i < written.size(); ++i) {
+    if ((written.size() - i) % 3 == 0) text += ',';
+    text += written[i];
   }
   return text;
 }

@@ -7,6 +7,7 @@
 namespace fusionllm::report {
 
 std::string Count(double value);          // "5,210", "52.1", "0.31"; "-" when not finite
+std::string WholeNumber(int64_t number);  // "5,210", "52"
 std::string TimeSpan(double seconds);     // "2h36m", "4m10s", "12s"
 std::string StepSeconds(double seconds);  // "1.92s", "85ms"
 std::string ElapsedTime(double seconds);  // like TimeSpan, below ten seconds like StepSeconds

@@ -1,5 +1,6 @@
 #include "lib/report/words.h"
 
+#include <cstdint>
 #include <limits>
 
 #include "gtest/gtest.h"
@@ -14,6 +15,12 @@ TEST(WordsTest, NumbersReadWell) {
   EXPECT_EQ(Count(99.96), "100");
   EXPECT_EQ(Count(0.314), "0.31");
   EXPECT_EQ(Count(std::numeric_limits<double>::quiet_NaN()), "-");
+  EXPECT_EQ(WholeNumber(0), "0");
+  EXPECT_EQ(WholeNumber(16), "16");
+  EXPECT_EQ(WholeNumber(-100), "-100");
+  EXPECT_EQ(WholeNumber(-1000), "-1,000");
+  EXPECT_EQ(WholeNumber(123456), "123,456");
+  EXPECT_EQ(WholeNumber(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
   EXPECT_EQ(TimeSpan(9360), "2h36m");
   EXPECT_EQ(TimeSpan(59.6), "1m00s");
   EXPECT_EQ(TimeSpan(12), "12s");
