@@ -2,8 +2,8 @@
 //
 // Losses within 1e-4 relative, every parameter within 1e-4 of its norm, and within a hundredth of the way it moved where it moved at all,
 // so that a wrong update cannot hide behind a large weight. The goldens record how far PyTorch's fp32 is from its own fp64: well below.
-// The run of a padded batch, whose samples have unlike numbers of targets that count, is held to 1e-6 however it is cut. Its numbers are
-// those of the same formulas in numpy's fp64 (golden/make_padded_golden.py) until PyTorch's own are put in their place.
+// The run of a padded batch, whose samples have unlike numbers of targets that count, is held to 1e-6 however it is cut: PyTorch takes the
+// batch as a whole.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>

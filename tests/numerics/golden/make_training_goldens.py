@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Writes training.json: ten optimizer steps of small models as PyTorch does them, for training_parity_test.cc.
 
-Usage: python3 make_training_goldens.py training.json   (needs torch, torchvision, transformers; fp32 on the CPU, half a minute)
-make_padded_golden.py writes one of the runs without them.
+Usage: python3 make_training_goldens.py training.json [RUN ..]   (fp32 on the CPU, half a minute)
+All runs need torch, torchvision and transformers. With names of runs only these are made again, in the file that is there, and each says
+what made it (`made_by`); padded_sgd needs torch alone:
+  python3 -m venv ../venv && ../venv/bin/pip install torch numpy && ../venv/bin/python make_training_goldens.py training.json padded_sgd
 
 Neither weights nor data are stored: both sides make them by formula_values of make_goldens.py. Parameters after the last step are stored
 as their norm and as products with fixed directions of unit variance: the mean square of the differences of such products is an unbiased
@@ -13,8 +15,6 @@ import sys
 
 import torch
 import torch.nn.functional as F
-import torchvision
-import transformers
 
 from make_goldens import fill, formula_values
 
@@ -78,12 +78,14 @@ def batch(family, step, micro_batch):
 
 def build(family):
     if family == "gpt2":
+        import transformers
         config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=32, vocab_size=VOCABULARY, n_positions=SEQUENCE, resid_pdrop=0.0,
                                          embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager")
         model = transformers.GPT2LMHeadModel(config)
     elif family == "padded":
         model = Padded()
     else:
+        import torchvision
         model = torchvision.models.resnet18(num_classes=CLASSES)
         model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
         model.maxpool = torch.nn.Identity()
@@ -140,24 +142,42 @@ def digest(tensor, number, moved):
     return {"norm": float(f"{tensor.norm().item():.9g}"), "moved": float(f"{moved:.4g}"), "products": [float(f"{p:.9g}") for p in products]}
 
 
+def golden(run):
+    losses, state, moved = train(run, torch.float32)
+    exact_losses, exact, _ = train(run, torch.float64)
+    rounding = {
+        "losses": max(abs(a - b) / b for a, b in zip(losses, exact_losses)),
+        "parameters": max(((state[key] - exact[key]).norm() / exact[key].norm()).item() for key in state),
+    }
+    print(losses[0], losses[-1], "fp32 against fp64:", rounding)
+    return {
+        **run, "losses": [float(f"{loss:.9g}") for loss in losses],
+        "rounding_of_pytorch": {key: float(f"{value:.3g}") for key, value in rounding.items()},
+        "tensors": {key: digest(tensor, number, moved[key]) for number, (key, tensor) in enumerate(state.items())},
+    }
+
+
+def version(module):
+    return module.__version__.split("+")[0]
+
+
 def main():
     torch.set_num_threads(1)
-    versions = {m.__name__: m.__version__.split("+")[0] for m in (torch, torchvision, transformers)}
-    result = {"versions": versions, "steps": STEPS, "runs": {}}
-    for name, run in RUNS.items():
-        losses, state, moved = train(run, torch.float32)
-        exact_losses, exact, _ = train(run, torch.float64)
-        rounding = {
-            "losses": max(abs(a - b) / b for a, b in zip(losses, exact_losses)),
-            "parameters": max(((state[key] - exact[key]).norm() / exact[key].norm()).item() for key in state),
-        }
-        print(name, losses[0], losses[-1], "fp32 against fp64:", rounding)
-        result["runs"][name] = {
-            **run, "losses": [float(f"{loss:.9g}") for loss in losses],
-            "rounding_of_pytorch": {key: float(f"{value:.3g}") for key, value in rounding.items()},
-            "tensors": {key: digest(tensor, number, moved[key]) for number, (key, tensor) in enumerate(state.items())},
-        }
-    with open(sys.argv[1], "w") as file:
+    path, *names = sys.argv[1:]
+    if names:
+        with open(path) as file:
+            result = json.load(file)
+        for name in names:
+            print(name)
+            result["runs"][name] = {**golden(RUNS[name]), "made_by": f"torch {version(torch)}"}
+    else:
+        import torchvision
+        import transformers
+        result = {"versions": {m.__name__: version(m) for m in (torch, torchvision, transformers)}, "steps": STEPS, "runs": {}}
+        for name, run in RUNS.items():
+            print(name)
+            result["runs"][name] = golden(run)
+    with open(path, "w") as file:
         json.dump(result, file, indent=1)
         file.write("\n")
 
