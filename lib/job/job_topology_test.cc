@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -216,6 +217,20 @@ TEST(TopologyErrorsTest, ATopologyOfThousandsOfDevicesIsAnsweredAtOnce) {
     absl::StrAppend(&yaml, "]}\n");
   }
   EXPECT_THAT(ErrorOf(yaml), HasSubstr("no link leads from s0-0 to s1-0"));
+}
+
+TEST(TopologyTest, ByteOrderMarkAndLineEndsOfWindowsMakeNoDifference) {
+  const auto of_windows = [](const std::string& text) { return absl::StrCat("\xEF\xBB\xBF", absl::StrReplaceAll(text, {{"\n", "\r\n"}})); };
+  const std::string yaml = absl::StrCat(
+      "# two sites\n", TwoSites("  links:\n  - from: a\n    to: b\n    bandwidth: 10Mbit\n    latency: 40ms\n    symmetric: true\n"));
+  const absl::StatusOr<Topology> plain = ParseTopology(yaml, "t.yaml");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const absl::StatusOr<Topology> other = ParseTopology(of_windows(yaml), "t.yaml");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(*other, *plain);
+  const std::string wrong = TwoSites("  links:\n  - from: a\n    to: b\n    bandwidth: much\n");
+  EXPECT_THAT(ErrorOf(wrong), HasSubstr("t.yaml:11: "));
+  EXPECT_EQ(ErrorOf(of_windows(wrong)), ErrorOf(wrong)) << "lines are counted alike";
 }
 
 // A topology as large as the planner takes: 10,000 devices and as many links, in more text than a job may have.

@@ -64,10 +64,11 @@ TEST(StoreSettingsTest, WhiteSpaceAtTheEndsIsCutOff) {
 TEST(StoreSettingsTest, ALineBreakWithinAValueIsNamedAndNotTold) {
   for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"}) {
     std::map<std::string, std::string> variables = {{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "s"}};
-    variables[name] = "hu\nsh";
+    variables[name] = "hush\nword";
     const auto settings = From(variables);
     EXPECT_EQ(settings.status().code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(settings.status().message()), ::testing::AllOf(HasSubstr(name), ::testing::Not(HasSubstr("sh "))));
+    EXPECT_THAT(std::string(settings.status().message()),
+                ::testing::AllOf(HasSubstr(name), ::testing::Not(HasSubstr("hush")), ::testing::Not(HasSubstr("word"))));
   }
 }
 

@@ -81,6 +81,16 @@ TEST(Kubeconfig, PathsAreRelativeToTheFile) {
   EXPECT_EQ(client.token, "abc");
 }
 
+TEST(Kubeconfig, ATokenFileIsRelativeToTheFileAndAProgramWithoutASlashIsLookedForInPath) {
+  const auto config = ParseKubeconfig(
+      "users:\n- name: a\n  user: {tokenFile: tok}\n- name: b\n  user:\n    exec: {command: login, interactiveMode: Never}\n"
+      "contexts:\n- name: a\n  context: {cluster: c, user: a}\n- name: b\n  context: {cluster: c, user: b}\nclusters:\n- name: c\n",
+      "config", "/etc/kube");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ResolveContext(*config, "a")->token_file, "/etc/kube/tok");
+  EXPECT_EQ(ResolveContext(*config, "b")->exec->command, "login");
+}
+
 TEST(Kubeconfig, ExecIsReadWhole) {
   const ClientConfig client = Resolve("cloud");
   ASSERT_TRUE(client.exec.has_value());
