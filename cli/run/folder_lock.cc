@@ -69,7 +69,7 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::strin
   const std::string file = path + kLockFile;
   while (true) {
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return base::OfNamedFile(base::FileError(errno, "write to", path));
+    if (fd < 0) return base::OfNamedFile(base::FileError(errno, "create", file));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close(fd);
       return Taken(path, remedy);

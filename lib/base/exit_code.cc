@@ -21,6 +21,8 @@ absl::Status OfNamedFile(const absl::Status& status) {
   return absl::InvalidArgumentError(status.message());
 }
 
+absl::Status OfNamedFileIfLasting(const absl::Status& status) { return absl::IsUnavailable(status) ? status : OfNamedFile(status); }
+
 absl::Status LostUnderRun(const absl::Status& status) {
   return ExitCodeFor(status) == kExitBadInput ? absl::DataLossError(status.message()) : status;
 }

@@ -31,6 +31,14 @@ absl::StatusOr<T> OfNamedFile(absl::StatusOr<T> result) {
   return OfNamedFile(result.status());
 }
 
+// The same in a program that tries again what may go well another time: of a file system that does not answer it stays Unavailable.
+absl::Status OfNamedFileIfLasting(const absl::Status& status);
+template <typename T>
+absl::StatusOr<T> OfNamedFileIfLasting(absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return OfNamedFileIfLasting(result.status());
+}
+
 // The error of a run that had begun: what says that files are missing or wrong is DataLoss then, for they were in order at the beginning.
 absl::Status LostUnderRun(const absl::Status& status);
 

@@ -27,6 +27,13 @@ TEST(ExitCodeTest, ANamedFileThatCannotBeUsedIsBadInputWhateverIsWrongWithItAndA
   EXPECT_TRUE(OfNamedFile(absl::OkStatus()).ok());
 }
 
+TEST(ExitCodeTest, OnlyAFileSystemThatDoesNotAnswerIsWorthAnotherTry) {
+  EXPECT_TRUE(absl::IsUnavailable(OfNamedFileIfLasting(absl::UnavailableError("words"))));
+  EXPECT_EQ(ExitCodeFor(OfNamedFileIfLasting(absl::InternalError("words"))), 2);
+  EXPECT_EQ(ExitCodeFor(OfNamedFileIfLasting(absl::ResourceExhaustedError("words"))), 1);
+  EXPECT_TRUE(OfNamedFileIfLasting(absl::OkStatus()).ok());
+}
+
 TEST(ExitCodeTest, WhatIsLostUnderARunIsAFailureAndKeepsItsWords) {
   for (const absl::Status& lost : {absl::NotFoundError("words"), absl::InvalidArgumentError("words"), absl::UnavailableError("words")}) {
     EXPECT_EQ(ExitCodeFor(LostUnderRun(lost)), 1) << lost;

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/file_error.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -52,7 +53,12 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
   std::vector<CheckpointInfo> found;
   std::error_code error;
   if (!fs::exists(root, error) && !error) return found;
-  const std::string latest = fs::read_symlink(fs::path(root) / kLatestName, error).filename().string();
+  const fs::path link = fs::path(root) / kLatestName;
+  const std::string latest = fs::read_symlink(link, error).filename().string();
+  // None, or something else in its place; what is no folder is told below. Who cannot tell which is the latest must not prune it.
+  const bool is_none =
+      error == std::errc::no_such_file_or_directory || error == std::errc::invalid_argument || error == std::errc::not_a_directory;
+  if (error && !is_none) return base::FileError(error.value(), "read the link", link.string());
   fs::directory_iterator entry(root, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();

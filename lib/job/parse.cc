@@ -1,17 +1,19 @@
 #include "lib/job/parse.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/dns_label.h"
+#include "lib/base/file_error.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/checks.h"
@@ -102,15 +104,25 @@ std::string WhyUnreadable(const std::string& path) {
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(path, error);
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  if (folder || !stream) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", folder ? "it is a folder" : std::strerror(errno)));
-  }
+  if (folder) return absl::NotFoundError(absl::StrCat(path, ": cannot be read: it is a folder"));
+  const auto unreadable = [&path](int number) {
+    const absl::Status why = base::FileError(number, "read", path);
+    const absl::StatusCode code = absl::IsResourceExhausted(why) ? why.code() : absl::StatusCode::kNotFound;
+    return absl::Status(code, absl::StrCat(path, ": cannot be read: ", std::strerror(number)));
+  };
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);  // it may be a pipe
+  if (descriptor < 0) return unreadable(errno);
+  const auto close_it = absl::MakeCleanup([descriptor] { close(descriptor); });
   std::string text(most_bytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  text.resize(static_cast<size_t>(stream.gcount()));
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = read(descriptor, text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable(errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  text.resize(size);
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/content_digest.h"
+#include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 
 namespace fusionllm::workload {
@@ -32,6 +33,11 @@ void Add(const std::string& field, const fs::path& path, NamedContents& contents
   int64_t bytes = 0;
   for (const std::string& file : files) bytes += static_cast<int64_t>(fs::file_size(file, error));
   const absl::StatusOr<std::string> digest = base::ContentDigest(files);
+  // A broker may not see the file of a graph; the executors do.
+  if (!digest.ok() && !absl::IsNotFound(digest.status())) {
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat("a change of what ", field, " names will not be noticed: ", digest.status().message()));
+  }
   if (!error && digest.ok()) contents[field] = absl::StrFormat("%d bytes, digest %s", bytes, *digest);
 }
 

@@ -1,11 +1,11 @@
 #include "services/broker/enrollment.h"
 
-#include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::services {
@@ -13,12 +13,11 @@ namespace fusionllm::services {
 absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<std::string> taken, std::string job_document) {
   FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority, security::CertificateAuthority::Load(folder));
   const std::string path = absl::StrCat(folder, "/token");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": a run that others may join needs a token"));
-  std::string text(security::kMaxJoinTokenBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(text);
+  const absl::StatusOr<std::string> text = base::ReadSmallFile(path, security::kMaxJoinTokenBytes);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(), absl::StrCat(text.status().message(), "; a run that others may join needs a token"));
+  }
+  const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(*text);
   if (!token.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(token.status().message())));
   taken.insert(std::begin(security::kServiceNames), std::end(security::kServiceNames));
   return Enrollment(std::move(authority), token->secret, std::move(taken), std::move(job_document));

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/file_error.h"
 #include "lib/base/host_port.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/reader.h"
@@ -104,18 +106,18 @@ int MostServingThreads(const BrokerFlags& flags) {
   return kMaxOwnCalls + kForAnExecutor * executors;
 }
 
-// The last figures, for who comes when there is nobody left to scrape.
-void KeepMetrics(const std::string& path, metrics::Registry& registry) {
+// In place: `path` may be a file that is mounted, which nothing can be renamed to.
+void WriteOrWarn(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream out(path, std::ios::trunc);
-  out << registry.Text() << std::flush;
-  if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
+  out << text << std::flush;
+  if (!out) base::Log(base::LogLevel::kWarning, base::FileError(errno, "write", path).message());
 }
 
-void WriteFinalReport(const std::string& path, const std::string& report) {
-  std::ofstream out(path, std::ios::trunc);
-  out << report << "\n" << std::flush;
-  if (!out) base::Log(base::LogLevel::kWarning, absl::StrCat("cannot write ", path));
-}
+// The last figures, for who comes when there is nobody left to scrape.
+void KeepMetrics(const std::string& path, metrics::Registry& registry) { WriteOrWarn(path, registry.Text()); }
+
+void WriteFinalReport(const std::string& path, const std::string& report) { WriteOrWarn(path, absl::StrCat(report, "\n")); }
 
 // The run is over when its checkpoints are where the job wants them.
 void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/source_file.h"
@@ -159,10 +160,10 @@ absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, 
   const bool here = !base::IsUri(path) && shared_.Has(path);
   if (here) {
     FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                               checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
-    FUSIONLLM_RETURN_IF_ERROR(workload::CheckStart(workload.job, workload.training.graph, reader).status());
+                               base::OfNamedFileIfLasting(checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut)));
+    FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFileIfLasting(workload::CheckStart(workload.job, workload.training.graph, reader).status()));
     std::erase_if(wanted, [&](const auto& tensor) { return workload::BeginsAtZero(tensor.second.type, reader, tensor.first); });
-    FUSIONLLM_RETURN_IF_ERROR(ReadFiles(reader, wanted).status());
+    FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFileIfLasting(ReadFiles(reader, wanted).status()));
   }
   if (!wanted.empty()) FUSIONLLM_RETURN_IF_ERROR(client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status());
   return store.PushToDevice();

@@ -12,6 +12,7 @@
 #include "lib/base/content_digest.h"
 #include "lib/base/counted.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/memory_limit.h"
 #include "lib/base/processor_use.h"
@@ -424,7 +425,7 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
     };
     FUSIONLLM_RETURN_IF_ERROR(FetchData(workload_->data, options));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(auto data, workload::DatasetSource::Open(*workload_));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto data, base::OfNamedFileIfLasting(workload::DatasetSource::Open(*workload_)));
   if (!data_told_) {
     data_told_ = true;
     v1::ExecutorMessage message;
