@@ -28,7 +28,7 @@ struct CheckpointInfo {
 };
 
 // The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot
-// be listed.
+// be listed, or its link `latest` is there and cannot be read.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& root);
 
 // Whether runs can save in `root`, there or not: FailedPrecondition where ROOT/latest is a folder, as copies that follow links leave it. No
