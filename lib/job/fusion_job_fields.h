@@ -369,8 +369,8 @@ void Visit(V& v, Spec& s) {
           "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted, or fusionllm.io/fusion-operator: this operator.");
   v.Field(
       "queueName", s.queue_name, {.name = true, .kubernetes_only = true},
-      "Queue that the job counts to, for lists and selectors alone: this operator admits by suspend, which whoever keeps the queue sets "
-      "and clears.");
+      "Queue that the job counts to, for lists and selectors alone: whoever keeps the queue holds the job back by spec.suspend. Kueue goes "
+      "by the label kueue.x-k8s.io/queue-name.");
   v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true},
           "What happens when a Pod of the job fails or is lost: which failures start it again, and which fail it.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
