@@ -17,6 +17,9 @@ namespace fusionllm::op {
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
+// PodView::reason of a container that the kernel has killed for memory.
+inline constexpr char kKilledForMemory[] = "OOMKilled";
+
 struct PodView {
   std::string ns;
   std::string name;
@@ -42,6 +45,7 @@ struct PodView {
   std::string address;             // IP
   std::optional<Progress> report;  // what the broker left behind when it ended
   int container_restarts = 0;
+  bool killed_for_memory = false;  // the life before of its main container, which was started again since
 
   bool operator==(const PodView&) const = default;
 };

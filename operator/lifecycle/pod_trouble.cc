@@ -24,13 +24,15 @@ constexpr size_t kWordsBytes = 512;
 struct Kind {
   const char* of_pod;  // PodView::reason
   const char* reason;
-  const char* remedy;  // "$ns": the namespace; "$in": the cluster
+  const char* remedy;  // "$ns": the namespace; "$in": the cluster; "$template": the field of the Pod's template
 };
 
 constexpr char kImage[] =
     "Name an image that $in can pull (spec.executors.template, spec.broker.template), or give its namespace $ns the pull secret";
 constexpr char kConfig[] = "Make what it names in namespace $ns of $in, or correct the name or key in the job's template";
 constexpr char kVolume[] = "See to the volume, and to the keys that it names, in namespace $ns of $in";
+
+constexpr char kMemory[] = "Raise resources.limits.memory in $template, or give the job more executors or smaller micro-batches";
 
 constexpr Kind kKinds[] = {
     {"ErrImagePull", kImageNotAvailable, kImage},
@@ -45,11 +47,12 @@ constexpr Kind kKinds[] = {
     {"FailedAttachVolume", kVolumeNotMounted, kVolume},
     {"FailedMapVolume", kVolumeNotMounted, kVolume},
     {"Unschedulable", kUnschedulable, "It begins as soon as a node of $in has room that it may use"},
-    {"OOMKilled", kOutOfMemory, "Raise limits.memory in spec.executors.resources, or give the job more executors or smaller micro-batches"},
+    {kKilledForMemory, kOutOfMemory, kMemory},
 };
 
-std::string FilledIn(const char* remedy, const std::string& ns, const std::string& cluster) {
-  return absl::StrReplaceAll(remedy, {{"$ns", ns}, {"$in", cluster}});
+std::string FilledIn(const char* remedy, const std::string& ns, const std::string& cluster, const std::string& role) {
+  return absl::StrReplaceAll(
+      remedy, {{"$ns", ns}, {"$in", cluster}, {"$template", role == kBrokerRole ? "spec.broker.template" : "spec.executors.template"}});
 }
 
 void AddClaim(const json& volume, std::vector<std::string>& claims) {
@@ -76,6 +79,12 @@ std::string Where(const PodView& pod) {
 
 }  // namespace
 
+std::vector<std::string> ReasonsWithARemedy() {
+  std::vector<std::string> reasons;
+  for (const Kind& kind : kKinds) reasons.push_back(kind.of_pod);
+  return reasons;
+}
+
 std::optional<PodTrouble> TroubleOf(const PodView& pod, const job::Spec& spec, const std::string& ns) {
   const std::string where = Where(pod), cluster = pod.role == kBrokerRole ? "the hub" : pod.cluster;
   if (pod.node_away_since.has_value()) {
@@ -96,7 +105,7 @@ std::optional<PodTrouble> TroubleOf(const PodView& pod, const job::Spec& spec, c
   const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& each) { return pod.reason == each.of_pod; });
   if (kind == std::end(kKinds)) return PodTrouble{pod.role == kBrokerRole ? kBrokerNotReady : kExecutorsNotReady, what};
   const char* const stop = absl::EndsWith(what, ".") ? " " : ". ";
-  return PodTrouble{kind->reason, absl::StrCat(what, stop, FilledIn(kind->remedy, ns, cluster), ".")};
+  return PodTrouble{kind->reason, absl::StrCat(what, stop, FilledIn(kind->remedy, ns, cluster, pod.role), ".")};
 }
 
 }  // namespace fusionllm::op

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "operator/lifecycle/observation.h"
 
@@ -28,5 +29,8 @@ struct PodTrouble {
 
 // Nothing: nothing is known to be wrong with it. `ns`: the job's namespace. A pure function.
 std::optional<PodTrouble> TroubleOf(const PodView& pod, const job::Spec& spec, const std::string& ns);
+
+// What a PodView::reason may be for which the sentence says what to do.
+std::vector<std::string> ReasonsWithARemedy();
 
 }  // namespace fusionllm::op
