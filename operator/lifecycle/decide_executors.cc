@@ -12,6 +12,12 @@ constexpr char kStrategyAdapted[] = "StrategyAdapted";
 // refused without end, many times a second.
 constexpr absl::Duration kFailsAtOnce = absl::Seconds(5);
 
+PodView KilledForMemory(PodView pod) {
+  pod.reason = kKilledForMemory;
+  pod.message.clear();
+  return pod;
+}
+
 }  // namespace
 
 std::string Decider::ExecutorsThatDidNotStart() const {
@@ -79,9 +85,13 @@ void Decider::LeadExecutors() {
     // The container's end is told a moment before that of its Pod.
     const bool ended_well = pod->phase == PodPhase::kSucceeded || (pod->phase == PodPhase::kRunning && pod->exit_code == 0);
     const bool done = ended_well && pod->reason != kBrokerLostReason;
-    if ((pod->ready || done) && !slot.spare) ++ready;
-    if (done) continue;
-    if (!pod->ready) blame(*pod);
+    // Started again after it was killed for memory: before there are steps nobody knows that it has enough now, and it would be ready, and
+    // not, in turn.
+    const bool tries_again = pod->killed_for_memory && !seen_.memory.made_steps;
+    const bool is_ready = pod->ready && !tries_again;
+    if ((is_ready || done) && !slot.spare) ++ready;
+    if (done || is_ready) continue;
+    blame(tries_again && pod->reason.empty() ? KilledForMemory(*pod) : *pod);
   }
   const PodView* broker = Broker(decision_.memory.attempt);
   // One that runs is not ready while its scheduler beside it is not, without which it has no plan.

@@ -19,14 +19,13 @@ TEST_F(DecideTest, ABrokerWhoseExecutorsNeverCameEndsForTheirReason) {
   FailBroker(1);
   pods()[0].message = "executors did not join: paris-0, paris-1";
   pods()[1].ready = false;
-  pods()[1].reason = "CrashLoopBackOff";
-  pods()[1].message = "exit code 137, OOMKilled";
+  pods()[1].reason = kKilledForMemory;
   pods()[2].ready = false;
   pods()[2].exit_code = 5;  // told to end by the broker
   pods()[2].reason = "Error";
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Find(decision, "Restarting")->message,
-              ::testing::EndsWith("did not join: paris-0, paris-1; train-paris-0-r0 in paris: CrashLoopBackOff: exit code 137, OOMKilled"));
+              HasSubstr("did not join: paris-0, paris-1; train-paris-0-r0 in paris: OOMKilled. Raise resources.limits.memory"));
   seen_.memory.was_ready = true;
   EXPECT_THAT(Find(Decide(seen_), "Restarting")->message, ::testing::Not(HasSubstr("OOMKilled"))) << "they had come";
 }

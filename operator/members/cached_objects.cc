@@ -15,6 +15,7 @@ absl::StatusOr<kube::ObjectPtr> CachedPod::Decode(absl::string_view text) {
   pod->executor = pod->executor && pod->job != nullptr;
   pod->broker_ = view.role == kBrokerRole;
   pod->ready_ = view.ready;
+  pod->killed_for_memory_ = view.killed_for_memory;
   pod->phase_ = view.phase;
   pod->index_ = view.index;
   pod->container_restarts_ = view.container_restarts;
@@ -61,7 +62,8 @@ PodView CachedPod::View(const std::string& cluster) const {
           .disruption = words.disruption,
           .address = address_,
           .report = words.report,
-          .container_restarts = container_restarts_};
+          .container_restarts = container_restarts_,
+          .killed_for_memory = killed_for_memory_};
 }
 
 absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {

@@ -31,7 +31,7 @@ class CachedPod : public JobPod {
     std::optional<Progress> report;
   };
 
-  bool broker_ = false, ready_ = false;
+  bool broker_ = false, ready_ = false, killed_for_memory_ = false;
   PodPhase phase_ = PodPhase::kPending;
   int index_ = 0, container_restarts_ = 0;
   int64_t attempt_ = 0;

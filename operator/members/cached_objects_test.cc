@@ -37,7 +37,11 @@ json FailedBroker() {
            {{"phase", "Failed"},
             {"podIP", "10.0.0.7"},
             {"conditions", {{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "PreemptionByScheduler"}}}},
-            {"containerStatuses", {{{"name", "broker"}, {"restartCount", 4}, {"state", {{"terminated", terminated}}}}}}}}};
+            {"containerStatuses",
+             {{{"name", "broker"},
+               {"restartCount", 4},
+               {"state", {{"terminated", terminated}}},
+               {"lastState", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}}}}}}}}};
 }
 
 json RunningExecutor() {

@@ -54,11 +54,21 @@ std::string EndInWords(const ContainerState& end) {
 
 bool IsOnItsWay(const ContainerState& state) { return state.reason == "ContainerCreating" || state.reason == "PodInitializing"; }
 
-// A container that crashes again and again says so, and not what it crashed of.
+bool WasKilledForMemory(const kube::ContainerStatus& container) {
+  return container.last_state.kind == ContainerState::Kind::kTerminated && container.last_state.reason == kKilledForMemory;
+}
+
+// A container that crashes again and again says so, and not what it crashed of. The kernel's word is the reason itself: what helps
+// against it is known.
+std::string ReasonOf(const kube::ContainerStatus& container) {
+  const std::string& reason = container.state.reason;
+  return reason == "CrashLoopBackOff" && WasKilledForMemory(container) ? kKilledForMemory : reason;
+}
+
 std::string WordsOf(const kube::ContainerStatus& container) {
   const ContainerState& last = container.last_state;
   const bool crashes = container.state.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated;
-  if (crashes) return EndInWords(last);
+  if (crashes) return WasKilledForMemory(container) ? SentenceOf(last.message) : EndInWords(last);
   const ContainerState& state = container.state;
   return state.kind == ContainerState::Kind::kTerminated ? SentenceOf(state.message) : state.message;
 }
@@ -73,7 +83,7 @@ void ReadReasonOfOthers(const kube::Pod& pod, PodView& view) {
       const bool waits = state.kind == ContainerState::Kind::kWaiting && !state.reason.empty() && !IsOnItsWay(state);
       if ((!failed && !waits) || container.name == view.role) continue;
       const std::string words = failed ? EndInWords(state) : WordsOf(container);
-      view.reason = failed && state.reason.empty() ? "Error" : state.reason;
+      view.reason = failed && state.reason.empty() ? "Error" : ReasonOf(container);
       view.message = absl::StrCat("container ", container.name, words.empty() ? "" : ": ", words);
       return;
     }
@@ -85,7 +95,7 @@ void ReadReason(const kube::Pod& pod, const kube::ContainerStatus& container, Po
   const ContainerState& state = container.state;
   const bool ended = state.kind == ContainerState::Kind::kTerminated;
   if (ended) view.exit_code = state.exit_code;
-  view.reason = state.reason;
+  view.reason = ReasonOf(container);
   view.message = WordsOf(container);
   if (IsOnItsWay(state)) view.reason.clear();
   if (view.reason.empty() && !ended && !view.ready) ReadReasonOfOthers(pod, view);
@@ -142,6 +152,7 @@ absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& clust
   if (absl::Time at; absl::ParseTime(absl::RFC3339_full, pod.meta.deletion_timestamp, &at, nullptr)) view.deleted_at = at;
   const kube::ContainerStatus& container = MainContainer(pod, view.role);
   view.container_restarts = container.restarts;
+  view.killed_for_memory = WasKilledForMemory(container);
   ReadReason(pod, container, view);
   TellApartWhoGaveUp(view);
   if (view.role == kBrokerRole && absl::StartsWith(view.message, "{")) {

@@ -104,6 +104,27 @@ TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
   EXPECT_FALSE(view.exit_code.has_value()) << "it has not ended for good";
 }
 
+// As a kubelet has it between two lives, and when the next one has begun.
+TEST(PodViewTest, ContainerInACrashLoopOfMemorySaysOutOfMemory) {
+  const auto executor = [](const json& state, const char* ready) {
+    const json container = {
+        {"name", "executor"},
+        {"restartCount", 3},
+        {"state", state},
+        {"lastState", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}, {"message", "a line of a log\n"}}}}}};
+    const json conditions = {{{"type", "Ready"}, {"status", ready}}};
+    return Read(Pod("executor", {{"phase", "Running"}, {"conditions", conditions}, {"containerStatuses", {container}}}));
+  };
+  const PodView waits = executor({{"waiting", {{"reason", "CrashLoopBackOff"}, {"message", "back-off 40s"}}}}, "False");
+  EXPECT_EQ(waits.reason, "OOMKilled");
+  EXPECT_EQ(waits.message, "") << "the tail of a log is no message";
+  EXPECT_FALSE(waits.exit_code.has_value()) << "it has not ended for good";
+  EXPECT_TRUE(waits.killed_for_memory);
+  const PodView runs = executor({{"running", json::object()}}, "True");
+  EXPECT_EQ(runs.reason, "");
+  EXPECT_TRUE(runs.killed_for_memory);
+}
+
 // Until they are through, the main container waits and gives no reason.
 TEST(PodViewTest, AnInitContainerThatCannotStartOrFailsIsNamed) {
   const auto with = [](const json& init) {
