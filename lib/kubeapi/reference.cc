@@ -37,7 +37,7 @@ constexpr ConditionDoc kJobConditions[] = {
      "An attempt has ended, by a failure, a loss or for another number of executors, and the next one has not made a step yet; the message "
      "says why."},
     {kResizing, "There is room for more executors; False: the reason says why the number stays, or that it has changed."},
-    {kDegraded, "Of a job that was ready, executors are missing, or a cluster is lost."},
+    {kDegraded, "Of a job that was ready, executors are missing, a cluster is lost, or the run waits for what its broker says."},
     {kCheckpointStale,
      "The newest checkpoint is more than three times spec.checkpoint.everySteps behind the last step, or as many steps were made and there "
      "is none. False: a newer one is there. Absent: it never was."},

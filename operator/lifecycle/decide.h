@@ -28,6 +28,9 @@ inline constexpr char kKueueNotAllowed[] = "KueueNotAllowed";
 
 // In the message of Ready, after the numbers and before what is wrong.
 inline constexpr char kAreReady[] = " executors are ready.";
+// Reason and message of the condition Degraded where it is False.
+inline constexpr char kNotDegraded[] = "NotDegraded";
+inline constexpr char kNoneIsMissing[] = "No executor of a running job is missing.";
 
 // What is left of a deleted job in a cluster that can be reached, and ends for no reason of ours (another's finalizer holds it), holds the
 // job no longer than this, once all that should have ended has had the time for it.

@@ -113,12 +113,18 @@ void Decider::LeadExecutors() {
   }
   const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
   SayWherePlaced();
-  const std::string count = absl::StrCat(ready, " of ", wanted, kAreReady, all ? "" : trouble);
-  if (all && !seen_.memory.was_ready) Say(false, "Ready", count);
+  // Pods that run are not all that a step needs: the broker knows what else is missing, or what has become of one that is not ready.
+  const bool waits = all && !seen_.wait_reason.empty();
+  if (waits) reason = seen_.wait_reason.c_str();
+  if ((all || trouble.empty()) && !seen_.wait.empty()) trouble = absl::StrCat(" ", seen_.wait);
+  const std::string number = absl::StrCat(ready, " of ", wanted, kAreReady);
+  const std::string count = all && !waits ? number : absl::StrCat(number, trouble);
+  if (all && !seen_.memory.was_ready) Say(false, "Ready", number);
   decision_.memory.was_ready = decision_.memory.was_ready || all;
   decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
-  Condition(JobCondition::kReady, all, all ? "AllExecutorsReady" : reason, count);
-  SayDegraded(all ? "" : reason, count);
+  const bool is_ready = all && (!waits || seen_.stepped);
+  Condition(JobCondition::kReady, is_ready, is_ready ? "AllExecutorsReady" : reason, is_ready ? number : count);
+  SayDegraded(all && !waits ? "" : reason, count);
   LookAgain(NextRenewalRound(seen_.identity.uid, seen_.now));
   if (all) return;
   decision_.awaits_pods = true;
@@ -132,7 +138,7 @@ void Decider::SayDegraded(const char* missing, const std::string& count) {
   const bool lacks = *missing != '\0';
   const bool fewer = seen_.plan_executors > 0 && seen_.plan_executors < seen_.wanted_executors;
   if (!decision_.memory.was_ready || (!lacks && !fewer)) {
-    Condition(JobCondition::kDegraded, false, "NotDegraded", "No executor of a running job is missing.");
+    Condition(JobCondition::kDegraded, false, kNotDegraded, kNoneIsMissing);
   } else if (lacks) {
     Condition(JobCondition::kDegraded, true, missing, count);
   } else {

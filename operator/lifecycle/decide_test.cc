@@ -108,6 +108,39 @@ TEST_F(DecideTest, AnEvictedExecutorIsReplacedAlone) {
   EXPECT_EQ(decision.notes[0].reason, "ExecutorLost");
 }
 
+TEST_F(DecideTest, WhatTheBrokerWaitsForIsInReadyBeforeTheFirstStepAndInDegradedAfterIt) {
+  AddRunning();
+  seen_.wait_reason = "ProbeFailed";
+  seen_.wait = "paris-0 cannot reach paris-1";
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.state, JobState::kRunning);
+  EXPECT_EQ(Reason(decision, "Ready"), "!ProbeFailed");
+  EXPECT_EQ(Find(decision, "Ready")->message, "2 of 2 executors are ready. paris-0 cannot reach paris-1");
+  EXPECT_EQ(Reason(decision, "Degraded"), "ProbeFailed") << "or it would not be known that all were ready once";
+  EXPECT_THAT(decision.notes, IsEmpty());
+
+  seen_.stepped = true;
+  seen_.wait_reason = "Recovering";
+  decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
+  EXPECT_EQ(Reason(decision, "Degraded"), "Recovering");
+  EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("paris-0 cannot reach paris-1"));
+
+  pods()[1].ready = false;
+  decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsStarting");
+  EXPECT_EQ(Find(decision, "Ready")->message, "1 of 2 executors are ready. paris-0 cannot reach paris-1") << "its Pod does not say why";
+  pods()[1].reason = "Unschedulable";
+  EXPECT_THAT(Find(Decide(seen_), "Ready")->message, HasSubstr("1 of 2 executors are ready. train-paris-0-r0 in paris: Unschedulable"));
+
+  pods()[1].ready = true;
+  pods()[1].reason.clear();
+  seen_.wait_reason.clear();
+  decision = Decide(seen_);
+  EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
+  EXPECT_EQ(Reason(decision, "Degraded"), "!NotDegraded");
+}
+
 TEST_F(DecideTest, ABrokerThatHasDoneItsWorkCompletesTheJobForEver) {
   AddRunning();
   pods()[0].phase = PodPhase::kSucceeded;

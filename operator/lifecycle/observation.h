@@ -154,6 +154,8 @@ struct Observation {
   // Executors that the plan in force was made over, and that the run trains on when none is missing, likewise; 0: not known.
   int64_t plan_executors = 0, wanted_executors = 0;
 
+  std::string wait_reason, wait;  // of the attempt's broker (progress.h); empty: its run waits for nothing, or nothing is known
+
   std::optional<QueueStanding> queue;  // nothing: it is in none, or is suspended
   bool leaves_queue = false;           // it is in none, and has a Workload still
 

@@ -35,7 +35,8 @@ size_t CachedPod::Bytes() const {
   if (words_ == nullptr) return bytes;
   bytes += sizeof(Words) + words_->reason.size() + words_->message.size() + words_->disruption.size();
   if (const std::optional<Progress>& report = words_->report; report.has_value()) {
-    bytes += report->phase.size() + report->slowest_link.size() + report->error.size() + report->reason.size();
+    bytes += report->phase.size() + report->slowest_link.size() + report->error.size() + report->reason.size() +
+             report->wait_reason.size() + report->wait.size();
   }
   return bytes;
 }

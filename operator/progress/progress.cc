@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/cut_text.h"
+#include "lib/base/printable_text.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/fusion_job.h"
 #include "lib/kube/api/json_fields.h"
@@ -26,6 +28,9 @@ std::optional<double> Number(const json& object, const char* key) {
   if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
   return value.get<double>();
 }
+
+// Events of a broker that say what its run waits for (services/broker/run_progress.cc).
+constexpr absl::string_view kWaits[] = {"DataAwaited", "ExecutorsAwaited", "ProbeFailed", "Recovering", "SiteAwaited"};
 
 // As many as a status takes.
 int Count(const json& list) { return static_cast<int>(std::min<size_t>(list.size(), job::kMaxExecutors)); }
@@ -70,6 +75,10 @@ Progress ProgressIn(const json& page) {
     // A list for each stage where there are replicas, else a name.
     if (!stages.empty() && stages[0].is_array() && !stages[0].empty()) progress.replicas = Count(stages[0]);
   }
+  if (const json& waiting = At(page, "waiting"); IsWait(Text(waiting, "reason"))) {
+    progress.wait_reason = Text(waiting, "reason");
+    progress.wait = base::CutText(base::PrintableText(Text(waiting, "message")), kMaxText);
+  }
   if (const json& link = At(page, "slowest_link"); link.is_object()) {
     progress.slowest_link = absl::StrCat(Text(link, "src"), "->", Text(link, "dst"), " ", Text(link, "codec"));
     if (const auto rate = Number(link, "bandwidth_bytes_per_second")) absl::StrAppend(&progress.slowest_link, " ", Rate(*rate));
@@ -78,6 +87,8 @@ Progress ProgressIn(const json& page) {
 }
 
 }  // namespace
+
+bool IsWait(absl::string_view reason) { return std::find(std::begin(kWaits), std::end(kWaits), reason) != std::end(kWaits); }
 
 absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json page, PageOf(text));

@@ -25,12 +25,17 @@ struct Progress {
   std::optional<double> step_seconds, predicted_step_seconds, eta_seconds;
   std::string slowest_link;  // "paris-1->tokyo-0 int8 1.2 MB/s"; empty: unknown
   std::optional<int64_t> checkpoint_step;
+  // What the run waits for: one of the reasons of IsWait(), and a sentence of one line; empty: for nothing.
+  std::string wait_reason, wait;
   // Of a run that has ended.
   std::optional<int> exit_code;
   std::string error, reason;
 
   bool operator==(const Progress&) const = default;
 };
+
+// Whether a broker's event of this reason says what the run waits for. The job's conditions take no other word of a broker.
+bool IsWait(absl::string_view reason);
 
 // Room for the names of all devices of the largest plan (job::kMaxExecutors).
 inline constexpr size_t kMaxProgressBytes = 1 << 20;

@@ -13,6 +13,7 @@ std::vector<std::string> Seeds() {
   return {
       R"({"phase":"running","step":20,"steps":100,"loss":2.5,"epoch":2,"stages":["a","b"],"executors":3,"eta_seconds":36.5,"step_seconds":0.45,)"
       R"("predicted_step_seconds":0.4,"tokens_per_second":8192,"learning_rate":0.001,"checkpoint_step":10,"recoveries":1,)"
+      R"("waiting":{"reason":"ProbeFailed","message":"a cannot reach b"},)"
       R"("slowest_link":{"src":"a","dst":"b","codec":"int8","bandwidth_bytes_per_second":1250000.0},)"
       R"("events":[{"number":1699999990000,"time":"2023-11-14T22:13:10.000Z","type":"warning","reason":"ExecutorLost","message":"b was lost"},)"
       R"({"number":1699999990001,"time":"2023-11-14T22:13:10.001Z","type":"normal","reason":"SpareActivated","message":"c takes stage 1 from b"}]})",

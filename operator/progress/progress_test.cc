@@ -28,6 +28,18 @@ TEST(ProgressTest, ReadsWhatTheBrokerTells) {
   EXPECT_FALSE(progress->exit_code.has_value());
 }
 
+TEST(ProgressTest, ReadsWhatTheRunWaitsFor) {
+  const auto progress = ParseProgress(R"({"step":0,"waiting":{"reason":"ProbeFailed","message":"a cannot\nreach b"}})");
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(progress->wait_reason, "ProbeFailed");
+  EXPECT_EQ(progress->wait, "a cannot\\nreach b");
+  for (const char* waiting : {R"({"reason":"Complete","message":"x"})", R"({"reason":"not a reason","message":"x"})", "[]", "3", "null"}) {
+    const auto other = ParseProgress(absl::StrCat(R"({"waiting":)", waiting, "}"));
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_EQ(*other, Progress{}) << waiting;
+  }
+}
+
 TEST(ProgressTest, CountsStagesAndReplicas) {
   struct Case {
     const char* stages;

@@ -170,11 +170,13 @@ class JobReconciler::Pass {
     PlaceExecutors(seen);
     if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = KeepWhatFits(seen.job.spec.strategy, seen.slots);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
-    if (key_.cluster.empty() && (seen.memory.restarting_since.has_value() || seen.memory.was_ready)) {
-      const Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(Progress());
+    if (key_.cluster.empty()) {
+      Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(Progress());
       seen.stepped = progress.step > 0;
       seen.plan_executors = progress.plan_executors;
       seen.wanted_executors = progress.wanted_executors;
+      seen.wait_reason = std::move(progress.wait_reason);
+      seen.wait = std::move(progress.wait);
     }
     trials_.LookAt(seen);
     return seen;

@@ -62,13 +62,17 @@ void TellSuspension(const Turn& turn, std::vector<Note>& notes) {
   }
 }
 
+// Of what the broker waits for its own events tell.
+bool IsOfTheBroker(const Condition& degraded) { return degraded.status == ConditionStatus::kTrue && IsWait(degraded.reason); }
+
 void TellDegradation(const Turn& turn, std::vector<Note>& notes) {
   if (!turn) return;
+  const bool told_before = turn.true_before() && !IsOfTheBroker(*turn.was);
   // Of a cluster that is lost more is said below.
-  if (turn.true_now()) {
+  if (turn.true_now() && !IsOfTheBroker(*turn.is)) {
     if (turn.is->reason != "ClusterLost") notes.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
-  } else if (turn.true_before() && turn.is->reason == "NotDegraded") {
-    notes.push_back({false, "Recovered", turn.is->message});
+  } else if (told_before && (turn.true_now() || turn.is->reason == kNotDegraded)) {
+    notes.push_back({false, "Recovered", kNoneIsMissing});
   }
 }
 

@@ -63,6 +63,11 @@ TEST(JobStoryTest, OfAConditionThatTurns) {
   EXPECT_THAT(Told(none, With("Degraded", true, "ExecutorsNotReady")), ElementsAre("!DegradedExecutorsNotReady"));
   EXPECT_THAT(Told(none, With("Degraded", false, "NotDegraded")), IsEmpty());
   EXPECT_THAT(Told(With("Degraded", true, "ClusterLost"), With("Degraded", false, "NotDegraded")), ElementsAre("Recovered"));
+  EXPECT_THAT(Told(none, With("Degraded", true, "ProbeFailed")), IsEmpty()) << "the broker's own event tells it";
+  EXPECT_THAT(Told(With("Degraded", true, "Recovering"), With("Degraded", false, "NotDegraded")), IsEmpty());
+  EXPECT_THAT(Told(With("Degraded", true, "NodeNotReady"), With("Degraded", true, "Recovering")), ElementsAre("Recovered"));
+  EXPECT_THAT(Told(With("Degraded", true, "Recovering"), With("Degraded", true, "NodeNotReady")), ElementsAre("!DegradedNodeNotReady"));
+  EXPECT_THAT(Told(none, With("Ready", false, "ExecutorsAwaited")), IsEmpty());
   EXPECT_THAT(Told(none, With("Ready", false, "ImageNotAvailable")), ElementsAre("!ImageNotAvailable"));
   EXPECT_THAT(Told(With("Ready", false, "ImageNotAvailable", "a"), With("Ready", false, "ImageNotAvailable", "b")), IsEmpty());
   EXPECT_THAT(Told(none, With("Ready", false, "WaitingForAddress")), IsEmpty()) << "load balancers take their time";

@@ -121,6 +121,10 @@ class ReportedCausesTest : public TwoClustersTest, public ::testing::WithParamIn
   void Mend(const json& spec) { Patch(kFusionJobs, "train", {{"spec", spec}}); }
   void Again() { events_.reasons_.clear(); }
   void NowSubmit() { Submit(job_); }
+  // By its /progress page.
+  void BrokerWaits(const std::string& reason, const std::string& wait) {
+    progress_.newest_ = Progress{.steps = 100, .executors = 2, .wait_reason = reason, .wait = wait};
+  }
   bool submitted_ = false;
 
  private:
@@ -385,6 +389,17 @@ std::vector<Situation> Situations() {
        "BackoffLimitExceeded",
        {"local-0 cannot reach tokyo-0 at 10.0.0.1:7001", "spec.network.mode: Relay"},
        {"Dispatched", "BackoffLimitExceeded"}},
+      {"UnroutedWithDirect",
+       [](ReportedCausesTest& t) {
+         t.BrokerWaits("ProbeFailed",
+                       "local-0 cannot reach tokyo-0 at 10.0.0.1:7001 (probe local-0 -> tokyo-0: connection refused); local and tokyo are "
+                       "two sites: where one cannot dial into the other, in Kubernetes spec.network.mode: Relay has executors meet at the "
+                       "broker; it is tried again");
+       },
+       "Running",
+       "ProbeFailed",
+       {"2 of 2 executors are ready. local-0 cannot reach tokyo-0 at 10.0.0.1:7001", "spec.network.mode: Relay"},
+       {"Dispatched", "Ready"}},  // and the broker's own
       {"PresetThatDoesNotExist",
        [](ReportedCausesTest& t) { t.job_["spec"]["model"]["preset"] = "tinny"; },
        "Failed",

@@ -1,7 +1,12 @@
 #include "services/broker/run_progress.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "lib/base/cut_text.h"
+#include "lib/base/printable_text.h"
 
 namespace fusionllm::services {
 namespace {
@@ -10,6 +15,32 @@ using nlohmann::json;
 
 // A page is to be small; whoever reads it wants to know about sites, not about each pair of devices.
 constexpr size_t kMostLinks = 128;
+
+// More than of an event: what to do stands at the end of a sentence.
+constexpr size_t kMaxWaitBytes = 768;
+
+using broker::Phase;
+
+bool IsMeasuring(Phase phase) { return phase == Phase::kCalibrating || phase == Phase::kProbing; }
+bool IsGathering(Phase phase) { return phase == Phase::kGathering; }
+bool IsLoading(Phase phase) { return phase == Phase::kLoading; }
+bool IsUnderWay(Phase phase) { return phase != Phase::kFinishing && phase != Phase::kDone && phase != Phase::kFailed; }
+
+// Events that say what a run waits for, and in which phases it does.
+struct WaitKind {
+  const char* reason;
+  bool (*waits)(Phase);
+};
+constexpr WaitKind kWaits[] = {{"DataAwaited", IsGathering},
+                               {"ExecutorsAwaited", IsGathering},
+                               {"ProbeFailed", IsMeasuring},
+                               {"Recovering", IsUnderWay},
+                               {"SiteAwaited", IsLoading}};
+
+const WaitKind* WaitOf(const std::string& reason) {
+  const auto kind = std::find_if(std::begin(kWaits), std::end(kWaits), [&](const WaitKind& each) { return reason == each.reason; });
+  return kind == std::end(kWaits) ? nullptr : &*kind;
+}
 
 // JSON has no word for what is not finite; nobody is helped by a made-up number.
 void Put(json& object, const char* key, double value) {
@@ -28,6 +59,7 @@ void RunProgress::Plan(const broker::PlanSummary& plan) {
 void RunProgress::Step(const broker::StepRecord& record, double recent_step_seconds) {
   const std::lock_guard lock(mutex_);
   last_ = record;
+  waiting_.reset();
   recent_step_s_ = recent_step_seconds;
 }
 
@@ -54,11 +86,15 @@ void RunProgress::Event(const broker::Announce& event) {
   // Those that a plan begins with are in the job's status; news is who comes to a run that has begun.
   if (event.reason == "ExecutorJoined" && (epoch_ == 0 || event.stage.has_value())) return;
   events_.Add(event, now_());
+  if (WaitOf(event.reason) == nullptr) return;
+  const std::string message = base::PrintableText(base::CutText(event.message, kMaxWaitBytes));
+  waiting_ = Wait{event.reason, base::CutText(message, kMaxWaitBytes)};
 }
 
 void RunProgress::State(const broker::RunState& state) {
   const std::lock_guard lock(mutex_);
   phase_ = broker::Name(state.phase());
+  if (waiting_.has_value() && !WaitOf(waiting_->reason)->waits(state.phase())) waiting_.reset();
   epoch_ = state.epoch();
   members_ = state.members().size();
 }
@@ -122,6 +158,7 @@ std::string RunProgress::Json() const {
     links.push_back(std::move(link));
   }
   if (checkpoint_step_.has_value()) object["checkpoint_step"] = *checkpoint_step_;
+  if (waiting_.has_value()) object["waiting"] = {{"reason", waiting_->reason}, {"message", waiting_->message}};
   if (json events = events_.Json(); !events.empty()) object["events"] = std::move(events);
   return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }

@@ -33,7 +33,8 @@ class RunProgress {
   // The newest checkpoint that is where the job keeps them.
   void CheckpointKept(int64_t step);
   void Recovered();
-  // Those of the run that are notable are kept, the last ones of them.
+  // Those of the run that are notable are kept, the last ones of them. One that says what the run waits for is told apart from them until
+  // that is there: a step is made, or the run has come to another phase.
   void Event(const broker::Announce& event);
   // After every event of the run.
   void State(const broker::RunState& state);
@@ -44,6 +45,10 @@ class RunProgress {
   const int64_t total_steps_, targets_per_step_;
   const std::function<absl::Time()> now_;
   mutable std::mutex mutex_;
+  struct Wait {
+    std::string reason, message;
+  };
+  std::optional<Wait> waiting_;
   std::string phase_ = "starting";
   uint32_t epoch_ = 0;
   size_t members_ = 0;

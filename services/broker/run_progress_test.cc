@@ -97,6 +97,56 @@ TEST(RunProgressTest, ALossThatIsNoNumberLeavesAReadablePage) {
   EXPECT_EQ(Page(progress)["step"], 1);
 }
 
+class RunProgressWaitTest : public ::testing::Test {
+ protected:
+  std::string Waiting() const {
+    const json page = Page(progress_);
+    return page.contains("waiting") ? page["waiting"]["reason"].get<std::string>() + ": " + page["waiting"]["message"].get<std::string>()
+                                    : "nothing";
+  }
+
+  RunProgress progress_{100, 1};
+};
+
+TEST_F(RunProgressWaitTest, WaitLastsUntilAStepIsMade) {
+  EXPECT_EQ(Waiting(), "nothing");
+  progress_.Event({.reason = "LinkDegraded", .message = "slow"});
+  EXPECT_EQ(Waiting(), "nothing");
+  progress_.Event({.reason = "Recovering", .message = "recovery 1 of at most 10: b was lost"});
+  progress_.Event({.reason = "Restored", .message = "restoring step 10"});
+  EXPECT_EQ(Waiting(), "Recovering: recovery 1 of at most 10: b was lost");
+  progress_.Event({.reason = "SiteAwaited", .message = "3 files lie in tokyo"});
+  EXPECT_EQ(Waiting(), "SiteAwaited: 3 files lie in tokyo");
+  progress_.Step({.step = 11, .step_seconds = 1}, 1);
+  EXPECT_EQ(Waiting(), "nothing");
+}
+
+TEST_F(RunProgressWaitTest, WaitIsOverWithItsPhase) {
+  const broker::RunState gathers({.total_steps = 100});
+  broker::RunState measures({.expected = {"a"}, .total_steps = 100});
+  (void)measures.On(broker::Joined{.member = {.name = "a", .incarnation = 1}});
+  ASSERT_EQ(gathers.phase(), broker::Phase::kGathering);
+  ASSERT_EQ(measures.phase(), broker::Phase::kCalibrating);
+  progress_.Event({.reason = "ExecutorsAwaited", .message = "the run waits for c"});
+  progress_.State(gathers);
+  EXPECT_EQ(Waiting(), "ExecutorsAwaited: the run waits for c");
+  progress_.State(measures);
+  EXPECT_EQ(Waiting(), "nothing");
+  progress_.State(gathers);
+  EXPECT_EQ(Waiting(), "nothing") << "that wait is over";
+  progress_.Event({.reason = "ProbeFailed", .message = "a cannot reach b"});
+  progress_.State(measures);
+  EXPECT_EQ(Waiting(), "ProbeFailed: a cannot reach b");
+  progress_.State(gathers);
+  EXPECT_EQ(Waiting(), "nothing");
+}
+
+TEST_F(RunProgressWaitTest, LongOrHostileWaitIsCutAndPrintable) {
+  progress_.Event({.reason = "ProbeFailed", .message = "\x1b[2J" + std::string(100'000, 'x')});
+  EXPECT_THAT(Waiting(), ::testing::StartsWith("ProbeFailed: \\x1b[2Jxxx"));
+  EXPECT_LT(Waiting().size(), 1000u);
+}
+
 class RunProgressEventsTest : public ::testing::Test {
  protected:
   std::vector<std::string> Told() const {
