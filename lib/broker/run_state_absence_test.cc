@@ -160,7 +160,7 @@ TEST_F(CutTest, TwoThatCannotReachEachOtherAreTriedAgainUntilTheyCan) {
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
   ASSERT_THAT(run_.Told("ProbeFailed"), SizeIs(1));
   EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("cannot reach"));
-  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("; tried again in 1 s; pauses of 299 s are left"));
+  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("; it is tried again, with pauses of 300 s in all at most"));
   for (int i = 0; i < 3; ++i) run_.Feed(Overdue{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
   cut_ = false;
@@ -178,6 +178,7 @@ TEST_F(CutTest, WhereTheyNeverCanTheRunEndsAndSaysWho) {
   }
   ASSERT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_EQ(waited_s, 300);
+  EXPECT_THAT(run_.Told("ProbeFailed"), SizeIs(1)) << "once for all tries of the wait";
   const Finish end = Of<Finish>(run_.all)[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(end.status.message()), HasSubstr("cannot reach"));

@@ -246,12 +246,14 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
 bool RunState::ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why) {
   FailedProbes& failed = probes_failed_.at({src, dst});
   if (!options_.waits_for_executors || failed.waited_s >= options_.executor_patience_s) return false;
+  if (failed.waited_s == 0) {  // once for all its tries
+    Do(Announce{
+        .reason = "ProbeFailed",
+        .step = last_step_,
+        .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, options_.executor_patience_s)});
+  }
   const double wait_s = std::min(RetrySeconds(failed.count - 1), options_.executor_patience_s - failed.waited_s);
   failed.waited_s += wait_s;
-  Do(Announce{.reason = "ProbeFailed",
-              .step = last_step_,
-              .message = absl::StrFormat("%s; tried again in %g s; pauses of %g s are left", why, wait_s,
-                                         options_.executor_patience_s - failed.waited_s)});
   Await(wait_s, "the next probe");
   return true;
 }

@@ -28,6 +28,8 @@ inline constexpr char kKueueNotAllowed[] = "KueueNotAllowed";
 
 // In the message of Ready, after the numbers and before what is wrong.
 inline constexpr char kAreReady[] = " executors are ready.";
+// Of Ready and Degraded, while nothing is known to be wrong.
+inline constexpr char kExecutorsStarting[] = "ExecutorsStarting";
 // Reason and message of the condition Degraded where it is False.
 inline constexpr char kNotDegraded[] = "NotDegraded";
 inline constexpr char kNoneIsMissing[] = "No executor of a running job is missing.";

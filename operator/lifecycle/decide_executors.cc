@@ -38,7 +38,7 @@ void Decider::LeadExecutors() {
   size_t ready = 0, wanted = 0;
   std::string trouble, missing;
   if (decision_.create_broker && !seen_.clusters.empty()) missing = seen_.clusters.front().waiting;
-  const char* reason = "ExecutorsStarting";
+  const char* reason = kExecutorsStarting;
   const auto blame = [&](const PodView& pod) {
     if (!trouble.empty()) return;
     const std::optional<PodTrouble> found = TroubleOf(pod, spec_, seen_.identity.ns);
@@ -211,7 +211,7 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
       LookAgain(pod.created_at + kFailsAtOnce);
       return true;
     }
-    Say(true, "ExecutorLost", absl::StrCat(verdict.description, "; it is replaced"));
+    // What it ended of is told with the condition Ready or Degraded, and which stage is lost by the broker.
     Remove(pod);
   }
   return true;

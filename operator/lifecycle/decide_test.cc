@@ -104,8 +104,8 @@ TEST_F(DecideTest, AnEvictedExecutorIsReplacedAlone) {
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Removed(decision), ElementsAre("train-paris-0-r0"));
   EXPECT_EQ(decision.memory.attempt, 0);
-  ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_EQ(decision.notes[0].reason, "ExecutorLost");
+  EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("train-paris-0-r0 in paris: Evicted"));
+  EXPECT_THAT(decision.notes, IsEmpty()) << "the condition tells it, and the broker";
 }
 
 TEST_F(DecideTest, WhatTheBrokerWaitsForIsInReadyBeforeTheFirstStepAndInDegradedAfterIt) {

@@ -68,9 +68,11 @@ bool IsOfTheBroker(const Condition& degraded) { return degraded.status == Condit
 void TellDegradation(const Turn& turn, std::vector<Note>& notes) {
   if (!turn) return;
   const bool told_before = turn.true_before() && !IsOfTheBroker(*turn.was);
-  // Of a cluster that is lost more is said below.
+  // Of a cluster that is lost more is said below. That what was lost is being made again is no news.
+  const bool is_replaced = told_before && turn.is->reason == kExecutorsStarting;
   if (turn.true_now() && !IsOfTheBroker(*turn.is)) {
-    if (turn.is->reason != "ClusterLost") notes.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
+    if (turn.is->reason != "ClusterLost" && !is_replaced)
+      notes.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
   } else if (told_before && (turn.true_now() || turn.is->reason == kNotDegraded)) {
     notes.push_back({false, "Recovered", kNoneIsMissing});
   }

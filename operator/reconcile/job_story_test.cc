@@ -67,6 +67,8 @@ TEST(JobStoryTest, OfAConditionThatTurns) {
   EXPECT_THAT(Told(With("Degraded", true, "Recovering"), With("Degraded", false, "NotDegraded")), IsEmpty());
   EXPECT_THAT(Told(With("Degraded", true, "NodeNotReady"), With("Degraded", true, "Recovering")), ElementsAre("Recovered"));
   EXPECT_THAT(Told(With("Degraded", true, "Recovering"), With("Degraded", true, "NodeNotReady")), ElementsAre("!DegradedNodeNotReady"));
+  EXPECT_THAT(Told(With("Degraded", true, "OutOfMemory"), With("Degraded", true, "ExecutorsStarting")), IsEmpty());
+  EXPECT_THAT(Told(none, With("Degraded", true, "ExecutorsStarting")), ElementsAre("!DegradedExecutorsStarting"));
   EXPECT_THAT(Told(none, With("Ready", false, "ExecutorsAwaited")), IsEmpty());
   EXPECT_THAT(Told(none, With("Ready", false, "ImageNotAvailable")), ElementsAre("!ImageNotAvailable"));
   EXPECT_THAT(Told(With("Ready", false, "ImageNotAvailable", "a"), With("Ready", false, "ImageNotAvailable", "b")), IsEmpty());
