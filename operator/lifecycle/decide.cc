@@ -256,6 +256,11 @@ void Decider::Go() {
   } else if (broker == nullptr && WasDone()) {
     Finish();
     return;
+  } else if (broker == nullptr && decision_.memory.was_ready && WasMoved()) {
+    // As if somebody had looked: rules may be about it.
+    const PodView gone{
+        .role = kBrokerRole, .phase = PodPhase::kFailed, .exit_code = seen_.left->exit_code, .disruption = seen_.left_disruption};
+    if (!Restart(gone)) return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
     if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
@@ -358,6 +363,11 @@ void Decider::Finish() {
 // code.
 bool Decider::WasDone() const {
   return decision_.memory.attempt == seen_.memory.attempt && seen_.left.has_value() && seen_.left->exit_code == 0;
+}
+
+bool Decider::WasMoved() const {
+  return decision_.memory.attempt == seen_.memory.attempt && seen_.left.has_value() && seen_.left->exit_code == base::kExitInterrupted &&
+         !seen_.left_disruption.empty();
 }
 
 bool Decider::LacksData() {

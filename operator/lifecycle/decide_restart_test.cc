@@ -110,8 +110,30 @@ TEST_F(DecideTest, ABrokerThatWasDoneBeforeItsPodWentHasDoneTheJob) {
   EXPECT_FALSE(done.restart.has_value());
   seen_.left->exit_code = 130;
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it was interrupted";
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a hand";
   seen_.left.reset();
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it has left no word";
+}
+
+TEST_F(DecideTest, ADrainedBrokerThatIsGoneUnseenDoesNotCountWhereItEndedInOrder) {
+  AddRunning();
+  pods().erase(pods().begin());
+  seen_.left = Progress{.step = 40, .steps = 100, .exit_code = 130};
+  seen_.left_disruption = "EvictionByEvictionAPI";
+  Decision decision = Decide(seen_);
+  EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
+  EXPECT_EQ(decision.memory.restarts, 1);
+  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(Find(decision, "Restarting")->message, "the broker ended with exit code 130 (EvictionByEvictionAPI)");
+
+  spec().failure_policy.rules = {{.name = "drains", .action = job::FailureAction::kRestartJob, .on_reasons = {"EvictionByEvictionAPI"}}};
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a rule";
+  spec().failure_policy.rules.clear();
+
+  seen_.left->exit_code = 1;
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "what it failed of would happen again";
+  seen_.left->exit_code.reset();
+  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "it did not say that it had ended";
 }
 
 // Not admitted by its node, say: it would be made and refused many times a second.

@@ -112,8 +112,9 @@ class Decider {
   void WaitForAnswers();
   void Finish();
   bool PastDeadline();
-  // Before anything is made: with that, each cluster would start Pods that find nothing to train on.
   bool WasDone() const;
+  bool WasMoved() const;  // a broker that is gone: it was drained, and ended in order
+  // Before anything is made: with that, each cluster would start Pods that find nothing to train on.
   bool LacksData();
   // False: the job has failed.
   bool Restart(const PodView& pod);

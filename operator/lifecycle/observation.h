@@ -148,6 +148,7 @@ struct Observation {
   std::string advice;               // what it said, in words
   std::vector<ClusterView> clusters;
   std::optional<Progress> left;      // the last word of the attempt's broker, whose pod is gone
+  std::string left_disruption;       // of that pod (PodView::disruption)
   std::string broker_endpoint;       // where executors reach the broker; empty: not known
   bool stepped = false;              // the attempt's broker says that it has made a step
   std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said

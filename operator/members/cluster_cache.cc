@@ -236,8 +236,9 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
     if (view.role != kBrokerRole || !view.report.has_value() || !IsPodOf(view, job, AnchorUids(job))) continue;
     {
       const std::lock_guard lock(left_mutex_);
-      const auto [at, is_new] = reports_.try_emplace(KeyOf(job), BrokerReport{view.attempt, *view.report});
-      if (!is_new && at->second.attempt <= view.attempt) at->second = {view.attempt, *view.report};
+      const BrokerReport report{view.attempt, *view.report, view.disruption};
+      const auto [at, is_new] = reports_.try_emplace(KeyOf(job), report);
+      if (!is_new && at->second.attempt <= view.attempt) at->second = report;
     }
     // Whose anchor went first is asked about no more. The other way round, the anchor's own end does it.
     if (!AnchorOf(job).has_value()) ForgetReport(job);

@@ -71,7 +71,8 @@ class ClusterCacheTest : public ::testing::Test {
   void EndBroker(const std::string& job, int attempt = 3) {
     const kube::ObjectKey key{"default", absl::StrCat(job, "-broker-r", attempt)};
     const json ended = {{"exitCode", 4}, {"message", R"({"step":72,"steps":99,"checkpoint_step":72})"}};
-    const json status = {{"phase", "Failed"}, {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", ended}}}}}}};
+    json status = {{"phase", "Failed"}, {"containerStatuses", {{{"name", "broker"}, {"state", {{"terminated", ended}}}}}}};
+    status["conditions"] = json::array({{{"type", "DisruptionTarget"}, {"status", "True"}, {"reason", "EvictionByEvictionAPI"}}});
     const json patch = {{"status", status}};
     const auto patched = client_.Patch(kPods, key, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {});
     ASSERT_TRUE(patched.ok()) << patched.status();
@@ -235,6 +236,7 @@ TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   EXPECT_TRUE(cache_.PodsOf(Job("a")).empty());
   EXPECT_EQ(cache_.LastReportOf(Job("a"))->attempt, 3);
   EXPECT_EQ(cache_.LastReportOf(Job("a"))->progress.checkpoint_step, 72);
+  EXPECT_EQ(cache_.LastReportOf(Job("a"))->disruption, "EvictionByEvictionAPI");
   EXPECT_FALSE(cache_.LastReportOf(Job("b")).has_value());
   ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
   EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf(Job("a")).has_value(); })) << "the job is gone";

@@ -21,6 +21,7 @@ namespace fusionllm::op {
 struct BrokerReport {
   int64_t attempt = 0;
   Progress progress;
+  std::string disruption;  // PodView::disruption
 };
 
 // Thread-safe. The caches trail the cluster: whoever has written says so, and asks before the next decision whether it can be seen.

@@ -166,6 +166,7 @@ class JobReconciler::Pass {
     if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
         left.has_value() && left->attempt == seen.memory.attempt) {
       seen.left = left->progress;
+      seen.left_disruption = left->disruption;
     }
     PlaceExecutors(seen);
     if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = KeepWhatFits(seen.job.spec.strategy, seen.slots);

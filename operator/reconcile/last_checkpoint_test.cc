@@ -59,6 +59,19 @@ TEST_F(LastCheckpointTest, ABrokerThatWasDoneAndWentBeforeAnybodyLookedHasDoneTh
   EXPECT_EQ(Told(), "33 33");
 }
 
+TEST_F(LastCheckpointTest, ADrainedBrokerThatWentUnseenCostsNoCountedRestart) {
+  TrainTo33();
+  ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r0"}, {.grace_period_seconds = 0}).ok());
+  Progress last = At33(33);
+  last.exit_code = 130;
+  member_->left_ = BrokerReport{.attempt = 0, .progress = last, .disruption = "EvictionByEvictionAPI"};
+  Settle();
+  const json status = Job()["status"];
+  EXPECT_EQ(status["restarts"], 1);
+  EXPECT_EQ(status.value("restartsCountTowardsMax", 0), 0);
+  EXPECT_EQ(Told(), "33 33");
+}
+
 TEST_F(LastCheckpointTest, ItIsToldOfASuspendedRun) {
   TrainTo33();
   Suspend(true);
