@@ -33,7 +33,7 @@ int ExitCodeOf(const RunOutcome& outcome) {
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
   json report = base::ParseJson(progress);
   if (!report.is_object()) report = json::object();
-  for (const char* seen : {"links", "events"}) report.erase(seen);
+  for (const char* seen : {"links", "events", "waiting"}) report.erase(seen);
   report["exit_code"] = exit_code;
   if (!outcome.status.ok()) report["error"] = base::CutText(std::string(outcome.status.message()), kMaxSentence);
   if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;

@@ -13,8 +13,8 @@ using nlohmann::json;
 
 TEST(FinalReportTest, IsThePageAndHowItEnded) {
   const json report =
-      json::parse(FinalReport(R"({"step":7,"checkpoint_step":7,"stages":["a"],"links":[{"src":"a"}],"events":[{"number":7}]})", 3,
-                              {.status = absl::InternalError("no room"), .refusal_reason = "InsufficientMemory"}));
+      json::parse(FinalReport(R"({"step":7,"checkpoint_step":7,"stages":["a"],"links":[{"src":"a"}],"events":[{"number":7}],"waiting":{}})",
+                              3, {.status = absl::InternalError("no room"), .refusal_reason = "InsufficientMemory"}));
   EXPECT_EQ(report, json::parse(R"({"step":7,"checkpoint_step":7,"stages":["a"],"exit_code":3,"error":"no room",
                                     "reason":"InsufficientMemory"})"));
 }
