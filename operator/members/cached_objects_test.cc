@@ -119,6 +119,7 @@ TEST(CachedPodTest, KeepsEveryFieldOfAView) {
   ASSERT_TRUE(broker.report.has_value());
   EXPECT_EQ(broker.report->loss, 2.5);
   EXPECT_EQ(broker.container_restarts, 4);
+  EXPECT_TRUE(broker.killed_for_memory);
   const PodView executor = ViewOf(CachedPod::Decode(RunningExecutor().dump()).value());
   EXPECT_EQ(executor.role, kExecutorRole);
   EXPECT_EQ(executor.index, 1);
