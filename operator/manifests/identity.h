@@ -36,6 +36,8 @@ inline constexpr char kWaitingAnnotation[] = "fusionllm.io/waiting-for";
 inline constexpr char kExecutorAddressesAnnotation[] = "fusionllm.io/executor-addresses";
 // Which of them may have a Service there, whether that has an address or not: noted before it is made.
 inline constexpr char kExecutorServicesAnnotation[] = "fusionllm.io/executor-services";
+// Of the job's document on the hub: how many spares the job has, which the document itself leaves out.
+inline constexpr char kSparesAnnotation[] = "fusionllm.io/spares";
 // Of an executor's pod: where it is reached from other clusters.
 inline constexpr char kAdvertisedAnnotation[] = "fusionllm.io/advertised-address";
 

@@ -192,10 +192,12 @@ std::string JobDocument(const job::FusionJob& job) {
 }
 
 json JobDocumentObject(const JobIdentity& identity, const job::FusionJob& job, const Owner& owner) {
-  return {{"apiVersion", "v1"},
-          {"kind", "ConfigMap"},
-          {"metadata", Metadata(identity, JobDocumentName(identity), owner)},
-          {"data", {{"job.yaml", JobDocument(job)}}}};
+  json document = {{"apiVersion", "v1"},
+                   {"kind", "ConfigMap"},
+                   {"metadata", Metadata(identity, JobDocumentName(identity), owner)},
+                   {"data", {{"job.yaml", JobDocument(job)}}}};
+  document["metadata"]["annotations"][kSparesAnnotation] = absl::StrCat(job.spec.executors.spares);
+  return document;
 }
 
 json BrokerServiceObject(const JobIdentity& identity, const job::FusionJob& job, bool remote, const Owner& owner) {

@@ -333,7 +333,7 @@ class JobReconciler::Pass {
   absl::Status CreateOnHub(const Observation& seen, const Decision& decision) {
     FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
                                PrepareHub(owner_.hub_, ToPrepare(seen, decision, local_, /*hub=*/true), call_.stop));
-    if (HasPods(seen) && !prepared.changed.empty()) owner_.events_.Record(view_.identity, ChangedUnderWay(prepared.changed));
+    if (HasPods(seen) && !prepared.changed.empty()) owner_.events_.Record(view_.identity, {false, "SpecChanged", prepared.changed});
     const int64_t attempt = decision.memory.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod, BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},

@@ -126,22 +126,6 @@ TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
   EXPECT_EQ(Job()["status"]["state"], "Suspended");
 }
 
-TEST_F(JobReconcilerTest, WhatIsChangedUnderARunIsSaidToHoldFromTheNextAttemptOn) {
-  Submit();
-  Settle();
-  ASSERT_EQ(Condition("Ready"), "True AllExecutorsReady");
-  events_.reasons_.clear();
-  Patch(kFusionJobs, "train", {{"spec", {{"ttlSecondsAfterFinished", 60}, {"failurePolicy", {{"maxRestarts", 7}}}}}});
-  Settle();
-  EXPECT_THAT(events_.reasons_, IsEmpty()) << "that holds at once";
-  Patch(kFusionJobs, "train", {{"spec", {{"checkpoint", {{"path", "/out"}}}}}});
-  Settle();
-  EXPECT_THAT(events_.reasons_, ElementsAre("SpecChanged"));
-  EXPECT_EQ(PodNames().size(), 3);
-  Settle();
-  EXPECT_THAT(events_.reasons_, ElementsAre("SpecChanged")) << "once";
-}
-
 // A suspended run ends with a checkpoint and its report, often within ten seconds of the status before.
 TEST_F(JobReconcilerTest, WhereASuspendedRunEndedIsToldAndNothingBelowItWhenItGoesOn) {
   json job = JobObject();

@@ -130,13 +130,6 @@ void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after,
 
 }  // namespace
 
-Note ChangedUnderWay(const std::string& changed) {
-  return {false, "SpecChanged",
-          absl::StrCat(changed,
-                       ": that holds from the job's next attempt on. What runs goes on as it began; to suspend the job and to resume "
-                       "it begins the next one.")};
-}
-
 std::vector<Note> Story(const FusionJobStatus& before, const FusionJobStatus& after) {
   std::vector<Note> notes;
   TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);

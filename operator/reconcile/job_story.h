@@ -14,9 +14,6 @@ namespace fusionllm::op {
 // Of checkpoints, which may come every few seconds, one event is enough for so long.
 inline constexpr absl::Duration kCheckpointEventEvery = absl::Minutes(10);
 
-// Of a job that runs, whose spec was changed in what its Pods have read when they began. `changed`: the fields.
-Note ChangedUnderWay(const std::string& changed);
-
 std::vector<Note> Story(const kubeapi::FusionJobStatus& before, const kubeapi::FusionJobStatus& after);
 
 }  // namespace fusionllm::op

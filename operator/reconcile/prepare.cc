@@ -1,7 +1,6 @@
 #include "operator/reconcile/prepare.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,7 +15,6 @@
 #include "lib/base/cut_text.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
-#include "lib/job/differences.h"
 #include "lib/job/parse.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
@@ -26,6 +24,7 @@
 #include "operator/reconcile/job_objects.h"
 #include "operator/reconcile/job_secrets.h"
 #include "operator/reconcile/job_services.h"
+#include "operator/reconcile/spec_changes.h"
 
 namespace fusionllm::op {
 namespace {
@@ -40,8 +39,10 @@ constexpr char kAwaitsAddress[] = "fusionllm.io/awaits-address";  // payload of 
 // What the objects beside the anchor are made of, and the round in which certificates were looked at: they differ each time they are made
 // and are as good as before.
 std::string HashOf(const PrepareRequest& request) {
-  const std::string text = absl::StrCat(JobDocument(*request.job), "\n", PlacementText(request.attempt, request.slots), "\n",
-                                        RenewalRound(request.identity.uid, request.now));
+  std::string text = absl::StrCat(JobDocument(*request.job), "\n", PlacementText(request.attempt, request.slots), "\n",
+                                  RenewalRound(request.identity.uid, request.now));
+  // The document is without them. A job that has none is as it was for an operator that did not count them.
+  if (const int64_t spares = request.job->spec.executors.spares; spares > 0) absl::StrAppend(&text, "\n", spares);
   return absl::StrCat(absl::Hex(base::StableHash(text)));
 }
 
@@ -58,21 +59,13 @@ std::set<std::string> Served(const std::string& services, const std::string& add
   return served;
 }
 
-// Of two documents of a job: what of the difference a broker, or Pods, take when they begin. How many executors there are, how long
-// anything may take and what follows an end is the operator's to see to, who reads it each time.
-std::string ChangeForNextAttempt(const std::string& before, const std::string& now) {
-  constexpr absl::string_view kTaken[] = {
-      "spec.model",   "spec.data",   "spec.training",    "spec.strategy",  "spec.compression",        "spec.checkpoint",
-      "spec.network", "spec.broker", "spec.objectStore", "spec.placement", "spec.executors.template", "spec.executors.threads"};
-  constexpr size_t kMaxNamed = 8;
-  const absl::StatusOr<job::FusionJob> from = job::ParseFusionJob(before, "before"), to = job::ParseFusionJob(now, "now");
-  if (!from.ok() || !to.ok()) return "";  // of an older operator, perhaps
-  std::vector<job::FieldDifference> differences = job::Differences(*from, *to);
-  std::erase_if(differences, [&](const job::FieldDifference& difference) {
-    return std::none_of(std::begin(kTaken), std::end(kTaken),
-                        [&](absl::string_view field) { return absl::StartsWith(difference.path, field); });
-  });
-  return differences.empty() ? "" : job::ToString(differences, kMaxNamed);
+// The job by the ConfigMap of its document; nothing: an older operator's, perhaps. How many spares it has stands beside the document.
+std::optional<job::FusionJob> DocumentedJob(const json& object) {
+  absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(TextAt(object, "data", "job.yaml"), "job.yaml");
+  if (!job.ok() || !absl::SimpleAtoi(TextAt(object, "metadata", "annotations", kSparesAnnotation), &job->spec.executors.spares)) {
+    return std::nullopt;
+  }
+  return *std::move(job);
 }
 
 bool IsTaken(const std::string& device, const std::vector<ExecutorSlot>& slots, const std::string& cluster) {
@@ -252,8 +245,12 @@ class Preparation {
   absl::Status Document(const Owner& owner) {
     const json wanted = JobDocumentObject(id_, *request_.job, owner);
     FUSIONLLM_ASSIGN_OR_RETURN(const json there, objects_.Find(kConfigMaps, JobDocumentName(id_)));
-    if (At(there, "data") == At(wanted, "data") && OwnerUidOf(there) == owner.uid) return absl::OkStatus();
-    changed_ = ChangeForNextAttempt(TextAt(there, "data", "job.yaml"), TextAt(wanted, "data", "job.yaml"));
+    const auto spares = [](const json& object) { return TextAt(object, "metadata", "annotations", kSparesAnnotation); };
+    if (At(there, "data") == At(wanted, "data") && spares(there) == spares(wanted) && OwnerUidOf(there) == owner.uid) {
+      return absl::OkStatus();
+    }
+    const std::optional<job::FusionJob> from = DocumentedJob(there), to = DocumentedJob(wanted);
+    if (from.has_value() && to.has_value()) changed_ = DescribeSpecChanges(*from, *to);
     return objects_.Put(kConfigMaps, wanted, there);
   }
 

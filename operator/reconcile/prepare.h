@@ -39,7 +39,7 @@ struct Prepared {
   std::string broker_address;  // HOST:PORT for pods of that cluster
   // HOST:PORT at which other clusters reach the executors there, by device; empty: as their pods say.
   std::map<std::string, std::string> executor_addresses;
-  // On the hub, when the job's document was written anew: how what a run takes from it when it begins differs from before, for a message.
+  // On the hub, when the job's document was written anew: what is to be said of the difference (spec_changes.h); empty: nothing.
   std::string changed = "";
 };
 

@@ -248,8 +248,11 @@ class ScriptedProgress : public ProgressSource {
 
 class NotedEvents : public EventSink {
  public:
-  void Record(const JobIdentity&, const Note& note) override { reasons_.push_back(note.reason); }
-  std::vector<std::string> reasons_;
+  void Record(const JobIdentity&, const Note& note) override {
+    reasons_.push_back(note.reason);
+    messages_.push_back(note.message);
+  }
+  std::vector<std::string> reasons_, messages_;
 };
 
 // What a cloud does for Services that ask for a load balancer: each gets an address of `network`, the broker's .5.
