@@ -64,6 +64,8 @@ a_node_hangs() {
   took "a node hangs, its cluster has noticed"
   degraded() { condition_is fusionjob/long Degraded True; }
   until_true "the job to tell that an executor is missing" degraded
+  node_is_named() { [[ $(condition_of fusionjob/long Degraded message) = *oslo2-0* ]]; }
+  until_true "the job to name the node, not: $(condition_of fusionjob/long Degraded message)" node_is_named
   came_back "the node was lost" "$before"
   [ "$(node_of oslo long-oslo-0-r0)" = oslo-0 ] || fail "the executor of oslo is on $(node_of oslo long-oslo-0-r0)"
 

@@ -182,12 +182,18 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
   return room;
 }
 
-std::string CordonedNodes(const ClusterCapacity& cluster) {
-  std::vector<std::string> nodes;
+std::string UnavailableNodes(const ClusterCapacity& cluster) {
+  std::vector<std::string> not_ready, cordoned, parts;
   for (const NodeRoom& node : cluster.nodes) {
-    if (node.unschedulable) nodes.push_back(node.name);
+    if (!node.ready) {
+      not_ready.push_back(node.name);
+    } else if (node.unschedulable) {
+      cordoned.push_back(node.name);
+    }
   }
-  return nodes.empty() ? "" : absl::StrCat(" (", kCordoned, ": ", FirstOf(nodes), ")");
+  if (!not_ready.empty()) parts.push_back(absl::StrCat(kNotReady, ": ", FirstOf(not_ready)));
+  if (!cordoned.empty()) parts.push_back(absl::StrCat(kCordoned, ": ", FirstOf(cordoned)));
+  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
 }
 
 DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, const ClusterCapacity& cluster) {

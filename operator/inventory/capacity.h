@@ -61,8 +61,9 @@ struct Room {
 // not there yet, by what each requests.
 Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid, const std::vector<kube::Amounts>& reserved);
 
-// Nodes that take no pods because somebody has said so, the first few by name, for a message: " (cordoned: a, b)"; empty: there are none.
-std::string CordonedNodes(const ClusterCapacity& cluster);
+// Nodes that take no pods whatever these ask for, the first few by name, for a message: " (not ready: c; cordoned: a, b)"; empty: there are
+// none. One that is both counts as not ready.
+std::string UnavailableNodes(const ClusterCapacity& cluster);
 
 // `device`: spec.placement.device, neither empty nor "any". A value of a node's label names it when it is the same but for case and
 // punctuation, or has its words: "l4" and "nvidia-l4" name "NVIDIA-L4". No values: no node has it, with `least_memory_bytes` as far as

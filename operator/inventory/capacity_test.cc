@@ -58,10 +58,20 @@ TEST_F(CapacityTest, WhatIsScarcestBounds) {
 
 TEST_F(CapacityTest, OfManyCordonedNodesTheFirstAreNamed) {
   AddNode(2);
-  EXPECT_EQ(CordonedNodes(cluster_), "");
+  EXPECT_EQ(UnavailableNodes(cluster_), "");
   for (int i = 0; i < 5; ++i) AddNode(2).unschedulable = true;
-  EXPECT_EQ(CordonedNodes(cluster_), " (cordoned: n2, n3, n4 ...)");
+  EXPECT_EQ(UnavailableNodes(cluster_), " (cordoned: n2, n3, n4 ...)");
   EXPECT_THAT(Find().shortage, HasSubstr("5 cordoned (n2, n3, n4 ...)"));
+}
+
+TEST_F(CapacityTest, NodesThatAreNotReadyAreNamedBesideThoseThatAreCordoned) {
+  AddNode(2).ready = false;
+  EXPECT_EQ(UnavailableNodes(cluster_), " (not ready: n1)");
+  AddNode(2).unschedulable = true;
+  NodeRoom& both = AddNode(2);
+  both.ready = false;
+  both.unschedulable = true;
+  EXPECT_EQ(UnavailableNodes(cluster_), " (not ready: n1, n3; cordoned: n2)");
 }
 
 TEST_F(CapacityTest, NodesThatTakeNoPodsAreNamed) {

@@ -77,7 +77,8 @@ void Decider::LeadExecutors() {
       // One that somebody ends is left to that, unless it ends for something that a rule may be about.
       const bool judged = pod->phase == PodPhase::kFailed || stranded || (!Ended(*pod) && !pod->disruption.empty());
       if (judged && !ReplaceExecutor(stranded ? OnLostNode(*pod) : *pod)) return SayRestarting();
-      if (!pod->deleted_at.has_value()) blame(*pod);
+      // A node that is away ends nothing: its Pod stays, deleted or not.
+      if (!pod->deleted_at.has_value() || pod->node_away_since.has_value()) blame(*pod);
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over; a new one takes its name then
       continue;
     }

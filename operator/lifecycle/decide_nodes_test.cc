@@ -32,6 +32,22 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndsAnExecutor) {
   EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "deleted by hand, say";
 }
 
+TEST_F(DecideTest, ANodeThatIsAwayIsNamedThoughItsPodIsBeingDeleted) {
+  AddRunning();
+  seen_.memory.was_ready = true;
+  pods()[1].ready = false;
+  pods()[1].node = "paris-7";
+  pods()[1].node_away_since = seen_.now;
+  for (const bool deleted : {false, true}) {
+    if (deleted) pods()[1].deleted_at = seen_.now;
+    const Decision decision = Decide(seen_);
+    EXPECT_EQ(Reason(decision, "Degraded"), "NodeNotReady") << deleted;
+    EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("its node paris-7 is not ready")) << deleted;
+  }
+  pods()[1].node_away_since.reset();
+  EXPECT_THAT(Find(Decide(seen_), "Degraded")->message, ::testing::Not(HasSubstr("paris-7")));
+}
+
 TEST_F(DecideTest, WhoEndsAnExecutorThatIsDoneMattersToNobody) {
   AddRunning();
   pods()[1].phase = PodPhase::kSucceeded;

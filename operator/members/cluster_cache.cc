@@ -183,7 +183,7 @@ std::vector<PodView> ClusterCache::PodsOf(const JobIdentity& job) const {
     if (view.node_away_since.has_value()) view.node = pod.node;
     if (view.reason == "Unschedulable") {
       const std::shared_ptr<const ClusterCapacity> capacity = inventory_.Capacity();
-      if (capacity != nullptr) absl::StrAppend(&view.message, CordonedNodes(*capacity));
+      if (capacity != nullptr) absl::StrAppend(&view.message, UnavailableNodes(*capacity));
     }
     views.push_back(std::move(view));
   }

@@ -198,8 +198,34 @@ TEST_F(ClusterCacheTest, APodSaysSinceWhenItsNodeIsAway) {
   CreateExecutorOnANode();
   EXPECT_TRUE(NodeBecomes("Unknown"));
   EXPECT_TRUE(AwaySinceBecomes(kAwaySince));
+  EXPECT_EQ(cache_.PodsOf(Job("a"))[0].node, "n1");
   EXPECT_TRUE(NodeBecomes("True"));
   EXPECT_TRUE(AwaySinceBecomes(std::nullopt));
+}
+
+TEST_F(ClusterCacheTest, APodThatFindsNoNodeNamesThoseThatTakeNone) {
+  CreateExecutorOnANode();
+  ASSERT_TRUE(NodeBecomes("Unknown"));
+  const json cordoned = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", "n2"}}}, {"spec", {{"unschedulable", true}}}};
+  ASSERT_TRUE(client_.Create(kNodes, "", cordoned.dump(), {}, {}).ok());
+  const json node_status = {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
+  ASSERT_TRUE(client_.Patch(kNodes, {"", "n2"}, kube::PatchType::kMerge, node_status.dump(), {.subresource = "status"}, {}).ok());
+  const json status = {{"phase", "Pending"},
+                       {"conditions",
+                        {{{"type", "PodScheduled"},
+                          {"status", "False"},
+                          {"reason", "Unschedulable"},
+                          {"message", "0/2 nodes are available: 2 node(s) were unschedulable"}}}}};
+  const json patch = {{"status", status}};
+  const auto patched =
+      client_.Patch(kPods, {"default", "a-paris-0-r0"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}, {});
+  ASSERT_TRUE(patched.ok()) << patched.status();
+  std::string message;
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<PodView> pods = cache_.PodsOf(Job("a"));
+    message = pods.empty() ? "" : pods[0].message;
+    return message == "0/2 nodes are available: 2 node(s) were unschedulable (not ready: n1; cordoned: n2)";
+  })) << message;
 }
 
 TEST_F(ClusterCacheTest, WhatWasToldOfANodeIsNotBelievedWhileNobodyWatchesNodes) {
