@@ -364,12 +364,13 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
   if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);
-    if (told.summary != summary || told.executors != capacity->executors) {
+    if (told.summary != summary) {
       told.summary = std::move(summary);
-      told.executors = capacity->executors;
       told.summary_at = now;
     }
   }
+  // Seldom another one, and what somebody looks for who has just begun a job.
+  if (capacity != nullptr) told.executors = capacity->executors;
   // The status at hand may be older than what was told last, and an apply that leaves a field out deletes it.
   if (told.version.has_value()) status.kubernetes_version = told.version;
   if (told.summary.has_value()) {

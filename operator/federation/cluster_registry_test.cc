@@ -278,6 +278,22 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   }));
   for (int i = 0; i < 3; ++i) registry_->Reconcile("paris", {});
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1) << "it is told once a minute";
+
+  const json executor = {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata", {{"name", "a-paris-0-r0"}, {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kExecutorRole}, {kJobUidLabel, "a-uid"}}}}},
+      {"spec", {{"nodeName", "n1"}}}};
+  ASSERT_TRUE(paris->Create(kPods, "default", executor.dump()).ok());
+  ASSERT_TRUE(Eventually([&] {
+    const auto capacity = registry_->Remote().at(0)->Capacity();
+    return capacity != nullptr && capacity->executors == 1;
+  }));
+  ASSERT_TRUE(Eventually([&] {
+    registry_->Reconcile("paris", {});  // as by its timer
+    return status()["executors"] == 1;
+  })) << "at the next look, whenever the summary was told";
+  EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1);
 }
 
 }  // namespace
