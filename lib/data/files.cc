@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "lib/base/file_error.h"
 #include "lib/base/status_macros.h"
@@ -94,6 +95,34 @@ class Walk {
   std::vector<fs::path> found_;
 };
 
+// For a message about `missing`: what the nearest folder above it holds, so that a misspelt name, or a file that a mounted ConfigMap does
+// not have, is seen at once. Empty: nothing can be said.
+std::string WhatIsThere(const fs::path& missing) {
+  constexpr size_t kMaxNamed = 5, kMaxRead = 1000;
+  fs::path folder = missing.lexically_normal();
+  std::error_code error;
+  do {
+    if (!folder.has_relative_path()) return "";
+    folder = folder.parent_path();
+  } while (!fs::is_directory(folder, error));
+  if (!folder.has_relative_path()) return "";  // what a machine has at its root helps nobody
+  std::vector<std::string> names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator() && names.size() < kMaxRead; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code unknown;
+    if (!absl::StartsWith(name, ".")) names.push_back(absl::StrCat(name, entry->is_directory(unknown) ? "/" : ""));
+  }
+  if (error) return "";
+  if (names.empty()) return absl::StrCat("; ", folder.string(), " is empty");
+  std::sort(names.begin(), names.end());
+  const size_t named = std::min(names.size(), kMaxNamed);
+  const std::string more =
+      names.size() > named ? absl::StrCat(" and ", names.size() - named, names.size() == kMaxRead ? " or more" : " more") : "";
+  return absl::StrCat("; ", folder.string(), " has: ", absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", "),
+                      more);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
@@ -105,7 +134,9 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string
     const fs::path path = fs::path(std::string(base_folder)) / text;
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
-    if (status.type() == fs::file_type::not_found) return absl::NotFoundError(absl::StrCat("data path ", path.string(), " does not exist"));
+    if (status.type() == fs::file_type::not_found) {
+      return absl::NotFoundError(absl::StrCat("data path ", path.string(), " does not exist", WhatIsThere(path)));
+    }
     if (error) return base::FileError(error.value(), "read data path", path.string());
     if (fs::is_regular_file(status)) {
       files.push_back(path.string());

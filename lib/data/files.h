@@ -35,7 +35,8 @@ struct FileFilter {
 // comes first. Relative paths start at `base_folder`.
 // Blocks on the file system.
 // Errors: NotFound for a missing path; InvalidArgument for an empty list, a folder without a fitting file, a path that is neither file nor
-// folder, a link in a folder that leads nowhere, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path.
+// folder, a link in a folder that leads nowhere, more than kMaxFiles files or kMaxFolderDepth levels. Messages name the path; that of
+// a missing one names the first files of the folder in which it should be.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = {});
 

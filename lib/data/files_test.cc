@@ -88,6 +88,25 @@ TEST(ExpandPathsTest, NamesThePathThatIsMissingEmptyOrNoFile) {
   EXPECT_THAT(error({}).message(), HasSubstr("no path"));
 }
 
+TEST(ExpandPathsTest, AMissingPathIsToldWithWhatItsFolderHas) {
+  const base::TempFolder folder;
+  const auto error = [&](const std::string& path) {
+    return std::string(ExpandPaths(std::vector<std::string>{path}, folder.path()).status().message());
+  };
+  const auto missing = [&](const std::string& path) { return absl::StrCat("data path ", folder.path(), "/", path, " does not exist"); };
+  EXPECT_EQ(error("README.txt"), absl::StrCat(missing("README.txt"), "; ", folder.path(), " is empty"));
+  folder.Write("README.md", "text");
+  folder.Write("..data", "as a mounted ConfigMap has it");
+  folder.Write("books/b", "text");
+  const std::string has = absl::StrCat("; ", folder.path(), " has: README.md, books/");
+  EXPECT_EQ(error("README.txt"), missing("README.txt") + has);
+  EXPECT_EQ(error("texts/a/b"), missing("texts/a/b") + has) << "of the nearest folder that is there";
+  for (const char* more : {"c", "d", "e", "f"}) folder.Write(more, "text");
+  EXPECT_EQ(error("README.txt"), missing("README.txt") + has + ", c, d, e and 1 more");
+  EXPECT_EQ(std::string(ExpandPaths(std::vector<std::string>{"/no-such-file-at-all"}, "").status().message()),
+            "data path /no-such-file-at-all does not exist");
+}
+
 TEST(ExpandPathsTest, RefusesAFolderTooDeepToBeMeant) {
   const base::TempFolder folder;
   std::string deep = "d";

@@ -416,11 +416,12 @@ std::vector<Situation> Situations() {
        {"InvalidInput"}},
       {"FileThatIsNotInTheVolume",
        [](ReportedCausesTest& t) {
-         t.broker_ = Killed("broker", 2, "Error", R"({"reason":"InvalidInput","error":"data path /data/README.txt does not exist"})");
+         t.broker_ = Killed("broker", 2, "Error",
+                            R"({"reason":"InvalidInput","error":"data path /data/README.txt does not exist; /data has: README.md"})");
        },
        "Failed",
        "InvalidInput",
-       {"data path /data/README.txt does not exist"},
+       {"data path /data/README.txt does not exist; /data has: README.md"},
        {"Dispatched", "InvalidInput"}},
   };
 }
