@@ -22,6 +22,7 @@ for member in "${members[@]}"; do
 done
 wait_for ports condition=Complete
 expect_trained ports
+expect_no_warnings ports
 took "$(k get fusionjob ports --output wide --no-headers), loss $(status_of ports trainerStatus.loss)"
 
 for member in "${members[@]}"; do

@@ -269,6 +269,14 @@ expect_trained() {
   awk -v loss="$loss" 'BEGIN { exit !(loss > 0 && loss < 5.3) }' || fail "the loss of $1 in its status is '$loss'"
 }
 
+# Of a job that came to its end undisturbed: nobody who watches warnings has heard of it.
+expect_no_warnings() {
+  local warnings
+  warnings=$(k get events --field-selector "involvedObject.kind=FusionJob,involvedObject.name=$1,type=Warning" \
+    --output 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}') || fail "the events of $1 cannot be read"
+  [ -z "$warnings" ] || fail "$1 was not disturbed and warns: $warnings"
+}
+
 # pods_of CLUSTER...: NAME UID RESTARTS of each Pod of a job there, sorted: the same twice, and no Pod has been replaced or started again.
 pods_of() {
   local cluster

@@ -19,6 +19,7 @@ for member in "${members[@]}"; do
   [ "$(kubectl_in "$member" get pods --output name)" = "pod/short-$member-0-r0" ] || fail "$member did not have its executor"
 done
 expect_trained short
+expect_no_warnings short
 took "$(k get fusionjob short --output wide --no-headers), loss $(status_of short trainerStatus.loss)"
 delete_job short
 took "deleted, nothing is left in any cluster"

@@ -49,13 +49,25 @@ TEST_F(JobReconcilerTest, AJobRunsToItsEnd) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   EXPECT_EQ(progress_.address_, "10.0.0.1:9090");
 
+  // As a kubelet tells it: the containers of executors have ended, their Pods not yet, and the broker has still to report.
+  const json ended = {{"name", "executor"}, {"ready", false}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}}}}}};
+  const json not_ready = {{"type", "Ready"}, {"status", "False"}, {"reason", "PodCompleted"}};
+  for (const char* name : {"train-local-0-r0", "train-local-1-r0"}) {
+    Patch(kPods, name,
+          {{"status", {{"phase", "Running"}, {"conditions", json::array({not_ready})}, {"containerStatuses", json::array({ended})}}}},
+          "status");
+    Settle();
+    EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready")) << name;
+    EXPECT_EQ(Condition("Degraded"), "False NotDegraded") << name;
+  }
+
   EndBroker(0, 0, R"({"step":100,"steps":100,"loss":2.25,"exit_code":0})");
   Settle();
   EXPECT_EQ(Condition("Complete"), "True Completed");
   EXPECT_EQ(Job()["status"]["trainerStatus"]["loss"], "2.2500");
   EXPECT_EQ(Job()["status"]["trainerStatus"]["progressPercentage"], 100);
   EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0")) << "executors that still ran are gone";
-  EXPECT_THAT(events_.reasons_, Contains("Completed"));
+  EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready", "Completed"));
 }
 
 TEST_F(JobReconcilerTest, AtRestNothingIsWritten) {
