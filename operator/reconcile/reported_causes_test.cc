@@ -367,6 +367,18 @@ std::vector<Situation> Situations() {
        "InvalidInput",
        {"spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId"},
        {"Dispatched", "InvalidInput"}},
+      {"KeyThatTheStoreRefusesOfTheData",
+       [](ReportedCausesTest& t) {
+         t.InStore("store");
+         Make(t.hub(), kSecrets, "store");
+         t.broker_ =
+             Killed("broker", 2, "Error",
+                    R"({"exit_code":2,"error":"stage 0 on local-0: GET s3://models at http://10.0.0.9:9000: HTTP 403 AccessDenied"})");
+       },
+       "Failed",
+       "InvalidInput",
+       {"stage 0 on local-0: GET s3://models at http://10.0.0.9:9000: HTTP 403 AccessDenied"},
+       {"Dispatched", "InvalidInput"}},
       {"ModelThatIsTooLarge",
        [](ReportedCausesTest& t) {
          t.broker_ =

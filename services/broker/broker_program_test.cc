@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/testing/program.h"
+#include "lib/objectstore/testing/fake_s3.h"
 #include "lib/security/grpc_messages/testing/compressed_call.h"
 
 namespace fusionllm::services {
@@ -65,6 +66,26 @@ TEST(BrokerProgram, AmongLinesOfJsonAnErrorIsToldOnceAndInTheRecord) {
   Program record("fusion-broker", With({"--log-format", "json"}), STDOUT_FILENO);
   EXPECT_THAT(record.Line(), AllOf(StartsWith("{"), HasSubstr("\"type\":\"error\""), HasSubstr("/nonexistent/job.yaml")));
   EXPECT_EQ(record.Wait(), 2);
+}
+
+// As in a cluster, where each broker may take over a run: the next start would be refused as well.
+TEST(BrokerProgram, AStoreThatRefusesTheKeyEndsItForGood) {
+  objectstore::testing::FakeS3 store;
+  store.SetEnvironment();
+  store.SetHook([](const objectstore::testing::FakeRequest&, kube::testing::RawConnection& connection) {
+    connection.Answer(403, objectstore::testing::FakeS3::Error("InvalidAccessKeyId", "there is no such key"));
+    return true;
+  });
+  const base::TempFolder folder;
+  std::string text = kJob;
+  text.replace(text.find("training:"), 0, "checkpoint: {path: \"s3://models/run\"}, ");
+  const std::string job = folder.Write("job.yaml", text);
+  Program program("fusion-broker",
+                  {"--job", job, "--output", folder.path(), "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expect", "a",
+                   "--resume-journal", "--final-report", folder / "message"},
+                  STDERR_FILENO);
+  EXPECT_EQ(program.Wait(), 2);
+  EXPECT_THAT(base::ReadWholeFile(folder / "message"), AllOf(HasSubstr("s3://models"), HasSubstr("HTTP 403 InvalidAccessKeyId")));
 }
 
 // As with --insecure, which a broker without TLS wants where others can reach it.

@@ -208,7 +208,7 @@ class Preparation {
     if (std::string& resume = job_.spec.checkpoint->resume; base::IsUri(resume)) {
       FUSIONLLM_ASSIGN_OR_RETURN(resume, Fetched("spec.checkpoint.resume", resume));
     }
-    // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp).
+    // Read only to begin with; what a broker that takes over finds unreadable was lost under the run (ExitCodeOfSetUp in final_report.h).
     absl::StatusOr<CheckpointFound> found = FindCheckpoint(job_, loop_options_.checkpoint_directory, flags_.base_directory, places);
     // Where spec.checkpoint.resume names nothing.
     if (absl::IsNotFound(found.status()) && !HasBegun()) found = absl::FailedPreconditionError(found.status().message());
@@ -263,11 +263,12 @@ class Preparation {
   }
 
   // A place that cannot be reached may be reached later; what else is wrong with it, or with a file, is the user's to mend, and so is a
-  // checkpoint that this job may not begin with.
+  // checkpoint that this job may not begin with. One that refuses us will again.
   template <typename T>
   static absl::StatusOr<T> OfNamedPlace(absl::StatusOr<T> result) {
-    const bool told = absl::IsUnavailable(result.status()) || absl::IsFailedPrecondition(result.status());
-    return told ? result : base::OfNamedFile(std::move(result));
+    const absl::Status& why = result.status();
+    if (absl::IsUnavailable(why) || absl::IsFailedPrecondition(why) || absl::IsPermissionDenied(why)) return result;
+    return base::OfNamedFile(std::move(result));
   }
 
   absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {

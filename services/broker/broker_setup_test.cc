@@ -107,6 +107,22 @@ TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderAR
   }
 }
 
+TEST_F(BrokerSetupTest, AStoreThatRefusesTheKeyIsToldApartFromOneThatIsAway) {
+  objectstore::testing::FakeS3 store;
+  store.SetEnvironment();
+  store.SetHook([](const objectstore::testing::FakeRequest&, kube::testing::RawConnection& connection) {
+    connection.Answer(403, objectstore::testing::FakeS3::Error("InvalidAccessKeyId", "there is no such key"));
+    return true;
+  });
+  std::string job = kJob;
+  const std::string here = "path: checkpoints";
+  job.replace(job.find(here), here.size(), "path: s3://models/run");
+  folder_.Write("job.yaml", job);
+  const absl::Status refused = TakeOver().status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("HTTP 403 InvalidAccessKeyId"));
+}
+
 // A run whose start lies in an object store and does not fit the model.
 class RemoteStartSetupTest : public BrokerSetupTest {
  protected:

@@ -30,6 +30,16 @@ int ExitCodeOf(const RunOutcome& outcome) {
   return outcome.interrupted ? base::kExitInterrupted : base::kExitDone;
 }
 
+// What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
+int ExitCodeOfSetUp(const absl::Status& error, bool resume_journal) {
+  // A store that knows the credentials and refuses them, a folder that may not be read: another start gets the same.
+  const bool refused = absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error);
+  // With it the run had begun, but for what no run of this job may begin with, another model's checkpoint say (FailedPrecondition).
+  if (resume_journal && !absl::IsFailedPrecondition(error) && !refused) return base::kExitFailed;
+  if (absl::IsUnavailable(error)) return base::kExitFailed;
+  return base::ExitCodeFor(base::OfNamedFile(error));
+}
+
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
   json report = base::ParseJson(progress);
   if (!report.is_object()) report = json::object();

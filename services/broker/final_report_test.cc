@@ -19,6 +19,30 @@ TEST(FinalReportTest, IsThePageAndHowItEnded) {
                                     "reason":"InsufficientMemory"})"));
 }
 
+// 2 ends a job in a cluster, which starts the broker again after 1 (operator/lifecycle/failure.cc).
+TEST(FinalReportTest, WhatAnotherStartDoesNotMendEndsTheJob) {
+  const auto set_up = [](absl::StatusCode code, bool resume_journal) { return ExitCodeOfSetUp(absl::Status(code, "x"), resume_journal); };
+  for (const bool resume_journal : {false, true}) {
+    for (const auto code :
+         {absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated, absl::StatusCode::kFailedPrecondition}) {
+      EXPECT_EQ(set_up(code, resume_journal), 2) << absl::StatusCodeToString(code) << " " << resume_journal;
+    }
+    for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kResourceExhausted}) {
+      EXPECT_EQ(set_up(code, resume_journal), 1) << absl::StatusCodeToString(code) << " " << resume_journal;
+    }
+    for (const auto code : {absl::StatusCode::kNotFound, absl::StatusCode::kInvalidArgument}) {
+      EXPECT_EQ(set_up(code, resume_journal), resume_journal ? 1 : 2) << absl::StatusCodeToString(code) << " lost under the run";
+    }
+  }
+  const auto run = [](absl::StatusCode code) { return ExitCodeOf({.status = absl::Status(code, "x")}); };
+  for (const auto code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound}) {
+    EXPECT_EQ(run(code), 2) << absl::StatusCodeToString(code);
+  }
+  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kInternal, absl::StatusCode::kFailedPrecondition}) {
+    EXPECT_EQ(run(code), 1) << absl::StatusCodeToString(code);
+  }
+}
+
 // A kubelet cuts it off, and the status would not hear of the last checkpoint.
 TEST(FinalReportTest, OfALargeRunItStillFitsAndTellsOfTheLastCheckpoint) {
   json page = {{"step", 72}, {"steps", 100}, {"checkpoint_step", 72}, {"loss", 2.5}, {"links", json::array()}, {"stages", json::array()}};

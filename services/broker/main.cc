@@ -46,16 +46,6 @@ constexpr absl::Duration kCopyPatience = absl::Seconds(60);
 // For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
 constexpr absl::Duration kSilence = absl::Seconds(65);
 
-// What is read at the beginning was named by the user; what does not let itself be written is no fault of theirs.
-int ExitCodeOfSetUp(const BrokerFlags& flags, const absl::Status& error) {
-  // A store that knows the credentials and refuses them, a folder that may not be read: another start gets the same.
-  const bool refused = absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error);
-  // With it the run had begun, but for what no run of this job may begin with, another model's checkpoint say (FailedPrecondition).
-  if (flags.resume_journal && !absl::IsFailedPrecondition(error) && !refused) return kExitFailed;
-  if (absl::IsUnavailable(error)) return kExitFailed;
-  return base::ExitCodeFor(base::OfNamedFile(error));
-}
-
 void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone, std::string& final_report) {
   app.add_option("--job", flags.job_file, "Canonical job file")->required();
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
@@ -183,7 +173,7 @@ int Main(int argc, char** argv) {
   daemon::AddProcessMetrics(registry);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
   if (!setup.ok()) {
-    EndAtStart(setup.status(), ExitCodeOfSetUp(flags, setup.status()), common, final_report);
+    EndAtStart(setup.status(), ExitCodeOfSetUp(setup.status(), flags.resume_journal), common, final_report);
   }
   RunLoop& loop = *setup->loop;
 
