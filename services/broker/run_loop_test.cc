@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <future>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
@@ -77,6 +78,23 @@ TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(outcome.interrupted);
   loop.reset();  // joins the thread that asked
+}
+
+// In a cluster the record and the log are one stream: with --log-format json an event is in the record alone (main.cc).
+TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream) {
+  for (const bool in_log : {false, true}) {
+    const std::string message = in_log ? "told to both" : "told to the record";
+    JournalState past;
+    RunLoop loop(RunLoopOptions{.events_in_log = in_log}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
+                 *Journal::Open(folder_ / absl::StrCat("journal-", in_log), &past), RunLog(out_, 1, 1), nullptr, probe_);
+    ::testing::internal::CaptureStderr();
+    loop.Tell({.reason = "CopyingCheckpoints", .message = message});
+    loop.Stop();
+    EXPECT_TRUE(loop.Run(attendance_).interrupted);
+    const std::string log = ::testing::internal::GetCapturedStderr(), record = Printed();
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(record, message)).size(), 2u) << record;
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, message)).size(), in_log ? 2u : 1u) << log;
+  }
 }
 
 // Nobody is left to say anything: only the loop's own beginning can start the wait that finds this out.
