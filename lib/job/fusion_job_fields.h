@@ -111,7 +111,8 @@ void Visit(V& v, Data& d) {
           "Width of a token. auto: .u32 and .uint32 are uint32, .u16 and .uint16 uint16; .bin is uint32 where the vocabulary needs it or "
           "every other 16 bits are zero, else uint16.");
   v.Field("validation", d.validation, {}, "Data for evaluation: exactly one of path and fraction. Omitted: none.");
-  v.Field("shapes", d.shapes, {.applies = !files, .belongs_to = "data of kind shapes"}, "For kind shapes.");
+  v.Field("shapes", d.shapes, {.applies = !files, .belongs_to = "data of kind shapes"},
+          "How many images of kind shapes there are, of which size and how many classes.");
   v.Field("volume", d.volume, {.kubernetes_only = true}, "Kubernetes volume source that holds path.");
   v.Field("clusters", d.clusters, {.name = true, .max_items = kMaxClusters, .kubernetes_only = true},
           "Member clusters that can reach the data: the ops that read samples and targets are placed there. Omitted: all.");
@@ -205,7 +206,7 @@ template <class V>
 void Visit(V& v, Compression& c) {
   v.Field("policy", c.policy, {}, "none (codec and ratio are ignored), uniform (every cut the same) or adatopk (per link).");
   v.Field("codec", c.codec, {}, "auto: per link, what hides it at the least loss; fp32: exact.");
-  v.Field("limit", c.limit, {}, "codec auto: the last rung a link may use of fp32, fp16, int8, int4, topk; auto: the whole ladder.");
+  v.Field("limit", c.limit, {}, "With codec auto, the last one that a link may use of fp32, fp16, int8, int4, topk. auto: each of them.");
   v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use. No bound on the other codecs.");
   v.Field("maxLossIncrease", c.max_loss_increase, {.min = 0, .max = 1e6},
           "Nats that all links together may be expected to cost where the codec is chosen: policy adatopk, or codec auto. What uniform "

@@ -45,11 +45,12 @@ bool SetCondition(std::vector<Condition>& conditions, Condition wanted, absl::Ti
 template <class V>
 void Visit(V& v, Condition& c) {
   v.Field("type", c.type, {.required = true, .max_length = 316}, "What the condition says, in CamelCase.");
-  v.Field("status", c.status, {.required = true}, "Whether it holds.");
+  v.Field("status", c.status, {.required = true}, "Whether the condition holds, or Unknown where nobody can say.");
   v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the spec that this was decided on.");
   v.Field("lastTransitionTime", c.last_transition_time, {.required = true}, "When the status changed last.");
   v.Field("reason", c.reason, {.required = true, .max_length = 1024}, "Why, in one CamelCase word, for machines.");
-  v.Field("message", c.message, {.required = true, .may_be_empty = true, .max_length = kMaxConditionMessage}, "Why, for people.");
+  v.Field("message", c.message, {.required = true, .may_be_empty = true, .max_length = kMaxConditionMessage},
+          "Why that is so, as a sentence for people.");
 }
 
 }  // namespace fusionllm::kubeapi

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/job/parse.h"
@@ -153,6 +156,27 @@ TEST(CrdTest, EverythingIsBoundedAndDescribed) {
       const bool bounded = schema.contains("maxLength") || schema.contains("enum") || schema.value("format", "") == "date-time";
       EXPECT_TRUE(type != "string" || bounded || path == ".apiVersion" || path == ".kind") << path;
       EXPECT_TRUE(!schema.contains("additionalProperties") || schema.contains("maxProperties")) << path;
+    });
+  }
+}
+
+// What kubectl explain shows of a field must be a sentence, not the name of another field or of what it belongs to ("adamw.").
+TEST(CrdTest, DescriptionsAreSentences) {
+  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    // A sentence may begin with a value of some field, which is as it is written.
+    std::set<std::string> values;
+    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string&) {
+      for (const json& value : schema.value("enum", json::array())) values.insert(value.get<std::string>());
+    });
+    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string& path) {
+      if (!schema.contains("description")) return;
+      const std::string text = schema["description"];
+      const std::vector<std::string> words = absl::StrSplit(text, absl::ByAnyChar(" :"), absl::SkipEmpty());
+      EXPECT_GE(words.size(), 4u) << path << ": " << text;
+      EXPECT_TRUE(absl::EndsWith(text, ".")) << path << ": " << text;
+      const bool begins =
+          absl::ascii_isupper(static_cast<unsigned char>(text[0])) || absl::ascii_isdigit(static_cast<unsigned char>(text[0]));
+      EXPECT_TRUE(begins || values.contains(words[0])) << path << ": " << text;
     });
   }
 }

@@ -41,8 +41,8 @@ void Visit(V& v, TrainerStatus& t) {
   v.Field("steps", t.steps, {.min = 0, .max = kMaxCount}, "Optimizer steps that the job wants in all.");
   v.Field("progressPercentage", t.progress_percentage, {.min = 0, .max = 100}, "Share of the steps that is done, in percent.");
   v.Field("estimatedRemainingSeconds", t.estimated_remaining_seconds, {.min = 0}, "Until the last step, at the pace of the last steps.");
-  v.Field("progress", t.progress, {.max_length = kMaxShortText}, "progressPercentage, for printing.");
-  v.Field("eta", t.eta, {.max_length = kMaxShortText}, "estimatedRemainingSeconds, for printing.");
+  v.Field("progress", t.progress, {.max_length = kMaxShortText}, "What progressPercentage says, as kubectl prints it.");
+  v.Field("eta", t.eta, {.max_length = kMaxShortText}, "What estimatedRemainingSeconds says, as kubectl prints it.");
   v.Field("loss", t.loss, {.max_length = kMaxShortText}, "Loss of the last step.");
   v.Field("tokensPerSecond", t.tokens_per_second, {.max_length = kMaxShortText}, "Pace of the last steps.");
   v.Field("slowestLink", t.slowest_link, {.max_length = kMaxShortText}, "Link that holds the steps up most.");
@@ -78,7 +78,7 @@ void Visit(V& v, FusionJobStatus& s) {
   v.Field("conditions", s.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "What is so, and since when.");
   v.Field("startTime", s.start_time, {}, "When the job was first dispatched, or dispatched again after a suspension.");
   v.Field("completionTime", s.completion_time, {}, "When it was complete.");
-  v.Field("replicas", s.replicas, {.min = 0, .max = kMaxCount}, "Executors that exist.");
+  v.Field("replicas", s.replicas, {.min = 0, .max = kMaxCount}, "Number of executors that exist.");
   v.Field("readyReplicas", s.ready_replicas, {.min = 0, .max = kMaxCount}, "Executors that are ready.");
   v.Field("selector", s.selector, {}, "Label selector of the executors' Pods, for the scale subresource.");
   v.Field("executors", s.executors, {.max_length = kMaxShortText},
