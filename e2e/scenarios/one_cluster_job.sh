@@ -11,7 +11,8 @@ took "the cluster is up"
 prepare_hub with-executors
 install_operator --set operator.replicas=2
 took "the chart is installed, two operators are ready"
-helm_in "$hub" test fusion --timeout "$patience" >/dev/null || fail "helm test"
+tested=$(helm_in "$hub" test fusion --logs --timeout "$patience" 2>&1) || fail "helm test: $tested"
+[[ $tested == *"FusionJobs are taken, and checked"* ]] || fail "helm test --logs does not show the log of its Pod: $tested"
 kubectl_of "$hub" apply --filename - >/dev/null <<'CLUSTER'
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionCluster
