@@ -1,9 +1,9 @@
 #!/bin/bash
 # missing_objects.sh: a job whose executors mount a Secret that a member does not have says so, and makes no Pod anywhere, also when it has been
-# looked for again; when it is there the job begins by itself. It lacks a key, which only events of Pods tell: the job says which. Then somebody
-# deletes, while it starts, what its Pods need: Secrets, the job's document, the Service at which executors dial
-# the broker. Nobody tells the operator of that; it looks again, and all is there within a minute or so, the Service at the node port that
-# executors were told. The job, whose Pods have waited for a key of that Secret meanwhile, starts with it, and comes to its end.
+# looked for again; when it is there without the key that they mount, the job says which key it lacks and which there are; when that is there, too,
+# the job begins by itself. Then somebody deletes, while it starts, what its Pods need: Secrets, the job's document, the Service at which executors
+# dial the broker. Nobody tells the operator of that; it looks again, and all is there within a minute or so, the Service at the node port that
+# executors were told. The job, whose Pods have waited at a gate meanwhile, starts, and comes to its end.
 # Needs the images of the four programs (make images) and helm (controlplane/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -13,12 +13,13 @@ bring_up ghub minsk
 members_behind 50mbit 20ms
 took "a hub and a member$behind"
 
-# Pods that mount a key that comes later wait for it, and for what is deleted meanwhile. What a Secret holds the operator does not read.
+# Pods that a scheduler leaves alone until somebody opens the gate wait, as they would for what is deleted meanwhile.
 mounting() {
-  echo "{spec: {volumes: [{name: later, secret: {secretName: later, items: [{key: word, path: word}]}}],
+  echo "{spec: {schedulingGates: [{name: fusionllm.io/e2e}],
+    volumes: [{name: later, secret: {secretName: later, items: [{key: word, path: word}]}}],
     containers: [{name: $1, volumeMounts: [{name: later, mountPath: /later}]}]}}"
 }
-k create secret generic later >/dev/null
+k create secret generic later --from-literal=word=now >/dev/null
 job short 60 "{name: minsk, min: 2}" "{replicas: 2, threads: 1, template: $(mounting executor)}" "  broker: {template: $(mounting broker)}"
 refused() { reason_is fusionjob/short Dispatched ObjectMissing; }
 until_true "the job to miss a Secret" refused
@@ -28,13 +29,20 @@ sleep 40  # it is looked for every 15 s
 empty pods_of "${machines[@]}" || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
 took "the job says what is missing"
 
-kubectl_in minsk create secret generic later >/dev/null
+kubectl_in minsk create secret generic later --from-literal=wrod=now >/dev/null
+lacks_the_key() {
+  [ "$(condition_of fusionjob/short Dispatched message)" = \
+    "Cluster minsk: namespace team has no key word in Secret later (volume later of the executor; its keys: wrod)." ]
+}
+until_true "the job to name the key, not: $(condition_of fusionjob/short Dispatched message)" lacks_the_key
+empty pods_of "${machines[@]}" || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
+took "the job says which key is missing"
+
+kubectl_in minsk patch secret later --type=merge --patch '{"stringData": {"word": "now"}}' >/dev/null
 begun() { [ "$(pods_of minsk | wc -l)" = 2 ] && [ -n "$(uid_of "$hub" short-broker-r0)" ]; }
 until_true "the job's Pods" begun
 starting() { condition_is fusionjob/short Ready False && status_is short state Starting; }
 until_true "the job to wait for its executors" starting
-names_the_key() { reason_is fusionjob/short Ready VolumeNotMounted && [[ $(condition_of fusionjob/short Ready message) = *" in minsk: FailedMount: "*word* ]]; }
-until_true "the job to name the key: $(condition_of fusionjob/short Ready message)" names_the_key
 pods=$(pods_of "${machines[@]}" | cut -d' ' -f1,2)
 port_of() { k get service short-broker --output 'jsonpath={.spec.ports[0].nodePort}'; }
 port=$(port_of)
@@ -59,11 +67,15 @@ at_most "$waited" $again_within "what was deleted to be made again"
 [ "$(pods_of "${machines[@]}" | cut -d' ' -f1,2)" = "$pods" ] || fail "Pods have changed: $(pods_of "${machines[@]}")"
 took "all that was deleted is there again after $waited s"
 
-for cluster in "${machines[@]}"; do kubectl_in "$cluster" patch secret later --type=merge --patch '{"stringData": {"word": "now"}}' >/dev/null; done
+for cluster in "${machines[@]}"; do
+  for pod in $(kubectl_in "$cluster" get pods --selector fusionllm.io/job=short --output name); do
+    kubectl_in "$cluster" patch "$pod" --type=json --patch '[{"op": "remove", "path": "/spec/schedulingGates"}]' >/dev/null
+  done
+done
 wait_for short condition=Complete
 expect_trained short
 status_is short restarts 0 || fail "the job was restarted"
-took "the job has started with it, $(k get fusionjob short --no-headers)"
+took "the job has started with them, $(k get fusionjob short --no-headers)"
 for cluster in "${machines[@]}"; do kubectl_in "$cluster" delete secret later >/dev/null; done
 delete_job short
 took "deleted, nothing is left in any cluster"

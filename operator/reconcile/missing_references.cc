@@ -52,10 +52,11 @@ std::vector<PodReference> AllOf(const std::vector<json>& pods) {
   return all;
 }
 
-std::vector<std::string> KeysOf(const json& config_map) {
+// Of a ConfigMap or a Secret. The names alone: what a Secret holds goes no further than this.
+std::vector<std::string> KeysOf(const json& object) {
   std::vector<std::string> keys;
   for (const char* field : {"data", "binaryData"}) {
-    const json& data = kube::At(config_map, field);
+    const json& data = kube::At(object, field);
     if (!data.is_object()) continue;
     for (const auto& entry : data.items()) keys.push_back(entry.key());
   }
@@ -65,7 +66,7 @@ std::vector<std::string> KeysOf(const json& config_map) {
 // What of it is missing, as one thing each.
 absl::StatusOr<std::vector<std::string>> MissingOf(kube::ApiClient& client, const std::string& ns, const PodReference& reference,
                                                    const kube::CallOptions& call) {
-  const bool look_inside = reference.kind == &kConfigMaps && !reference.keys.empty();
+  const bool look_inside = !reference.keys.empty();  // claims have none
   const absl::StatusOr<std::string> answer = look_inside ? client.Get(*reference.kind, {ns, reference.name}, call)
                                                          : client.GetMetadata(*reference.kind, {ns, reference.name}, call);
   std::vector<std::string> missing;

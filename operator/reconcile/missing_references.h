@@ -14,10 +14,10 @@
 
 namespace fusionllm::op {
 
-// The ConfigMaps, Secrets and claims that `pods` of the job name and that its namespace does not have, and the keys that ConfigMaps lack,
-// in words: "namespace team has no ..."; empty: nothing is missing. What may not be looked at counts as being there, and so do the keys of
-// Secrets, of which the metadata alone are read. `executor`: whose Secrets the operator itself makes later. Blocks on the API server;
-// errors are its.
+// The ConfigMaps, Secrets and claims that `pods` of the job name and that its namespace does not have, and the keys that ConfigMaps and
+// Secrets lack, with those that they have, in words: "namespace team has no ..."; empty: nothing is missing. What may not be looked at
+// counts as being there. Of an object of which the Pods name no key the metadata alone are read, and of others the names of the keys are
+// kept. `executor`: whose Secrets the operator itself makes later. Blocks on the API server; errors are its.
 absl::StatusOr<std::string> MissingReferences(kube::ApiClient& client, const JobIdentity& job, const std::optional<ExecutorSlot>& executor,
                                               const std::vector<nlohmann::json>& pods, const std::stop_token& stop);
 

@@ -27,8 +27,9 @@ class MissingReferencesTest : public TwoClustersTest {
     job["spec"]["executors"]["template"] = {{"spec", {{"volumes", volumes}}}};
     return job;
   }
-  static void Make(kube::ApiClient& client, const kube::Resource& kind, const std::string& name) {
-    const json object = {{"apiVersion", "v1"}, {"kind", kind.kind}, {"metadata", {{"name", name}}}};
+  static void Make(kube::ApiClient& client, const kube::Resource& kind, const std::string& name, const json& data = nullptr) {
+    json object = {{"apiVersion", "v1"}, {"kind", kind.kind}, {"metadata", {{"name", name}}}};
+    if (!data.is_null()) object["data"] = data;
     ASSERT_TRUE(client.Create(kind, "default", object.dump()).ok()) << name;
   }
   static void Remove(kube::ApiClient& client, const kube::Resource& kind, const std::string& name) {
@@ -88,9 +89,34 @@ TEST_F(MissingReferencesTest, WhatTheBrokerAloneNamesIsLookedForOnTheHub) {
   Submit(job);
   SettleBoth();
   EXPECT_EQ(Said(), "The hub: namespace default has no Secret keys (environment of container broker of the broker).");
-  Make(*looking_, kSecrets, "keys");
+  Make(*looking_, kSecrets, "keys", {{"AWS_ACCESS_KEY_ID", "eA=="}, {"AWS_SECRET_ACCESS_KEY", "eA=="}});
   clock_.Advance(absl::Seconds(15));
   SettleBoth();
+  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
+}
+
+// The operator may read Secrets by name where jobs are (adr/0037). It keeps and tells the names of keys, never what they hold.
+TEST_F(MissingReferencesTest, AKeyThatASecretLacksIsNamedWithThoseThatItHas) {
+  members_.remote_.clear();
+  json job = testing::JobObject();
+  job["spec"]["checkpoint"] = {{"path", "s3://bucket/run"}};
+  job["spec"]["objectStore"] = {{"secretName", "keys"}};
+  constexpr char kValue[] = "dmFsdWUtdGhhdC1ub2JvZHktbWF5LXNlZQ==";
+  Make(*looking_, kSecrets, "keys", {{"AWS_ACESS_KEY_ID", kValue}, {"AWS_SECRET_ACCESS_KEY", kValue}});
+  Submit(job);
+  Settle();
+  EXPECT_EQ(Condition("Ready"), "False ObjectMissing");
+  EXPECT_EQ(
+      Said(),
+      "The hub: namespace default has no key AWS_ACCESS_KEY_ID in Secret keys (environment of container broker of the broker; its keys: "
+      "AWS_ACESS_KEY_ID, AWS_SECRET_ACCESS_KEY).");
+  EXPECT_THAT(PodNames(), IsEmpty()) << "they would hold devices in vain";
+  EXPECT_THAT(Job().dump(), Not(HasSubstr(kValue)));
+  EXPECT_THAT(events_.messages_, ::testing::Each(Not(HasSubstr(kValue))));
+  const json mended = {{"data", {{"AWS_ACCESS_KEY_ID", kValue}}}};
+  Patch(kSecrets, "keys", mended);
+  clock_.Advance(absl::Seconds(15));
+  Settle();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
@@ -107,8 +133,7 @@ TEST_F(MissingReferencesTest, AllThatIsMissingIsNamedUpToALimitAndWhatIsOptional
                             HasSubstr(", and 2 more."), Not(HasSubstr("unneeded"))));
 }
 
-// The operator needs no more rights for this than it has: of Secrets it is told the metadata alone.
-TEST_F(MissingReferencesTest, WhatASecretHoldsIsNotRead) {
+TEST_F(MissingReferencesTest, OfASecretOfWhichNoKeyIsNamedTheMetadataAloneAreRead) {
   members_.remote_.clear();
   Make(*looking_, kSecrets, "keys");
   Submit(WithVolumes(testing::JobObject(), {{{"name", "k"}, {"secret", {{"secretName", "keys"}}}}}));

@@ -171,6 +171,7 @@ void Make(kube::ApiClient& client, const kube::Resource& kind, const std::string
 }
 
 std::vector<Situation> Situations() {
+  const json store_keys = {{"AWS_ACCESS_KEY_ID", "eA=="}, {"AWS_SECRET_ACCESS_KEY", "eA=="}};
   const json claim = {{"name", "d"}, {"persistentVolumeClaim", {{"claimName", "corpus"}}}};
   return {
       {"ImageThatIsNotThere",
@@ -333,9 +334,19 @@ std::vector<Situation> Situations() {
        "ObjectMissing",
        {"The hub: namespace default has no Secret store (environment of container broker of the broker)."},
        {"ObjectMissing"}},
-      {"KeyOfTheStoreThatTheBrokerLacks",
+      {"KeyOfTheStoreThatTheSecretLacks",
        [](ReportedCausesTest& t) {
-         Make(t.hub(), kSecrets, "store");
+         Make(t.hub(), kSecrets, "store", {{"AWS_ACESS_KEY_ID", "eA=="}, {"AWS_SECRET_ACCESS_KEY", "eA=="}});
+         t.InStore("store");
+       },
+       "Pending",
+       "ObjectMissing",
+       {"The hub: namespace default has no key AWS_ACCESS_KEY_ID in Secret store",
+        "(environment of container broker of the broker; its keys: AWS_ACESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."},
+       {"ObjectMissing"}},
+      {"KeyOfTheStoreThatIsGoneWhenTheBrokerStarts",
+       [store_keys](ReportedCausesTest& t) {
+         Make(t.hub(), kSecrets, "store", store_keys);
          t.InStore("store");
          t.executor_ = Creating("executor");
          t.broker_ = Waiting("broker", "CreateContainerConfigError", "couldn't find key AWS_ACCESS_KEY_ID in Secret default/store");
@@ -357,9 +368,9 @@ std::vector<Situation> Situations() {
        {"AWS_ACCESS_KEY_ID is not set", "spec.objectStore.secretName"},
        {"Dispatched", "InvalidInput"}},
       {"KeyThatTheStoreRefuses",
-       [](ReportedCausesTest& t) {
+       [store_keys](ReportedCausesTest& t) {
          t.InStore("store");
-         Make(t.hub(), kSecrets, "store");
+         Make(t.hub(), kSecrets, "store", store_keys);
          t.broker_ =
              Killed("broker", 2, "Error", "spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId");
        },
@@ -368,9 +379,9 @@ std::vector<Situation> Situations() {
        {"spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId"},
        {"Dispatched", "InvalidInput"}},
       {"KeyThatTheStoreRefusesOfTheData",
-       [](ReportedCausesTest& t) {
+       [store_keys](ReportedCausesTest& t) {
          t.InStore("store");
-         Make(t.hub(), kSecrets, "store");
+         Make(t.hub(), kSecrets, "store", store_keys);
          t.broker_ =
              Killed("broker", 2, "Error",
                     R"({"exit_code":2,"error":"stage 0 on local-0: GET s3://models at http://10.0.0.9:9000: HTTP 403 AccessDenied"})");

@@ -103,6 +103,15 @@ std::vector<Trouble> Troubles(const std::string& cluster) {
          Remove(side.client, kConfigMaps, "words");
          Put(side.client, kConfigMaps, "words", {{"README.md", "x"}});
        }},
+      {"KeyOfASecret", "ObjectMissing",
+       [](Side& side) {
+         Remove(side.client, kSecrets, "passwords");
+         Put(side.client, kSecrets, "passwords", {{"pasword", "eA=="}});
+       },
+       [](Side& side) {
+         Remove(side.client, kSecrets, "passwords");
+         Put(side.client, kSecrets, "passwords", {{"password", "eA=="}});
+       }},
       Refuses("QuotaOfPods", "QuotaExceeded", "pods", StatusOf(403, "Forbidden", "pods is forbidden: exceeded quota: compute")),
       Refuses("QuotaOfSecrets", "QuotaExceeded", "secrets", StatusOf(403, "Forbidden", "secrets is forbidden: exceeded quota: compute")),
       Refuses("PodSecurity", "Forbidden", "pods", StatusOf(403, "Forbidden", "pods is forbidden: violates PodSecurity")),
@@ -130,6 +139,7 @@ class WaitingJobTest : public TwoClustersTest {
       Put(*client, kSecrets, "keys");
       Put(*client, kClaims, "scratch");
       Put(*client, kConfigMaps, "words", {{"README.md", "x"}});
+      Put(*client, kSecrets, "passwords", {{"password", "eA=="}});
     }
   }
 
@@ -137,6 +147,7 @@ class WaitingJobTest : public TwoClustersTest {
     json job = testing::JobObject();
     job["spec"]["network"] = {{"mode", "LoadBalancer"}};
     const json volumes = {{{"name", "k"}, {"secret", {{"secretName", "keys"}}}},
+                          {{"name", "p"}, {"secret", {{"secretName", "passwords"}, {"items", {{{"key", "password"}, {"path", "p"}}}}}}},
                           {{"name", "s"}, {"persistentVolumeClaim", {{"claimName", "scratch"}}}},
                           {{"name", "w"}, {"configMap", {{"name", "words"}, {"items", {{{"key", "README.md"}, {"path", "w"}}}}}}}};
     job["spec"]["executors"]["template"] = {{"spec", {{"volumes", volumes}}}};
