@@ -3,7 +3,8 @@
 # of a Secret that the job names. It is suspended in its middle: its status tells of the checkpoint that the store has as its latest, which is
 # of the step it had reached, and so has the replica. Resumed with an end that is near, it begins with that checkpoint, fetched from the store,
 # for nothing of it is left in any cluster, and comes to its end; again the status tells what the store has. Neither the job's objects nor its
-# Pods hold the secret. Deleted, nothing is left in the clusters, and the store keeps what it has.
+# Pods hold the secret. Deleted, nothing is left in the clusters, and the store keeps what it has. Another job is deleted in its middle: within ten
+# seconds, whatever is on its way to the store.
 # Needs the images of the four programs (make images), helm (controlplane/build.sh) and the S3 server (s3server/build.sh).
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
@@ -46,8 +47,8 @@ data="{kind: text, path: s3://models/corpus/}"
 job kept 1000000 "$(one_in_each)" "$two_executors" "  objectStore: {secretName: store}
   checkpoint: {path: s3://models/runs/kept, everySteps: 20, keep: 2, replica: {path: s3://models/copies/kept, everySteps: 40}}"
 wait_for kept condition=Ready
-has_checkpoint() { [ "$(status_of kept checkpoint.step)" -gt 0 ] 2>/dev/null; }
-until_true "its first checkpoint" has_checkpoint
+has_checkpoint() { [ "$(status_of "$1" checkpoint.step)" -gt 0 ] 2>/dev/null; }
+until_true "its first checkpoint" has_checkpoint kept
 status_is kept checkpoint.uri s3://models/runs/kept || fail "the status says that checkpoints are in '$(status_of kept checkpoint.uri)'"
 [ "$(in_store runs/kept)" -ge "$(status_of kept checkpoint.step)" ] || fail "the status tells of a checkpoint that the store has not got"
 for cluster in "${machines[@]}"; do
@@ -83,5 +84,18 @@ took "resumed from the store, $(k get fusionjob kept --no-headers)"
 delete_job kept
 [ "$(in_store runs/kept)" = $steps ] || fail "the store has lost the job's last checkpoint"
 took "deleted, nothing is left in any cluster, and the store has what it had"
+
+# ---- deleted in its middle, with checkpoints that pass through the broker and have copies ----
+job cut 1000000 "$(one_in_each)" "$two_executors" "  objectStore: {secretName: store}
+  checkpoint: {path: s3://models/runs/cut, everySteps: 20, keep: 2, shards: Broker, replica: {path: s3://models/copies/cut, everySteps: 20}}"
+wait_for cut condition=Ready
+until_true "its first checkpoint" has_checkpoint cut
+since=$(now)
+k delete fusionjob cut --timeout="$patience" >/dev/null || fail "the job cut is not deleted"
+gone_after=$(seconds_between "$since" "$(now)")
+at_most "$gone_after" 10 "deleting a job whose checkpoints have copies in a store"
+in_store runs/cut >/dev/null
+for cluster in "${machines[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
+took "deleted in its middle within $gone_after s, and the store has its last checkpoint"
 end_s3
 take_down "data and checkpoints in a store"

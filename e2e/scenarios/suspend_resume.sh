@@ -75,8 +75,14 @@ given || at_most "$gone_after" 10 "deleting a job whose checkpoints have parts i
 for member in "${members[@]}"; do
   given || [ -n "$(find "$state_root/$member/volumes/checkpoints/cut" -name '*.safetensors')" ] || fail "the parts in $member are gone"
 done
-told=$(k get events --field-selector involvedObject.name=cut,reason=SiteAwaited --output name)  # events outlive their job
-[ -z "$told" ] || fail "a deleted job waits for its members: $told"
+for reason in SiteAwaited CollectingShards; do  # events outlive their job
+  told=$(k get events --field-selector "involvedObject.name=cut,reason=$reason" --output name)
+  [ -z "$told" ] || fail "a deleted job waits for its members, or collects what they have: $told"
+done
+if ! given; then
+  brought=$(find "$state_root/$hub/volumes/checkpoints/cut" -name '*.safetensors')
+  [ -z "$brought" ] || fail "a deleted job has brought parts of its checkpoints to the hub: $brought"
+fi
 for cluster in "$hub" "${members[@]}"; do until_true "$cluster to be clean of jobs" nothing_left_in "$cluster"; done
 took "deleted in its middle within $gone_after s, nothing is left in any cluster"
 take_down "suspended and resumed"

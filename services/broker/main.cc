@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <system_error>
 
@@ -43,6 +45,8 @@ using daemon::kExitFailed;
 constexpr char kProgram[] = "fusion-broker";
 // For a place of checkpoints to take anything, when the run is over.
 constexpr absl::Duration kCopyPatience = absl::Seconds(60);
+// Where a job is deleted its executors are told to end when its broker is. For them to say so, from the other end of a slow link.
+constexpr std::chrono::milliseconds kNewsOfDeletion{1000};
 // For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
 constexpr absl::Duration kSilence = absl::Seconds(65);
 
@@ -135,11 +139,16 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   if (!reader.ok() || reader->elsewhere().empty()) return;
   int64_t bytes = 0;
   for (const checkpoint::FileEntry& file : reader->elsewhere()) bytes += file.bytes;
+  std::set<std::string> sites;
+  for (const checkpoint::FileEntry& file : reader->elsewhere()) sites.insert(file.site);
   RunLoop& loop = *setup.loop;
-  loop.Tell({.reason = "CollectingShards",
-             .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
-  loop.TellWaiting();
-  const absl::Status brought = CollectShards(*setup.recall, folder.string(), reader->elsewhere(), kSilence);
+  absl::Status brought = absl::CancelledError("their executors were told to end as well");
+  if (!setup.recall->AllLeave(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
+    loop.Tell({.reason = "CollectingShards",
+               .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
+    loop.TellWaiting();
+    brought = CollectShards(*setup.recall, folder.string(), reader->elsewhere(), kSilence);
+  }
   if (!brought.ok()) {
     loop.Tell({.reason = "ShardsInSites",
                .message = absl::StrFormat("parts of %s stay in their sites and nowhere else: %s", folder.string(), brought.message())});

@@ -149,6 +149,8 @@ void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
   probe_.Heard(name);
+  // Also when the loop is over: what is collected then is collected of those who stay.
+  if (message.has_leaving() && options_.recall != nullptr) options_.recall->Leaving(name);
   const size_t bytes = message.ByteSizeLong();
   if (!TakeRoom(name, bytes)) return;
   switch (message.kind_case()) {
@@ -209,8 +211,6 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kLeaving:
-      if (options_.recall != nullptr) options_.recall->Leaving(name);
-      break;
     case v1::ExecutorMessage::kHello:
     case v1::ExecutorMessage::kHeartbeat:
     case v1::ExecutorMessage::KIND_NOT_SET:

@@ -215,6 +215,20 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   EXPECT_THAT(brought.message(), HasSubstr("told to end"));
 }
 
+// Its word comes later than its broker's end where its link is slow, and the broker collects parts then.
+TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) {
+  Save(2);
+  Kept();
+  recall_.Joined("b", "oslo");
+  loop_->Stop();
+  loop_->OnLeft("a", 2, "it was told to end");
+  EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
+  v1::ExecutorMessage leaving;
+  leaving.mutable_leaving();
+  loop_->OnMessage("b", 1, leaving);
+  EXPECT_TRUE(recall_.AllLeave({"oslo"}, std::chrono::milliseconds(0)));
+}
+
 TEST_F(RunLoopSitesTest, WhatIsPassedOverInSearchOfACheckpointThatIsLeftIsTold) {
   Save(2);
   Kept();

@@ -80,6 +80,7 @@ void ShardRecall::Joined(const std::string& executor, const std::string& site) {
 void ShardRecall::Leaving(const std::string& executor) {
   const std::lock_guard lock(mutex_);
   if (holders_.contains(executor)) leaving_.insert(executor);
+  news_.notify_all();
 }
 
 void ShardRecall::Left(const std::string& executor) {
@@ -94,6 +95,23 @@ bool ShardRecall::IsLeft(const std::string& site) const {
   const auto of_site = [&](const auto& departed) { return departed.second.site == site; };
   const auto comes_back = [&](const auto& departed) { return of_site(departed) && !departed.second.told_to_end; };
   return std::any_of(departed_.begin(), departed_.end(), of_site) && std::none_of(departed_.begin(), departed_.end(), comes_back);
+}
+
+bool ShardRecall::AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  const auto leaves = [this](const std::string& site) {
+    bool one_does = IsLeft(site);
+    for (const auto& [executor, of] : holders_) {
+      if (of != site) continue;
+      if (!leaving_.contains(executor)) return false;
+      one_does = true;
+    }
+    return one_does && std::none_of(departed_.begin(), departed_.end(),
+                                    [&](const auto& departed) { return departed.second.site == site && !departed.second.told_to_end; });
+  };
+  const auto all_leave = [&] { return std::all_of(sites.begin(), sites.end(), leaves); };
+  news_.wait_for(lock, patience, [&] { return closed_ || all_leave(); });
+  return all_leave();
 }
 
 void ShardRecall::Close() {

@@ -68,6 +68,9 @@ class ShardRecall {
   // The run ends: from now on nobody is waited for longer than that, and nobody of a site all of whose executors were told to end, as those
   // of a job that is deleted are. Thread-safe, as all here.
   void RunEnds(std::chrono::milliseconds patience);
+  // Whether all executors of these sites that held shards were told to end, as those of a job that is deleted are: nothing can be had of
+  // them, and nobody wants it. Waits so long for those who have not said so yet.
+  bool AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds patience);
   // Whoever is waited for now is waited for no longer.
   void GiveUpAbsent();
 

@@ -108,6 +108,31 @@ TEST_F(ShardRecallTest, ASiteWhoseExecutorsWereToldToEndIsAwaitedUntilTheRunEnds
   EXPECT_THAT(status.message(), HasSubstr("told to end"));
 }
 
+TEST_F(ShardRecallTest, AllLeaveWhereEachHolderOfTheSitesWasToldToEnd) {
+  constexpr std::chrono::milliseconds kNow{0};
+  ShardRecall recall;
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
+  recall.Joined("oslo-0", "oslo");
+  recall.Leaving("paris-0");
+  EXPECT_FALSE(recall.AllLeave({"paris"}, kNow)) << "of one nothing is known";
+  recall.Leaving("paris-1");
+  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
+  EXPECT_FALSE(recall.AllLeave({"paris", "oslo"}, kNow));
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Left(executor);
+  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
+  recall.Left("oslo-0");
+  EXPECT_FALSE(recall.AllLeave({"oslo"}, kNow)) << "it was lost, and may come back";
+  EXPECT_FALSE(recall.AllLeave({"lima"}, kNow)) << "nobody of that site was there";
+}
+
+TEST_F(ShardRecallTest, WordOfAnExecutorThatIsToldToEndIsAwaited) {
+  ShardRecall recall;
+  recall.Joined("paris-0", "paris");
+  auto all = std::async(std::launch::async, [&] { return recall.AllLeave({"paris"}, std::chrono::hours(1)); });
+  recall.Leaving("paris-0");
+  EXPECT_TRUE(all.get());
+}
+
 TEST_F(ShardRecallTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
   ShardRecall recall({.absence_patience = std::chrono::hours(1)});
   std::promise<void> told;
