@@ -132,7 +132,7 @@ e2e-short: e2e-programs e2e-images  ## as root: what an API server makes of crds
 
 # The last one looks at what the others have kept.
 E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job network_policy suspend_resume kueue_job object_store_job volumes_job csi_job accelerators_job replicas_job elastic_job \
-  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost busy_api_servers credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters rest rights
+  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost busy_api_servers credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters rest before_first_step rights
 # On clusters that are given (HUB_KUBECONFIG, e2e/README.md) nothing needs root, nothing of this machine is tried, and images are pulled.
 e2e: $(if $(HUB_KUBECONFIG),build,e2e-smoke)  ## as root: the images, the smoke, then what a user does, and what goes wrong (e2e/scenarios)
 	@rm -rf build/e2e/rights
