@@ -65,8 +65,8 @@ class ClusterRegistry : public Members {
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
   static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // asks nobody
   static constexpr absl::Duration kLookForNewConnectionEvery = absl::Milliseconds(100);
-  // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be. How many executors there
-  // are is told at each look.
+  // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be. How many executors
+  // there are is told at each look.
   static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
 
   // All must outlive it.

@@ -15,7 +15,8 @@ inline constexpr size_t kMaxReportBytes = 4096;
 // With which a broker ends whose run has ended so.
 int ExitCodeOf(const RunOutcome& outcome);
 
-// With which one ends that could not begin. `resume_journal`: it was to take over a run that may have begun, as each broker in a cluster is.
+// With which one ends that could not begin. `resume_journal`: it was to take over a run that may have begun, as each broker in a cluster
+// is.
 int ExitCodeOfSetUp(const absl::Status& error, bool resume_journal);
 
 // One line of JSON without its end, never longer than one byte less than that. What does not fit goes: the measured links and the
