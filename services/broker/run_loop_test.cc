@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/log.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
@@ -87,11 +88,14 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
     JournalState past;
     RunLoop loop(RunLoopOptions{.events_in_log = in_log}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
                  *Journal::Open(folder_ / absl::StrCat("journal-", in_log), &past), RunLog(out_, 1, 1), nullptr, probe_);
+    const base::LogLevel level = base::Logs(base::LogLevel::kInfo) ? base::LogLevel::kInfo : base::LogLevel::kWarning;
+    base::SetLogLevel(base::LogLevel::kInfo);
     ::testing::internal::CaptureStderr();
     loop.Tell({.reason = "CopyingCheckpoints", .message = message});
     loop.Stop();
     EXPECT_TRUE(loop.Run(attendance_).interrupted);
     const std::string log = ::testing::internal::GetCapturedStderr(), record = Printed();
+    base::SetLogLevel(level);
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(record, message)).size(), 2u) << record;
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, message)).size(), in_log ? 2u : 1u) << log;
   }
