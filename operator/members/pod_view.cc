@@ -68,8 +68,8 @@ std::string ReasonOf(const kube::ContainerStatus& container) {
 std::string WordsOf(const kube::ContainerStatus& container) {
   const ContainerState& last = container.last_state;
   const bool crashes = container.state.reason == "CrashLoopBackOff" && last.kind == ContainerState::Kind::kTerminated;
-  if (crashes)
-    return WasKilledForMemory(container) ? "" : EndInWords(last);  // who is killed leaves no sentence, but perhaps the tail of a log
+  // Who is killed leaves no sentence, but perhaps the tail of a log.
+  if (crashes) return WasKilledForMemory(container) ? "" : EndInWords(last);
   const ContainerState& state = container.state;
   return state.kind == ContainerState::Kind::kTerminated ? SentenceOf(state.message) : state.message;
 }
