@@ -20,8 +20,8 @@ struct CheckpointFolder {
 // That of the run and that of its copies; not the object stores that they are copied to.
 std::vector<CheckpointFolder> CheckpointFolders(const job::FusionJob& job, const std::string& output_directory);
 
-// FailedPrecondition for a folder in which no checkpoint could be saved for what lies there (checkpoint::CheckLatestIsNoFolder); the message
-// begins with the field. A run asks before it starts anything, not after hours with its first checkpoint.
+// FailedPrecondition for a folder in which no checkpoint could be saved for what lies there (checkpoint::CheckLatestIsNoFolder); the
+// message begins with the field. A run asks before it starts anything, not after hours with its first checkpoint.
 absl::Status CheckCheckpointFolders(const job::FusionJob& job, const std::string& output_directory);
 
 }  // namespace fusionllm::services

@@ -13,14 +13,14 @@
 namespace fusionllm::compression {
 
 // The codec that a tensor of this kind travels in where its link has `spec`: `spec`, or fp16 for a loss input that it would quantise to
-// fewer bits or sparsify (int8 logits cost 0.09 nats after 60 steps, top-k 25 of them 1.5; docs/concepts/compression.md), or fp32 for data. A
-// gradient follows its forward value.
+// fewer bits or sparsify (int8 logits cost 0.09 nats after 60 steps, top-k 25 of them 1.5; docs/concepts/compression.md), or fp32 for data.
+// A gradient follows its forward value.
 CodecSpec AllowedCodec(const CodecSpec& spec, opdag::ActivationKind kind);
 
 // Nats per target that training loses to one cut whose values of this kind, and their gradients, travel so, after `steps` of training; 0:
-// the most of any length. The most that small models of four families lost, of inner residuals the mean of seeds (docs/results/loss-cost.md):
-// a quantizer by kind, top-k by kind and ratio (and length, but for streams), linear in log(ratio) in between, beyond the last ratio by the
-// last slope. Cuts add up.
+// the most of any length. The most that small models of four families lost, of inner residuals the mean of seeds
+// (docs/results/loss-cost.md): a quantizer by kind, top-k by kind and ratio (and length, but for streams), linear in log(ratio) in between,
+// beyond the last ratio by the last slope. Cuts add up.
 double ExpectedLossIncrease(const CodecSpec& spec, opdag::ActivationKind kind, int64_t steps);
 
 }  // namespace fusionllm::compression

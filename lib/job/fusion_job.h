@@ -1,7 +1,7 @@
 // FusionJob: what a user asks for, as plain values, in the order of the YAML (`apiVersion: fusionllm.io/v1alpha1`, `kind: FusionJob`).
 //
-// docs/reference/job-reference.md describes every field; it is generated from fusion_job_fields.h. Read with parse.h. A job that came out of
-// ParseFusionJob is valid: within bounds, consistent, defaults filled in. std::optional means that absence says something of its own.
+// docs/reference/job-reference.md describes every field; it is generated from fusion_job_fields.h. Read with parse.h. A job that came out
+// of ParseFusionJob is valid: within bounds, consistent, defaults filled in. std::optional means that absence says something of its own.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Topology: emulated sites, devices and links for runs on one machine and for simulations (`kind: Topology`), and the link that
 // results between any two devices.
 //
-// Read with parse.h; docs/reference/job-reference.md describes every field. Plain values; LinkTable is immutable after Create and thread-safe.
+// Read with parse.h; docs/reference/job-reference.md describes every field. Plain values; LinkTable is immutable after Create and
+// thread-safe.
 #pragma once
 
 #include <cstdint>

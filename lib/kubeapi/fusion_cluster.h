@@ -1,6 +1,7 @@
 // FusionCluster: a member cluster that jobs may use, and what is known of it; plain values in the order of the object.
 //
-// Described for readers in docs/reference/kubernetes-reference.md, which is generated from fusion_cluster_fields.h. Read and written with objects.h.
+// Described for readers in docs/reference/kubernetes-reference.md, which is generated from fusion_cluster_fields.h. Read and written with
+// objects.h.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // FusionJob's status, as plain values in the order of the object: what the operator writes and everybody reads.
 //
-// Described for readers in docs/reference/kubernetes-reference.md, which is generated from fusion_job_status_fields.h. Read and written with
-// objects.h. Numbers that are no whole numbers (a loss, a rate) are text: an API has no floats.
+// Described for readers in docs/reference/kubernetes-reference.md, which is generated from fusion_job_status_fields.h. Read and written
+// with objects.h. Numbers that are no whole numbers (a loss, a rate) are text: an API has no floats.
 #pragma once
 
 #include <cstdint>

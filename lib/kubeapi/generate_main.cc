@@ -1,5 +1,5 @@
-// Writes crds/*.yaml, the chart's rights of members and policies, and docs/reference/kubernetes-reference.md below the folder that is its argument;
-// tools/generate/crds.sh runs it.
+// Writes crds/*.yaml, the chart's rights of members and policies, and docs/reference/kubernetes-reference.md below the folder that is its
+// argument; tools/generate/crds.sh runs it.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

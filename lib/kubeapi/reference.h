@@ -1,4 +1,5 @@
-// docs/reference/kubernetes-reference.md: FusionCluster, the status of both kinds, their conditions and the rules that the API server checks.
+// docs/reference/kubernetes-reference.md: FusionCluster, the status of both kinds, their conditions and the rules that the API server
+// checks.
 #pragma once
 
 #include <string>

@@ -121,9 +121,7 @@ TEST(GraphsPageTest, ItsGraphIsOne) {
 }
 
 // Where the hints for ops send their reader (op_hints.cc).
-TEST(GraphsPageTest, HasTheSectionThatHintsName) {
-  EXPECT_THAT(Page(kGraphPage), HasSubstr("\n## A Llama from these operators\n"));
-}
+TEST(GraphsPageTest, HasTheSectionThatHintsName) { EXPECT_THAT(Page(kGraphPage), HasSubstr("\n## A Llama from these operators\n")); }
 
 // The parts of a Llama, put together to a model of one block.
 TEST(GraphsPageTest, ItsPartsOfALlamaFitTogether) {

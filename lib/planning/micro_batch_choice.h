@@ -14,8 +14,8 @@ namespace fusionllm::planning {
 // less would be one by the noise of a measurement, and another run of the same job would have other bits.
 inline constexpr double kMinSizeGain = 0.02;
 
-// The plan with the least time to an equal loss over all sizes (docs/design/adr/0028); `workload` of the answer is the job at that size. Where no
-// size has a plan, the refusal of the smallest.
+// The plan with the least time to an equal loss over all sizes (docs/design/adr/0028); `workload` of the answer is the job at that size.
+// Where no size has a plan, the refusal of the smallest.
 absl::StatusOr<PlannedWorkload> PlanAnyMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
                                                       const PlanOptions& options);
 

@@ -13,7 +13,8 @@
 
 namespace fusionllm::planning {
 
-// What matrix units compute a job of this precision in, as the runtime's kernels do (docs/design/cuda.md): fp32 products are not rounded to TF32.
+// What matrix units compute a job of this precision in, as the runtime's kernels do (docs/design/cuda.md): fp32 products are not rounded to
+// TF32.
 estimator::Arithmetic ArithmeticOf(job::Precision precision);
 
 struct Profiles {

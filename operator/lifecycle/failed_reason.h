@@ -1,5 +1,5 @@
-// Why a job may have failed, as the condition Failed says it: nothing else can be its reason, and docs/reference/kubernetes-reference.md tells of
-// each (status_reference_test.cc compares).
+// Why a job may have failed, as the condition Failed says it: nothing else can be its reason, and docs/reference/kubernetes-reference.md
+// tells of each (status_reference_test.cc compares).
 #pragma once
 
 namespace fusionllm::op {

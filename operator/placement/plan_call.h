@@ -1,4 +1,5 @@
-// The scheduler service's Plan by gRPC, without gRPC's library: one call by HTTP/2, with libcurl, which is here anyway (docs/design/adr/0010).
+// The scheduler service's Plan by gRPC, without gRPC's library: one call by HTTP/2, with libcurl, which is here anyway
+// (docs/design/adr/0010).
 //
 // The message is PlanRequest of proto/fusionllm/v1/scheduler.proto, whose field numbers stand in plan_call.cc; a test asks the real
 // service. Without TLS: for a scheduler on loopback, in the same Pod.

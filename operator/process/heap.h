@@ -26,8 +26,8 @@ void LimitHeap();
 // A burst of jobs, a list or a scrape leaves whole pages free between what stays, which malloc() keeps for ever. Thread-safe.
 void GiveBackFreeMemory();
 
-// So long may what a burst has left stay. Every five seconds was no better, neither at the most nor at rest (docs/results/operator.md): while
-// jobs begin what is resident is in use, and little of it free.
+// So long may what a burst has left stay. Every five seconds was no better, neither at the most nor at rest (docs/results/operator.md):
+// while jobs begin what is resident is in use, and little of it free.
 inline constexpr absl::Duration kGiveBackEvery = absl::Minutes(1);
 
 // A thread that gives back every kGiveBackEvery, from the beginning to the end of this.

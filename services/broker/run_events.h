@@ -1,5 +1,5 @@
-// The last notable events of a run, for its /progress page (docs/reference/metrics.md): what a user wants to read beside the job, of all that the
-// log tells. Not thread-safe.
+// The last notable events of a run, for its /progress page (docs/reference/metrics.md): what a user wants to read beside the job, of all
+// that the log tells. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What the broker tells of its run as metrics: progress, stages, links, plan, membership, checkpoints. docs/reference/metrics.md lists them.
+// What the broker tells of its run as metrics: progress, stages, links, plan, membership, checkpoints. docs/reference/metrics.md lists
+// them.
 //
 // Fed by the run loop beside its log, and from attendance threads with who was heard; scraped on other threads. Thread-safe.
 #pragma once

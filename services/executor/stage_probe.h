@@ -1,4 +1,5 @@
-// What an executor tells of itself as metrics: its stage's compute and links, memory, time spent on data. docs/reference/metrics.md lists them.
+// What an executor tells of itself as metrics: its stage's compute and links, memory, time spent on data. docs/reference/metrics.md lists
+// them.
 //
 // Fed by the stage's thread, scraped on others. Thread-safe.
 #pragma once

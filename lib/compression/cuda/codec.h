@@ -3,9 +3,9 @@
 //
 // StartEncode and Decode wait for nothing but room in the direction's buffers (lib/kernels/cuda/transfers.h): what a peer sent is checked
 // on the host before, what is sent when it has arrived there. Compiled by nvcc where there is a toolkit, and against the emulated card
-// elsewhere (docs/design/cuda.md). Memory of the device: three times the greatest message for either direction, 4 bytes for each element that it
-// keeps and a selection's workspace (select.h), 4 for each element kept while a micro-batch is under way, and with error feedback 8 bytes
-// for each element of an edge; beside it, who widens a bf16 tensor for it holds the floats.
+// elsewhere (docs/design/cuda.md). Memory of the device: three times the greatest message for either direction, 4 bytes for each element
+// that it keeps and a selection's workspace (select.h), 4 for each element kept while a micro-batch is under way, and with error feedback 8
+// bytes for each element of an edge; beside it, who widens a bf16 tensor for it holds the floats.
 #pragma once
 
 #include <memory>

@@ -2,10 +2,10 @@
 //
 // Candidates are the running stages with their cuts, devices and number changed a little (so that few ops move), with all cuts made anew
 // and few devices exchanged (PlanNear), of some dozen devices what annealing makes of that, and a plan from scratch. All are judged by one
-// sum: steps left x the time of a step to an equal loss (docs/design/adr/0003) + the cost of the move, which is its transfers (MigrationModel) and
-// the fixed cost of any move. Leaving a plan that still runs must gain `least_gain` of a step as well, so that noise moves nothing. A
-// snapshot says everything that may have happened: a device that is missing was lost, a new one joined, a slower one has a larger
-// time_scale, a link another rate.
+// sum: steps left x the time of a step to an equal loss (docs/design/adr/0003) + the cost of the move, which is its transfers
+// (MigrationModel) and the fixed cost of any move. Leaving a plan that still runs must gain `least_gain` of a step as well, so that noise
+// moves nothing. A snapshot says everything that may have happened: a device that is missing was lost, a new one joined, a slower one has a
+// larger time_scale, a link another rate.
 //
 // Pure and deterministic: equal inputs give equal answers; the search counts evaluations, not time. Thread-safe.
 #pragma once
