@@ -279,11 +279,21 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   for (int i = 0; i < 3; ++i) registry_->Reconcile("paris", {});
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1) << "it is told once a minute";
 
-  const json executor = {
-      {"apiVersion", "v1"},
-      {"kind", "Pod"},
-      {"metadata", {{"name", "a-paris-0-r0"}, {"labels", {{kOriginLabel, "hub"}, {kRoleLabel, kExecutorRole}, {kJobUidLabel, "a-uid"}}}}},
-      {"spec", {{"nodeName", "n1"}}}};
+  // A job's by its owner; its labels alone would not do.
+  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
+  const auto made = paris->Create(kConfigMaps, "default", anchor.dump());
+  ASSERT_TRUE(made.ok()) << made.status();
+  const json owner = {{"apiVersion", "v1"},
+                      {"kind", "ConfigMap"},
+                      {"name", "a-anchor"},
+                      {"uid", json::parse(*made)["metadata"]["uid"]},
+                      {"controller", true}};
+  const json labels = {{kOriginLabel, "hub"}, {kJobLabel, "a"},         {kJobUidLabel, "a-uid"}, {kRoleLabel, kExecutorRole},
+                       {kIndexLabel, "0"},    {kClusterLabel, "paris"}, {kAttemptLabel, "0"}};
+  const json executor = {{"apiVersion", "v1"},
+                         {"kind", "Pod"},
+                         {"metadata", {{"name", "a-paris-0-r0"}, {"ownerReferences", json::array({owner})}, {"labels", labels}}},
+                         {"spec", {{"nodeName", "n1"}}}};
   ASSERT_TRUE(paris->Create(kPods, "default", executor.dump()).ok());
   ASSERT_TRUE(Eventually([&] {
     const auto capacity = registry_->Remote().at(0)->Capacity();

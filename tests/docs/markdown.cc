@@ -208,7 +208,7 @@ std::vector<Place> LinksOf(absl::string_view page) {
     for (size_t at = plain.find("]("); at != kNone; at = plain.find("](", at + 2)) {
       if (plain.rfind('[', at) != kNone) links.push_back({LineAt(block, at), TargetAt(plain, at + 2)});
     }
-    for (const absl::string_view attribute : {"href=\"", "src=\"", "srcset=\""}) {
+    for (const std::string attribute : {"href=\"", "src=\"", "srcset=\""}) {
       for (size_t at = plain.find(attribute); at != kNone; at = plain.find(attribute, at + 1)) {
         const size_t begin = at + attribute.size(), end = plain.find('"', begin);
         // "src=" is the end of no other word.
