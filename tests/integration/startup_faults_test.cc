@@ -108,9 +108,11 @@ spec:
     for (const std::string& name : kExecutors) StartExecutor(name);
   }
   void StartExecutor(const std::string& name) {
-    executors_[name] = std::make_unique<Program>(
-        "fusion-executor", std::vector<std::string>{"--broker", address_, "--name", name, "--attempt", "1", "--broker-lost-seconds", "300"},
-        folder_ / absl::StrCat(name, ".log"));
+    executors_[name] =
+        std::make_unique<Program>("fusion-executor",
+                                  std::vector<std::string>{"--broker", address_, "--name", name, "--attempt", "1", "--broker-lost-seconds",
+                                                           "300", "--contact-file", folder_ / absl::StrCat(name, ".contact")},
+                                  folder_ / absl::StrCat(name, ".log"));
   }
   // What the broker's page says; empty where nobody answers.
   std::string Phase() {
