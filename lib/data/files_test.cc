@@ -88,7 +88,7 @@ TEST(ExpandPathsTest, NamesThePathThatIsMissingEmptyOrNoFile) {
   EXPECT_THAT(error({}).message(), HasSubstr("no path"));
 }
 
-TEST(ExpandPathsTest, AMissingPathIsToldWithWhatItsFolderHas) {
+TEST(ExpandPathsTest, MissingPathNamesWhatItsFolderHas) {
   const base::TempFolder folder;
   const auto error = [&](const std::string& path) {
     return std::string(ExpandPaths(std::vector<std::string>{path}, folder.path()).status().message());

@@ -129,7 +129,7 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
   EXPECT_EQ(Sentence(run, "training loss"), "3.9000 (of the last step)");
 }
 
-TEST(KeyFiguresTest, TargetsThatCountAreToldWithTheirShareWhereTheLossIgnoresOthers) {
+TEST(KeyFiguresTest, TargetsThatCountAreShownWithTheirShareWhereTheLossIgnoresOthers) {
   report::Run run = TwoSites();
   EXPECT_EQ(Sentence(run, "tokens that count"), "-") << "all do";
   run.steps.resize(2);

@@ -131,7 +131,7 @@ TEST_F(SpecChangesTest, EachFieldThatIsTakenSaysWhenItTakesEffect) {
   }
 }
 
-TEST_F(SpecChangesTest, FieldsThatTakeEffectAtDifferentTimesAreToldApart) {
+TEST_F(SpecChangesTest, FieldsThatTakeEffectAtDifferentTimesHaveSentencesOfTheirOwn) {
   Submit();
   Settle();
   events_.reasons_.clear();
@@ -145,7 +145,7 @@ TEST_F(SpecChangesTest, FieldsThatTakeEffectAtDifferentTimesAreToldApart) {
                   "effect at once."));
 }
 
-TEST_F(SpecChangesTest, WhatIsChangedBeforeThereArePodsIsNotTold) {
+TEST_F(SpecChangesTest, ChangesBeforeThereArePodsMakeNoEvent) {
   json job = testing::JobObject();
   job["spec"]["suspend"] = true;
   Submit(job);
@@ -157,7 +157,7 @@ TEST_F(SpecChangesTest, WhatIsChangedBeforeThereArePodsIsNotTold) {
   EXPECT_THAT(events_.reasons_, Not(::testing::Contains("SpecChanged")));
 }
 
-TEST_F(SpecChangesTest, ANumberOfExecutorsIsToldByItsConditionAlone) {
+TEST_F(SpecChangesTest, ExecutorCountChangesItsConditionAndMakesNoEvent) {
   json job = testing::JobObject();
   job["spec"]["checkpoint"] = {{"path", "run"}, {"volume", {{"persistentVolumeClaim", {{"claimName", "runs"}}}}}};
   const json claim = {{"apiVersion", "v1"}, {"kind", "PersistentVolumeClaim"}, {"metadata", {{"name", "runs"}}}};

@@ -107,7 +107,7 @@ TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderAR
   }
 }
 
-TEST_F(BrokerSetupTest, AStoreThatRefusesTheKeyIsToldApartFromOneThatIsAway) {
+TEST_F(BrokerSetupTest, StoreThatRefusesTheKeyHasAnotherCodeThanOneThatIsAway) {
   objectstore::testing::FakeS3 store;
   store.SetEnvironment();
   store.SetHook([](const objectstore::testing::FakeRequest&, kube::testing::RawConnection& connection) {

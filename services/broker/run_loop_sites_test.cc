@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kTimeout = std::chrono::seconds(20);
 constexpr int64_t kSteps = 9;
 
 absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
@@ -49,7 +49,7 @@ class RunLoopSitesTest : public ::testing::Test {
     builder.RegisterService(&attendance_);
     server_ = builder.BuildAndStart();
     stub_ = v1::Broker::NewStub(server_->InProcessChannel({}));
-    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
+    context_.set_deadline(std::chrono::system_clock::now() + kTimeout);
     stream_ = stub_->Attend(&context_);
     running_ = std::async(std::launch::async, [this] { return loop_->Run(attendance_); });
     v1::ExecutorMessage message;
@@ -64,7 +64,7 @@ class RunLoopSitesTest : public ::testing::Test {
   }
   ~RunLoopSitesTest() override {
     End(absl::StatusCode::kOk);
-    EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
+    EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
     context_.TryCancel();
     (void)stream_->Finish();
     attendance_.Shutdown("the test is over", false);
@@ -207,7 +207,7 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   leaving.mutable_leaving();
   loop_->OnMessage("a", 2, leaving);
   loop_->OnLeft("a", 2, "it was told to end");
-  EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   recall_.RunEnds(std::chrono::hours(1));
   const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
   const absl::Status brought = recall_.Bring(checkpoints_ + "/step-000002", file, [] { return false; });
@@ -222,7 +222,7 @@ TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) 
   recall_.Joined("b", "oslo");
   loop_->Stop();
   loop_->OnLeft("a", 2, "it was told to end");
-  EXPECT_EQ(running_.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   v1::ExecutorMessage leaving;
   leaving.mutable_leaving();
   loop_->OnMessage("b", 1, leaving);

@@ -97,7 +97,7 @@ bool ShardRecall::IsLeft(const std::string& site) const {
   return std::any_of(departed_.begin(), departed_.end(), of_site) && std::none_of(departed_.begin(), departed_.end(), comes_back);
 }
 
-bool ShardRecall::AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds patience) {
+bool ShardRecall::AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto leaves = [this](const std::string& site) {
     bool one_does = IsLeft(site);
@@ -110,7 +110,7 @@ bool ShardRecall::AllLeave(const std::set<std::string>& sites, std::chrono::mill
                                     [&](const auto& departed) { return departed.second.site == site && !departed.second.told_to_end; });
   };
   const auto all_leave = [&] { return std::all_of(sites.begin(), sites.end(), leaves); };
-  news_.wait_for(lock, patience, [&] { return closed_ || all_leave(); });
+  news_.wait_for(lock, timeout, [&] { return closed_ || all_leave(); });
   return all_leave();
 }
 

@@ -70,7 +70,7 @@ class ShardRecall {
   void RunEnds(std::chrono::milliseconds patience);
   // Whether all executors of these sites that held shards were told to end, as those of a job that is deleted are: nothing can be had of
   // them, and nobody wants it. Waits so long for those who have not said so yet.
-  bool AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds patience);
+  bool AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout);
   // Whoever is waited for now is waited for no longer.
   void GiveUpAbsent();
 

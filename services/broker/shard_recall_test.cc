@@ -108,7 +108,7 @@ TEST_F(ShardRecallTest, ASiteWhoseExecutorsWereToldToEndIsAwaitedUntilTheRunEnds
   EXPECT_THAT(status.message(), HasSubstr("told to end"));
 }
 
-TEST_F(ShardRecallTest, AllLeaveWhereEachHolderOfTheSitesWasToldToEnd) {
+TEST_F(ShardRecallTest, AllLeaveWhereEachHolderOfTheSitesWasOrderedToEnd) {
   constexpr std::chrono::milliseconds kNow{0};
   ShardRecall recall;
   for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
@@ -125,7 +125,7 @@ TEST_F(ShardRecallTest, AllLeaveWhereEachHolderOfTheSitesWasToldToEnd) {
   EXPECT_FALSE(recall.AllLeave({"lima"}, kNow)) << "nobody of that site was there";
 }
 
-TEST_F(ShardRecallTest, WordOfAnExecutorThatIsToldToEndIsAwaited) {
+TEST_F(ShardRecallTest, AllLeaveWaitsForExecutorsThatAreEnding) {
   ShardRecall recall;
   recall.Joined("paris-0", "paris");
   auto all = std::async(std::launch::async, [&] { return recall.AllLeave({"paris"}, std::chrono::hours(1)); });

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 
 }  // namespace
 
@@ -29,7 +29,7 @@ Program::Program(const std::string& name, std::vector<std::string> arguments, co
 }
 
 std::string Program::WaitFor(const std::function<bool(const std::string&)>& wanted) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = absl::Now() + kTimeout;
   while (true) {
     for (; next_ < lines_.size(); ++next_) {
       if (wanted(lines_[next_])) return lines_[next_++];
@@ -68,7 +68,7 @@ bool Program::ReadUntil(absl::Time deadline) {
 
 int Program::Wait() {
   (void)WaitFor([](const std::string&) { return false; });
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = absl::Now() + kTimeout;
   while (!child_->Poll().has_value() && absl::Now() < deadline) poll(nullptr, 0, 10);
   return child_->Poll().has_value() ? child_->Poll()->exit_code.value_or(-1) : -1;
 }
