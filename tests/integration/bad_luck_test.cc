@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "lib/checkpoint/reader.h"
+#include "lib/tensor/tensor.h"
 #include "tests/integration/run_fixture.h"
 
 namespace fusionllm::integration {
@@ -25,6 +28,21 @@ class BadLuckTest : public RunTest {
     ExpectEnd(*run, code);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(45));
     return run->Stderr();
+  }
+
+  // Checksums alone tell nothing of what was saved.
+  void ExpectFiniteNumbers(const std::string& path) const {
+    const absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(Path(path));
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    int64_t numbers = 0;
+    for (const auto& [name, stored] : reader->tensors()) {
+      if (stored.entry->dtype != tensor::DType::kF32) continue;
+      tensor::Tensor values(tensor::TensorType{tensor::DType::kF32, stored.entry->shape});
+      ASSERT_TRUE(reader->Read(name, values.view()).ok()) << name;
+      for (int64_t i = 0; i < stored.entry->shape.elements(); ++i) ASSERT_TRUE(std::isfinite(values.f32()[i])) << name << "[" << i << "]";
+      numbers += stored.entry->shape.elements();
+    }
+    EXPECT_GT(numbers, 0);
   }
 };
 
@@ -69,6 +87,7 @@ TEST_F(BadLuckTest, AGradientThatIsNoNumberNamesParameterAndOpAndKeepsEarlierChe
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
   FusionctlChild verify({"checkpoint", "verify", "out/checkpoints/latest"}, folder_.path());
   EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
+  ExpectFiniteNumbers("out/checkpoints/latest");
 }
 
 TEST_F(BadLuckTest, DevicesThatAreTooSmallAreRefusedWithTheShortfall) {

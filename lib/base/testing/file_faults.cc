@@ -2,8 +2,8 @@
 // program, whichever library makes it.
 //
 // FUSIONLLM_FILE_FAULTS="program=fusion-executor path=/corpus operation=open error=13 skip=2": in processes of that name, operations of
-// that kind (open, read, write, sync, rename, mkdir, remove) on files whose path has `path` in it fail with that errno, all but the first
-// `skip`. FUSIONLLM_FILE_FAULTS_LOG: the first failure is told here, as "OPERATION PATH".
+// that kind (open, read, write, sync, rename, mkdir, remove; to follow a link is to read it) on files whose path has `path` in it fail with
+// that errno, all but the first `skip`. FUSIONLLM_FILE_FAULTS_LOG: the first failures of each process are told here, as "OPERATION PATH".
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,6 +24,7 @@
 namespace {
 
 constexpr int kMaxDescriptors = 1 << 16;
+constexpr int kMaxTold = 64;  // a program that tries for ever must not fill the disk
 
 struct Faults {
   std::string program, path, operation, log;
@@ -77,7 +78,7 @@ bool Fails(const char* operation, const char* path) {
   if (!IsMeant(path) || Wanted().operation != operation) return false;
   const int number = seen.fetch_add(1);
   if (number < Wanted().skip) return false;
-  if (number == Wanted().skip) Tell(operation, path);
+  if (number - Wanted().skip < kMaxTold) Tell(operation, path);
   errno = Wanted().error;
   return true;
 }
@@ -171,6 +172,10 @@ ssize_t pread(int descriptor, void* bytes, size_t count, off_t at) {
 ssize_t pread64(int descriptor, void* bytes, size_t count, off64_t at) {
   REAL(pread64);
   return FailsOn("read", descriptor) ? -1 : real(descriptor, bytes, count, at);
+}
+ssize_t readlink(const char* path, char* into, size_t count) {
+  REAL(readlink);
+  return Fails("read", path) ? -1 : real(path, into, count);
 }
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   REAL(write);
