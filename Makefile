@@ -40,11 +40,12 @@ deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (3 GB), whe
 # All but the last two want a card, and are skipped where there is none: `fusionctl doctor` says which there is.
 CUDA_TESTS := cuda_attention_test cuda_batch_norm_test cuda_bf16_test cuda_conformance_test cuda_convolution_test cuda_device_test cuda_embedding_test \
   cuda_fusion_test cuda_matrix_units_test cuda_nccl_test cuda_padded_gemm_test cuda_pooling_test cuda_rows_test cuda_select_test cuda_stage_test cuda_tensor_codec_test cudnn_test devices_test
+CUDA_TEST_PROGRAMS := collective_nccl_tests compression_cuda_tests kernels_cuda_tests runtime_cuda_tests
 empty :=
 space := $(empty) $(empty)
 cuda: deps-cuda  ## build the programs with the CUDA back end, and its tests, into build-cuda/
 	@CUDACXX=$(or $(NVCC),$$(tools/install-cuda.sh)/toolkit/bin/nvcc) tools/configure.sh cuda
-	@cmake --build --preset cuda -j $(JOBS) --target programs --target $(CUDA_TESTS)
+	@cmake --build --preset cuda -j $(JOBS) --target programs $(addprefix --target ,$(CUDA_TEST_PROGRAMS))
 	@ctest --preset cuda -j $(JOBS) -R '^($(subst $(space),|,$(CUDA_TESTS)))$$'
 	@build-cuda/bin/fusionctl doctor | grep -E '^[a-z]+ +device: '
 
@@ -137,7 +138,7 @@ E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direc
 e2e: $(if $(HUB_KUBECONFIG),build,e2e-smoke)  ## as root: the images, the smoke, then what a user does, and what goes wrong (e2e/scenarios)
 	@rm -rf build/e2e/rights
 	@e2e/dashboards/check.sh
-	@cmake --build --preset release -j $(JOBS) --target kube_api_conformance_test --target kube_controller_parts_test
+	@cmake --build --preset release -j $(JOBS) --target kube_testing_tests
 	@set -e; for scenario in $(E2E_SCENARIOS); do echo "== $$scenario"; e2e/scenarios/$$scenario.sh; done
 
 e2e-object-store: build  ## runs with data and checkpoints in a real S3 server on this machine; needs Go, no clusters

@@ -16,14 +16,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kJob[] =
+constexpr char kTokenJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: gpt2, preset: tiny, config: {nLayer: 2, nHead: 2, nEmbd: 32, vocabSize: 64, blockSize: 32}}\n"
     "  data: {kind: tokens, path: [none.bin]}\n"
     "  training: {steps: 2, globalBatchSize: 8, microBatchSize: 2, sequenceLength: 16}\n";
 
 // Unequal directions between the sites, and a link of their own between two devices.
-constexpr char kTopology[] =
+constexpr char kUnevenTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: t}\nspec:\n"
     "  sites:\n"
     "  - {name: a, devices: [{name: a-0}, {name: a-1}], internal: {bandwidth: 1Gbit, latency: 1ms}}\n"
@@ -50,7 +50,7 @@ const wire::MeasuredLink& Between(const std::vector<wire::MeasuredLink>& links, 
 }
 
 TEST(MeasureEmulatedLinks, FindsLatencyAndBandwidthOfEachDirection) {
-  const auto links = Links(kTopology);
+  const auto links = Links(kUnevenTopology);
   EXPECT_EQ(links.size(), 5) << "inside a, inside b, there, back, and the pair with its own";
   struct Wanted {
     const char *src, *dst;
@@ -74,8 +74,8 @@ TEST(MeasureEmulatedLinks, FindsLatencyAndBandwidthOfEachDirection) {
 }
 
 TEST(MeasureEmulatedLinks, JitterWidensTheIntervalsWhichStillHoldTheTruth) {
-  const auto calm = Links(kTopology);
-  const auto shaky = Links(absl::StrReplaceAll(kTopology, {{"latency: 30ms", "latency: 30ms, jitter: 20ms"}}));
+  const auto calm = Links(kUnevenTopology);
+  const auto shaky = Links(absl::StrReplaceAll(kUnevenTopology, {{"latency: 30ms", "latency: 30ms, jitter: 20ms"}}));
   const wire::MeasuredLink &before = Between(calm, "a-0", "b-0"), &after = Between(shaky, "a-0", "b-0");
   EXPECT_GT(*after.latency_ci95_seconds, 10 * *before.latency_ci95_seconds);
   // Jitter adds half of itself in the mean, and for transfers of many slices, the last of which counts, nearly all of it.
@@ -85,10 +85,10 @@ TEST(MeasureEmulatedLinks, JitterWidensTheIntervalsWhichStillHoldTheTruth) {
 }
 
 TEST(MeasureEmulatedLinks, PlansByThemSeeTheNetworkOfTheTopology) {
-  const auto topology = job::ParseTopology(kTopology, "t.yaml");
+  const auto topology = job::ParseTopology(kUnevenTopology, "t.yaml");
   std::vector<wire::DeviceProfile> devices;
   for (const char* name : {"a-0", "a-1", "b-0", "b-1"}) devices.push_back({.name = name, .site = std::string(1, name[0])});
-  const planning::Network network = planning::NetworkOf(devices, Links(kTopology));
+  const planning::Network network = planning::NetworkOf(devices, Links(kUnevenTopology));
   ASSERT_EQ(network.site_links.size(), 4);
   for (const scheduler::SiteLink& link : network.site_links) {
     const std::string sites = network.sites[link.src.site] + network.sites[link.dst.site];
@@ -99,15 +99,15 @@ TEST(MeasureEmulatedLinks, PlansByThemSeeTheNetworkOfTheTopology) {
 }
 
 TEST(MeasureEmulatedLinks, TooManyDevicesAreRefused) {
-  const auto topology = job::ParseTopology(kTopology, "t.yaml");
+  const auto topology = job::ParseTopology(kUnevenTopology, "t.yaml");
   EXPECT_EQ(MeasureEmulatedLinks(*topology, std::vector<std::string>(kMostLinkedDevices + 1, "a-0")).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(BenchCalibrate, WhatItSavesReadsBackAndIsEnoughToPlanBy) {
   Fusionctl program;
-  program.Write("job.yaml", kJob);
-  program.Write("t.yaml", kTopology);
+  program.Write("job.yaml", kTokenJob);
+  program.Write("t.yaml", kUnevenTopology);
   const Outcome outcome = program.Run("bench job.yaml --topology t.yaml --calibrate -o p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("on 4 devices, 5 links"));

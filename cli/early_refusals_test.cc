@@ -24,7 +24,7 @@ class EarlyRefusalsTest : public FusionctlTest {
   }
 };
 
-constexpr char kOnTopology[] = " --topology topology.yaml";
+constexpr char kWithTopology[] = " --topology topology.yaml";
 
 TEST_F(EarlyRefusalsTest, NamesThatAClusterRefusesAreRefused) {
   for (const char* name : {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "2026-run", "run.v1", "Run", "run-"}) {
@@ -49,7 +49,7 @@ TEST_F(EarlyRefusalsTest, ADocumentOfRemarksIsNoneAndTwoJobsAreRefused) {
 TEST_F(EarlyRefusalsTest, APinToNoDeviceNamesLineAndDevices) {
   for (const char* command : {"plan pinned.yaml", "simulate pinned.yaml", "run pinned.yaml --output out", "run pinned.yaml --dry-run",
                               "graph pinned.yaml --plan -o out.svg"}) {
-    const Outcome outcome = Run(absl::StrCat(command, kOnTopology));
+    const Outcome outcome = Run(absl::StrCat(command, kWithTopology));
     EXPECT_EQ(outcome.code, 2) << command;
     EXPECT_EQ(
         outcome.err,
@@ -74,7 +74,7 @@ TEST_F(EarlyRefusalsTest, ADeviceThatIsCalledLikeAServiceIsRefusedWithItsLineEve
 
 TEST_F(EarlyRefusalsTest, APinOfNoOpNamesTheOverrideAndOps) {
   for (const char* command : {"plan job.yaml", "simulate job.yaml", "run job.yaml --output out", "run job.yaml --dry-run"}) {
-    const Outcome outcome = Run(absl::StrCat(command, kOnTopology, " --set 'spec.strategy.pins=[{ops: blok.*, device: a-0}]'"));
+    const Outcome outcome = Run(absl::StrCat(command, kWithTopology, " --set 'spec.strategy.pins=[{ops: blok.*, device: a-0}]'"));
     EXPECT_EQ(outcome.code, 2) << command;
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("--set spec.strategy.pins: spec.strategy.pins[0].ops: no op of the model matches 'blok.*'"),
                                    HasSubstr("did you mean block.*?"), Not(HasSubstr("measuring"))))
@@ -101,15 +101,15 @@ TEST_F(EarlyRefusalsTest, MachinesThatJoinAreNotKnownButOpsAre) {
 }
 
 TEST_F(EarlyRefusalsTest, ADeviceToLeaveOutThatIsNotThereIsWarnedOfWithTheNearest) {
-  const Outcome outcome = Run(
-      absl::StrCat("plan job.yaml --set spec.strategy.exclude=[b0] --set 'spec.strategy.pins=[{ops: blok.*, device: a-0}]'", kOnTopology));
+  const Outcome outcome = Run(absl::StrCat(
+      "plan job.yaml --set spec.strategy.exclude=[b0] --set 'spec.strategy.pins=[{ops: blok.*, device: a-0}]'", kWithTopology));
   EXPECT_THAT(outcome.err,
               HasSubstr("warning: --set spec.strategy.exclude: topology two has no device 'b0', so none is left out for it; did "
                         "you mean b-0?"));
 }
 
 TEST_F(EarlyRefusalsTest, NamesOfChangesToSimulateHaveTheNearest) {
-  const std::string rest = absl::StrCat(kOnTopology, " --profiles ", Calibrated());
+  const std::string rest = absl::StrCat(kWithTopology, " --profiles ", Calibrated());
   EXPECT_THAT(Run(absl::StrCat("simulate job.yaml --straggler a0:2", rest)).err,
               HasSubstr("no device 'a0'; did you mean a-0? there are a-0, a-1"));
   EXPECT_THAT(Run(absl::StrCat("simulate job.yaml --what-if device:b0=absent", rest)).err, HasSubstr("did you mean b-0?"));
@@ -127,7 +127,7 @@ TEST_F(EarlyRefusalsTest, TooFewExecutorsEndADryRunWithTheAdviceOfTheRun) {
 }
 
 TEST_F(EarlyRefusalsTest, TooFewExecutorsOfATopologyAreAdvisedOnEverywhere) {
-  const std::string set = absl::StrCat(" --set spec.strategy.stages=4 --profiles ", Calibrated(), kOnTopology);
+  const std::string set = absl::StrCat(" --set spec.strategy.stages=4 --profiles ", Calibrated(), kWithTopology);
   for (const char* command : {"run job.yaml --dry-run", "plan job.yaml", "simulate job.yaml"}) {
     const Outcome outcome = Run(command + set);
     EXPECT_EQ(outcome.code, 3) << command;
@@ -171,7 +171,7 @@ TEST_F(EarlyRefusalsTest, ANameOfTheHubIsNoFolder) {
   EXPECT_THAT(Run("run job.yaml --dry-run --set spec.model.init.from=start.safetensors").err, Not(HasSubstr("hf download")));
 }
 
-constexpr char kGraph[] =
+constexpr char kImageGraph[] =
     "graph \"mlp\" {\n"
     "  images = placeholder() {dtype=\"f32\", role=\"images\", shape=[b, 28, 28, 3]}\n"
     "  labels = placeholder() {dtype=\"i32\", role=\"labels\", shape=[b]}\n"
@@ -190,7 +190,7 @@ constexpr char kGraphJob[] =
     "  training: {steps: 1, globalBatchSize: 4, microBatchSize: 2}\n";
 
 TEST_F(EarlyRefusalsTest, DataThatDoesNotFitAGraphNamesBothPlacesAndTheShape) {
-  Write("model.dag", kGraph);
+  Write("model.dag", kImageGraph);
   Write("graph.yaml", kGraphJob);
   for (const char* command : {"plan graph.yaml", "run graph.yaml --dry-run"}) {
     const Outcome outcome = Run(command);
@@ -208,8 +208,8 @@ TEST_F(EarlyRefusalsTest, DataThatDoesNotFitAGraphNamesBothPlacesAndTheShape) {
 }
 
 TEST_F(EarlyRefusalsTest, AnUnusedParameterIsRefusedWithTheLineOfItsOp) {
-  Write("model.dag",
-        absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"}, {"  return loss", "  idle = linear(flat) {out=3}\n  return loss"}}));
+  Write("model.dag", absl::StrReplaceAll(
+                         kImageGraph, {{"[b, 28, 28, 3]", "[b, 192]"}, {"  return loss", "  idle = linear(flat) {out=3}\n  return loss"}}));
   Write("graph.yaml", kGraphJob);
   EXPECT_THAT(Run("plan graph.yaml").err, HasSubstr(absl::StrCat(Path("model.dag"), ":7:3: parameter 'idle.weight' is trainable")));
 }
@@ -239,7 +239,7 @@ TEST_F(EarlyRefusalsTest, EmbeddingsOfFrozenZerosThatNothingFillsAreWarnedOf) {
 }
 
 TEST_F(EarlyRefusalsTest, ProbabilitiesWhereALossWantsLogitsAreWarnedOf) {
-  const std::string graph = absl::StrReplaceAll(kGraph, {{"[b, 28, 28, 3]", "[b, 192]"}});
+  const std::string graph = absl::StrReplaceAll(kImageGraph, {{"[b, 28, 28, 3]", "[b, 192]"}});
   Write("model.dag", absl::StrReplaceAll(graph, {{"  loss = cross_entropy(head",
                                                   "  probabilities = softmax(head)\n  loss = cross_entropy(probabilities"}}));
   Write("graph.yaml", kGraphJob);
@@ -287,7 +287,7 @@ TEST_F(EarlyRefusalsTest, CopiesInTheDataAreWarnedOf) {
 }
 
 TEST_F(EarlyRefusalsTest, APlanNeedsNoData) {
-  const std::string rest = absl::StrCat(kOnTopology, " --set 'spec.data={kind: tokens, path: [corpus.bin]}' --profiles ", Calibrated());
+  const std::string rest = absl::StrCat(kWithTopology, " --set 'spec.data={kind: tokens, path: [corpus.bin]}' --profiles ", Calibrated());
   for (const char* command : {"plan job.yaml", "simulate job.yaml"}) {
     const Outcome outcome = Run(command + rest);
     EXPECT_EQ(outcome.code, 0) << command << outcome.err;

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kJob[] =
+constexpr char kManyStageJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: gpt2, preset: small}\n"
     "  data: {kind: tokens, path: [x.bin]}\n"
@@ -40,7 +40,7 @@ std::string ManySites() {
 
 TEST(Effort, CountsWhereverAPlanIsMade) {
   Fusionctl program;
-  program.Write("job.yaml", kJob);
+  program.Write("job.yaml", kManyStageJob);
   program.Write("t.yaml", ManySites());
   const auto ask = [&](const std::string& command, const std::string& effort) {
     const Outcome outcome = program.Run(absl::StrCat("--format json ", command, " --effort ", effort));

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-constexpr char kJob[] = R"(apiVersion: fusionllm.io/v1alpha1
+constexpr char kTextJob[] = R"(apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
 spec:
@@ -27,7 +27,7 @@ spec:
 class ExitCodesTest : public ::testing::Test {
  protected:
   ExitCodesTest() {
-    fusionctl_.Write("job.yaml", kJob);
+    fusionctl_.Write("job.yaml", kTextJob);
     fusionctl_.Write("text.txt", std::string(400, 'x'));
   }
 

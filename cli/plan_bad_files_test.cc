@@ -20,7 +20,7 @@ constexpr char kLimits[] = "ulimit -t 60;";
 constexpr char kLimits[] = "ulimit -v 1000000; ulimit -t 5;";
 #endif
 
-constexpr char kJob[] =
+constexpr char kMlpJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 64, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 10, imageSize: 8, numClasses: 8}}\n"
@@ -67,7 +67,7 @@ std::string Device(const std::string& name, const std::string& field = "", const
 
 std::string Profiles(const std::string& devices) { return absl::StrCat(R"({"devices": [)", devices, R"(], "links": []})"); }
 
-struct Case {
+struct BadFile {
   std::string name;
   std::string file;  // topology.yaml or profiles.json,
   std::function<std::string()> text;
@@ -75,9 +75,9 @@ struct Case {
   int code = 2;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const BadFile& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Case> Topologies() {
+std::vector<BadFile> Topologies() {
   const std::string file = "topology.yaml";
   return {
       {"Empty", file, [] { return ""; }, {"topology.yaml:1: the document is empty"}},
@@ -131,14 +131,15 @@ std::vector<Case> Topologies() {
        {"topology.yaml:7: spec.sites[1].name: the name s is given twice"}},
       {"DeviceWithTheNameOfASite", file, [] { return OneSite("{name: s}"); }, {"topology.yaml:6", "the name s is given twice"}},
       {"KeyGivenTwice", file, [] { return OneSite("{name: a, name: b}"); }, {"topology.yaml:6", "duplicate key"}},
-      {"AnotherKind", file, [] { return kJob; }, {"topology.yaml:2: kind"}},
+      {"AnotherKind", file, [] { return kMlpJob; }, {"topology.yaml:2: kind"}},
   };
 }
 
-std::vector<Case> ProfileFiles() {
+std::vector<BadFile> ProfileFiles() {
   const std::string file = "profiles.json";
   const auto with = [file](const std::string& name, const std::string& field, const std::string& value) {
-    return Case{name, file, [field, value] { return Profiles(Device("a", field, value)); }, {absl::StrCat("profiles.devices[0].", field)}};
+    return BadFile{
+        name, file, [field, value] { return Profiles(Device("a", field, value)); }, {absl::StrCat("profiles.devices[0].", field)}};
   };
   return {
       {"Empty", file, [] { return ""; }, {"profiles.json: profiles: byte 1: not JSON"}},
@@ -184,12 +185,12 @@ std::vector<Case> ProfileFiles() {
   };
 }
 
-class BadFiles : public ::testing::TestWithParam<Case> {};
+class BadFiles : public ::testing::TestWithParam<BadFile> {};
 
 TEST_P(BadFiles, AreRefusedSoonAndSmall) {
-  const Case& c = GetParam();
+  const BadFile& c = GetParam();
   Fusionctl program;
-  program.Write("job.yaml", kJob);
+  program.Write("job.yaml", kMlpJob);
   program.Write("profiles.json", Profiles(Device("m")));
   program.Write("topology.yaml", OneSite("{name: a}"));
   program.Write(c.file, c.text());
@@ -207,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(Profiles, BadFiles, ::testing::ValuesIn(ProfileFiles())
 // Files that have no end, or are none.
 TEST(BadFilesToo, DevicesAndFoldersAreNoFiles) {
   Fusionctl program;
-  program.Write("job.yaml", kJob);
+  program.Write("job.yaml", kMlpJob);
   for (const char* path : {"/dev/zero", "/", "missing"}) {
     const Outcome profiles = program.Run(absl::StrCat("plan job.yaml --profiles ", path), kLimits);
     EXPECT_EQ(profiles.code, 2) << path << ": " << profiles.err;
@@ -221,7 +222,7 @@ TEST(BadFilesToo, DevicesAndFoldersAreNoFiles) {
 // Or the cases would prove nothing: under the same limits a plan on the whole files is made.
 TEST(BadFilesToo, TheLimitsLeaveRoomForAPlan) {
   Fusionctl program;
-  program.Write("job.yaml", kJob);
+  program.Write("job.yaml", kMlpJob);
   program.Write("profiles.json", Profiles(Device("m")));
   program.Write("topology.yaml", OneSite("{name: a}"));
   for (const char* topology : {"", "--topology topology.yaml"}) {

@@ -16,13 +16,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kJob[] =
+constexpr char kGpuJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 4096, 4096, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 2048, imageSize: 8, numClasses: 8}}\n"
     "  training: {steps: 2, globalBatchSize: 64, microBatchSize: 8}\n";
 
-constexpr char kTopology[] =
+constexpr char kGpuTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\n"
     "kind: Topology\n"
     "metadata: {name: gpus}\n"
@@ -36,8 +36,8 @@ constexpr char kTopology[] =
 class PlanGpus : public ::testing::Test {
  protected:
   void SetUp() override {
-    program_.Write("job.yaml", kJob);
-    program_.Write("t.yaml", kTopology);
+    program_.Write("job.yaml", kGpuJob);
+    program_.Write("t.yaml", kGpuTopology);
   }
   Fusionctl program_;
 };
@@ -105,7 +105,7 @@ TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
 }
 
 TEST_F(PlanGpus, ReplicasOnTheSameGpuAreWarnedOfOnce) {
-  program_.Write("same.yaml", absl::StrReplaceAll(kTopology, {{"nvidia-t4", "nvidia-l4"}}));
+  program_.Write("same.yaml", absl::StrReplaceAll(kGpuTopology, {{"nvidia-t4", "nvidia-l4"}}));
   const Outcome outcome = program_.Run("plan job.yaml --topology same.yaml --set spec.strategy.replicas=2 --format json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json plan = json::parse(outcome.out);
@@ -123,7 +123,7 @@ TEST_F(PlanGpus, ARunIsRefusedBeforeItLeavesAnything) {
 }
 
 TEST_F(PlanGpus, AProfileThatNobodyKnowsIsRefusedWithTheLineAndTheNamesThereAre) {
-  program_.Write("t.yaml", absl::StrReplaceAll(kTopology, {{"nvidia-t4", "nvidia-t5"}}));
+  program_.Write("t.yaml", absl::StrReplaceAll(kGpuTopology, {{"nvidia-t4", "nvidia-t5"}}));
   const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err,
@@ -132,7 +132,7 @@ TEST_F(PlanGpus, AProfileThatNobodyKnowsIsRefusedWithTheLineAndTheNamesThereAre)
 }
 
 TEST_F(PlanGpus, ThreadsBelongToEmulatedDevices) {
-  program_.Write("t.yaml", absl::StrReplaceAll(kTopology, {{"nvidia-t4", "nvidia-t4, threads: 4"}}));
+  program_.Write("t.yaml", absl::StrReplaceAll(kGpuTopology, {{"nvidia-t4", "nvidia-t4, threads: 4"}}));
   const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("t.yaml:7: spec.sites[1].devices[0].threads"));
@@ -142,7 +142,7 @@ TEST_F(PlanGpus, CalibrationMeasuresWhatIsNoPaper) {
   const Outcome nothing = program_.Run("bench job.yaml --topology t.yaml --calibrate");
   EXPECT_EQ(nothing.code, 2);
   EXPECT_THAT(nothing.err, HasSubstr("there is nothing to measure"));
-  program_.Write("t.yaml", absl::StrReplaceAll(kTopology, {{"b-0, profile: nvidia-t4", "b-0"}}));
+  program_.Write("t.yaml", absl::StrReplaceAll(kGpuTopology, {{"b-0, profile: nvidia-t4", "b-0"}}));
   const Outcome outcome = program_.Run("bench job.yaml --topology t.yaml --calibrate -o p.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("on 1 device,"));
@@ -160,7 +160,7 @@ TEST_F(PlanGpus, TheListNamesItsSourcesAndSaysThatNothingIsMeasured) {
   EXPECT_EQ(list["measured"], false);
   for (const json& gpu : list["profiles"]) {
     EXPECT_FALSE(gpu["source"].get<std::string>().empty());
-    program_.Write("one.yaml", absl::StrReplaceAll(kTopology, {{"nvidia-l4", gpu["name"].get<std::string>()}}));
+    program_.Write("one.yaml", absl::StrReplaceAll(kGpuTopology, {{"nvidia-l4", gpu["name"].get<std::string>()}}));
     EXPECT_EQ(program_.Run("plan job.yaml --topology one.yaml").code, 0) << gpu["name"];
   }
 }

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kJob[] =
+constexpr char kGraphFileJob[] =
     "apiVersion: fusionllm.io/v1alpha1\n"
     "kind: FusionJob\n"
     "metadata: {name: test}\n"
@@ -36,7 +36,7 @@ constexpr char kGraph[] =
     "  return loss\n"
     "}\n";
 
-constexpr char kTopology[] =
+constexpr char kTwoSites[] =
     "apiVersion: fusionllm.io/v1alpha1\n"
     "kind: Topology\n"
     "metadata: {name: two}\n"
@@ -58,7 +58,7 @@ constexpr char kProfiles[] =
     R"("update_seconds_per_element": 1e-9, "codecs": {}}],)"
     R"("links": [{"src": "m", "dst": "n", "rtt_seconds": 0.1, "bandwidth_bytes_per_second": 1000000}]})";
 
-struct Case {
+struct RefusedPlan {
   std::string name;
   std::string file;        // job.yaml, model.dag, topology.yaml or profiles.json,
   std::string text, with;  // in which this text is replaced; nothing when empty
@@ -69,9 +69,9 @@ struct Case {
 
 constexpr char kOnTopology[] = "--topology topology.yaml ";
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const RefusedPlan& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Case> Cases() {
+std::vector<RefusedPlan> Cases() {
   return {
       // Links.
       {"LinkWithoutBandwidth", "topology.yaml", "100Mbit", "0Mbit", kOnTopology, 2, {"topology.yaml:9: spec.links[0].bandwidth", "0Mbit"}},
@@ -229,12 +229,12 @@ std::vector<Case> Cases() {
   };
 }
 
-class PlanRefusals : public ::testing::TestWithParam<Case> {
+class PlanRefusals : public ::testing::TestWithParam<RefusedPlan> {
  protected:
   // Writes the four files, one of them changed, and plans.
-  Outcome Plan(const Case& c) {
+  Outcome Plan(const RefusedPlan& c) {
     std::map<std::string, std::string> files = {
-        {"job.yaml", kJob}, {"model.dag", kGraph}, {"topology.yaml", kTopology}, {"profiles.json", kProfiles}};
+        {"job.yaml", kGraphFileJob}, {"model.dag", kGraph}, {"topology.yaml", kTwoSites}, {"profiles.json", kProfiles}};
     if (!c.file.empty()) {
       std::string& text = files.at(c.file);
       EXPECT_THAT(text, HasSubstr(c.text)) << "the case changes nothing";
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlanRefusals, ::testing::ValuesIn(Cases()), [](con
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(PlanOfAModelLargerThanMemory, IsRefusedByTheNameOfItsOpBeforeItIsMeasured) {
   Fusionctl program;
-  program.Write("job.yaml", kJob);
+  program.Write("job.yaml", kGraphFileJob);
   program.Write("model.dag", absl::StrReplaceAll(kGraph, {{"out=32", "out=1000000000"}}));
   for (const char* command : {"plan job.yaml", "run job.yaml --dry-run", "simulate job.yaml", "bench job.yaml"}) {
     const Outcome outcome = program.Run(command, "ulimit -v 4000000; ulimit -t 60;");
@@ -279,7 +279,7 @@ TEST_P(PlanOfTheUnchanged, IsMade) {
   EXPECT_THAT(outcome.out, HasSubstr("images .. loss (6)"));
 }
 INSTANTIATE_TEST_SUITE_P(All, PlanOfTheUnchanged,
-                         ::testing::Values(Case{.name = "OnProfiles"}, Case{.name = "OnATopology", .flags = kOnTopology}),
+                         ::testing::Values(RefusedPlan{.name = "OnProfiles"}, RefusedPlan{.name = "OnATopology", .flags = kOnTopology}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -15,14 +15,14 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kJob[] =
+constexpr char kReplicaJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 2048, 2048, 2048, 2048, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 4096, imageSize: 8, numClasses: 8}}\n"
     "  training: {steps: 100, globalBatchSize: 4096, microBatchSize: 256}\n";
 
 // GPUs by name: nothing is measured, so the same figures come out everywhere.
-constexpr char kTopology[] =
+constexpr char kReplicaTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n"
     "  - {name: a, devices: [{name: a-0, profile: nvidia-t4}, {name: a-1, profile: nvidia-t4}]}\n"
     "  - {name: b, devices: [{name: b-0, profile: nvidia-t4}, {name: b-1, profile: nvidia-a100-40gb}]}\n"
@@ -31,8 +31,8 @@ constexpr char kTopology[] =
 class PlanReplicas : public ::testing::Test {
  protected:
   void SetUp() override {
-    program_.Write("job.yaml", kJob);
-    program_.Write("t.yaml", kTopology);
+    program_.Write("job.yaml", kReplicaJob);
+    program_.Write("t.yaml", kReplicaTopology);
   }
   json PlanWith(const std::string& replicas, const std::string& flags = "") {
     const Outcome outcome =

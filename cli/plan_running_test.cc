@@ -14,23 +14,23 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kJob[] =
+constexpr char kRunningJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 2048, 2048, 2048, 2048, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 4096, imageSize: 8, numClasses: 8}}\n"
     "  training: {steps: 100, globalBatchSize: 4096, microBatchSize: 256}\n";
 
 // GPUs by name: nothing is measured, so the same figures come out everywhere.
-constexpr char kTopology[] =
+constexpr char kSpareTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n"
     "  - name: a\n    internal: {bandwidth: 100Gbit, latency: 10us}\n    devices:\n"
     "    - {name: a-0, profile: nvidia-t4}\n    - {name: a-1, profile: nvidia-t4}\n    - {name: a-2, profile: nvidia-t4, role: spare}\n";
 
-class PlanRunning : public ::testing::Test {
+class PlanRunningTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    program_.Write("job.yaml", kJob);
-    program_.Write("t.yaml", kTopology);
+    program_.Write("job.yaml", kRunningJob);
+    program_.Write("t.yaml", kSpareTopology);
     const Outcome planned = program_.Run("--format json plan job.yaml --topology t.yaml");
     ASSERT_EQ(planned.code, 0) << planned.err;
     program_.Write("plan.json", planned.out);
@@ -49,16 +49,16 @@ class PlanRunning : public ::testing::Test {
   json plan_;
 };
 
-TEST_F(PlanRunning, StaysWhereNothingHasChanged) {
-  const json answer = Ask(kTopology);
+TEST_F(PlanRunningTest, StaysWhereNothingHasChanged) {
+  const json answer = Ask(kSpareTopology);
   EXPECT_EQ(answer["decision"], "stay") << answer["reason"];
   EXPECT_EQ(answer["plan"]["stages"], plan_["stages"]);
   EXPECT_EQ(answer["running_step_seconds"], plan_["predicted_step_seconds"]);
   EXPECT_TRUE(answer["migration"]["moved"].empty());
 }
 
-TEST_F(PlanRunning, TheSpareTakesWhatALostDeviceRan) {
-  const json answer = Ask(absl::StrReplaceAll(kTopology, {{"    - {name: a-1, profile: nvidia-t4}\n", ""}}));
+TEST_F(PlanRunningTest, TheSpareTakesWhatALostDeviceRan) {
+  const json answer = Ask(absl::StrReplaceAll(kSpareTopology, {{"    - {name: a-1, profile: nvidia-t4}\n", ""}}));
   EXPECT_EQ(answer["decision"], "must-move");
   EXPECT_TRUE(answer["running_step_seconds"].is_null());
   EXPECT_THAT(answer["reason"].get<std::string>(), HasSubstr("a-1 is not there any more"));
@@ -69,8 +69,8 @@ TEST_F(PlanRunning, TheSpareTakesWhatALostDeviceRan) {
   }
 }
 
-TEST_F(PlanRunning, AFasterDeviceThatJoinsIsWorthAMoveOnlyForLong) {
-  const std::string joined = absl::StrCat(kTopology, "    - {name: a-3, profile: nvidia-h100-sxm}\n");
+TEST_F(PlanRunningTest, AFasterDeviceThatJoinsIsWorthAMoveOnlyForLong) {
+  const std::string joined = absl::StrCat(kSpareTopology, "    - {name: a-3, profile: nvidia-h100-sxm}\n");
   const json soon_over = Ask(joined, "--steps-left 1 --move-seconds 60");
   EXPECT_EQ(soon_over["decision"], "stay") << soon_over["reason"];
   const json long_run = Ask(joined, "--steps-left 1000000 --move-seconds 60");
@@ -83,7 +83,7 @@ TEST_F(PlanRunning, AFasterDeviceThatJoinsIsWorthAMoveOnlyForLong) {
   EXPECT_THAT(text.out, HasSubstr("a-3"));
 }
 
-TEST_F(PlanRunning, RefusesWhatIsNoPlanOfThisJob) {
+TEST_F(PlanRunningTest, RefusesWhatIsNoPlanOfThisJob) {
   const auto error = [&](const std::string& arguments) {
     const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml " + arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.out;

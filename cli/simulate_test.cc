@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-constexpr char kJob[] =
+constexpr char kTwoStageJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 256, 256, 256, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 2048, imageSize: 8, numClasses: 8}}\n"
@@ -30,7 +30,7 @@ constexpr char kJob[] =
     "  strategy: {stages: 2}\n";
 
 // GPUs by name: nothing is measured, so the same figures come out everywhere.
-constexpr char kTopology[] =
+constexpr char kSimulatedTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n"
     "  - {name: a, devices: [{name: a-0, profile: nvidia-l4}, {name: a-1, profile: nvidia-t4}]}\n"
     "  - {name: b, devices: [{name: b-0, profile: nvidia-t4}]}\n"
@@ -51,8 +51,8 @@ std::vector<std::string> YamlFiles(const std::string& folder) {
 class Simulate : public ::testing::Test {
  protected:
   void SetUp() override {
-    program_.Write("job.yaml", kJob);
-    program_.Write("t.yaml", kTopology);
+    program_.Write("job.yaml", kTwoStageJob);
+    program_.Write("t.yaml", kSimulatedTopology);
   }
   json Json(const std::string& arguments) const {
     const Outcome outcome = program_.Run("--format json " + arguments);

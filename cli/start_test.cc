@@ -100,7 +100,7 @@ TEST_F(StartTest, ADryRunRefusesAnOutputFolderThatCannotBeMadeInTheSameWords) {
   const std::string run = "run job.yaml --output afile/below";
   const Outcome dry = Run(run + " --dry-run"), real = Run(run);
   EXPECT_EQ(dry.code, 2);
-  EXPECT_THAT(real.err, testing::EndsWith(dry.err));
+  EXPECT_THAT(real.err, ::testing::EndsWith(dry.err));
   EXPECT_EQ(dry.code, real.code);
   EXPECT_EQ(Run("run job.yaml --output a/folder/far/below --dry-run").code, 0);
   EXPECT_FALSE(fs::exists(Path("a")));

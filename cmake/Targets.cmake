@@ -50,14 +50,19 @@ function(fusionllm_headers target scope)
   endif()
 endfunction()
 
-# fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...): a library with sources gets a link test.
+# fusionllm_library(NAME n SOURCES a.cc ... HEADERS a.h ... DEPENDS targets ...): a library with sources gets a link test, unless it is of tests,
+# below tests/ or a folder testing/.
 function(fusionllm_library)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPENDS" ${ARGN})
   if(ARG_SOURCES)
     add_library(${ARG_NAME} STATIC ${ARG_SOURCES})
     target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS})
     fusionllm_headers(${ARG_NAME} PUBLIC ${ARG_HEADERS})
-    fusionllm_link_test(${ARG_NAME})
+    list(GET ARG_SOURCES 0 source)
+    cmake_path(ABSOLUTE_PATH source)
+    if(NOT source MATCHES "/testing/|^${CMAKE_SOURCE_DIR}/tests/")
+      fusionllm_link_test(${ARG_NAME})
+    endif()
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
@@ -65,18 +70,34 @@ function(fusionllm_library)
   endif()
 endfunction()
 
-# What every test includes, compiled once. Only that: with more in it a test might miss an include of its own.
+# What tests do takes its time in the libraries: their own code is compiled for a fifth less than at -O2.
+set(FUSIONLLM_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+
+# What every test includes, compiled once. Only that: with more in it a test might miss an include of its own. And the main of every test program.
 function(fusionllm_test_headers)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "")  # leaves it alone where it is there: all tests depend on it
   add_library(test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(test_headers PRIVATE GTest::gmock GTest::gtest)
-  target_compile_options(test_headers PRIVATE -pthread)
+  target_compile_options(test_headers PRIVATE -pthread ${FUSIONLLM_TEST_OPTIONS})
   target_precompile_headers(test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  add_library(test_main OBJECT ${CMAKE_SOURCE_DIR}/lib/base/testing/test_main.cc)
+  target_link_libraries(test_main PUBLIC GTest::gmock GTest::gtest)
 endfunction()
 
-# fusionllm_test(NAME foo_test [SOURCES ...] DEPENDS ... [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
+# The test program of a folder: lib/kube/watch -> kube_watch_tests.
+function(fusionllm_test_program_name result)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE name)
+  string(REGEX REPLACE "^(lib|tests)/" "" name ${name})
+  string(REPLACE / _ name ${name})
+  set(${result} ${name}_tests PARENT_SCOPE)
+endfunction()
+
+# fusionllm_test(NAME foo_test [PROGRAM name] [SOURCES ...] DEPENDS ... [DEFINES A=b ...] [NEEDS targets that it runs or loads ...]
+#                [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
+# The tests of a folder are one program (PROGRAM: another one), for most of the time of a build goes to what each object reads and each program
+# links. ctest knows those of NAME by that name: it starts the program for the suites that stand in its *_test.cc (lib/base/testing/test_main.cc).
 function(fusionllm_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;PROGRAM;TIMEOUT" "SOURCES;DEPENDS;DEFINES;NEEDS;LABELS" ${ARGN})
   if(NOT ARG_SOURCES)
     set(ARG_SOURCES ${ARG_NAME}.cc)
   endif()
@@ -86,20 +107,50 @@ function(fusionllm_test)
   if(FUSIONLLM_SANITIZE)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
-  add_executable(${ARG_NAME} ${ARG_SOURCES})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest GTest::gtest_main)
-  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  # GoogleTest is read once for all tests, not 300 times. -pthread: gRPC brings it along, and all must be compiled alike. Behind a
-  # precompiled header gcc 12 also warns about its own string, where something is added to a std::string(n, c).
-  target_compile_options(${ARG_NAME} PRIVATE -pthread)
-  target_precompile_headers(${ARG_NAME} REUSE_FROM test_headers)
-  # One ctest entry per binary: starting a process per case costs more than most cases. FUSIONLLM_SOURCE_DIR finds committed test data.
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    ENVIRONMENT "FUSIONLLM_SOURCE_DIR=${CMAKE_SOURCE_DIR};FUSIONLLM_BIN_DIR=${CMAKE_BINARY_DIR}/bin;TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+  if(NOT ARG_PROGRAM)
+    fusionllm_test_program_name(ARG_PROGRAM)
+  endif()
+  if(NOT TARGET ${ARG_PROGRAM})
+    fusionllm_test_program(${ARG_PROGRAM})
+  endif()
+  target_sources(${ARG_PROGRAM} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${ARG_PROGRAM} PRIVATE ${ARG_DEPENDS})
+  target_compile_definitions(${ARG_PROGRAM} PRIVATE ${ARG_DEFINES})
+  if(ARG_NEEDS)
+    add_dependencies(${ARG_PROGRAM} ${ARG_NEEDS})
+  endif()
+  # One ctest entry, not one per case: starting a process costs more than most cases.
+  set(files)
   foreach(source IN LISTS ARG_SOURCES)
-    set_property(GLOBAL APPEND PROPERTY FUSIONLLM_TEST_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+    set_property(GLOBAL APPEND PROPERTY FUSIONLLM_TEST_SOURCES ${path})
+    if(path MATCHES "_test\\.cc$")
+      cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+      list(APPEND files --test_file=${path})
+    endif()
   endforeach()
+  set_property(TARGET ${ARG_PROGRAM} APPEND PROPERTY FUSIONLLM_TEST_FILES ${files})
+  fusionllm_add_test(${ARG_NAME} ${ARG_PROGRAM} "${ARG_TIMEOUT}" "${ARG_LABELS}" ${files})
+endfunction()
+
+# FUSIONLLM_SOURCE_DIR finds committed test data.
+function(fusionllm_add_test name program timeout labels)
+  add_test(NAME ${name} COMMAND ${program} ${ARGN} COMMAND_EXPAND_LISTS)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+    ENVIRONMENT "FUSIONLLM_SOURCE_DIR=${CMAKE_SOURCE_DIR};FUSIONLLM_BIN_DIR=${CMAKE_BINARY_DIR}/bin;TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+endfunction()
+
+# An executable in tests/ with the main of all tests. Every case of it is run under one name of ctest: NAME_files_test tells what is not.
+function(fusionllm_test_program name)
+  add_executable(${name})
+  target_link_libraries(${name} PRIVATE test_main GTest::gmock GTest::gtest)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # GoogleTest is read once for all tests. -pthread: gRPC brings it along, and all must be compiled alike. Behind a precompiled header gcc 12
+  # also warns about its own string, where something is added to a std::string(n, c).
+  target_compile_options(${name} PRIVATE -pthread ${FUSIONLLM_TEST_OPTIONS})
+  target_precompile_headers(${name} REUSE_FROM test_headers)
+  string(REGEX REPLACE "_tests$" "" stem ${name})
+  fusionllm_add_test(${stem}_files_test ${name} 120 "" --check_test_files "$<TARGET_PROPERTY:${name},FUSIONLLM_TEST_FILES>")
 endfunction()
 
 # fusionllm_benchmark(NAME foo_bench DEPENDS ...): Google Benchmark from NAME.cc, run by `make bench`, never by ctest.
@@ -120,7 +171,11 @@ function(fusionllm_fuzzer)
   if(NOT ARG_SOURCE)
     set(ARG_SOURCE ${ARG_NAME}.cc)
   endif()
-  fusionllm_test(NAME ${ARG_NAME}_test SOURCES ${ARG_SOURCE} DEPENDS ${ARG_DEPENDS} fuzz_driver)
+  add_executable(${ARG_NAME}_test ${ARG_SOURCE})
+  target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_DEPENDS} fuzz_driver)
+  set_target_properties(${ARG_NAME}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  fusionllm_add_test(${ARG_NAME}_test ${ARG_NAME}_test 120 "")
+  set_property(GLOBAL APPEND PROPERTY FUSIONLLM_TEST_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
   if(FUSIONLLM_FUZZ)
     add_executable(${ARG_NAME} ${ARG_SOURCE})
     target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPENDS} libfuzzer_driver)
@@ -157,6 +212,7 @@ function(fusionllm_proto)
   add_library(${ARG_NAME} STATIC ${generated})
   target_link_libraries(${ARG_NAME} PUBLIC gRPC::grpc++ protobuf::libprotobuf ${ARG_DEPENDS})
   target_compile_options(${ARG_NAME} PRIVATE -w)
+  set_target_properties(${ARG_NAME} PROPERTIES UNITY_BUILD OFF)
 endfunction()
 
 # A *_test.cc or *_fuzz.cc that no target names would silently never run: refuse to configure.

@@ -17,6 +17,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # No contraction into fused multiply-adds behind the author's back: the same source must give the same bits in every translation unit.
 # nvcc's own half of a .cu file has other flags (cmake/Cuda.cmake).
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers;-ffp-contract=off;-fno-math-errno>")
+if(CMAKE_UNITY_BUILD)
+  # gcc takes each source of a batch for a header, and warns of types in it that have members of an unnamed namespace.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")
+endif()
 if(FUSIONLLM_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
 endif()

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Whether the C++ sources that tidy.sh --list names are C++ under AddressSanitizer and UBSan, too, which take some constant expressions for none
-# (gcc 12), and without the precompiled header, which may bring an include that a test lacks. Nothing is generated or linked: that is for
-# `make asan`. Needs build/compile_commands.json and generated headers; SANITIZERS_SECONDS (default 300) bounds it as TIDY_SECONDS does tidy.sh.
+# (gcc 12), and each by itself, without the precompiled header and without the other sources of its batch, which may bring an include that it
+# lacks. Nothing is generated or linked: that is for `make asan`. Needs what tools/compile-commands.sh makes, and generated headers;
+# SANITIZERS_SECONDS (default 300) bounds it as TIDY_SECONDS does tidy.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-2}
@@ -20,7 +21,7 @@ awk -v root="$PWD/" '
   /^  "file": / {
     file = $2; gsub(/[",]/, "", file)
     if (index(file, root) == 1 && !(file in seen)) { seen[file] = 1; print substr(file, length(root) + 1) "\t" command }
-  }' build/compile_commands.json | sed -E 's/\\(["\\])/\1/g; s| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' | sort >"$work/commands"
+  }' build/sources/compile_commands.json | sed -E 's/\\(["\\])/\1/g; s| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' | sort >"$work/commands"
 join -t $'\t' <(echo "$sources" | sort) "$work/commands" >"$work/chosen"
 status=0
 cut -f 2 "$work/chosen" | tr '\n' '\0' | timeout --kill-after=10 "$limit_s" xargs -0 -P "$jobs" -I COMMAND \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# clang-tidy (.clang-tidy) on the C++ sources that differ from a base commit. Needs build/compile_commands.json and generated headers.
+# clang-tidy (.clang-tidy) on the C++ sources that differ from a base commit. Needs what tools/compile-commands.sh makes, and generated headers.
 # The base: VERIFY_BASE if set; else where HEAD left origin/main; else (nothing there, or HEAD is origin/main) the commit before HEAD.
 # A changed header is checked through the .cc file of its name and its test, or else through a source that includes it. TIDY_SECONDS
 # (default 600) bounds the whole; files that it leaves unchecked are listed and are no failure: the bound keeps a huge change from eating a CI
@@ -29,7 +29,7 @@ sources=$(while IFS= read -r file; do
       ;;
   esac
 done <<<"$changed" | sort -u)
-known=$(sed -n 's|^  "file": "'"$PWD"'/\(.*\)".*|\1|p' build/compile_commands.json | sort -u)
+known=$(sed -n 's|^  "file": "'"$PWD"'/\(.*\)".*|\1|p' build/sources/compile_commands.json | sort -u)
 sources=$(comm -12 <(echo "$sources") <(echo "$known"))
 if [ "${1:-}" = --list ]; then
   [ -z "$sources" ] || echo "$sources"
@@ -44,7 +44,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 echo "$(wc -l <<<"$sources") files differ from $base"
 # The compiler's precompiled headers are nothing to clang.
-sed 's| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' build/compile_commands.json >"$work/compile_commands.json"
+sed 's| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||' build/sources/compile_commands.json >"$work/compile_commands.json"
 # Each file leaves a mark when it is through; what has no mark was stopped by the time limit.
 export work
 status=0

@@ -32,7 +32,10 @@ shell_syntax() {
   return $status
 }
 
-repository_lint() { cmake --build build -j "$jobs" --target repository_lint_test && FUSIONLLM_SOURCE_DIR=$PWD build/tests/repository_lint_test --gtest_brief=1; }
+repository_lint() {
+  cmake --build build -j "$jobs" --target tidy_tests &&
+    FUSIONLLM_SOURCE_DIR=$PWD build/tests/tidy_tests --test_file=tests/tidy/repository_lint_test.cc --gtest_brief=1
+}
 
 header_sets() { cmake --build build -j "$jobs" --target all_verify_interface_header_sets; }
 
@@ -41,6 +44,7 @@ check "shell syntax" shell_syntax
 check "repository lint" repository_lint
 check "self-contained headers" header_sets
 check "generated files" tools/check-generated.sh
+check "a compile command of each source" tools/compile-commands.sh
 check "changed files under sanitizers" tools/check-sanitizers.sh
 check "clang-tidy on changed files" tools/tidy.sh
 

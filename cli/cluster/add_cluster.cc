@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxCaBytes = size_t{1} << 20;
 constexpr char kServiceAccountTokenType[] = "kubernetes.io/service-account-token";
-constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+constexpr absl::Duration kAddedPollInterval = absl::Milliseconds(500);
 
 absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
   for (const ClusterObject& object : objects) {
@@ -177,7 +177,7 @@ absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClie
 absl::StatusOr<std::string> WaitForAuthority(const AddClusterOptions& options, kube::ApiClient& member, kube::Clock& clock) {
   const kube::ObjectKey key{options.member_namespace, "kube-root-ca.crt"};
   const absl::Duration end = clock.Monotonic() + options.patience;
-  for (;; clock.WaitFor(kLookEvery, {})) {
+  for (;; clock.WaitFor(kAddedPollInterval, {})) {
     FUSIONLLM_ASSIGN_OR_RETURN(const json map, Existing(member, kConfigMapResource, key));
     std::string ca_pem = map.is_null() ? "" : TextAt(map, "/data/ca.crt");
     if (!ca_pem.empty()) return ca_pem;
@@ -234,7 +234,7 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
     AddedCluster added = ReadyOf(cluster);
     added.server = server;
     if (added.ready || clock.Monotonic() >= end) return added;
-    clock.WaitFor(kLookEvery, {});
+    clock.WaitFor(kAddedPollInterval, {});
   }
 }
 

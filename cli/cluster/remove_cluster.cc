@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+constexpr absl::Duration kRemovedPollInterval = absl::Milliseconds(500);
 
 absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& hub) {
   if (options.force) return absl::OkStatus();
@@ -53,7 +53,7 @@ absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::Ap
   const std::string uid = TextAt(*cluster, "/metadata/uid");
   const auto deleted = hub.Delete(kFusionClusterResource, key, {.uid = uid});
   if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), "hub", kFusionClusterResource, key);
-  for (const absl::Duration end = clock.Monotonic() + options.patience;; clock.WaitFor(kLookEvery, {})) {
+  for (const absl::Duration end = clock.Monotonic() + options.patience;; clock.WaitFor(kRemovedPollInterval, {})) {
     cluster = Existing(hub, kFusionClusterResource, key);
     if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
     if (cluster->is_null() || TextAt(*cluster, "/metadata/uid") != uid) break;

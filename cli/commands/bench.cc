@@ -24,7 +24,7 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
+struct BenchFlags {
   JobArguments job;
   std::string topology, output;
   bool calibrate = false, list_profiles = false;
@@ -139,7 +139,7 @@ int ListProfiles(OutputFormat format) {
   return kExitDone;
 }
 
-absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Bench(const BenchFlags& flags, OutputFormat format) {
   if (flags.list_profiles) return ListProfiles(format);
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, Resolve(flags.job));
   std::optional<job::Topology> topology;
@@ -183,7 +183,7 @@ absl::StatusOr<int> Bench(const Flags& flags, OutputFormat format) {
 }  // namespace
 
 void AddBench(CLI::App& app, const Globals& globals, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<BenchFlags>();
   CLI::App* const command = app.add_subcommand("bench", "Measure how fast this machine runs the ops of a job");
   command->add_option("JOB", flags->job.job, "job file (default: a small GPT-2)")->check(JobFile());
   command->add_option("--set", flags->job.overrides, kSetHelp)->allow_extra_args(false);

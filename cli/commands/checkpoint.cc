@@ -35,7 +35,7 @@ constexpr char kModelEnding[] = ".safetensors";
 constexpr const char* kOtherModelEndings[] = {".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".npz", ".h5", ".msgpack"};
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
-struct Flags {
+struct CheckpointFlags {
   std::string path, output;
 };
 
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<checkpoint::CheckpointInfo>> CheckpointsIn(const std:
   return found;
 }
 
-absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> List(const CheckpointFlags& flags, OutputFormat format) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(flags.path, ignored)) {
     return absl::NotFoundError(
@@ -76,7 +76,7 @@ absl::StatusOr<int> List(const Flags& flags, OutputFormat format) {
   return kExitDone;
 }
 
-absl::StatusOr<int> Inspect(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Inspect(const CheckpointFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.path)));
   json document = {{"path", reader.path()}, {"tensors", json::array()}};
   if (reader.manifest().has_value()) {
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& pat
   return meant;
 }
 
-absl::StatusOr<int> VerifyOne(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> VerifyOne(const CheckpointFlags& flags, OutputFormat format) {
   const absl::Status status = checkpoint::VerifyCheckpoint(flags.path);
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(flags.path, ignored);
@@ -139,7 +139,7 @@ absl::StatusOr<int> VerifyOne(const Flags& flags, OutputFormat format) {
   return status.ok() ? kExitDone : kExitFailed;
 }
 
-absl::StatusOr<int> Verify(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Verify(const CheckpointFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> meant, CheckpointsMeant(flags.path));
   if (meant.size() == 1 && meant[0] == flags.path) return VerifyOne(flags, format);
   json list = json::array();
@@ -195,7 +195,7 @@ absl::StatusOr<bool> IsFolder(const std::string& out) {
   return true;
 }
 
-absl::StatusOr<int> Export(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Export(const CheckpointFlags& flags, OutputFormat format) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   FUSIONLLM_ASSIGN_OR_RETURN(const bool folder, IsFolder(flags.output));
@@ -235,7 +235,7 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
   command->footer("Example:\n  fusionctl checkpoint ls runs/tiny/checkpoints");
   struct Verb {
     const char *name, *path_name, *description, *example;
-    absl::StatusOr<int> (*run)(const Flags&, OutputFormat);
+    absl::StatusOr<int> (*run)(const CheckpointFlags&, OutputFormat);
   };
   const Verb verbs[] = {
       {"ls", "DIR", "List the checkpoints of a folder, newest first", "fusionctl checkpoint ls runs/tiny/checkpoints", List},
@@ -246,7 +246,7 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
        "fusionctl checkpoint export runs/tiny/checkpoints/latest hf", Export},
   };
   for (const Verb& verb : verbs) {
-    const auto flags = std::make_shared<Flags>();
+    const auto flags = std::make_shared<CheckpointFlags>();
     CLI::App* const sub = command->add_subcommand(verb.name, verb.description);
     const bool list = verb.run == List;
     sub->add_option(verb.path_name, flags->path,

@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Flags {
+struct EvalFlags {
   std::string checkpoint, data, job;
   std::vector<std::string> overrides;
   int64_t sequence_length = 0;
@@ -41,7 +41,7 @@ bool IsFileOfTokens(absl::string_view path) {
 }
 
 // A Hugging Face GPT-2 says in its config.json what it is; what its tokens are the file must tell.
-absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartModel& start) {
+absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::StartModel& start) {
   if (flags.data.empty()) {
     const bool bytes = start.sizes.vocab_size == kBytesOfText;
     return absl::InvalidArgumentError(
@@ -73,7 +73,7 @@ absl::StatusOr<job::FusionJob> JobOfConfig(const Flags& flags, const job::StartM
 }
 
 // The job that a checkpoint belongs to stands in its manifest; models of other makers need one, or a config.json beside them.
-absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::CheckpointReader& stored) {
+absl::StatusOr<job::FusionJob> JobOf(const EvalFlags& flags, const checkpoint::CheckpointReader& stored) {
   if (!flags.job.empty()) return job::LoadFusionJob(flags.job, flags.overrides);
   if (!stored.manifest().has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> start, job::ReadStartModel(stored.path()));
@@ -90,7 +90,7 @@ absl::StatusOr<job::FusionJob> JobOf(const Flags& flags, const checkpoint::Check
   return job;
 }
 
-absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Eval(const EvalFlags& flags, OutputFormat format) {
   FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(checkpoint::VerifyCheckpoint(flags.checkpoint)));
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader stored,
                              base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.checkpoint)));
@@ -120,7 +120,7 @@ absl::StatusOr<int> Eval(const Flags& flags, OutputFormat format) {
 }  // namespace
 
 void AddEval(CLI::App& app, const Globals& globals, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<EvalFlags>();
   CLI::App* const command = app.add_subcommand("eval", "Mean loss of a checkpoint over a file");
   command->add_option("CHECKPOINT", flags->checkpoint, "a checkpoint, a folder as Hugging Face has it, or a .safetensors file")->required();
   command->add_option(

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Flags {
+struct ExplainFlags {
   std::string path, job;
   std::vector<std::string> overrides;
   bool recursive = false;
@@ -76,7 +76,7 @@ std::string LinesBelow(absl::string_view yaml, int line) {
 }
 
 // As a job file would have it, defaults filled in; of a field inside a list the whole list. Absent: the job has no such value.
-absl::StatusOr<std::optional<Value>> ValueIn(const Flags& flags, const std::string& path) {
+absl::StatusOr<std::optional<Value>> ValueIn(const ExplainFlags& flags, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::LoadFusionJob(flags.job, flags.overrides));
   const std::string yaml = job::ToYaml(job);
   job::Node root;
@@ -94,7 +94,7 @@ absl::StatusOr<std::optional<Value>> ValueIn(const Flags& flags, const std::stri
   return Value{json, below.empty() ? json : below};  // a list of scalars stands beside its name
 }
 
-int Explain(const Flags& flags, OutputFormat format) {
+int Explain(const ExplainFlags& flags, OutputFormat format) {
   const absl::StatusOr<job::FoundField> found = job::FindField(flags.path);
   if (!found.ok()) {
     absl::FPrintF(stderr, "fusionctl: %s\n", found.status().message());
@@ -132,7 +132,7 @@ int Explain(const Flags& flags, OutputFormat format) {
 }  // namespace
 
 void AddExplain(CLI::App& app, const Globals& globals, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<ExplainFlags>();
   CLI::App* const command = app.add_subcommand("explain", "Say what a field of a job or topology file means");
   command->add_option("FIELD", flags->path, "such as spec.training, or topology.spec.links; omitted: the whole job")
       ->check(OneOf(job::FieldPaths(), [](const std::string&) { return std::string(); }))  // the words are for completion; Explain() checks

@@ -17,7 +17,7 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
+struct GraphFlags {
   PlanArguments plan;
   std::string output;
   bool with_plan = false;
@@ -44,7 +44,7 @@ absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, co
   return options;
 }
 
-absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
   job::FieldPlaces places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve(&places));
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
@@ -87,7 +87,7 @@ absl::StatusOr<int> Graph(const Flags& flags, OutputFormat format) {
 }  // namespace
 
 void AddGraph(CLI::App& app, const Globals& globals, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<GraphFlags>();
   CLI::App* const command = app.add_subcommand("graph", "Draw the graph of a job's model, or write its text form");
   flags->plan.AddTo(*command);
   CLI::Option* const output = command->add_option(

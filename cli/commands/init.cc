@@ -26,7 +26,7 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
+struct InitFlags {
   std::string family = "gpt2", preset, data, output, name;
   std::vector<std::string> paths;
   bool force = false;
@@ -57,7 +57,7 @@ std::string PathFrom(const std::filesystem::path& folder, const std::string& pat
   return relative.empty() || relative.starts_with("..") ? whole.string() : relative;
 }
 
-absl::Status CheckPreset(job::Family family, const Flags& flags) {
+absl::Status CheckPreset(job::Family family, const InitFlags& flags) {
   if (flags.preset.empty()) return absl::OkStatus();
   const std::vector<std::string> presets = job::PresetsOf(family);
   if (std::find(presets.begin(), presets.end(), flags.preset) != presets.end()) return absl::OkStatus();
@@ -81,7 +81,7 @@ void TellWhatIsMissing(const std::vector<std::string>& paths) {
   }
 }
 
-absl::StatusOr<int> Init(const Flags& flags) {
+absl::StatusOr<int> Init(const InitFlags& flags) {
   TemplateOptions options{.family = Named<job::Family>(flags.family), .name = flags.name};
   const bool tokens = options.family == job::Family::kGpt2;
   options.data = flags.data.empty() ? (tokens ? job::DataKind::kText : job::DataKind::kShapes) : Named<job::DataKind>(flags.data);
@@ -129,7 +129,7 @@ std::string PresetHelp() {
 }  // namespace
 
 void AddInit(CLI::App& app, const Globals&, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<InitFlags>();
   CLI::App* const command = app.add_subcommand("init", "Write a job file to start from, with remarks");
   command->add_option("PATH", flags->paths, "files or folders of the data; none for shapes");
   command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>(), NoFamily))->capture_default_str();

@@ -15,7 +15,7 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
+struct KubernetesFlags {
   PrepareOptions options;
   std::string output;
 };
@@ -27,7 +27,7 @@ std::string ToJsonList(const PreparedJob& prepared) {
   return list.dump() + "\n";
 }
 
-absl::StatusOr<int> Prepare(const Flags& flags, OutputFormat format) {
+absl::StatusOr<int> Prepare(const KubernetesFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const PreparedJob prepared, PrepareJob(flags.options));
   const std::string text = format == OutputFormat::kJson ? ToJsonList(prepared) : ToYamlStream(prepared);
   if (flags.output.empty()) {
@@ -50,7 +50,7 @@ absl::StatusOr<int> Prepare(const Flags& flags, OutputFormat format) {
 void AddKubernetesCommands(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const kubernetes = app.add_subcommand("kubernetes", "Jobs of this machine as a cluster takes them");
   kubernetes->require_subcommand(1);
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<KubernetesFlags>();
   PrepareOptions& options = flags->options;
   CLI::App* const command =
       kubernetes->add_subcommand("prepare", "Print a job and the objects that bring its files to a cluster, for kubectl apply -f -");

@@ -116,7 +116,7 @@ std::string UnevenStages(const wire::PlanDocument& plan) {
       report::Percent(most->busy_ratio), least->index, report::Percent(least->busy_ratio));
 }
 
-void PrintText(const wire::PlanDocument& plan) {
+void PrintPlanText(const wire::PlanDocument& plan) {
   absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Counted(plan.micro_batches, "micro-batch", "micro-batches"),
                plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan));
   const report::PlanFigures figures = FiguresOf(plan);
@@ -196,7 +196,7 @@ absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat for
     const std::string text = wire::PrintPlan(answer);
     absl::PrintF("%s\n", as_run_line ? WithField(text, "type", "plan") : text);
   } else if (refusal == nullptr) {
-    PrintText(std::get<wire::PlanDocument>(answer));
+    PrintPlanText(std::get<wire::PlanDocument>(answer));
   }
   if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
   return refusal == nullptr ? kExitDone : kExitInfeasible;

@@ -31,7 +31,7 @@ absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& path) {
   return std::get<wire::PlanDocument>(*std::move(answer));
 }
 
-void PrintText(const wire::ReplanDocument& answer) {
+void PrintChange(const wire::ReplanDocument& answer) {
   absl::PrintF("%s: %s\n", std::string(wire::Name(answer.decision)), answer.reason);
   if (answer.moved.empty()) return;
   // Ops that go the same way, as one row.
@@ -107,7 +107,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", wire::PrintReplan(answer));
   } else if (refusal == nullptr) {
-    PrintText(std::get<wire::ReplanDocument>(answer));
+    PrintChange(std::get<wire::ReplanDocument>(answer));
   }
   if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal);
   return refusal == nullptr ? kExitDone : kExitInfeasible;

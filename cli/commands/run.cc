@@ -41,7 +41,7 @@
 namespace fusionllm::cli {
 namespace {
 
-struct Flags {
+struct RunFlags {
   std::string job, topology, output, profiles, listen, metrics_address;
   std::vector<std::string> overrides, devices;  // each of `devices` a list
   double gather_seconds = 0;
@@ -70,7 +70,7 @@ void TellOfStart(const job::Model& model) {
 
 // The folder in which this run looks for its checkpoint. nullopt: it begins anew, or that cannot be told here (a checkpoint in an object
 // store). A run without --output has a folder of its own.
-std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const Flags& flags) {
+std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const RunFlags& flags) {
   const std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
   if (!checkpoint || flags.fresh || base::IsUri(checkpoint->resume)) return std::nullopt;
   const bool own_folder = flags.output.empty() && !std::filesystem::path(checkpoint->path).is_absolute();
@@ -80,7 +80,7 @@ std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const Flags
 }
 
 // The checkpoint that the run would go on from, refused as its broker would refuse it.
-absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& options, const Flags& flags) {
+absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& options, const RunFlags& flags) {
   const std::optional<std::string> folder = FolderToGoOnIn(options.job, flags);
   if (!folder) return workload::CheckpointFound{};
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
@@ -90,7 +90,7 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
 }
 
 // All that is checked before a run, and its plan; nothing is started, and no folder is made.
-absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, const CheckedInput& input, const Globals& globals) {
+absl::StatusOr<int> DryRun(const RunFlags& flags, const RunJobOptions& options, const CheckedInput& input, const Globals& globals) {
   if (options.listen) {
     return absl::InvalidArgumentError("--dry-run and --listen cannot be combined: machines that are still to join cannot be planned for");
   }
@@ -119,7 +119,7 @@ absl::StatusOr<int> DryRun(const Flags& flags, const RunJobOptions& options, con
 }
 
 // What a user would type to start this run again: the folder comes behind.
-std::vector<std::string> CommandOf(const Flags& flags, const Globals& globals) {
+std::vector<std::string> CommandOf(const RunFlags& flags, const Globals& globals) {
   std::vector<std::string> words = {program_invocation_name, "run", flags.job};
   const auto add = [&words](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
@@ -140,7 +140,7 @@ std::vector<std::string> CommandOf(const Flags& flags, const Globals& globals) {
 
 // docs/design/adr/0029: a model that took hours to train is not thrown away because its job does not say where it goes.
 // Whether the job said nothing.
-bool ChooseCheckpoint(const Flags& flags, job::FusionJob& job) {
+bool ChooseCheckpoint(const RunFlags& flags, job::FusionJob& job) {
   std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
   if (flags.no_checkpoint) {
     checkpoint.reset();
@@ -151,10 +151,10 @@ bool ChooseCheckpoint(const Flags& flags, job::FusionJob& job) {
   return false;
 }
 
-std::string BaseOf(const Flags& flags) { return std::filesystem::absolute(flags.job).lexically_normal().parent_path().string(); }
+std::string BaseOf(const RunFlags& flags) { return std::filesystem::absolute(flags.job).lexically_normal().parent_path().string(); }
 
 // The checkpoint that a run with a start goes on from, judged by manifests and file sizes alone; empty: there is none on this machine.
-std::string CheckpointAtHand(job::FusionJob job, const Flags& flags) {
+std::string CheckpointAtHand(job::FusionJob job, const RunFlags& flags) {
   ChooseCheckpoint(flags, job);
   const std::optional<std::string> folder = FolderToGoOnIn(job, flags);
   if (!folder || !job.spec.model.init.from || job.spec.checkpoint->resume == "never") return "";
@@ -171,7 +171,7 @@ std::string CheckpointAtHand(job::FusionJob job, const Flags& flags) {
 
 // A run that goes on reads nothing of its start, which may be gone by now, or be another model's: what the job leaves out of its sizes is
 // as its checkpoint, `goes_on_from`, has it.
-absl::StatusOr<job::FusionJob> LoadJob(const Flags& flags, job::FieldPlaces& places, std::string& goes_on_from) {
+absl::StatusOr<job::FusionJob> LoadJob(const RunFlags& flags, job::FieldPlaces& places, std::string& goes_on_from) {
   absl::StatusOr<job::FusionJob> loaded = job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart);
   absl::StatusOr<job::FusionJob> without_start = loaded;
   if (!loaded.ok()) {  // perhaps for what its start says
@@ -202,7 +202,7 @@ void TellUnfinishedRun(const RunJobOptions& options) {
                CommandToGoOn(options.command, options.job, run->folder).c_str());
 }
 
-absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, bool reads_start, const Flags& flags,
+absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, bool reads_start, const RunFlags& flags,
                               const Globals& globals) {
   const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
   options.kept_by_default = ChooseCheckpoint(flags, options.job);
@@ -247,7 +247,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   return result.exit_code;
 }
 
-absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
+absl::StatusOr<int> Run(const RunFlags& flags, const Globals& globals) {
   RunJobOptions options;
   job::FieldPlaces places;
   std::string goes_on_from;
@@ -260,7 +260,7 @@ absl::StatusOr<int> Run(const Flags& flags, const Globals& globals) {
 }  // namespace
 
 void AddRun(CLI::App& app, const Globals& globals, Action& action) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<RunFlags>();
   CLI::App* const command = app.add_subcommand("run", "Train a job: on this machine, on emulated sites, or with machines that join");
   command->add_option("JOB", flags->job, "job file")->required()->check(JobFile());
   command->add_option("--topology", flags->topology, "emulated sites, devices and links; without it one executor on this machine");

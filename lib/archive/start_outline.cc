@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kPrefixBytes = 8;
-constexpr size_t kMaxObjects = 1'000'000;
+constexpr size_t kMaxListedObjects = 1'000'000;
 constexpr const char* kJson[] = {checkpoint::kManifestName, checkpoint::kIndexName, "config.json"};
 
 // Length and JSON of a header; what stands there of a file that has none.
@@ -58,7 +58,7 @@ absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, co
 
 absl::StatusOr<std::string> FetchOutline(objectstore::ObjectStore& store, const base::ObjectUri& uri, const std::string& folder) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri at, FollowLatest(store, uri));
-  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::FoundObjects found, objectstore::FindObjects(store, at, kMaxObjects));
+  FUSIONLLM_ASSIGN_OR_RETURN(const objectstore::FoundObjects found, objectstore::FindObjects(store, at, kMaxListedObjects));
   for (const auto& [name, object] : found.objects) {
     const base::ObjectUri object_uri{.bucket = at.bucket, .key = object.key};
     const std::string path = absl::StrCat(folder, "/", name);

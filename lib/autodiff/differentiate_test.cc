@@ -19,7 +19,7 @@ using opdag::kBatch;
 using opdag::kNone;
 using opdag::Op;
 using opdag::ValueId;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Graph Typed(absl::StatusOr<Graph> graph, int64_t batch = 2) {
   EXPECT_TRUE(graph.ok()) << graph.status();
@@ -79,7 +79,7 @@ TEST(DifferentiateTest, ATiedParameterHasOneGradientForEachUse) {
   for (const ParameterUse& use : training.uses) {
     if (use.parameter == wte) users.push_back(training.graph.op(use.op).name);
   }
-  EXPECT_THAT(users, testing::ElementsAre("embed", "lm_head"));
+  EXPECT_THAT(users, ::testing::ElementsAre("embed", "lm_head"));
   for (size_t i = 1; i < training.uses.size(); ++i) {
     EXPECT_LE(training.graph.parameter(training.uses[i - 1].parameter).name, training.graph.parameter(training.uses[i].parameter).name);
   }

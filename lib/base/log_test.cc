@@ -66,7 +66,7 @@ TEST(LogTest, WhatATerminalWouldObeyIsShownInstead) {
   for (const auto& [sentence, shown] : cases) {
     testing::internal::CaptureStderr();
     Log(LogLevel::kInfo, sentence);
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::EndsWith(" info probe: " + shown + "\n"));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), ::testing::EndsWith(" info probe: " + shown + "\n"));
   }
 }
 

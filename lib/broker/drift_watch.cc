@@ -7,7 +7,7 @@
 namespace fusionllm::broker {
 namespace {
 
-double Median(std::vector<double> values) {
+double MedianDrift(std::vector<double> values) {
   if (values.empty()) return 1;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -20,7 +20,7 @@ double NormOf(std::span<const StageLoad> stages, size_t without) {
   for (size_t i = 0; i < stages.size(); ++i) {
     if (i != without && stages[i].expected_s > 0) ratios.push_back(stages[i].busy_s / stages[i].expected_s);
   }
-  return std::max(1.0, Median(std::move(ratios)));
+  return std::max(1.0, MedianDrift(std::move(ratios)));
 }
 
 bool AnySlow(const auto& subjects) {

@@ -15,7 +15,7 @@ using ::testing::SizeIs;
 constexpr double kStep = 1.0;
 
 // Three stages that the plan expects at 0.4 s each, and a link that needs 0.2 s of a step.
-struct WatchedRun {
+struct DriftingRun {
   std::vector<Drift> Step(std::vector<double> busy, double bytes_per_s = 1e6, double step_seconds = kStep) {
     std::vector<StageLoad> stages;
     for (size_t i = 0; i < busy.size(); ++i) {
@@ -40,7 +40,7 @@ const std::vector<double> kWell = {0.4, 0.42, 0.41};
 const std::vector<double> kOneSlow = {0.4, 0.8, 0.41};
 
 TEST(DriftWatchTest, AStragglerIsToldOnceAfterFiveStepsAndAgainOnlyAfterItRecovered) {
-  WatchedRun run;
+  DriftingRun run;
   EXPECT_THAT(run.Steps(20, kWell), IsEmpty());
   EXPECT_TRUE(run.watch.quiet());
   EXPECT_THAT(run.Steps(4, kOneSlow), IsEmpty());
@@ -66,7 +66,7 @@ TEST(DriftWatchTest, AStragglerIsToldOnceAfterFiveStepsAndAgainOnlyAfterItRecove
 }
 
 TEST(DriftWatchTest, OneGoodStepBreaksTheRow) {
-  WatchedRun run;
+  DriftingRun run;
   run.Steps(5, kWell);
   for (int i = 0; i < 20; ++i) {
     EXPECT_THAT(run.Steps(4, kOneSlow), IsEmpty());
@@ -75,18 +75,18 @@ TEST(DriftWatchTest, OneGoodStepBreaksTheRow) {
 }
 
 TEST(DriftWatchTest, WhatSlowsAllStagesAlikeMakesNoStraggler) {
-  WatchedRun run;
+  DriftingRun run;
   EXPECT_THAT(run.Steps(50, {0.9, 0.85, 1.0}), IsEmpty());
   EXPECT_THAT(run.Steps(50, {0.9, 1.0, 1.5}), SizeIs(1)) << "but one that is slower still";
 }
 
 TEST(DriftWatchTest, ASingleStageHasNobodyToBeComparedWith) {
-  WatchedRun run;
+  DriftingRun run;
   EXPECT_THAT(run.Steps(50, {4.0}), IsEmpty());
 }
 
 TEST(DriftWatchTest, AStageThatIsLateByLittleOfTheStepIsNotWorthAWord) {
-  WatchedRun run;
+  DriftingRun run;
   for (int i = 0; i < 50; ++i) EXPECT_THAT(run.Step(kOneSlow, 1e6, /*step_seconds=*/10), IsEmpty());
 }
 
@@ -97,7 +97,7 @@ TEST(DriftWatchTest, AStageWithoutAnExpectationIsNotJudged) {
 }
 
 TEST(DriftWatchTest, AStepThatKeepsItsPredictionHasNeitherStragglersNorDegradedLinks) {
-  WatchedRun run;
+  DriftingRun run;
   run.predicted_s = kStep / 1.1;
   EXPECT_THAT(run.Steps(50, kOneSlow, 0.3e6), IsEmpty());
   EXPECT_TRUE(run.watch.quiet());
@@ -106,7 +106,7 @@ TEST(DriftWatchTest, AStepThatKeepsItsPredictionHasNeitherStragglersNorDegradedL
 }
 
 TEST(DriftWatchTest, AFindingStaysUntilItsLinkRecoversAndNotUntilTheStepDoes) {
-  WatchedRun run;
+  DriftingRun run;
   run.predicted_s = kStep / 1.3;
   EXPECT_THAT(run.Steps(10, kWell, 0.3e6), SizeIs(1));
   run.predicted_s = kStep;
@@ -116,7 +116,7 @@ TEST(DriftWatchTest, AFindingStaysUntilItsLinkRecoversAndNotUntilTheStepDoes) {
 }
 
 TEST(DriftWatchTest, ALinkThatLosesLittleOfTheStepDoesNotExplainIt) {
-  WatchedRun run;
+  DriftingRun run;
   // At 0.55 MB/s its 0.2 MB take 0.16 s longer.
   for (int i = 0; i < 50; ++i) EXPECT_THAT(run.Step(kWell, 0.55e6, /*step_seconds=*/1.8), IsEmpty());
   for (int i = 0; i < 4; ++i) run.Step(kWell, 0.55e6, 1.5);
@@ -124,7 +124,7 @@ TEST(DriftWatchTest, ALinkThatLosesLittleOfTheStepDoesNotExplainIt) {
 }
 
 TEST(DriftWatchTest, ADegradedLinkIsToldWithItsFigures) {
-  WatchedRun run;
+  DriftingRun run;
   run.Steps(10, kWell);
   const std::vector<Drift> found = run.Steps(30, kWell, 0.3e6);
   ASSERT_THAT(found, SizeIs(1));
@@ -148,12 +148,12 @@ TEST(DriftWatchTest, ALinkThatCarriesLittleMayBeSlow) {
 }
 
 TEST(DriftWatchTest, ALinkThatNobodyMeasuredIsNotJudged) {
-  WatchedRun run;
+  DriftingRun run;
   EXPECT_THAT(run.Steps(20, kWell, 0), IsEmpty());
 }
 
 TEST(DriftWatchTest, ALinkIsJudgedByTheStepsInWhichItWasMeasured) {
-  WatchedRun run;
+  DriftingRun run;
   run.Steps(5, kWell);
   for (int i = 0; i < 4; ++i) {
     EXPECT_THAT(run.Steps(1, kWell, 0.3e6), IsEmpty());
@@ -165,7 +165,7 @@ TEST(DriftWatchTest, ALinkIsJudgedByTheStepsInWhichItWasMeasured) {
 }
 
 TEST(DriftWatchTest, AHiccupOfALinkThatIsSeldomMeasuredIsForgotten) {
-  WatchedRun run;
+  DriftingRun run;
   run.Steps(5, kWell);
   for (int i = 0; i < 10; ++i) {
     EXPECT_THAT(run.Steps(1, kWell, 0.3e6), IsEmpty());
@@ -174,7 +174,7 @@ TEST(DriftWatchTest, AHiccupOfALinkThatIsSeldomMeasuredIsForgotten) {
 }
 
 TEST(DriftWatchTest, TheFirstStepsOfAPlanAreNotJudged) {
-  WatchedRun run;
+  DriftingRun run;
   EXPECT_THAT(run.Steps(6, kOneSlow), IsEmpty()) << "two of them do not count";
   EXPECT_THAT(run.Step(kOneSlow), SizeIs(1));
 }

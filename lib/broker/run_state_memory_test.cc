@@ -13,13 +13,9 @@ namespace {
 
 using testing::Drill;
 using ::testing::HasSubstr;
+using testing::Is;
 using testing::Of;
 using testing::Options;
-
-template <typename T>
-bool Is(const Action& action) {
-  return std::holds_alternative<T>(action);
-}
 
 TEST(RunStateMemoryTest, AModelTooLargeForItsExecutorsIsRefusedBeforeTheyAreMeasured) {
   RunOptions options = Options({"a0", "b0", "s0"});

@@ -10,13 +10,9 @@ namespace {
 
 using testing::Drill;
 using ::testing::HasSubstr;
+using testing::Is;
 using testing::Of;
 using testing::Options;
-
-template <typename T>
-bool Is(const Action& action) {
-  return std::holds_alternative<T>(action);
-}
 
 TEST(RunStatePreparationTest, WithoutNamesARunBeginsWhenEnoughHaveJoined) {
   Drill drill({.min_executors = 2, .total_steps = 100}, {"a", "b"});

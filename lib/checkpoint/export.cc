@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kChunk = 1 << 20;
+constexpr int64_t kCopyBytes = 1 << 20;
 
 // Ours or one of another maker, whole or being written. A model.safetensors alone is not: it may be what an earlier export wrote.
 bool HoldsCheckpoint(const fs::path& folder) {
@@ -42,7 +42,7 @@ absl::Status CheckNotRead(const CheckpointReader& reader, const std::string& out
 
 absl::Status Copy(const StoredTensor& tensor, SafetensorsWriter& writer, std::vector<std::byte>& chunk) {
   for (int64_t at = 0; at < tensor.entry->bytes();) {
-    const std::span part(chunk.data(), static_cast<size_t>(std::min(kChunk, tensor.entry->bytes() - at)));
+    const std::span part(chunk.data(), static_cast<size_t>(std::min(kCopyBytes, tensor.entry->bytes() - at)));
     FUSIONLLM_RETURN_IF_ERROR(tensor.file->ReadBytes(*tensor.entry, at, part));
     FUSIONLLM_RETURN_IF_ERROR(writer.Append(part));
     at += static_cast<int64_t>(part.size());
@@ -70,7 +70,7 @@ absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::stri
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckNotRead(reader, out));
   FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(replacement.aside, std::move(specs), {{"format", "pt"}}));
-  std::vector<std::byte> chunk(kChunk);
+  std::vector<std::byte> chunk(kCopyBytes);
   for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(Copy(reader.tensors().at(spec.name), writer, chunk));
   FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, writer.Finish());
   FUSIONLLM_RETURN_IF_ERROR(base::PutIntoPlace(replacement));

@@ -14,7 +14,7 @@
 namespace fusionllm::checkpoint {
 namespace {
 
-constexpr int64_t kChunk = 1 << 20;
+constexpr int64_t kHashBytes = 1 << 20;
 
 }  // namespace
 
@@ -42,9 +42,9 @@ std::string Sha256::HexDigest() {
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
   Sha256 hash;
-  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunk, file.size())));
+  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kHashBytes, file.size())));
   for (int64_t at = 0; at < file.size();) {
-    const std::span part(chunk.data(), static_cast<size_t>(std::min(kChunk, file.size() - at)));
+    const std::span part(chunk.data(), static_cast<size_t>(std::min(kHashBytes, file.size() - at)));
     FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(at, part));
     hash.Update(part);
     at += static_cast<int64_t>(part.size());

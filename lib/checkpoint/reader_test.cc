@@ -285,7 +285,7 @@ TEST(ReaderTest, AnIndexThatNamesAFileWithControlCharactersIsRefused) {
   ASSERT_TRUE(WriteSafetensors(folder / "m-1.safetensors", tensors.Make({"a"}, 1)).ok());
   for (const char* end : {"\\u0000x", "\\n", "\\u001b"}) {
     folder.Write(kIndexName, absl::StrCat(R"({"weight_map":{"a":"m-1.safetensors)", end, R"("}})"));
-    EXPECT_THAT(OpenError(folder.path()), testing::AllOf(HasSubstr("gives the file 'm-1.safetensors\\"), HasSubstr("beside the index")))
+    EXPECT_THAT(OpenError(folder.path()), ::testing::AllOf(HasSubstr("gives the file 'm-1.safetensors\\"), HasSubstr("beside the index")))
         << end;
   }
 }
@@ -301,7 +301,7 @@ TEST(ReaderTest, ADamagedIndexIsRefusedOrMeansFilesOfItsFolder) {
       R"({"metadata":{"total_size":72},"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"}})";
   int opened = 0;
   for (uint32_t seed = 0; seed < 600; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 engine(seed);
     std::string bad = good;
     for (unsigned edits = seed == 0 ? 0 : 1 + engine() % 3; edits > 0; --edits) {

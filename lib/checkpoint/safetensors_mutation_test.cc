@@ -52,7 +52,7 @@ TEST(SafetensorsMutationTest, NeverCrashesNorReadsOutsideTheFile) {
   const auto header_end = good.size() - 2 * (6 + 7) * sizeof(float);
   uint32_t opened = 0;
   for (uint32_t seed = 0; seed < kMutations; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 engine(seed);
     const std::string bytes = Mutate(good, header_end, engine);
     std::filesystem::remove(folder / "bad");  // a new file each time: ext4 flushes one that is rewritten, at a hundred times the cost

@@ -235,7 +235,7 @@ TEST(WriterTest, NamesStagesThatCannotBe) {
 }
 
 // A disk of 256 KiB.
-class FullDiskTest : public testing::Test {
+class FullDiskTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {

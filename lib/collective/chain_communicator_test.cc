@@ -32,6 +32,7 @@ namespace {
 
 using tensor::DType;
 using tensor::TensorView;
+using testing::Bytes;
 using testing::CommunicatorConformance;
 using testing::Implementation;
 using testing::Member;
@@ -126,7 +127,6 @@ void OnAll(PostOffice& office, int size, const ChainOptions& options, const std:
   for (std::thread& thread : threads) thread.join();
 }
 
-using Bytes = std::vector<std::byte>;
 struct Values {
   DType dtype;
   Bytes bytes;

@@ -24,9 +24,9 @@ namespace {
 
 using tensor::DType;
 using tensor::TensorView;
+using testing::Bytes;
 using ::testing::HasSubstr;
 using testing::PostOffice;
-using Bytes = std::vector<std::byte>;
 
 // Found by who waits in vain, and by nothing else.
 constexpr absl::Duration kShort = absl::Milliseconds(100);

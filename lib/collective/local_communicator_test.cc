@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Two members of a group of two that meet as `first` and `second` say.
-std::pair<absl::Status, absl::Status> Join(Rendezvous& rendezvous, const Membership& first, const Membership& second) {
+std::pair<absl::Status, absl::Status> JoinPair(Rendezvous& rendezvous, const Membership& first, const Membership& second) {
   const Patience patience = {.to_meet = absl::Seconds(20)};
   std::promise<absl::Status> answer;
   std::thread other([&] { answer.set_value(JoinInProcess(rendezvous, first, tensor::HostMemory(), patience).status()); });
@@ -101,7 +101,7 @@ TEST(LocalCommunicatorTest, WhoWaitsForAMemberThatLeavesHearsOfIt) {
 TEST(RendezvousTest, AMemberOfAnEpochThatIsOverIsRefused) {
   LocalRendezvous rendezvous;
   const auto [first, second] =
-      Join(rendezvous, {.group = "stage-1", .epoch = 8, .rank = 0, .size = 2}, {.group = "stage-1", .epoch = 8, .rank = 1, .size = 2});
+      JoinPair(rendezvous, {.group = "stage-1", .epoch = 8, .rank = 0, .size = 2}, {.group = "stage-1", .epoch = 8, .rank = 1, .size = 2});
   EXPECT_TRUE(first.ok() && second.ok()) << first << second;
   const auto late = JoinInProcess(rendezvous, {.group = "stage-1", .epoch = 7, .rank = 1, .size = 2}, tensor::HostMemory());
   EXPECT_EQ(late.status(), absl::FailedPreconditionError("group 'stage-1' meets for plan epoch 8, and replica 1 is of epoch 7"));

@@ -33,17 +33,17 @@ std::string Told(const std::string& text) {
   return base::PrintableText(base::CutText(text, kMostBytes));
 }
 
-Offer Parse(const std::string& bytes) {
+Offer ParseOffer(const std::string& bytes) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(bytes, absl::MaxSplits('\n', 1));
   return {Told(parts.first), Told(parts.second)};
 }
 
 // Empty: all have the same way, each with a device of its own. All members come to the same answer, for they have the same offers.
 std::string WhyNotFast(const std::vector<std::string>& offers) {
-  const std::string& kind = Parse(offers[0]).kind;
+  const std::string& kind = ParseOffer(offers[0]).kind;
   std::map<std::string, size_t> replica_on;  // by device
   for (size_t rank = 0; rank < offers.size(); ++rank) {
-    const Offer offer = Parse(offers[rank]);
+    const Offer offer = ParseOffer(offers[rank]);
     if (offer.kind == kNone) return absl::StrFormat("replica %d: %s", rank, offer.about);
     if (offer.kind != kind) return absl::StrFormat("replica 0 communicates by '%s', and replica %d by '%s'", kind, rank, offer.kind);
     const auto [other, free] = replica_on.emplace(offer.about, rank);

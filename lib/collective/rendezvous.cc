@@ -20,11 +20,11 @@ absl::Status OfAnotherEpoch(const Membership& member, uint32_t epoch) {
 }
 
 // "EPOCH SIZE KIND DEVICE_BYTES\n", the device, the secret.
-std::string Bytes(const Membership& member, const Introduction& own) {
+std::string Serialized(const Membership& member, const Introduction& own) {
   return absl::StrFormat("%d %d %s %d\n%s%s", member.epoch, member.size, own.kind, own.device.size(), own.device, own.secret);
 }
 
-absl::StatusOr<Introduction> Parse(const Membership& member, int from, const std::string& bytes) {
+absl::StatusOr<Introduction> ParseIntroduction(const Membership& member, int from, const std::string& bytes) {
   const absl::Status malformed =
       absl::InvalidArgumentError(absl::StrFormat("replica %d of group '%s' introduced itself with something else", from, member.group));
   const size_t line = bytes.find('\n');
@@ -93,14 +93,14 @@ absl::StatusOr<std::vector<Introduction>> Meet(Rendezvous& rendezvous, const Mem
                                                absl::Duration patience, std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> brought,
-                             rendezvous.Exchange(member, Bytes(member, own), patience, std::move(stop)));
+                             rendezvous.Exchange(member, Serialized(member, own), patience, std::move(stop)));
   if (brought.size() != static_cast<size_t>(member.size)) {
     return absl::InvalidArgumentError(absl::StrFormat("%s met %d replicas", member.ToString(), brought.size()));
   }
   std::vector<Introduction> all;
   std::map<std::string, int> replica_on;  // by device
   for (int rank = 0; rank < member.size; ++rank) {
-    FUSIONLLM_ASSIGN_OR_RETURN(Introduction one, Parse(member, rank, brought[static_cast<size_t>(rank)]));
+    FUSIONLLM_ASSIGN_OR_RETURN(Introduction one, ParseIntroduction(member, rank, brought[static_cast<size_t>(rank)]));
     if (one.kind != own.kind) {
       return absl::FailedPreconditionError(absl::StrFormat("replica %d of group '%s' communicates by '%s', and replica %d by '%s'", rank,
                                                            member.group, one.kind, member.rank, own.kind));

@@ -16,7 +16,7 @@ using opdag::ActivationKind;
 constexpr double kMinTopKRatio = 4;      // of int8 values: below, int4 loses less and is as small
 constexpr double kMinInt4Ratio = 2;      // of int4 values, which are smaller
 constexpr double kMinMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
-constexpr double kRounding = 1e-9;
+constexpr double kGuardRounding = 1e-9;
 
 CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
   return {.kind = kind, .error_feedback = like.error_feedback && kind != CodecKind::kExact};
@@ -45,7 +45,7 @@ double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction d
   if (kind == ActivationKind::kData || kind == ActivationKind::kLossInput) return 0.002;  // fp16 and bf16 pass; int8 (0.006) does not
   constexpr double kInt8Passes = 0.05, kInt4Passes = 0.15;
   if (direction == Direction::kBackward) return kInt8Passes;
-  const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kRounding); };
+  const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kGuardRounding); };
   if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes tells nobody that it was top-k's
   const ValueKind values = codec.kind == CodecKind::kTopK ? codec.top_k_values : ValueKind::kInt8;
   if (!bears(TopK(kMinMeasuredRatio, values))) return kInt4Passes;

@@ -12,6 +12,7 @@
 #include "lib/compression/codec.h"
 #include "lib/compression/guard.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/compression/testing/lossy_kinds.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using opdag::ActivationKind;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using testing::kLossyKinds;
 
 std::vector<std::string> Texts(const std::vector<CodecSpec>& codecs) {
   std::vector<std::string> texts;
@@ -110,9 +112,6 @@ TEST(CodecGuardTest, LimitsPassTheCodecsThatWereHarmlessAndNoOthers) {
       EXPECT_GT(ErrorOfNormal(Parsed(codec)), limit_of(codec)) << opdag::Name(kind) << " " << codec;
   }
 }
-
-constexpr ActivationKind kLossyKinds[] = {ActivationKind::kInnerResidual, ActivationKind::kResidual, ActivationKind::kAttentionInput,
-                                          ActivationKind::kNormalized, ActivationKind::kHidden};
 
 TEST(CodecGuardTest, WhatFollowsAForcedCodecCostsNoMoreThanTheLinkMay) {
   for (const ActivationKind kind : kLossyKinds) {

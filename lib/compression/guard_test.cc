@@ -57,7 +57,7 @@ TEST(ComparisonSamplerTest, TakesTheFirstAndEveryPeriodth) {
   ComparisonSampler every_third(3), never(0);
   std::vector<bool> taken;
   for (int i = 0; i < 7; ++i) taken.push_back(every_third.Next());
-  EXPECT_THAT(taken, testing::ElementsAre(true, false, false, true, false, false, true));
+  EXPECT_THAT(taken, ::testing::ElementsAre(true, false, false, true, false, false, true));
   EXPECT_FALSE(never.Next());
 }
 

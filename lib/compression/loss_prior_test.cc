@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "lib/compression/testing/lossy_kinds.h"
 
 namespace fusionllm::compression {
 namespace {
 
 using opdag::ActivationKind;
+using testing::kLossyKinds;
 
 std::string Allowed(const char* text, ActivationKind kind) { return ToString(AllowedCodec(*ParseCodecSpec(text), kind)); }
 
@@ -21,15 +23,11 @@ TEST(AllowedCodecTest, LossInputsAreNeverSparsifiedNorSentInFewerThan16Bits) {
 TEST(AllowedCodecTest, DataIsExactAndOtherActivationsTakeWhatTheLinkHas) {
   for (const char* text : {"fp32", "fp16", "int8", "int4+ef", "topk@20:int8"}) {
     EXPECT_EQ(Allowed(text, ActivationKind::kData), "fp32") << text;
-    for (const ActivationKind kind : {ActivationKind::kInnerResidual, ActivationKind::kResidual, ActivationKind::kAttentionInput,
-                                      ActivationKind::kNormalized, ActivationKind::kHidden}) {
+    for (const ActivationKind kind : kLossyKinds) {
       EXPECT_EQ(Allowed(text, kind), text) << opdag::Name(kind);
     }
   }
 }
-
-constexpr ActivationKind kLossyKinds[] = {ActivationKind::kInnerResidual, ActivationKind::kResidual, ActivationKind::kAttentionInput,
-                                          ActivationKind::kNormalized, ActivationKind::kHidden};
 
 TEST(ExpectedLossIncreaseTest, GrowsAlongTheLadderWhateverTheKindAndLength) {
   for (const ActivationKind kind : kLossyKinds) {

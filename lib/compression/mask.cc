@@ -14,8 +14,8 @@ static_assert(std::endian::native == std::endian::little, "messages are little-e
 
 constexpr int64_t kBlock = 65536;
 
-int64_t Blocks(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
-int64_t OffsetFormBytes(int64_t elements, int64_t kept) { return 4 * Blocks(elements) + 2 * kept; }
+int64_t MaskBlocks(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
+int64_t OffsetFormBytes(int64_t elements, int64_t kept) { return 4 * MaskBlocks(elements) + 2 * kept; }
 int64_t BitmapBytes(int64_t elements) { return (elements + 7) / 8; }
 
 absl::Status CheckCounts(std::span<const uint32_t> counts, int64_t elements, int64_t kept) {
@@ -59,7 +59,7 @@ Mask Mask::FromIndices(int64_t elements, std::span<const uint32_t> indices) {
     for (uint32_t index : indices) mask.bitmap_[index / 64] |= uint64_t{1} << (index % 64);
     return mask;
   }
-  mask.block_counts_.resize(Blocks(elements));
+  mask.block_counts_.resize(MaskBlocks(elements));
   mask.offsets_.resize(indices.size());
   for (size_t i = 0; i < indices.size(); ++i) mask.offsets_[i] = static_cast<uint16_t>(indices[i] % kBlock);
   auto begin = indices.begin();
@@ -90,7 +90,7 @@ absl::StatusOr<Mask> Mask::Parse(int64_t elements, int64_t kept, std::span<const
     }
     return mask;
   }
-  mask.block_counts_.resize(Blocks(elements));
+  mask.block_counts_.resize(MaskBlocks(elements));
   if (!bytes.empty()) std::memcpy(mask.block_counts_.data(), bytes.data(), 4 * mask.block_counts_.size());
   FUSIONLLM_RETURN_IF_ERROR(CheckCounts(mask.block_counts_, elements, kept));
   mask.offsets_.resize(kept);

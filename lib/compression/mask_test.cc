@@ -63,9 +63,9 @@ TEST(MaskTest, ScatterIsTheInverseOfGatherAndZeroElsewhere) {
   const std::vector<float> dense = {1, 2, 3, 4, 5, 6, 7};
   std::vector<float> kept(3), back(7, 9.0f);
   mask.Gather(dense, kept);
-  EXPECT_THAT(kept, testing::ElementsAre(2, 5, 6));
+  EXPECT_THAT(kept, ::testing::ElementsAre(2, 5, 6));
   mask.Scatter(kept, back);
-  EXPECT_THAT(back, testing::ElementsAre(0, 2, 0, 0, 5, 6, 0));
+  EXPECT_THAT(back, ::testing::ElementsAre(0, 2, 0, 0, 5, 6, 0));
 }
 
 struct Forgery {

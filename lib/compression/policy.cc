@@ -123,7 +123,7 @@ double TotalLossIncrease(std::span<const LinkChoice> choices) {
 }
 
 // Sums of the same numbers in another order differ by less.
-constexpr double kRounding = 1e-12;
+constexpr double kLossRounding = 1e-12;
 // Ratios that a link may be stopped at lie so far apart.
 constexpr double kRatioStep = 1.25;
 constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int8 values are longer than int4
@@ -155,7 +155,7 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
     }
     choices.push_back(levels[i].front());
   }
-  double left = policy.LinkLoss() * (1 + kRounding), enough_s = target_s;
+  double left = policy.LinkLoss() * (1 + kLossRounding), enough_s = target_s;
   // Nothing makes them faster: the labels of a shared link look as slow as its activations were uncompressed.
   std::vector<char> stuck(links.size(), 0);
   while (true) {
@@ -195,7 +195,7 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
       busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
       cost += choice.expected_loss_increase;
     }
-    if (cost > policy.LinkLoss() * (1 + kRounding) || busy_s >= best_s) continue;
+    if (cost > policy.LinkLoss() * (1 + kLossRounding) || busy_s >= best_s) continue;
     best = spec;
     best_s = busy_s;
   }
@@ -290,7 +290,7 @@ double MaxTopKRatio(const Policy& policy) {
                                                 opdag::ActivationKind::kAttentionInput, opdag::ActivationKind::kNormalized,
                                                 opdag::ActivationKind::kHidden};
     return std::any_of(std::begin(kKinds), std::end(kKinds), [&](opdag::ActivationKind kind) {
-      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLoss() * (1 + kRounding);
+      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLoss() * (1 + kLossRounding);
     });
   };
   if (within(policy.max_ratio)) return policy.max_ratio;

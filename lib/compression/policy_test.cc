@@ -14,15 +14,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-auto EachOfThree(const std::string& text) { return testing::ElementsAre(text, text, text); }
+auto EachOfThree(const std::string& text) { return ::testing::ElementsAre(text, text, text); }
 
-constexpr int64_t kElements = 1 << 20;  // 4 MiB a micro-batch and direction
+constexpr int64_t kMessageElements = 1 << 20;  // 4 MiB a micro-batch and direction
 
 // A link whose dense messages take `times` the target of one second.
 LinkLoad LinkOf(double times) {
-  const double bandwidth = 4.0 * kElements / times;
+  const double bandwidth = 4.0 * kMessageElements / times;
   return {.name = "paris-0 -> tokyo-0",
-          .tensors = {{kElements}},
+          .tensors = {{kMessageElements}},
           .forward_bandwidth_bytes_per_s = bandwidth,
           .backward_bandwidth_bytes_per_s = bandwidth};
 }
@@ -84,7 +84,7 @@ TEST(LadderTest, KeptValuesTravelAsInt4WhereNothingButInnerResidualsCrosses) {
   halves.top_k_values = ValueKind::kFp16;
   EXPECT_EQ(Choose(halves, link).spec.top_k_values, ValueKind::kFp16);
   EXPECT_EQ(ToString(Choose(named, link).spec), "topk@20:int8");
-  link.tensors.push_back({.elements = kElements / 8, .kind = opdag::ActivationKind::kAttentionInput});
+  link.tensors.push_back({.elements = kMessageElements / 8, .kind = opdag::ActivationKind::kAttentionInput});
   EXPECT_EQ(Choose(kAuto, link).spec.top_k_values, ValueKind::kInt8);
 }
 
@@ -166,7 +166,7 @@ TEST(PolicyTest, ATensorInBf16HasHalfTheBytesUntilACodecTakesIt) {
 }
 
 LinkLoad CarryingAlso(LinkLoad link, opdag::ActivationKind kind) {
-  link.tensors.push_back({.elements = kElements, .kind = kind});
+  link.tensors.push_back({.elements = kMessageElements, .kind = kind});
   return link;
 }
 
@@ -182,8 +182,8 @@ TEST(LossInputTest, IsSentIn16BitsUnderEveryPolicyThatAsksForMore) {
          {std::optional<CodecKind>(), std::optional(CodecKind::kInt8), std::optional(CodecKind::kTopK)}) {
       const LinkChoice choice = Choose({.kind = kind, .codec = codec}, links[0]);
       EXPECT_EQ(ToString(choice.spec), "fp16");
-      EXPECT_EQ(choice.forward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kForward));
-      EXPECT_EQ(choice.backward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kBackward));
+      EXPECT_EQ(choice.forward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kMessageElements, Direction::kForward));
+      EXPECT_EQ(choice.backward_bytes, EncodedBytes({.kind = CodecKind::kFp16}, kMessageElements, Direction::kBackward));
       EXPECT_EQ(choice.expected_loss_increase, 0);
       EXPECT_THAT(choice.reason, HasSubstr("what a loss reads"));
     }
@@ -196,8 +196,8 @@ TEST(LossInputTest, DoesNotHoldBackTheOtherTensorsOfItsLink) {
   const LinkLoad link = CarryingAlso(LinkOf(1000), opdag::ActivationKind::kLossInput);
   const LinkChoice choice = Choose({.kind = PolicyKind::kUniform, .codec = CodecKind::kTopK, .max_ratio = 10}, link);
   EXPECT_EQ(ToString(choice.spec), "topk@10:int8");
-  EXPECT_EQ(choice.forward_bytes, EncodedBytes(TopK(10), kElements, Direction::kForward) +
-                                      EncodedBytes({.kind = CodecKind::kFp16}, kElements, Direction::kForward));
+  EXPECT_EQ(choice.forward_bytes, EncodedBytes(TopK(10), kMessageElements, Direction::kForward) +
+                                      EncodedBytes({.kind = CodecKind::kFp16}, kMessageElements, Direction::kForward));
   EXPECT_GT(choice.expected_loss_increase, 0);
   EXPECT_THAT(choice.reason, HasSubstr("topk@10:int8 on every link"));
   EXPECT_THAT(choice.reason, HasSubstr("what a loss reads goes as fp16"));
@@ -263,7 +263,7 @@ TEST(LossBudgetTest, GoesToTheSlowestLinkAndIsNamedByTheReason) {
 TEST(LossBudgetTest, IsNotHeldUpByALinkThatNothingMakesFaster) {
   LinkLoad labels = LinkOf(3000);
   labels.tensors.clear();
-  labels.lossless_bytes = 4 * kElements;
+  labels.lossless_bytes = 4 * kMessageElements;
   for (const PolicyKind kind : {PolicyKind::kAdaTopK, PolicyKind::kUniform}) {
     const Policy policy = {.kind = kind, .max_loss_increase = 0.05};
     std::vector<LinkLoad> links = LinksOf({300});

@@ -14,7 +14,7 @@
 namespace fusionllm::compression {
 namespace {
 
-using Message = std::vector<std::byte>;
+using RowsMessage = std::vector<std::byte>;
 
 constexpr size_t kRows = 40, kColumns = 24;
 const CodecSpec kInt8{.kind = CodecKind::kInt8}, kInt4{.kind = CodecKind::kInt4}, kBf16{.kind = CodecKind::kBf16};
@@ -30,14 +30,14 @@ std::vector<float> Gradient(uint32_t seed, size_t stride) {
   return values;
 }
 
-Message MustEncode(const CodecSpec& spec, std::vector<float>& values, std::vector<float>* residual = nullptr) {
-  Message message;
+RowsMessage MustEncode(const CodecSpec& spec, std::vector<float>& values, std::vector<float>* residual = nullptr) {
+  RowsMessage message;
   const absl::Status status = EncodeRows(spec, kColumns, values, residual, &message);
   EXPECT_TRUE(status.ok()) << status;
   return message;
 }
 
-std::vector<float> MustDecode(const Message& message) {
+std::vector<float> MustDecode(const RowsMessage& message) {
   std::vector<float> out(kRows * kColumns, 7.0f);
   const absl::Status status = DecodeRows(kColumns, message, out);
   EXPECT_TRUE(status.ok()) << status;
@@ -62,7 +62,7 @@ TEST(GradientRowsTest, ExactMessagesKeepEveryBit) {
   values[6] = std::numeric_limits<float>::denorm_min();
   values[kColumns] = -0.0f;  // all that its row has
   const std::vector<float> original = values;
-  const Message message = MustEncode(Exact(), values);
+  const RowsMessage message = MustEncode(Exact(), values);
   EXPECT_TRUE(SameBits(values, original));
   EXPECT_TRUE(SameBits(MustDecode(message), original));
 }
@@ -92,7 +92,7 @@ TEST(GradientRowsTest, SenderGoesOnWithWhatReceiversDecode) {
     for (const size_t stride : {1, 4}) {
       std::vector<float> values = Gradient(3, stride), residual;
       const std::vector<float> original = values;
-      const Message message = MustEncode(spec, values, &residual);
+      const RowsMessage message = MustEncode(spec, values, &residual);
       EXPECT_FALSE(SameBits(values, original)) << ToString(spec);
       EXPECT_TRUE(SameBits(MustDecode(message), values)) << ToString(spec);
       for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(residual[i], original[i] - values[i]) << ToString(spec) << " at " << i;
@@ -147,7 +147,7 @@ TEST(GradientRowsTest, AValueThatACodecRefusesIsSentAsItIs) {
 
 TEST(GradientRowsTest, WhatIsNoMatrixIsRefused) {
   std::vector<float> values(10, 1.0f), residual(3, 0.0f);
-  Message message;
+  RowsMessage message;
   EXPECT_FALSE(EncodeRows(Exact(), 3, values, nullptr, &message).ok());
   EXPECT_FALSE(EncodeRows(Exact(), 0, values, nullptr, &message).ok());
   EXPECT_FALSE(EncodeRows(TopK(2), 5, values, &residual, &message).ok());
@@ -158,8 +158,8 @@ TEST(GradientRowsTest, WhatIsNoMatrixIsRefused) {
 
 TEST(GradientRowsTest, MalformedMessagesAreRefused) {
   std::vector<float> values = Gradient(1, 10);
-  const Message whole = MustEncode(Exact(), values);
-  const auto refused = [](const Message& message) {
+  const RowsMessage whole = MustEncode(Exact(), values);
+  const auto refused = [](const RowsMessage& message) {
     std::vector<float> out(kRows * kColumns);
     return !DecodeRows(kColumns, message, out).ok();
   };
@@ -167,7 +167,7 @@ TEST(GradientRowsTest, MalformedMessagesAreRefused) {
   for (size_t size = 0; size < whole.size(); ++size)
     EXPECT_TRUE(refused({whole.begin(), whole.begin() + static_cast<int64_t>(size)})) << size;
   const auto with = [&](size_t at, uint8_t byte) {
-    Message message = whole;
+    RowsMessage message = whole;
     message[at] = std::byte{byte};
     return message;
   };
@@ -178,12 +178,12 @@ TEST(GradientRowsTest, MalformedMessagesAreRefused) {
   EXPECT_TRUE(refused(with(trailer + 2, 1))) << "the unused field";
   EXPECT_TRUE(refused(with(trailer + 4, 5))) << "five rows of four";
   EXPECT_TRUE(refused(with(bitmap, 0))) << "a bitmap of three rows";
-  Message longer = whole;
+  RowsMessage longer = whole;
   longer.push_back(std::byte{0});
   EXPECT_TRUE(refused(longer));
   // 36 rows have four bits too many in their last byte.
   std::vector<float> out(36 * kColumns);
-  Message beyond = whole;
+  RowsMessage beyond = whole;
   beyond[bitmap + 4] = std::byte{0x80};
   beyond[bitmap + 3] = std::byte{0};
   EXPECT_FALSE(DecodeRows(kColumns, beyond, out).ok());

@@ -19,7 +19,7 @@ constexpr std::array<absl::string_view, 6> kNames = {"fp32", "fp16", "bf16", "in
 constexpr std::array<absl::string_view, 3> kValueNames = {"fp16", "int8", "int4"};
 constexpr std::array<CodecKind, 3> kValueCodecs = {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4};
 
-int64_t Blocks(int64_t n, int64_t block_size) { return (n + block_size - 1) / block_size; }
+int64_t QuantizedBlocks(int64_t n, int64_t block_size) { return (n + block_size - 1) / block_size; }
 
 int64_t QuantizedBytes(CodecKind kind, int64_t n) {
   switch (kind) {
@@ -27,9 +27,9 @@ int64_t QuantizedBytes(CodecKind kind, int64_t n) {
     case CodecKind::kBf16:
       return 2 * n;
     case CodecKind::kInt8:
-      return 2 * Blocks(n, kInt8BlockSize) + n;
+      return 2 * QuantizedBlocks(n, kInt8BlockSize) + n;
     case CodecKind::kInt4:
-      return (2 + kInt4BlockSize / 2) * Blocks(n, kInt4BlockSize);
+      return (2 + kInt4BlockSize / 2) * QuantizedBlocks(n, kInt4BlockSize);
     case CodecKind::kExact:
     case CodecKind::kTopK:
       break;

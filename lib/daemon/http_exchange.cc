@@ -39,7 +39,7 @@ namespace {
 
 bool MayGoOn() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-HttpRequest Parse(absl::string_view text) {
+HttpRequest ParseRequest(absl::string_view text) {
   const std::vector<absl::string_view> words = absl::StrSplit(text.substr(0, text.find("\r\n")), ' ');
   if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.") || !absl::StartsWith(words[1], "/")) return {};
   return {.method = std::string(words[0]), .path = std::string(words[1].substr(0, words[1].find('?')))};
@@ -67,7 +67,7 @@ std::optional<HttpRequest> HttpExchange::Read() {
     // Nothing is left to read into once it is too long.
     if (got == 0 || !MayGoOn() || !Await(POLLIN, countdown.LeftMs()) || countdown.LeftMs() == 0) return std::nullopt;
   }
-  return Parse(text);
+  return ParseRequest(text);
 }
 
 bool HttpExchange::Send(absl::string_view text, const Countdown& countdown, bool more) const {

@@ -46,7 +46,7 @@ struct Address {
   socklen_t socket_bytes = 0;
 };
 
-absl::StatusOr<Address> Parse(const std::string& text) {
+absl::StatusOr<Address> ParseAddress(const std::string& text) {
   const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
       "'", text, "' is no address: HOST:PORT is wanted, with a numeric host such as 127.0.0.1 or [::1] and port 0 for a free one"));
   const absl::StatusOr<base::HostPort> at = base::SplitHostPort(text);
@@ -214,7 +214,9 @@ struct MonitoringServer::Http {
   }
 };
 
-absl::Status CheckMonitoringAddress(const std::string& text) { return text == kNoMonitoring ? absl::OkStatus() : Parse(text).status(); }
+absl::Status CheckMonitoringAddress(const std::string& text) {
+  return text == kNoMonitoring ? absl::OkStatus() : ParseAddress(text).status();
+}
 
 MonitoringServer::MonitoringServer(std::string address, std::unique_ptr<Http> http)
     : address_(std::move(address)), http_(std::move(http)) {}
@@ -222,7 +224,7 @@ MonitoringServer::MonitoringServer(std::string address, std::unique_ptr<Http> ht
 MonitoringServer::~MonitoringServer() = default;
 
 absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const std::string& address, MonitoringHandlers handlers) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const Address parsed, Parse(address));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Address parsed, ParseAddress(address));
   const absl::StatusOr<int> listener = ListenOn(parsed);
   if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
   auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});

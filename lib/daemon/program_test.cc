@@ -55,7 +55,7 @@ TEST(ProgramTest, LinesAreOfTheFormatAskedFor) {
   EXPECT_EQ(Parse({"--log-format", "json"}).code, std::nullopt);
   testing::internal::CaptureStderr();
   base::Log(base::LogLevel::kInfo, "a line");
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::StartsWith("{\"time\":"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), ::testing::StartsWith("{\"time\":"));
   EXPECT_EQ(Parse({}).code, std::nullopt);
   const Parsed xml = Parse({"--log-format", "xml"});
   EXPECT_EQ(xml.code, kExitBadInput);
@@ -123,7 +123,7 @@ TEST(ProgramTest, AStartThatFailsEndsWithoutWaitingForWhatCannotEnd) {
         base::StartLog("probe", base::LogLevel::kInfo);
         EndAtOnce(absl::UnavailableError("no threads"));
       },
-      testing::ExitedWithCode(kExitFailed), "error probe: no threads");
+      ::testing::ExitedWithCode(kExitFailed), "error probe: no threads");
 }
 
 TEST(ProgramTest, AThreadThatCannotBeStartedIsToldAndAFailure) {
@@ -138,11 +138,11 @@ TEST(ProgramTest, AThreadThatCannotBeStartedIsToldAndAFailure) {
     std::thread([&]() -> void { throw thrown; }).join();
   };
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
-  EXPECT_EXIT(start(no_thread), testing::ExitedWithCode(kExitFailed),
+  EXPECT_EXIT(start(no_thread), ::testing::ExitedWithCode(kExitFailed),
               "error probe: cannot start a thread: the system refuses more threads and processes .*ulimit -u");
-  EXPECT_EXIT(start(std::logic_error("ours")), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(start(std::logic_error("ours")), ::testing::KilledBySignal(SIGABRT), "");
   const std::system_error joined_itself(std::make_error_code(std::errc::operation_not_permitted));
-  EXPECT_EXIT(start(joined_itself), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(start(joined_itself), ::testing::KilledBySignal(SIGABRT), "");
 }
 
 TEST(ProgramTest, AnAddressForMetricsIsCheckedWithTheFlags) {

@@ -25,9 +25,9 @@ void CloseAndHold(std::initializer_list<int> closed) {
 }
 
 TEST(StandardFilesTest, NoFileTakesThePlaceOfAClosedOne) {
-  EXPECT_EXIT(CloseAndHold({STDOUT_FILENO}), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDERR_FILENO}), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(CloseAndHold({STDOUT_FILENO}), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDERR_FILENO}), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(CloseAndHold({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(StandardFilesTest, OpenOnesStay) {
@@ -36,7 +36,7 @@ TEST(StandardFilesTest, OpenOnesStay) {
         HoldStandardFiles();
         std::_Exit(write(STDERR_FILENO, "said", 4) == 4 ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "said");
+      ::testing::ExitedWithCode(0), "said");
 }
 
 TEST(StandardFilesTest, AWriteBeyondTheSizeLimitFailsInsteadOfEndingTheProcess) {
@@ -48,7 +48,7 @@ TEST(StandardFilesTest, AWriteBeyondTheSizeLimitFailsInsteadOfEndingTheProcess) 
     const bool half = write(file, "0123456789abcdef", 16) == 10;
     std::_Exit(half && write(file, "x", 1) == -1 && errno == EFBIG ? 0 : 1);
   };
-  EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(write_too_much(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ TEST(IdxTest, SurvivesRandomDamage) {
   folder.Write("labels", Idx({3}, {1, 2, 3}));
   int opened = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 engine(seed);
     std::string bad = good;
     for (int i = 0; i < 3; ++i) bad[engine() % bad.size()] = static_cast<char>(engine());

@@ -23,7 +23,7 @@ std::vector<int64_t> EpochOrder(const Sampler& sampler, int64_t epoch) {
 
 TEST(SamplerTest, VisitsEachSampleOnceAnEpoch) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 engine(seed);
     const int64_t samples = seed < 40 ? seed + 1 : std::uniform_int_distribution<int64_t>(1, 3000)(engine);
     const Sampler sampler = Make(samples, engine());

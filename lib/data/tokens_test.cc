@@ -465,7 +465,7 @@ TEST(TokenWindowsTest, ReportsAFileCutOffWhileTraining) {
 
 TEST(TokenWindowsTest, AnEpochReadsEveryTokenOnce) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 engine(seed);
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine); };
     const base::TempFolder folder;

@@ -5,18 +5,16 @@
 
 #include "gtest/gtest.h"
 #include "lib/estimator/rate_fit.h"
+#include "lib/estimator/testing/truth.h"
 
 namespace fusionllm::estimator {
 namespace {
 
 using opdag::OpClass;
+using testing::Truth;
 
 constexpr int kSeeds = 500;
 
-struct Truth {
-  double overhead_s, per_flop, per_byte;
-  double Seconds(double flops, double bytes) const { return overhead_s + flops * per_flop + bytes * per_byte; }
-};
 constexpr Truth kTruth{2e-5, 1e-11, 1e-10};
 
 // Errors are normal, in proportion to the time; a share of the samples takes ten times as long, as behind a page fault or another process.

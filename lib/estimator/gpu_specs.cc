@@ -11,7 +11,7 @@ using opdag::OpClass;
 constexpr int64_t kGB = 1'000'000'000;
 constexpr double kGBps = 1e9;
 constexpr double kTera = 1e12;
-constexpr double kNone = 0;
+constexpr double kNotSpecified = 0;
 
 // One row a GPU: name, memory, bandwidth, fp32, tf32, bf16. Where a data sheet states a peak with sparsity, half of it stands here.
 // AMD's MI250X is left out: it shows as two devices, and its figures are those of both.
@@ -29,10 +29,10 @@ constexpr GpuSpec kSpecs[] = {
     {"nvidia-rtx-3090", 24 * kGB, 936 * kGBps, 35.6 * kTera, 35.6 * kTera, 71 * kTera,
      "NVIDIA Ampere GA102 GPU architecture white paper, 2020"},
     {"nvidia-rtx-4090", 24 * kGB, 1008 * kGBps, 82.6 * kTera, 82.6 * kTera, 165.2 * kTera, "NVIDIA Ada GPU architecture white paper, 2022"},
-    {"nvidia-t4", 16 * kGB, 300 * kGBps, 8.1 * kTera, kNone, kNone, "NVIDIA T4 data sheet, 2019"},
-    {"nvidia-v100-16gb", 16 * kGB, 900 * kGBps, 14 * kTera, kNone, kNone, "NVIDIA V100 data sheet, 2020 (PCIe)"},
-    {"nvidia-v100-32gb", 32 * kGB, 900 * kGBps, 14 * kTera, kNone, kNone, "NVIDIA V100 data sheet, 2020 (PCIe)"},
-    {"nvidia-v100-32gb-sxm", 32 * kGB, 900 * kGBps, 15.7 * kTera, kNone, kNone, "NVIDIA V100 data sheet, 2020 (SXM2)"},
+    {"nvidia-t4", 16 * kGB, 300 * kGBps, 8.1 * kTera, kNotSpecified, kNotSpecified, "NVIDIA T4 data sheet, 2019"},
+    {"nvidia-v100-16gb", 16 * kGB, 900 * kGBps, 14 * kTera, kNotSpecified, kNotSpecified, "NVIDIA V100 data sheet, 2020 (PCIe)"},
+    {"nvidia-v100-32gb", 32 * kGB, 900 * kGBps, 14 * kTera, kNotSpecified, kNotSpecified, "NVIDIA V100 data sheet, 2020 (PCIe)"},
+    {"nvidia-v100-32gb-sxm", 32 * kGB, 900 * kGBps, 15.7 * kTera, kNotSpecified, kNotSpecified, "NVIDIA V100 data sheet, 2020 (SXM2)"},
 };
 
 constexpr std::pair<absl::string_view, Arithmetic> kArithmetics[] = {

@@ -34,7 +34,7 @@ TEST(GpuSpecsTest, EveryRowIsWholeAndNamedOnce) {
       EXPECT_GE(gpu.tf32_flops, gpu.fp32_flops);
       EXPECT_NEAR(gpu.bf16_flops / gpu.tf32_flops, 2, 0.03) << "twice tf32 on every GPU that has both";
     }
-    EXPECT_THAT(std::string(gpu.source), testing::ContainsRegex("20[12][0-9]")) << "a source has a year";
+    EXPECT_THAT(std::string(gpu.source), ::testing::ContainsRegex("20[12][0-9]")) << "a source has a year";
   }
   EXPECT_EQ(FindGpu("nvidia-h100"), nullptr);
 }

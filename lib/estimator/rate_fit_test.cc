@@ -6,16 +6,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/estimator/testing/truth.h"
 
 namespace fusionllm::estimator {
 namespace {
 
 using opdag::OpClass;
 using ::testing::HasSubstr;
-
-struct Truth {
-  double overhead_s, per_flop, per_byte;
-};
+using testing::Truth;
 
 std::vector<Sample> Measure(const Truth& truth, int count, double noise, double outliers, uint32_t seed) {
   std::mt19937 random(seed);
@@ -43,7 +41,7 @@ TEST(RateFitTest, FindsTheTruthBehindCleanSamples) {
 
 TEST(RateFitTest, NoiseAndWildSamplesMoveItLittle) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const Truth truth{2e-5, 1e-11, 1e-10};
     const auto rate = FitRate(Measure(truth, 120, 0.03, 0.2, seed));
     ASSERT_TRUE(rate.ok()) << rate.status();

@@ -26,10 +26,10 @@ TEST(JobDifferencesTest, FieldsAreNamedByPathWithBothValues) {
                                         "  training: {steps: 400, optimizer: {name: sgd, learningRate: 0.1}}\n  checkpoint: {keep: 2}\n"));
   EXPECT_THAT(Differences(from, from), IsEmpty());
   const auto differences = Differences(from, to);
-  EXPECT_THAT(differences, testing::Contains(FieldDifference{"spec.training.steps", "200", "400"}));
-  EXPECT_THAT(differences, testing::Contains(FieldDifference{"spec.training.optimizer.name", "adamw", "sgd"}));
-  EXPECT_THAT(differences, testing::Contains(FieldDifference{"spec.training.optimizer.beta1", "0.9", "none"}));
-  EXPECT_THAT(differences, testing::Contains(FieldDifference{"spec.checkpoint.keep", "none", "2"}));
+  EXPECT_THAT(differences, ::testing::Contains(FieldDifference{"spec.training.steps", "200", "400"}));
+  EXPECT_THAT(differences, ::testing::Contains(FieldDifference{"spec.training.optimizer.name", "adamw", "sgd"}));
+  EXPECT_THAT(differences, ::testing::Contains(FieldDifference{"spec.training.optimizer.beta1", "0.9", "none"}));
+  EXPECT_THAT(differences, ::testing::Contains(FieldDifference{"spec.checkpoint.keep", "none", "2"}));
   EXPECT_THAT(ArchitectureDifferences(differences), IsEmpty());
   EXPECT_EQ(ToString(differences, 1), absl::StrCat("spec.training.steps 200 -> 400 and ", differences.size() - 1, " more"));
 }

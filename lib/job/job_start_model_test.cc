@@ -100,7 +100,7 @@ TEST_F(StartModelTest, SettingsThatTheFamilyDoesNotHaveAreRefusedByName) {
 TEST_F(StartModelTest, DropoutThatTheFamilyDoesNotHaveIsAWarning) {
   const auto start = ReadStartModel(folder_ / "hf");
   ASSERT_TRUE(start.ok() && start->has_value()) << start.status();
-  EXPECT_THAT((*start)->warnings, testing::ElementsAre(AllOf(HasSubstr("hf/config.json: "), HasSubstr("attn_pdrop 0.1"))));
+  EXPECT_THAT((*start)->warnings, ::testing::ElementsAre(AllOf(HasSubstr("hf/config.json: "), HasSubstr("attn_pdrop 0.1"))));
 }
 
 TEST_F(StartModelTest, ACheckpointSaysItsSizesItself) {
@@ -131,8 +131,8 @@ TEST(Gpt2ConfigJsonTest, WhatIsWrittenIsReadBack) {
   const auto config = ParseGpt2ConfigJson(FormatGpt2ConfigJson(sizes));
   ASSERT_TRUE(config.ok() && config->has_value()) << config.status();
   EXPECT_EQ((*config)->sizes, sizes);
-  EXPECT_THAT((*config)->problems, testing::IsEmpty());
-  EXPECT_THAT((*config)->warnings, testing::IsEmpty());
+  EXPECT_THAT((*config)->problems, ::testing::IsEmpty());
+  EXPECT_THAT((*config)->warnings, ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -97,24 +97,24 @@ TEST(LinkTableTest, UnknownDevicesAndSelfAreRefused) {
   EXPECT_EQ(table.Between("a0", "a0").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-std::string ErrorOf(const std::string& yaml) { return std::string(ParseTopology(yaml, "t.yaml").status().message()); }
-std::string ErrorOfLinks(const std::string& links) { return ErrorOf(TwoSites(links)); }
+std::string TopologyErrorOf(const std::string& yaml) { return std::string(ParseTopology(yaml, "t.yaml").status().message()); }
+std::string ErrorOfLinks(const std::string& links) { return TopologyErrorOf(TwoSites(links)); }
 std::string ErrorOfDevice(const std::string& device) {
-  return ErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: [{name: a0}, ", device, "]}]"));
+  return TopologyErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: [{name: a0}, ", device, "]}]"));
 }
 
 TEST(TopologyErrorsTest, GpusThatAreMeantAreNamedAndAllOfThemListedOnce) {
   const std::string error =
-      ErrorOf(absl::StrCat(kHead,
-                           "  sites:\n  - {name: a, devices: [{name: a0, profile: h100}, {name: a1, profile: h100}]}\n"
-                           "  - {name: b, devices: [{name: b0, profile: A100}, {name: b1, profile: tpu}]}\n"
-                           "  links: [{from: a, to: b, bandwidth: 1Gbit, latency: 1ms, symmetric: true}]"));
+      TopologyErrorOf(absl::StrCat(kHead,
+                                   "  sites:\n  - {name: a, devices: [{name: a0, profile: h100}, {name: a1, profile: h100}]}\n"
+                                   "  - {name: b, devices: [{name: b0, profile: A100}, {name: b1, profile: tpu}]}\n"
+                                   "  links: [{from: a, to: b, bandwidth: 1Gbit, latency: 1ms, symmetric: true}]"));
   const std::vector<std::string> lines = absl::StrSplit(error, '\n');
   ASSERT_EQ(lines.size(), 4u) << error;
   EXPECT_THAT(lines[0], HasSubstr("devices[0].profile: no GPU profile is named h100; did you mean nvidia-h100-sxm? (there are amd-"));
-  EXPECT_THAT(lines[1], testing::EndsWith("devices[1].profile: no GPU profile is named h100; did you mean nvidia-h100-sxm?"));
-  EXPECT_THAT(lines[2], testing::EndsWith("did you mean nvidia-a100-40gb?"));
-  EXPECT_THAT(lines[3], testing::EndsWith("no GPU profile is named tpu"));
+  EXPECT_THAT(lines[1], ::testing::EndsWith("devices[1].profile: no GPU profile is named h100; did you mean nvidia-h100-sxm?"));
+  EXPECT_THAT(lines[2], ::testing::EndsWith("did you mean nvidia-a100-40gb?"));
+  EXPECT_THAT(lines[3], ::testing::EndsWith("no GPU profile is named tpu"));
 }
 
 TEST(TopologyErrorsTest, DevicesAndSites) {
@@ -143,10 +143,10 @@ TEST(TopologyErrorsTest, DevicesAndSites) {
   EXPECT_EQ(ErrorOfDevice("{name: x, profile: nvidia-l4, threads: 2}"),
             "t.yaml:5: spec.sites[0].devices[1].threads: belongs to devices that this machine emulates, not to one with a profile");
   EXPECT_EQ(ErrorOfDevice("{}"), "t.yaml:5: spec.sites[0].devices[1].name: required");
-  EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: []")), "t.yaml:5: spec.sites: must have at least one site");
-  EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: []}]")),
+  EXPECT_EQ(TopologyErrorOf(absl::StrCat(kHead, "  sites: []")), "t.yaml:5: spec.sites: must have at least one site");
+  EXPECT_EQ(TopologyErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: []}]")),
             "t.yaml:5: spec.sites[0].devices: must have at least one device");
-  EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: [{name: a0, role: spare}]}]")),
+  EXPECT_EQ(TopologyErrorOf(absl::StrCat(kHead, "  sites: [{name: a, devices: [{name: a0, role: spare}]}]")),
             "t.yaml:5: spec.sites: every device is a spare: at least one must have role executor");
 }
 
@@ -160,10 +160,10 @@ TEST(TopologyErrorsTest, NamesThatDifferInCaseAreOne) {
 TEST(TopologyErrorsTest, DevicesHaveNoNameThatAnExecutorCannotHave) {
   constexpr char kWhere[] = "t.yaml:5: spec.sites[0].devices[1].name: ";
   for (const char* name : {"broker", "Scheduler", "client", "ca", "CA", "localhost", "127.0.0.1"}) {
-    EXPECT_THAT(ErrorOfDevice(absl::StrCat("{name: ", name, "}")), testing::StartsWith(absl::StrCat(kWhere, "the name '", name, "' ")))
+    EXPECT_THAT(ErrorOfDevice(absl::StrCat("{name: ", name, "}")), ::testing::StartsWith(absl::StrCat(kWhere, "the name '", name, "' ")))
         << name;
   }
-  EXPECT_EQ(ErrorOf(absl::StrCat(kHead, "  sites: [{name: broker, devices: [{name: a0}]}]")), "") << "no process has a site's name";
+  EXPECT_EQ(TopologyErrorOf(absl::StrCat(kHead, "  sites: [{name: broker, devices: [{name: a0}]}]")), "") << "no process has a site's name";
 }
 
 TEST(TopologyErrorsTest, Links) {
@@ -216,7 +216,7 @@ TEST(TopologyErrorsTest, ATopologyOfThousandsOfDevicesIsAnsweredAtOnce) {
     for (int device = 0; device < 40; ++device) absl::StrAppend(&yaml, "{name: s", site, "-", device, "},");
     absl::StrAppend(&yaml, "]}\n");
   }
-  EXPECT_THAT(ErrorOf(yaml), HasSubstr("no link leads from s0-0 to s1-0"));
+  EXPECT_THAT(TopologyErrorOf(yaml), HasSubstr("no link leads from s0-0 to s1-0"));
 }
 
 TEST(TopologyTest, ByteOrderMarkAndLineEndsOfWindowsMakeNoDifference) {
@@ -229,8 +229,8 @@ TEST(TopologyTest, ByteOrderMarkAndLineEndsOfWindowsMakeNoDifference) {
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(*other, *plain);
   const std::string wrong = TwoSites("  links:\n  - from: a\n    to: b\n    bandwidth: much\n");
-  EXPECT_THAT(ErrorOf(wrong), HasSubstr("t.yaml:11: "));
-  EXPECT_EQ(ErrorOf(of_windows(wrong)), ErrorOf(wrong)) << "lines are counted alike";
+  EXPECT_THAT(TopologyErrorOf(wrong), HasSubstr("t.yaml:11: "));
+  EXPECT_EQ(TopologyErrorOf(of_windows(wrong)), TopologyErrorOf(wrong)) << "lines are counted alike";
 }
 
 // A topology as large as the planner takes: 10,000 devices and as many links, in more text than a job may have.

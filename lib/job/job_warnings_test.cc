@@ -33,7 +33,7 @@ TEST(JobWarningsTest, NoStepsAndNoCheckpointWriteNothing) {
   EXPECT_THAT(Warnings(job), IsEmpty());
 }
 
-FusionJob Parsed(const std::string& rest) {
+FusionJob ParsedWith(const std::string& rest) {
   const auto job = ParseFusionJob(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: t}\nspec:\n"
                                                "  model: {family: gpt2, preset: tiny}\n  data: {kind: text, path: [a]}\n",
                                                rest),
@@ -43,16 +43,16 @@ FusionJob Parsed(const std::string& rest) {
 }
 
 TEST(JobWarningsTest, FieldsThatOnlyKubernetesReadsAreNamedOnce) {
-  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  training: {steps: 3, globalBatchSize: 4}\n  executors: {min: 2}\n")), "");
-  EXPECT_EQ(KubernetesOnlyWarning(Parsed("  checkpoint: {everySteps: 2}\n  placement: {minMemory: 2Gi}\n")), "") << "read everywhere";
+  EXPECT_EQ(KubernetesOnlyWarning(ParsedWith("  training: {steps: 3, globalBatchSize: 4}\n  executors: {min: 2}\n")), "");
+  EXPECT_EQ(KubernetesOnlyWarning(ParsedWith("  checkpoint: {everySteps: 2}\n  placement: {minMemory: 2Gi}\n")), "") << "read everywhere";
   EXPECT_EQ(
-      KubernetesOnlyWarning(Parsed("  placement: {device: cuda}\n")),
+      KubernetesOnlyWarning(ParsedWith("  placement: {device: cuda}\n")),
       "spec.placement.device has no effect here: only Kubernetes reads it; `fusionctl run --device` or a topology says what computes");
   EXPECT_EQ(
-      KubernetesOnlyWarning(Parsed("  checkpoint: {volume: {emptyDir: {}}}\n"
-                                   "  placement: {clusters: [{name: paris, min: 1}, {name: rome, min: 1}], spread: Packed}\n"
-                                   "  failurePolicy: {maxRestarts: 7}\n  suspend: true\n"
-                                   "  network: {mode: Relay, port: 7777}\n")),
+      KubernetesOnlyWarning(ParsedWith("  checkpoint: {volume: {emptyDir: {}}}\n"
+                                       "  placement: {clusters: [{name: paris, min: 1}, {name: rome, min: 1}], spread: Packed}\n"
+                                       "  failurePolicy: {maxRestarts: 7}\n  suspend: true\n"
+                                       "  network: {mode: Relay, port: 7777}\n")),
       "spec.checkpoint.volume, spec.placement.clusters, spec.placement.spread, spec.suspend, spec.failurePolicy, spec.network have no "
       "effect here: only Kubernetes reads them");
 }

@@ -170,7 +170,7 @@ void CheckDataFits(const Spec& spec, const Report& report) {
                       ", got ", ToString(spec.data.kind)));
 }
 
-std::optional<ResolvedModel> Resolve(const Spec& spec, const Report& report) {
+std::optional<ResolvedModel> ResolveReporting(const Spec& spec, const Report& report) {
   const Model& model = spec.model;
   if (model.family.has_value() == model.graph.has_value()) {
     report({"spec.model"}, "must have exactly one of family and graph");
@@ -207,13 +207,14 @@ std::vector<std::string> PresetsOf(Family family) {
   return names;
 }
 
-void CheckModel(const Spec& spec, const Report& report) { Resolve(spec, report); }
+void CheckModel(const Spec& spec, const Report& report) { ResolveReporting(spec, report); }
 
 absl::StatusOr<ResolvedModel> ResolveModel(const Spec& spec) {
   std::vector<std::string> findings;
-  std::optional<ResolvedModel> model = Resolve(spec, [&](std::initializer_list<absl::string_view> paths, absl::string_view message) {
-    findings.push_back(absl::StrCat(*paths.begin(), ": ", message));
-  });
+  std::optional<ResolvedModel> model =
+      ResolveReporting(spec, [&](std::initializer_list<absl::string_view> paths, absl::string_view message) {
+        findings.push_back(absl::StrCat(*paths.begin(), ": ", message));
+      });
   if (!findings.empty() || !model) return absl::InvalidArgumentError(absl::StrJoin(findings, "\n"));
   return *std::move(model);
 }

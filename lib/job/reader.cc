@@ -22,7 +22,7 @@ std::string Got(const Node& node) { return absl::StrCat(", got ", Describe(node)
 bool IsPlain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
 
 // What it is where it is no text.
-YamlScalar Resolve(const Node& node) { return IsPlain(node) ? base::ResolveYamlScalar(node.text) : YamlScalar{Type::kText, node.text}; }
+YamlScalar ResolveNode(const Node& node) { return IsPlain(node) ? base::ResolveYamlScalar(node.text) : YamlScalar{Type::kText, node.text}; }
 
 // 1e-400 would become 0, which means something else. `text` is a number that came out as 0.
 bool IsTooSmall(absl::string_view text) {
@@ -63,7 +63,7 @@ std::string ReadQuantity(const Node& node, absl::StatusOr<T> (*parse)(absl::stri
 }  // namespace
 
 std::string ReadScalar(const Node& node, const Rule& rule, bool& out) {
-  const YamlScalar scalar = Resolve(node);
+  const YamlScalar scalar = ResolveNode(node);
   if (scalar.type != Type::kBool) return absl::StrCat("must be true or false", Got(node));
   out = scalar.text == "true";
   return "";
@@ -75,7 +75,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, int64_t& out) {
     return "";
   }
   const absl::string_view expected = rule.zero_is_auto ? "must be a whole number or auto" : "must be a whole number";
-  const YamlScalar scalar = Resolve(node);
+  const YamlScalar scalar = ResolveNode(node);
   if (!IsNumber(scalar) || scalar.number != std::floor(scalar.number)) return absl::StrCat(expected, Got(node));
   if (scalar.number == 0 && IsTooSmall(node.text)) return absl::StrCat(expected, Got(node));
   std::string wrong = CheckBounds(scalar.number, rule, Got(node));
@@ -86,7 +86,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, int64_t& out) {
 }
 
 std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
-  const YamlScalar scalar = Resolve(node);
+  const YamlScalar scalar = ResolveNode(node);
   if (!IsNumber(scalar)) {
     const std::string lower = IsPlain(node) ? absl::AsciiStrToLower(node.text) : "";
     const bool not_finite =
@@ -101,8 +101,8 @@ std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
 
 std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
   if (node.kind != Node::Kind::kScalar) return absl::StrCat("must be text", Got(node));
-  if (rule.number_or_text && IsNumber(Resolve(node))) {
-    const YamlScalar scalar = Resolve(node);
+  if (rule.number_or_text && IsNumber(ResolveNode(node))) {
+    const YamlScalar scalar = ResolveNode(node);
     out = scalar.type == Type::kInteger ? scalar.text : NumberText(scalar.number);
     return "";
   }

@@ -42,13 +42,13 @@ std::optional<StartModel> FromManifest(const std::string& file) {
 }
 
 // One size of both, by the name that each has for it.
-struct Size {
+struct StoredSize {
   const char *field, *key;
   std::optional<int64_t> given, of_preset;
   int64_t theirs;
 };
 
-std::vector<Size> SizesOf(const ModelSettings& config, const std::optional<GptConfig>& preset, const StartModel& start) {
+std::vector<StoredSize> SizesOf(const ModelSettings& config, const std::optional<GptConfig>& preset, const StartModel& start) {
   const auto of_preset = [&](int64_t GptConfig::*size) { return preset ? std::optional<int64_t>((*preset).*size) : std::nullopt; };
   const GptConfig& theirs = start.sizes;
   const bool json = start.is_config_json;
@@ -60,7 +60,7 @@ std::vector<Size> SizesOf(const ModelSettings& config, const std::optional<GptCo
 }
 
 // Whether all tensors that differ with a size begin fresh, or stay unread.
-bool IsSkipped(const Init& init, const Size& size, int64_t ours, bool tied) {
+bool IsSkipped(const Init& init, const StoredSize& size, int64_t ours, bool tied) {
   const auto skips = [&](absl::string_view tensor) { return MatchesAny(init.skip, tensor); };
   const absl::string_view field = size.field;
   if (field == "vocabSize") return skips("transformer.wte.weight") && (tied || skips("lm_head.weight"));
@@ -87,7 +87,7 @@ void Contradict(const Spec& spec, const std::optional<GptConfig>& preset, const 
   const Init& init = spec.model.init;
   const std::optional<bool>& tied = spec.model.config.tie_weights;
   const bool is_tied = tied.value_or(start.sizes.tie_weights);
-  for (const Size& size : SizesOf(spec.model.config, preset, start)) {
+  for (const StoredSize& size : SizesOf(spec.model.config, preset, start)) {
     const std::optional<int64_t> ours = size.given ? size.given : size.of_preset;
     if (!ours || IsSkipped(init, size, *ours, is_tied)) continue;
     if (size.given && *size.given != size.theirs) {

@@ -21,14 +21,14 @@
 namespace fusionllm::job {
 namespace {
 
-struct Size {
+struct ModelSize {
   const char* name;
   int64_t n_layer, n_embd;
   double learning_rate;
 };
 
 // All but the first: GPT-3's table 2.1. The first is the size and rate of nanoGPT's character-level model.
-constexpr Size kSizes[] = {
+constexpr ModelSize kSizes[] = {
     {"10M", 6, 384, 1.0e-3},    {"125M", 12, 768, 6.0e-4},  {"350M", 24, 1024, 3.0e-4},
     {"760M", 24, 1536, 2.5e-4}, {"1.3B", 24, 2048, 2.0e-4}, {"2.7B", 32, 2560, 1.6e-4},
     {"6.7B", 32, 4096, 1.2e-4}, {"13B", 40, 5140, 1.0e-4},  {"175B", 96, 12288, 0.6e-4},
@@ -108,9 +108,9 @@ bool Given(const Node& root, std::initializer_list<const char*> path) {
 
 double GptLearningRate(const GptConfig& model) {
   const double wanted = std::log(BlockWeights(model.n_layer, model.n_embd));
-  const auto distance = [&](const Size& size) { return std::abs(std::log(BlockWeights(size.n_layer, size.n_embd)) - wanted); };
-  const Size* const nearest =
-      std::min_element(std::begin(kSizes), std::end(kSizes), [&](const Size& a, const Size& b) { return distance(a) < distance(b); });
+  const auto distance = [&](const ModelSize& size) { return std::abs(std::log(BlockWeights(size.n_layer, size.n_embd)) - wanted); };
+  const ModelSize* const nearest = std::min_element(std::begin(kSizes), std::end(kSizes),
+                                                    [&](const ModelSize& a, const ModelSize& b) { return distance(a) < distance(b); });
   return nearest->learning_rate;
 }
 
@@ -185,7 +185,7 @@ std::string TrainingDefaultsSection() {
       "| `schedule.minLearningRate` | a tenth of `learningRate`; 0 with a constant schedule |\n\n"
       "The learning rate is that of the nearest row by 12 nLayer nEmbd², the weights of the blocks:\n\n"
       "| size | nLayer | nEmbd | learning rate |\n|---|---|---|---|\n");
-  for (const Size& size : kSizes) {
+  for (const ModelSize& size : kSizes) {
     absl::StrAppend(&text, "| ", size.name, " | ", size.n_layer, " | ", size.n_embd, " | ", NumberText(size.learning_rate), " |\n");
   }
   absl::StrAppend(&text, "\nSo presets `tiny`, `small`, `medium`, `large` and `xl` begin at ");

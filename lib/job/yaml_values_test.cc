@@ -59,7 +59,7 @@ std::vector<Row> Rows() {
 }
 
 // The job with `value` at the word `place`, and at the others what stands there if nothing is said.
-std::string Job(const std::string& place, const std::string& value) {
+std::string JobWith(const std::string& place, const std::string& value) {
   std::string job;
   const std::string text = ReadFile("yaml_values_job.yaml");
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
@@ -98,12 +98,13 @@ absl::StatusOr<FusionJob> Load(const std::string& text) {
 TEST(YamlValuesTest, EveryRowIsReadAsKubectlReadsItOrRefusedInWords) {
   const std::vector<Row> rows = Rows();
   ASSERT_GT(rows.size(), 100u);
-  const absl::StatusOr<FusionJob> plain = Load(Job("", ""));
+  const absl::StatusOr<FusionJob> plain = Load(JobWith("", ""));
   ASSERT_TRUE(plain.ok()) << plain.status();
   for (const Row& row : rows) {
     SCOPED_TRACE(absl::StrCat("line ", row.line, " of yaml_values.txt: ", row.place, " ", absl::CEscape(row.yaml)));
     const bool document = row.place == "DOCUMENT";
-    const absl::StatusOr<FusionJob> job = Load(document ? absl::StrReplaceAll(row.yaml, {{"JOB", Job("", "")}}) : Job(row.place, row.yaml));
+    const absl::StatusOr<FusionJob> job =
+        Load(document ? absl::StrReplaceAll(row.yaml, {{"JOB", JobWith("", "")}}) : JobWith(row.place, row.yaml));
     absl::string_view words = row.here;
     if (absl::ConsumePrefix(&words, "refused")) {
       EXPECT_FALSE(job.ok());
@@ -123,43 +124,43 @@ TEST(YamlValuesTest, EveryRowIsReadAsKubectlReadsItOrRefusedInWords) {
 }
 
 TEST(YamlValuesTest, CrLfIsReadAsLf) {
-  const absl::StatusOr<FusionJob> job = Load(absl::StrReplaceAll(Job("VALUE", "|\n        x\n        y"), {{"\n", "\r\n"}}));
+  const absl::StatusOr<FusionJob> job = Load(absl::StrReplaceAll(JobWith("VALUE", "|\n        x\n        y"), {{"\n", "\r\n"}}));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(ValueAt("VALUE", *job), "x\ny\n");
 }
 
 TEST(YamlValuesTest, CarriageReturnsAloneEndLines) {
-  const absl::StatusOr<FusionJob> job = Load(absl::StrReplaceAll(Job("VALUE", "|\n        x\n        y"), {{"\n", "\r"}}));
+  const absl::StatusOr<FusionJob> job = Load(absl::StrReplaceAll(JobWith("VALUE", "|\n        x\n        y"), {{"\n", "\r"}}));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(ValueAt("VALUE", *job), "x\ny\n");
-  const std::string wrong = Job("STEPS", "many");
+  const std::string wrong = JobWith("STEPS", "many");
   EXPECT_EQ(ParseFusionJob(absl::StrReplaceAll(wrong, {{"\n", "\r"}}), "job.yaml").status(), ParseFusionJob(wrong, "job.yaml").status());
 }
 
 TEST(YamlValuesTest, EscapesOfSpacesAndLineEndsAreTheirCharacters) {
-  const absl::StatusOr<FusionJob> job = Load(Job("VALUE", R"("\_|\N|\L|\P|à\_")"));
+  const absl::StatusOr<FusionJob> job = Load(JobWith("VALUE", R"("\_|\N|\L|\P|à\_")"));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(ValueAt("VALUE", *job), "\xC2\xA0|\xC2\x85|\xE2\x80\xA8|\xE2\x80\xA9|\xC3\xA0\xC2\xA0");
-  const absl::StatusOr<FusionJob> key = Load(Job("VALUE", R"({"a\_b": 1})"));
+  const absl::StatusOr<FusionJob> key = Load(JobWith("VALUE", R"({"a\_b": 1})"));
   ASSERT_TRUE(key.ok()) << key.status();
   EXPECT_EQ(ValueAt("VALUE", *key), json({{"a\xC2\xA0"
                                            "b",
                                            1}}));
   const std::vector<std::string> overrides = {R"(spec.data.volume.value="\_")"};
-  const absl::StatusOr<FusionJob> set = ParseFusionJob(Job("", ""), "job.yaml", overrides);
+  const absl::StatusOr<FusionJob> set = ParseFusionJob(JobWith("", ""), "job.yaml", overrides);
   ASSERT_TRUE(set.ok()) << set.status();
   EXPECT_EQ(ValueAt("VALUE", *set), "\xC2\xA0");
 }
 
 TEST(YamlValuesTest, AnotherEncodingIsRefusedWithTheRemedy) {
   std::string little, big;
-  for (const char c : Job("", "")) {
+  for (const char c : JobWith("", "")) {
     little += {c, '\0'};
     big += {'\0', c};
   }
   for (const std::string& text : {"\xff\xfe" + little, "\xfe\xff" + big, little, big}) {
     EXPECT_THAT(std::string(Load(text).status().message()),
-                testing::AllOf(HasSubstr("job.yaml:1: it "), HasSubstr("UTF-16: save it as UTF-8")));
+                ::testing::AllOf(HasSubstr("job.yaml:1: it "), HasSubstr("UTF-16: save it as UTF-8")));
   }
   EXPECT_THAT(std::string(Load("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n").status().message()),
               HasSubstr("git lfs pull"));

@@ -12,12 +12,14 @@
 #include "lib/kernels/cpu/cpu.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/conformance.h"
+#include "lib/kernels/testing/cpu_maker.h"
 #include "lib/opdag/op_schema.h"
 
 namespace fusionllm::kernels {
 namespace {
 
 using testing::AllCases;
+using testing::Cpu;
 using testing::ExpectSame;
 using testing::ExpectSameBits;
 using ::testing::HasSubstr;
@@ -26,10 +28,6 @@ using testing::OpCase;
 using testing::RunCase;
 using testing::RunResult;
 using testing::Target;
-
-KernelMaker Cpu(int threads) {
-  return [pool = cpu::WorkerPool::Create(threads).value()](PreparedOp op) { return cpu::MakeKernel(std::move(op), pool); };
-}
 
 class BackendParityTest : public ::testing::TestWithParam<int> {};  // the size of the cases
 

@@ -6,12 +6,14 @@
 #include "lib/kernels/cpu/cpu.h"
 #include "lib/kernels/ref/reference.h"
 #include "lib/kernels/testing/bf16_conformance.h"
+#include "lib/kernels/testing/cpu_maker.h"
 
 namespace fusionllm::kernels {
 namespace {
 
 using tensor::DType;
 using tensor::TensorType;
+using testing::Cpu;
 using ::testing::HasSubstr;
 using testing::KernelMaker;
 using testing::OpCase;
@@ -19,10 +21,6 @@ using testing::RunCase;
 using testing::RunOptions;
 using testing::RunResult;
 using testing::Target;
-
-KernelMaker Cpu(int threads) {
-  return [pool = cpu::WorkerPool::Create(threads).value()](PreparedOp op) { return cpu::MakeKernel(std::move(op), pool); };
-}
 
 class WidenedKernelTest : public ::testing::TestWithParam<int> {  // the size of the cases
  protected:

@@ -14,14 +14,14 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr char kGroup[] = "fusionllm.io";
 constexpr char kVersion[] = "v1alpha1";
 
 // The part of a schema at a path such as "spec.placement.clusters[]"; the path must exist.
-json& At(json& schema, absl::string_view path) {
-  json* at = &schema;
+ordered_json& At(ordered_json& schema, absl::string_view path) {
+  ordered_json* at = &schema;
   for (absl::string_view step : absl::StrSplit(path, '.', absl::SkipEmpty())) {
     const bool elements = absl::ConsumeSuffix(&step, "[]");
     at = &at->at("properties").at(std::string(step));
@@ -42,9 +42,9 @@ const char* Name(Rule::Reason reason) {
   return "";
 }
 
-void AddRules(const std::vector<Rule>& rules, json& schema) {
+void AddRules(const std::vector<Rule>& rules, ordered_json& schema) {
   for (const Rule& rule : rules) {
-    json entry = {{"rule", rule.expression}, {"message", rule.message}};
+    ordered_json entry = {{"rule", rule.expression}, {"message", rule.message}};
     if (!rule.message_expression.empty()) entry["messageExpression"] = rule.message_expression;
     entry["reason"] = Name(rule.reason);
     if (!rule.field.empty()) entry["fieldPath"] = rule.field;
@@ -59,9 +59,9 @@ const job::FieldSchema& Child(const job::FieldSchema& object, absl::string_view 
   return object;
 }
 
-json RootSchema(absl::string_view description, const job::FieldSchema& spec, const job::FieldSchema& status) {
-  json root = {{"description", std::string(description)}, {"type", "object"}, {"required", {"spec"}}};
-  json& properties = root["properties"];
+ordered_json RootSchema(absl::string_view description, const job::FieldSchema& spec, const job::FieldSchema& status) {
+  ordered_json root = {{"description", std::string(description)}, {"type", "object"}, {"required", {"spec"}}};
+  ordered_json& properties = root["properties"];
   properties["apiVersion"] = {{"description", "Version of the schema of this object."}, {"type", "string"}};
   properties["kind"] = {{"description", "Kind of this object."}, {"type", "string"}};
   properties["metadata"] = {{"type", "object"}};
@@ -71,10 +71,10 @@ json RootSchema(absl::string_view description, const job::FieldSchema& spec, con
 }
 
 // As in meta/v1 LabelSelector.
-json LabelSelector() {
-  const json text = {{"type", "string"}, {"maxLength", 317}};
-  const json values = {{"type", "array"}, {"items", text}, {"maxItems", 64}, {"x-kubernetes-list-type", "atomic"}};
-  const json expression = {
+ordered_json LabelSelector() {
+  const ordered_json text = {{"type", "string"}, {"maxLength", 317}};
+  const ordered_json values = {{"type", "array"}, {"items", text}, {"maxItems", 64}, {"x-kubernetes-list-type", "atomic"}};
+  const ordered_json expression = {
       {"type", "object"},
       {"required", {"key", "operator"}},
       {"properties",
@@ -84,13 +84,13 @@ json LabelSelector() {
 }
 
 // What the table leaves to the cluster's own types, and what only untyped parts of the schema can say.
-void AddHandWritten(json& schema) {
-  json& selector = At(schema, "spec.placement.clusterSelector");
+void AddHandWritten(ordered_json& schema) {
+  ordered_json& selector = At(schema, "spec.placement.clusterSelector");
   selector.erase("x-kubernetes-preserve-unknown-fields");
   selector["properties"] = LabelSelector();
 
   // 18 and tiny are presets: a number in YAML is one here too.
-  json& preset = At(schema, "spec.model.preset");
+  ordered_json& preset = At(schema, "spec.model.preset");
   preset.erase("type");
   preset.erase("minLength");
   preset["x-kubernetes-int-or-string"] = true;
@@ -106,13 +106,14 @@ void AddHandWritten(json& schema) {
   At(schema, "spec.data.validation")["oneOf"] = {{{"required", {"path"}}}, {{"required", {"fraction"}}}};
 }
 
-json Column(const char* name, const char* type, const char* path, const char* description, bool wide = false) {
-  json column = {{"name", name}, {"type", type}, {"jsonPath", path}, {"description", description}};
+ordered_json Column(const char* name, const char* type, const char* path, const char* description, bool wide = false) {
+  ordered_json column = {{"name", name}, {"type", type}, {"jsonPath", path}, {"description", description}};
   if (wide) column["priority"] = 1;
   return column;
 }
 
-json Crd(const char* kind, const char* plural, const char* singular, const char* short_name, const char* scope, json version) {
+ordered_json Crd(const char* kind, const char* plural, const char* singular, const char* short_name, const char* scope,
+                 ordered_json version) {
   return {{"apiVersion", "apiextensions.k8s.io/v1"},
           {"kind", "CustomResourceDefinition"},
           {"metadata", {{"name", absl::StrCat(plural, ".", kGroup)}}},
@@ -126,27 +127,27 @@ json Crd(const char* kind, const char* plural, const char* singular, const char*
               {"shortNames", {short_name}},
               {"categories", {"all", "fusion"}}}},
             {"scope", scope},
-            {"versions", json::array({std::move(version)})}}}};
+            {"versions", ordered_json::array({std::move(version)})}}}};
 }
 
-json Version(json schema) {
-  json version = {{"name", kVersion}, {"served", true}, {"storage", true}};
+ordered_json Version(ordered_json schema) {
+  ordered_json version = {{"name", kVersion}, {"served", true}, {"storage", true}};
   version["schema"] = {{"openAPIV3Schema", std::move(schema)}};
-  version["subresources"] = {{"status", json::object()}};
+  version["subresources"] = {{"status", ordered_json::object()}};
   return version;
 }
 
 }  // namespace
 
-json FusionJobCrd() {
+ordered_json FusionJobCrd() {
   job::FieldSchema status = job::Describer::Root<FusionJobStatus>();
   status.doc = "What has become of the job.";
   const job::FieldSchema table = job::FusionJobSchema();
-  json schema = RootSchema("A model that is trained by executors in one or several clusters.", Child(table, "spec"), status);
+  ordered_json schema = RootSchema("A model that is trained by executors in one or several clusters.", Child(table, "spec"), status);
   AddHandWritten(schema);
   AddRules(FusionJobRules(), schema);
 
-  json version = Version(std::move(schema));
+  ordered_json version = Version(std::move(schema));
   version["subresources"]["scale"] = {{"specReplicasPath", ".spec.executors.replicas"},
                                       {"statusReplicasPath", ".status.replicas"},
                                       {"labelSelectorPath", ".status.selector"}};
@@ -167,12 +168,12 @@ json FusionJobCrd() {
   return Crd("FusionJob", "fusionjobs", "fusionjob", "fj", "Namespaced", std::move(version));
 }
 
-json FusionClusterCrd() {
+ordered_json FusionClusterCrd() {
   const job::FieldSchema table = job::Describer::Root<FusionCluster>();
-  json schema = RootSchema("A cluster that jobs may use.", Child(table, "spec"), Child(table, "status"));
+  ordered_json schema = RootSchema("A cluster that jobs may use.", Child(table, "spec"), Child(table, "status"));
   AddRules(FusionClusterRules(), schema);
 
-  json version = Version(std::move(schema));
+  ordered_json version = Version(std::move(schema));
   version["additionalPrinterColumns"] = {
       Column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Jobs may use it."),
       Column("Connected", "string", ".status.conditions[?(@.type==\"Connected\")].status", "Its API server is watched."),

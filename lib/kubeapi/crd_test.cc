@@ -25,7 +25,7 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using testing::FromYaml;
 
 constexpr size_t kMaxCrdBytes = 256 * 1024;
@@ -41,10 +41,10 @@ std::string Content(const std::filesystem::path& file) {
   return text.str();
 }
 
-const json& Root(const json& crd) { return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
+const OrderedJson& Root(const OrderedJson& crd) { return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
 
 // What an API server does before it keeps an object: it drops null, then fills in what is missing inside mappings that are there.
-void FillIn(const json& schema, nlohmann::json& value) {
+void FillIn(const OrderedJson& schema, nlohmann::json& value) {
   if (value.is_array() && schema.contains("items")) {
     for (nlohmann::json& item : value) FillIn(schema["items"], item);
   }
@@ -56,7 +56,8 @@ void FillIn(const json& schema, nlohmann::json& value) {
   }
 }
 
-void ForEachSchema(const json& schema, const std::string& path, const std::function<void(const json&, const std::string&)>& visit) {
+void ForEachSchema(const OrderedJson& schema, const std::string& path,
+                   const std::function<void(const OrderedJson&, const std::string&)>& visit) {
   visit(schema, path);
   if (schema.contains("items")) ForEachSchema(schema["items"], path + "[]", visit);
   if (!schema.contains("properties")) return;
@@ -64,7 +65,7 @@ void ForEachSchema(const json& schema, const std::string& path, const std::funct
 }
 
 TEST(CrdTest, AJobMeansTheSameInAFileAndInACluster) {
-  const json crd = FusionJobCrd();
+  const OrderedJson crd = FusionJobCrd();
   size_t jobs = 0;
   for (const auto& entry : std::filesystem::directory_iterator(SourceDir() / "examples/jobs")) {
     if (entry.path().extension() != ".yaml") continue;
@@ -81,7 +82,7 @@ TEST(CrdTest, AJobMeansTheSameInAFileAndInACluster) {
 
 // A default of the schema must not stand where the reader would refuse the field or would choose another value.
 TEST(CrdTest, DefaultsNeverContradictTheReader) {
-  const json crd = FusionJobCrd();
+  const OrderedJson crd = FusionJobCrd();
   for (const char* spec : {
            R"({"model": {"family": "gpt2"}, "data": {"kind": "text", "path": ["a"]}})",
            R"({"model": {"family": "gpt2"}, "data": {"path": "a"}, "training": {"optimizer": {"name": "sgd"}, "schedule": {}}})",
@@ -106,7 +107,7 @@ TEST(CrdTest, IsSmallEnoughForClientSideApply) {
 }
 
 // As an API server validates: each word of a schema holds for values of its kind.
-bool Takes(const json& schema, const json& value) {
+bool Takes(const OrderedJson& schema, const OrderedJson& value) {
   const auto within = [&](size_t size, const char* min, const char* max) {
     return size >= schema.value(min, size_t{0}) && size <= schema.value(max, size);
   };
@@ -116,16 +117,16 @@ bool Takes(const json& schema, const json& value) {
   if (!value.is_array()) return true;
   return within(value.size(), "minItems", "maxItems") &&
          (!schema.contains("items") ||
-          std::all_of(value.begin(), value.end(), [&](const json& item) { return Takes(schema["items"], item); }));
+          std::all_of(value.begin(), value.end(), [&](const OrderedJson& item) { return Takes(schema["items"], item); }));
 }
 
 TEST(CrdTest, APathOfDataIsATextOrAListOfSome) {
-  const json crd = FusionJobCrd();
-  const json& data = Root(crd)["properties"]["spec"]["properties"]["data"]["properties"];
-  for (const json& path : {data["path"], data["validation"]["properties"]["path"]}) {
-    for (const char* good : {R"("a")", R"(["a"])", R"(["a","b"])"}) EXPECT_TRUE(Takes(path, json::parse(good))) << good;
+  const OrderedJson crd = FusionJobCrd();
+  const OrderedJson& data = Root(crd)["properties"]["spec"]["properties"]["data"]["properties"];
+  for (const OrderedJson& path : {data["path"], data["validation"]["properties"]["path"]}) {
+    for (const char* good : {R"("a")", R"(["a"])", R"(["a","b"])"}) EXPECT_TRUE(Takes(path, OrderedJson::parse(good))) << good;
     for (const char* bad : {R"("")", "[]", R"([""])", "{}", R"({"file":"a"})", R"([["a"]])", R"([{"file":"a"}])", R"(["a",null])"}) {
-      EXPECT_FALSE(Takes(path, json::parse(bad))) << bad;
+      EXPECT_FALSE(Takes(path, OrderedJson::parse(bad))) << bad;
       nlohmann::json job = {{"metadata", {{"name", "t"}}}, {"spec", {{"model", {{"family", "gpt2"}}}}}};
       job["spec"]["data"]["path"] = nlohmann::json::parse(bad);
       EXPECT_FALSE(FusionJobFromObject(job).ok()) << bad << " is taken by the reader";
@@ -135,8 +136,8 @@ TEST(CrdTest, APathOfDataIsATextOrAListOfSome) {
 
 // The cost of a rule is estimated from these bounds, and a field without words helps nobody in kubectl explain.
 TEST(CrdTest, EverythingIsBoundedAndDescribed) {
-  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
-    ForEachSchema(Root(crd), "", [](const json& schema, const std::string& path) {
+  for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+    ForEachSchema(Root(crd), "", [](const OrderedJson& schema, const std::string& path) {
       const bool element = absl::EndsWith(path, "[]");
       const bool hand_written = absl::StrContains(path, ".clusterSelector.");
       EXPECT_TRUE(element || hand_written || path == ".metadata" || schema.contains("description")) << path;
@@ -149,7 +150,7 @@ TEST(CrdTest, EverythingIsBoundedAndDescribed) {
         if (schema.value("x-kubernetes-list-type", "") == "map") {
           const std::string key = schema["x-kubernetes-list-map-keys"][0];
           EXPECT_TRUE(schema["items"]["properties"].contains(key)) << path;
-          const json& required = schema["items"]["required"];
+          const OrderedJson& required = schema["items"]["required"];
           EXPECT_TRUE(std::find(required.begin(), required.end(), key) != required.end()) << path;
         }
       }
@@ -162,13 +163,13 @@ TEST(CrdTest, EverythingIsBoundedAndDescribed) {
 
 // What kubectl explain shows of a field must be a sentence, not the name of another field or of what it belongs to ("adamw.").
 TEST(CrdTest, DescriptionsAreSentences) {
-  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+  for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     // A sentence may begin with a value of some field, which is as it is written.
     std::set<std::string> values;
-    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string&) {
-      for (const json& value : schema.value("enum", json::array())) values.insert(value.get<std::string>());
+    ForEachSchema(Root(crd), "", [&](const OrderedJson& schema, const std::string&) {
+      for (const OrderedJson& value : schema.value("enum", OrderedJson::array())) values.insert(value.get<std::string>());
     });
-    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string& path) {
+    ForEachSchema(Root(crd), "", [&](const OrderedJson& schema, const std::string& path) {
       if (!schema.contains("description")) return;
       const std::string text = schema["description"];
       const std::vector<std::string> words = absl::StrSplit(text, absl::ByAnyChar(" :"), absl::SkipEmpty());
@@ -182,16 +183,16 @@ TEST(CrdTest, DescriptionsAreSentences) {
 }
 
 TEST(CrdTest, EveryRuleStandsWhereItSaysAndBlamesAFieldThatExists) {
-  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+  for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     size_t rules = 0;
-    ForEachSchema(Root(crd), "", [&](const json& schema, const std::string& path) {
+    ForEachSchema(Root(crd), "", [&](const OrderedJson& schema, const std::string& path) {
       if (!schema.contains("x-kubernetes-validations")) return;
-      for (const json& rule : schema["x-kubernetes-validations"]) {
+      for (const OrderedJson& rule : schema["x-kubernetes-validations"]) {
         ++rules;
         EXPECT_FALSE(rule["message"].get<std::string>().empty()) << path;
         const std::string field = rule.value("fieldPath", "");
         bool found = field.empty();
-        ForEachSchema(schema, "", [&](const json&, const std::string& below) { found |= below == field; });
+        ForEachSchema(schema, "", [&](const OrderedJson&, const std::string& below) { found |= below == field; });
         EXPECT_TRUE(found) << path << ": " << field;
       }
     });
@@ -201,8 +202,8 @@ TEST(CrdTest, EveryRuleStandsWhereItSaysAndBlamesAFieldThatExists) {
 
 // As users type and read them: written out here, so that a change of the tables is a change of this, too.
 TEST(CrdTest, NamesAreThoseThatUsersType) {
-  const auto names = [](const json& crd) {
-    const json& of = crd["spec"]["names"];
+  const auto names = [](const OrderedJson& crd) {
+    const OrderedJson& of = crd["spec"]["names"];
     return absl::StrCat(crd["metadata"]["name"].get<std::string>(), " ", crd["spec"]["group"].get<std::string>(), " ",
                         crd["spec"]["scope"].get<std::string>(), " ", of.dump());
   };
@@ -215,9 +216,9 @@ TEST(CrdTest, NamesAreThoseThatUsersType) {
 }
 
 TEST(CrdTest, ThereIsOneVersionThatIsServedAndKept) {
-  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+  for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     ASSERT_EQ(crd["spec"]["versions"].size(), 1u);
-    const json& version = crd["spec"]["versions"][0];
+    const OrderedJson& version = crd["spec"]["versions"][0];
     EXPECT_EQ(version["name"], "v1alpha1");
     EXPECT_EQ(version["served"], true);
     EXPECT_EQ(version["storage"], true);
@@ -225,7 +226,7 @@ TEST(CrdTest, ThereIsOneVersionThatIsServedAndKept) {
 }
 
 TEST(CrdTest, SubresourcesAndSelectableFieldsAreThoseThatToolsUse) {
-  const json job = FusionJobCrd()["spec"]["versions"][0], cluster = FusionClusterCrd()["spec"]["versions"][0];
+  const OrderedJson job = FusionJobCrd()["spec"]["versions"][0], cluster = FusionClusterCrd()["spec"]["versions"][0];
   EXPECT_EQ(job["subresources"].dump(),
             R"({"status":{},"scale":{"specReplicasPath":".spec.executors.replicas","statusReplicasPath":".status.replicas",)"
             R"("labelSelectorPath":".status.selector"}})");
@@ -236,9 +237,9 @@ TEST(CrdTest, SubresourcesAndSelectableFieldsAreThoseThatToolsUse) {
 }
 
 TEST(CrdTest, ColumnsAreThoseThatUsersRead) {
-  const auto columns = [](const json& crd) {
+  const auto columns = [](const OrderedJson& crd) {
     std::vector<std::string> lines;
-    for (const json& column : crd["spec"]["versions"][0]["additionalPrinterColumns"]) {
+    for (const OrderedJson& column : crd["spec"]["versions"][0]["additionalPrinterColumns"]) {
       lines.push_back(absl::StrCat(column["name"].get<std::string>(), " | ", column["type"].get<std::string>(), " | ",
                                    column["jsonPath"].get<std::string>(), column.value("priority", 0) > 0 ? " | wide" : ""));
     }
@@ -261,13 +262,13 @@ TEST(CrdTest, ColumnsAreThoseThatUsersRead) {
 }
 
 TEST(CrdTest, ColumnsAndSelectableFieldsShowFieldsThatExist) {
-  for (const json& crd : {FusionJobCrd(), FusionClusterCrd()}) {
+  for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     std::vector<std::string> paths = {".metadata.creationTimestamp"};
-    ForEachSchema(Root(crd), "", [&](const json&, const std::string& path) { paths.push_back(path); });
-    const json& version = crd["spec"]["versions"][0];
+    ForEachSchema(Root(crd), "", [&](const OrderedJson&, const std::string& path) { paths.push_back(path); });
+    const OrderedJson& version = crd["spec"]["versions"][0];
     std::vector<std::string> shown;
-    for (const json& column : version["additionalPrinterColumns"]) shown.push_back(column["jsonPath"]);
-    for (const json& field : version.value("selectableFields", json::array())) shown.push_back(field["jsonPath"]);
+    for (const OrderedJson& column : version["additionalPrinterColumns"]) shown.push_back(column["jsonPath"]);
+    for (const OrderedJson& field : version.value("selectableFields", OrderedJson::array())) shown.push_back(field["jsonPath"]);
     for (std::string path : shown) {
       const size_t filter = path.find("[?");
       if (filter != std::string::npos) path.replace(filter, path.find(')') + 2 - filter, "[]");
@@ -287,9 +288,10 @@ TEST(CrdTest, TheCommittedFilesAreTheOnesTheTablesGive) {
 }
 
 TEST(BlockYamlTest, ReadersTakeItForTheSameValues) {
-  const json document = {{"a", {{"b", json::array({1, "1", true, "true", 1.5e-8, "x: y", "- z", json::object(), json::array()})}}},
-                         {"list", json::array({json{{"name", "n"}, {"inner", json::array({"p", "q"})}}, json{{"name", "m"}}})},
-                         {"empty", json::object()}};
+  const OrderedJson document = {
+      {"a", {{"b", OrderedJson::array({1, "1", true, "true", 1.5e-8, "x: y", "- z", OrderedJson::object(), OrderedJson::array()})}}},
+      {"list", OrderedJson::array({OrderedJson{{"name", "n"}, {"inner", OrderedJson::array({"p", "q"})}}, OrderedJson{{"name", "m"}}})},
+      {"empty", OrderedJson::object()}};
   const nlohmann::json same = nlohmann::json::parse(document.dump());
   EXPECT_EQ(FromYaml(YAML::Load(ToYaml(document))), same) << ToYaml(document);
   EXPECT_EQ(FromYaml(YAML::Load(ToYaml(FusionJobCrd()))), nlohmann::json::parse(FusionJobCrd().dump()));

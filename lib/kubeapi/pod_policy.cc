@@ -9,9 +9,9 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-Json Validation(const std::string& expression, const std::string& message) {
+ordered_json Validation(const std::string& expression, const std::string& message) {
   return {{"expression", expression}, {"message", message}, {"reason", "Forbidden"}};
 }
 
@@ -26,14 +26,14 @@ std::string ForAll(const std::string& holds) {
                       ") && (!has(object.spec.initContainers) || object.spec.initContainers.all(c, ", holds, "))");
 }
 
-Json Spec(const PolicySubject& subject, const std::vector<std::string>& resources, const std::vector<std::string>& operations,
-          Json validations) {
-  const Json rule = {{"apiGroups", {""}}, {"apiVersions", {"v1"}}, {"operations", operations}, {"resources", resources}};
+ordered_json Spec(const PolicySubject& subject, const std::vector<std::string>& resources, const std::vector<std::string>& operations,
+                  ordered_json validations) {
+  const ordered_json rule = {{"apiGroups", {""}}, {"apiVersions", {"v1"}}, {"operations", operations}, {"resources", resources}};
   return {{"failurePolicy", "Fail"},
-          {"matchConstraints", {{"resourceRules", Json::array({rule})}}},
-          {"matchConditions", Json::array({{{"name", "by-the-operator"},
-                                            {"expression", absl::StrCat("request.userInfo.username == 'system:serviceaccount:",
-                                                                        subject.account_namespace, ":", subject.account, "'")}}})},
+          {"matchConstraints", {{"resourceRules", ordered_json::array({rule})}}},
+          {"matchConditions", ordered_json::array({{{"name", "by-the-operator"},
+                                                    {"expression", absl::StrCat("request.userInfo.username == 'system:serviceaccount:",
+                                                                                subject.account_namespace, ":", subject.account, "'")}}})},
           {"validations", std::move(validations)}};
 }
 
@@ -46,7 +46,7 @@ std::string IsRenewed(const PolicySubject& subject) {
 
 }  // namespace
 
-Json PodPolicySpec(const PolicySubject& subject) {
+ordered_json PodPolicySpec(const PolicySubject& subject) {
   const std::string own = NotSet("object.spec", "hostNetwork");
   const std::string pid = NotSet("object.spec", "hostPID");
   const std::string ipc = NotSet("object.spec", "hostIPC");
@@ -60,9 +60,9 @@ Json PodPolicySpec(const PolicySubject& subject) {
   accounts.insert(accounts.end(), subject.service_accounts.begin(), subject.service_accounts.end());
   const std::string listed =
       absl::StrJoin(accounts, ", ", [](std::string* out, const std::string& name) { absl::StrAppend(out, "'", name, "'"); });
-  return Spec(
-      subject, {"pods"}, {"CREATE"},
-      Json::array({Validation(absl::StrCat(own, " && ", pid, " && ", ipc), "a Pod of a job may not use hostNetwork, hostPID or hostIPC"),
+  return Spec(subject, {"pods"}, {"CREATE"},
+              ordered_json::array(
+                  {Validation(absl::StrCat(own, " && ", pid, " && ", ipc), "a Pod of a job may not use hostNetwork, hostPID or hostIPC"),
                    Validation("!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.hostPath))",
                               "a Pod of a job may not mount folders of its node (hostPath)"),
                    Validation(ForAll(unprivileged), "a container of a job may not be privileged"),
@@ -76,28 +76,29 @@ Json PodPolicySpec(const PolicySubject& subject) {
                               "has allowed for jobs")}));
 }
 
-Json PlacePolicySpec(const PolicySubject& subject) {
+ordered_json PlacePolicySpec(const PolicySubject& subject) {
   const std::string renewed = subject.renews_tokens ? absl::StrCat(" || ", IsRenewed(subject)) : "";
-  return Spec(
-      subject, {"pods", "services", "secrets", "configmaps"}, {"CREATE", "UPDATE"},
-      Json::array({Validation("!request.namespace.startsWith('kube-')", "jobs may have nothing in the namespaces of Kubernetes itself"),
+  return Spec(subject, {"pods", "services", "secrets", "configmaps"}, {"CREATE", "UPDATE"},
+              ordered_json::array(
+                  {Validation("!request.namespace.startsWith('kube-')", "jobs may have nothing in the namespaces of Kubernetes itself"),
                    // What the operator remembers of jobs is in ConfigMaps of its own namespace.
                    Validation(absl::StrCat("request.resource.resource == 'configmaps' || request.namespace != '", subject.account_namespace,
                                            "'", renewed),
                               "jobs may have nothing in the namespace of the operator's account")}));
 }
 
-Json ChangePolicySpec(const PolicySubject& subject) {
+ordered_json ChangePolicySpec(const PolicySubject& subject) {
   const std::string renewed = subject.renews_tokens ? absl::StrCat(" || ", IsRenewed(subject)) : "";
   return Spec(subject, {"pods", "services", "secrets", "configmaps"}, {"UPDATE", "DELETE"},
-              Json::array({Validation(
+              ordered_json::array({Validation(
                   absl::StrCat("(has(oldObject.metadata.labels) && 'fusionllm.io/origin' in oldObject.metadata.labels)", renewed),
                   "the operator's account may change and delete what an operator made alone")}));
 }
 
-Json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, int64_t longest_s) {
-  return Spec(subject, {"serviceaccounts/token"}, {"CREATE"},
-              Json::array({Validation(absl::StrCat("has(object.spec.boundObjectRef) && has(object.spec.boundObjectRef.kind) && "
+ordered_json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, int64_t longest_s) {
+  return Spec(
+      subject, {"serviceaccounts/token"}, {"CREATE"},
+      ordered_json::array({Validation(absl::StrCat("has(object.spec.boundObjectRef) && has(object.spec.boundObjectRef.kind) && "
                                                    "has(object.spec.boundObjectRef.name) && object.spec.boundObjectRef.kind == 'Secret' && "
                                                    "object.spec.boundObjectRef.name == '",
                                                    secret, "'"),
@@ -106,7 +107,7 @@ Json TokenPolicySpec(const PolicySubject& subject, const std::string& secret, in
                                       absl::StrCat("the account may have tokens alone that end within ", longest_s, " seconds"))}));
 }
 
-Json PolicyBindingSpec(const std::string& policy) { return {{"policyName", policy}, {"validationActions", {"Deny"}}}; }
+ordered_json PolicyBindingSpec(const std::string& policy) { return {{"policyName", policy}, {"validationActions", {"Deny"}}}; }
 
 bool IsSystemNamespace(const std::string& ns) { return absl::StartsWith(ns, "kube-"); }
 

@@ -23,7 +23,7 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-std::string Content(const std::string& name) {
+std::string E2eFile(const std::string& name) {
   const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
   return base::ReadWholeFile(absl::StrCat(folder == nullptr ? "." : folder, "/e2e/crd/", name));
 }
@@ -35,7 +35,7 @@ struct Case {
 
 std::vector<Case> Cases(const std::string& name, const char* key) {
   std::vector<Case> cases;
-  const std::string text = Content(name);
+  const std::string text = E2eFile(name);
   for (const absl::string_view document : absl::StrSplit(text, "\n---\n")) {
     Case one{.object = testing::FromYaml(YAML::Load(std::string(document)))};
     for (absl::string_view line : absl::StrSplit(document, '\n')) {
@@ -51,7 +51,7 @@ std::vector<Case> RefusedByTheReaderAlone() { return Cases("reader-alone.yaml", 
 
 // The fields of the job that lib/job/check_job.cc finds wrong, as they stand there, as often as they do: "spec.strategy.pins[" of a list.
 std::vector<std::string> BlamedByTheReader() {
-  const std::string text = Content("../../lib/job/check_job.cc");
+  const std::string text = E2eFile("../../lib/job/check_job.cc");
   const std::regex blame(R"re((?:report\(\{|StrCat\(|CheckUri\([^"\n]*)"(spec\.[^"]*)")re");
   std::vector<std::string> fields;
   for (std::sregex_iterator at(text.begin(), text.end(), blame), end; at != end; ++at) fields.push_back((*at)[1]);
@@ -73,7 +73,7 @@ bool IsOfUpdates(const Rule& rule) { return absl::StrContains(rule.expression, "
 TEST(RefusedTest, EveryRuleIsTried) {
   std::vector<std::string> creations;
   for (const Case& one : Refused()) creations.push_back(one.expected);
-  std::vector<std::string> updates = absl::StrSplit(Content("refused-updates.txt"), '\n');
+  std::vector<std::string> updates = absl::StrSplit(E2eFile("refused-updates.txt"), '\n');
   updates.push_back("spec.suspend: Forbidden: must not change once the job is Complete or Failed");  // by crd_test.sh itself
   for (const std::vector<Rule>& rules : {FusionJobRules(), FusionClusterRules()}) {
     for (const Rule& rule : rules) {

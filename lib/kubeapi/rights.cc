@@ -7,11 +7,11 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
-Json Rule(const Words& resources, const Words& verbs, const Words& names = {}) {
-  Json rule = {{"apiGroups", {""}}, {"resources", resources}};
+ordered_json PolicyRule(const Words& resources, const Words& verbs, const Words& names = {}) {
+  ordered_json rule = {{"apiGroups", {""}}, {"resources", resources}};
   if (!names.empty()) rule["resourceNames"] = names;
   rule["verbs"] = verbs;
   return rule;
@@ -19,26 +19,28 @@ Json Rule(const Words& resources, const Words& verbs, const Words& names = {}) {
 
 }  // namespace
 
-Json MemberWatchRules() {
-  return Json::array({// Nodes, and pods of others, for the room that there is.
-                      Rule({"pods", "configmaps", "nodes"}, {"list", "watch"}),
-                      // Its UID tells a cluster that is registered twice, and names the hub in what is made in members.
-                      Rule({"namespaces"}, {"get"}, {"kube-system"})});
+ordered_json MemberWatchRules() {
+  return ordered_json::array({// Nodes, and pods of others, for the room that there is.
+                              PolicyRule({"pods", "configmaps", "nodes"}, {"list", "watch"}),
+                              // Its UID tells a cluster that is registered twice, and names the hub in what is made in members.
+                              PolicyRule({"namespaces"}, {"get"}, {"kube-system"})});
 }
 
-Json MemberWorkRules() {
-  return Json::array({Rule({"pods"}, {"create", "delete"}), Rule({"configmaps"}, {"get", "create", "patch", "delete"}),
-                      Rule({"secrets"}, {"get", "create", "patch"}),
-                      // Whether there are those that Pods name.
-                      Rule({"persistentvolumeclaims"}, {"get"}),
-                      // What keeps a Pod that does not start: a volume that cannot be mounted is told nowhere else.
-                      Rule({"events"}, {"list"}),
-                      // Of executors that those of other clusters dial.
-                      Rule({"services"}, {"get", "create", "patch", "delete"})});
+ordered_json MemberWorkRules() {
+  return ordered_json::array({PolicyRule({"pods"}, {"create", "delete"}), PolicyRule({"configmaps"}, {"get", "create", "patch", "delete"}),
+                              PolicyRule({"secrets"}, {"get", "create", "patch"}),
+                              // Whether there are those that Pods name.
+                              PolicyRule({"persistentvolumeclaims"}, {"get"}),
+                              // What keeps a Pod that does not start: a volume that cannot be mounted is told nowhere else.
+                              PolicyRule({"events"}, {"list"}),
+                              // Of executors that those of other clusters dial.
+                              PolicyRule({"services"}, {"get", "create", "patch", "delete"})});
 }
 
-Json MemberTokenRules(const std::string& account) { return Json::array({Rule({"serviceaccounts/token"}, {"create"}, {account})}); }
+ordered_json MemberTokenRules(const std::string& account) {
+  return ordered_json::array({PolicyRule({"serviceaccounts/token"}, {"create"}, {account})});
+}
 
-Json OwnerReferencesRule() { return Rule({"configmaps/finalizers"}, {"update"}); }
+ordered_json OwnerReferencesRule() { return PolicyRule({"configmaps/finalizers"}, {"update"}); }
 
 }  // namespace fusionllm::kubeapi

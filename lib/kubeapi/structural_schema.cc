@@ -10,17 +10,17 @@ namespace {
 
 using job::FieldSchema;
 using job::FieldType;
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr int kMaxQuantityLength = 48;
 
 // A whole number without a decimal point, as people would write it.
-json Number(double value) {
+ordered_json Number(double value) {
   if (value == std::floor(value) && std::fabs(value) < 1e15) return static_cast<int64_t>(value);
   return value;
 }
 
-void AddBounds(const FieldSchema& field, json& schema) {
+void AddBounds(const FieldSchema& field, ordered_json& schema) {
   const job::Rule& rule = field.rule;
   if (std::isfinite(rule.min)) schema["minimum"] = Number(rule.min);
   if (std::isfinite(rule.min) && rule.above_min) schema["exclusiveMinimum"] = true;
@@ -28,7 +28,7 @@ void AddBounds(const FieldSchema& field, json& schema) {
   if (std::isfinite(rule.max) && rule.below_max) schema["exclusiveMaximum"] = true;
 }
 
-void AddText(const FieldSchema& field, json& schema) {
+void AddText(const FieldSchema& field, ordered_json& schema) {
   schema["type"] = "string";
   if (!field.constant.empty()) {
     schema["enum"] = {field.constant};
@@ -39,7 +39,7 @@ void AddText(const FieldSchema& field, json& schema) {
   if (field.rule.name) schema["pattern"] = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
 }
 
-void AddList(const FieldSchema& field, Defaults defaults, json& schema) {
+void AddList(const FieldSchema& field, Defaults defaults, ordered_json& schema) {
   if (field.rule.one_or_many) {
     // Without a type each of these holds for values of its own kind; the last two, together, for no mapping. A mapping that was stored
     // before there were these is let be where its values can be compared with those stored, so they have a schema: else its finalizer
@@ -63,9 +63,9 @@ void AddList(const FieldSchema& field, Defaults defaults, json& schema) {
   if (map) schema["x-kubernetes-list-map-keys"] = {std::string(field.rule.list_key)};
 }
 
-void AddObject(const FieldSchema& field, Defaults defaults, json& schema) {
+void AddObject(const FieldSchema& field, Defaults defaults, ordered_json& schema) {
   schema["type"] = "object";
-  json properties = json::object(), required = json::array();
+  ordered_json properties = ordered_json::object(), required = ordered_json::array();
   for (const FieldSchema& child : field.children) {
     properties[child.name] = StructuralSchema(child, defaults);
     if (child.rule.required) required.push_back(child.name);
@@ -74,7 +74,7 @@ void AddObject(const FieldSchema& field, Defaults defaults, json& schema) {
   if (!properties.empty()) schema["properties"] = std::move(properties);
 }
 
-void AddType(const FieldSchema& field, Defaults defaults, json& schema) {
+void AddType(const FieldSchema& field, Defaults defaults, ordered_json& schema) {
   switch (field.type) {
     case FieldType::kBool:
       schema["type"] = "boolean";
@@ -135,16 +135,16 @@ void AddType(const FieldSchema& field, Defaults defaults, json& schema) {
 
 }  // namespace
 
-json StructuralSchema(const FieldSchema& field, Defaults defaults) {
-  json schema = json::object();
+ordered_json StructuralSchema(const FieldSchema& field, Defaults defaults) {
+  ordered_json schema = ordered_json::object();
   if (!field.doc.empty()) schema["description"] = field.doc;
   AddType(field, defaults, schema);
   // A field that another one's value rules out must not be there at all, so nothing may put it there.
   const bool has_default = defaults == Defaults::kStatic && !field.default_text.empty() && !field.rule.default_depends &&
                            field.rule.belongs_to.empty() && field.type != FieldType::kList && field.type != FieldType::kObject;
   if (has_default) {
-    json value = base::ParseJson(field.default_text);
-    schema["default"] = value.is_discarded() ? json(field.default_text) : std::move(value);
+    ordered_json value = base::ParseJson(field.default_text);
+    schema["default"] = value.is_discarded() ? ordered_json(field.default_text) : std::move(value);
   }
   return schema;
 }

@@ -244,7 +244,7 @@ TEST(ActivationKindTest, NamesReadBack) {
     const auto kind = static_cast<ActivationKind>(i);
     EXPECT_EQ(*ParseActivationKind(Name(kind)), kind);
   }
-  EXPECT_THAT(std::string(ParseActivationKind("logits").status().message()), testing::HasSubstr("'logits'"));
+  EXPECT_THAT(std::string(ParseActivationKind("logits").status().message()), ::testing::HasSubstr("'logits'"));
 }
 
 }  // namespace

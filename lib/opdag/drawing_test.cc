@@ -17,8 +17,8 @@
 namespace fusionllm::opdag {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Tags balance, attributes are quoted, text holds no bare markup: what an XML parser would refuse first. Returns the first fault.
 std::string XmlFault(absl::string_view text) {

@@ -7,8 +7,8 @@
 namespace fusionllm::opdag {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Op MakeOp(std::string name, std::string type, std::vector<ValueId> inputs, Attributes attributes = {}) {
   Op op;
@@ -24,7 +24,7 @@ Op Input(std::string name, std::vector<int64_t> shape) {
                 {{"role", std::string("images")}, {"dtype", std::string("f32")}, {"shape", std::move(shape)}});
 }
 
-std::string ErrorOf(const absl::StatusOr<OpId>& result) { return result.ok() ? "ok" : std::string(result.status().message()); }
+std::string BuildErrorOf(const absl::StatusOr<OpId>& result) { return result.ok() ? "ok" : std::string(result.status().message()); }
 
 TEST(GraphTest, ValuesKnowTheirProducerAndEveryRead) {
   Graph graph;
@@ -46,14 +46,14 @@ TEST(GraphTest, NamesFurtherOutputsAfterTheSchema) {
 TEST(GraphTest, RefusesWhatTheSchemaForbidsAndNamesTheOp) {
   Graph graph;
   ASSERT_TRUE(graph.AddOp(Input("x", {kBatch, 4})).ok());
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "frobnicate", {0}))), HasSubstr("op 'y' (frobnicate)"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("x", "relu", {0}))), HasSubstr("another op has the same name"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "add", {0}))), HasSubstr("has 1 inputs and takes 2 (a, b)"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "relu", {7}))), HasSubstr("input 7 is not a value"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "relu", {0}, {{"alpha", 1.0}}))), HasSubstr("has no attribute 'alpha'"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "scale", {0}, {{"factor", true}}))), HasSubstr("'factor' must be a number"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "dropout", {0}))), HasSubstr("needs the attribute 'rate'"));
-  EXPECT_THAT(ErrorOf(graph.AddOp(MakeOp("y", "linear", {0}, {{"out", int64_t{3}}}))), HasSubstr("has 0 parameters and needs 2"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "frobnicate", {0}))), HasSubstr("op 'y' (frobnicate)"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("x", "relu", {0}))), HasSubstr("another op has the same name"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "add", {0}))), HasSubstr("has 1 inputs and takes 2 (a, b)"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "relu", {7}))), HasSubstr("input 7 is not a value"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "relu", {0}, {{"alpha", 1.0}}))), HasSubstr("has no attribute 'alpha'"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "scale", {0}, {{"factor", true}}))), HasSubstr("'factor' must be a number"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "dropout", {0}))), HasSubstr("needs the attribute 'rate'"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "linear", {0}, {{"out", int64_t{3}}}))), HasSubstr("has 0 parameters and needs 2"));
   EXPECT_EQ(graph.ops().size(), 1u);
 }
 

@@ -19,25 +19,26 @@ std::string GraphWith(absl::string_view line) {
   return absl::StrCat("graph \"g\" {\n  x = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 8]}\n  ", line, "\n}\n");
 }
 
-std::string ErrorOf(absl::string_view line) {
+std::string HintErrorOf(absl::string_view line) {
   const absl::StatusOr<Graph> graph = ParseGraph(GraphWith(line), "model.dag");
   return graph.ok() ? "parsed" : std::string(graph.status().message());
 }
 
 TEST(OpHintsTest, OpsOfOtherFrameworksAreMadeOfThoseThereAre) {
   for (const char* name : {"silu", "swish", "SiLU"}) {
-    EXPECT_EQ(ErrorOf(absl::StrCat("y = ", name, "(x)")), absl::StrCat("model.dag:3:7: no op type is named '", name,
-                                                                       "'; it is x times its sigmoid: write gate = sigmoid(x), then y = "
-                                                                       "mul(x, gate)"));
+    EXPECT_EQ(HintErrorOf(absl::StrCat("y = ", name, "(x)")),
+              absl::StrCat("model.dag:3:7: no op type is named '", name,
+                           "'; it is x times its sigmoid: write gate = sigmoid(x), then y = "
+                           "mul(x, gate)"));
   }
   for (const char* name : {"rms_norm", "RMSNorm", "rope"}) {
-    EXPECT_THAT(ErrorOf(absl::StrCat("y = ", name, "(x)")), HasSubstr("docs/tasks/own-graph.md")) << name;
+    EXPECT_THAT(HintErrorOf(absl::StrCat("y = ", name, "(x)")), HasSubstr("docs/tasks/own-graph.md")) << name;
   }
 }
 
 TEST(OpHintsTest, WhatAHintWritesIsAGraph) {
-  EXPECT_EQ(ErrorOf("gate = sigmoid(x) y = mul(x, gate)"), "parsed");
-  EXPECT_EQ(ErrorOf("y = reduce(x) {axes=[1], kind=\"mean\"}"), "parsed");
+  EXPECT_EQ(HintErrorOf("gate = sigmoid(x) y = mul(x, gate)"), "parsed");
+  EXPECT_EQ(HintErrorOf("y = reduce(x) {axes=[1], kind=\"mean\"}"), "parsed");
 }
 
 TEST(OpHintsTest, OpsOfAnotherNameAreNamed) {
@@ -64,17 +65,17 @@ TEST(OpHintsTest, OpsThatExistNeedNoHint) {
 }
 
 TEST(OpHintsTest, AttributesAmongTheInputsAreSentIntoBraces) {
-  EXPECT_EQ(ErrorOf("y = linear(x, bias=False)"),
+  EXPECT_EQ(HintErrorOf("y = linear(x, bias=False)"),
             "model.dag:3:17: attributes stand in braces behind the inputs: write linear(x) {bias=false}");
-  EXPECT_THAT(ErrorOf("y = gelu(x, approximate=\"none\")"), HasSubstr("write gelu(x) {approximate=\"none\"}"));
-  EXPECT_THAT(ErrorOf("y = reduce(x, axes=[1])"), HasSubstr("write reduce(x) {axes=..}"));
+  EXPECT_THAT(HintErrorOf("y = gelu(x, approximate=\"none\")"), HasSubstr("write gelu(x) {approximate=\"none\"}"));
+  EXPECT_THAT(HintErrorOf("y = reduce(x, axes=[1])"), HasSubstr("write reduce(x) {axes=..}"));
 }
 
 TEST(OpHintsTest, TrueAndFalseAreSmall) {
-  EXPECT_EQ(ErrorOf("y = linear(x) {out=2, bias=False}"), "model.dag:3:30: found 'False'; write false");
-  EXPECT_THAT(ErrorOf("y = linear(x) {out=2, bias=TRUE}"), HasSubstr("write true"));
-  EXPECT_EQ(ErrorOf("y = linear(x) {out=2, bias=false}"), "parsed");
-  EXPECT_THAT(ErrorOf("y = linear(x) {out=2, bias=none}"), Not(HasSubstr("write")));
+  EXPECT_EQ(HintErrorOf("y = linear(x) {out=2, bias=False}"), "model.dag:3:30: found 'False'; write false");
+  EXPECT_THAT(HintErrorOf("y = linear(x) {out=2, bias=TRUE}"), HasSubstr("write true"));
+  EXPECT_EQ(HintErrorOf("y = linear(x) {out=2, bias=false}"), "parsed");
+  EXPECT_THAT(HintErrorOf("y = linear(x) {out=2, bias=none}"), Not(HasSubstr("write")));
 }
 
 TEST(OpPositionTest, IsThatOfTheOpsName) {

@@ -7,7 +7,7 @@
 namespace fusionllm::opdag {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Ints = std::vector<int64_t>;
 
 // The output types of one op on placeholders of these types, or the reason why not.

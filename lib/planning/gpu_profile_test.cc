@@ -38,7 +38,7 @@ job::Topology Sites(const std::string& devices) {
   return *topology;
 }
 
-wire::PlanDocument PlanOf(const workload::Workload& workload, const Profiles& profiles) {
+wire::PlanDocument GpuPlanOf(const workload::Workload& workload, const Profiles& profiles) {
   const auto answer = PlanWorkload(workload, profiles, {.strategy = "equal-ops", .explain = true});
   EXPECT_TRUE(answer.ok()) << answer.status();
   EXPECT_TRUE(std::holds_alternative<wire::PlanDocument>(*answer)) << wire::PrintPlan(*answer);
@@ -69,7 +69,7 @@ TEST(GpuProfile, ATopologyOfNamedGpusNeedsNoMeasurement) {
   ASSERT_TRUE(profiles.ok()) << profiles.status();
   EXPECT_EQ(profiles->devices[0].memory_bytes, 80'000'000'000) << "that of the card";
   EXPECT_EQ(profiles->devices[1].memory_bytes, int64_t{8} << 30) << "that of the topology";
-  const wire::PlanDocument plan = PlanOf(*SmallGpt(), *profiles);
+  const wire::PlanDocument plan = GpuPlanOf(*SmallGpt(), *profiles);
   EXPECT_NEAR(plan.specified_share, 1, 1e-9);
   EXPECT_EQ(plan.fitted_share, 0);
   EXPECT_NEAR(plan.fitted_relative_error, estimator::kSpecifiedError, 1e-9);
@@ -89,7 +89,7 @@ TEST(GpuProfile, AStepOfGpt2TakesWhatItsArithmeticAndItsMemoryTrafficTake) {
   const auto step = [&](estimator::Arithmetic arithmetic) {
     const auto profiles = ProfilesFromTopology(one, {}, 1, arithmetic);
     EXPECT_TRUE(profiles.ok()) << profiles.status();
-    return PlanOf(*workload, *profiles).predicted_step_seconds;
+    return GpuPlanOf(*workload, *profiles).predicted_step_seconds;
   };
   const double fp32 = step(estimator::Arithmetic::kFp32), tf32 = step(estimator::Arithmetic::kTf32),
                bf16 = step(estimator::Arithmetic::kBf16);
@@ -105,7 +105,7 @@ TEST(GpuProfile, ExplainSaysTheArithmeticOfAStepAndItsShareOfThePeaks) {
   const auto profiles = ProfilesFromTopology(Sites("{name: a, profile: nvidia-a100-80gb-sxm}, {name: b, profile: nvidia-a100-40gb}"), {}, 1,
                                              estimator::Arithmetic::kBf16);
   ASSERT_TRUE(profiles.ok()) << profiles.status();
-  const wire::PlanDocument plan = PlanOf(*workload, *profiles);
+  const wire::PlanDocument plan = GpuPlanOf(*workload, *profiles);
   ASSERT_EQ(plan.stages.size(), 2);
   // As above: 4.9e13 and, of attention under its mask, half of 7e12.
   const double flops = 5.3e13, peak = 2 * 312e12;
@@ -122,14 +122,14 @@ TEST(GpuProfile, ExplainSaysTheArithmeticOfAStepAndItsShareOfThePeaks) {
   EXPECT_THAT(*sentence, HasSubstr("of the peak of the 2 devices with a stage (624.0 TFLOP/s together)"));
   const auto measured = ProfilesFromTopology(Sites("{name: b, memory: 64Gi}"), {Measured()}, int64_t{64} << 30);
   ASSERT_TRUE(measured.ok()) << measured.status();
-  EXPECT_THAT(PlanOf(*workload, *measured).explain, Contains(AllOf(HasSubstr("arithmetic: a step is"), Not(HasSubstr("peak")))));
+  EXPECT_THAT(GpuPlanOf(*workload, *measured).explain, Contains(AllOf(HasSubstr("arithmetic: a step is"), Not(HasSubstr("peak")))));
 }
 
 TEST(GpuProfile, BesideMeasuredDevicesEachHasItsOwnShare) {
   const job::Topology mixed = Sites("{name: a, profile: nvidia-l4}, {name: b, memory: 64Gi}");
   const auto profiles = ProfilesFromTopology(mixed, {Measured()}, int64_t{64} << 30);
   ASSERT_TRUE(profiles.ok()) << profiles.status();
-  const wire::PlanDocument plan = PlanOf(*SmallGpt(), *profiles);
+  const wire::PlanDocument plan = GpuPlanOf(*SmallGpt(), *profiles);
   EXPECT_GT(plan.specified_share, 0);
   EXPECT_GT(plan.fitted_share, 0);
   EXPECT_NEAR(plan.specified_share + plan.fitted_share, 1, 1e-9);

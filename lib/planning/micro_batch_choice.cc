@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,11 +16,12 @@
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/runtime/device_pacer.h"
 #include "lib/scheduler/assignment.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::planning {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using scheduler::kInfinity;
 
 // Sizes that are within so much of the best by a quick search are searched in full, so many of them.
 constexpr double kNearBest = 0.03;

@@ -26,7 +26,7 @@ using ::testing::Not;
 
 constexpr char kTopologyHead[] = "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n";
 
-std::unique_ptr<workload::Workload> JobOf(const std::string& spec) {
+std::unique_ptr<workload::Workload> WorkloadOfSpec(const std::string& spec) {
   const auto job =
       job::ParseFusionJob(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n", spec), "job");
   EXPECT_TRUE(job.ok()) << job.status();
@@ -109,7 +109,7 @@ TEST(MicroBatchChoice, IsWithinThreePercentOfTheBestOfAllSizes) {
     ASSERT_LT(seed, 40);
     const DrawnJob drawn(seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed, "\n", drawn.spec, drawn.topology));
-    const auto job = JobOf(drawn.spec);
+    const auto job = WorkloadOfSpec(drawn.spec);
     const Profiles profiles = DevicesOf(drawn.topology);
     double least = std::numeric_limits<double>::infinity();
     int64_t best = 0;
@@ -141,7 +141,7 @@ constexpr char kGpt[] =
     "  training: {globalBatchSize: 64, sequenceLength: 128, microBatchSize: SIZE, recompute: RECOMPUTE}\n";
 
 std::unique_ptr<workload::Workload> Gpt(const std::string& size, const std::string& recompute = "none") {
-  return JobOf(absl::StrReplaceAll(kGpt, {{"SIZE", size}, {"RECOMPUTE", recompute}}));
+  return WorkloadOfSpec(absl::StrReplaceAll(kGpt, {{"SIZE", size}, {"RECOMPUTE", recompute}}));
 }
 
 Profiles TwoL4(const std::string& memory = "8Gi") { return DevicesOf(absl::StrReplaceAll(kTwoL4, {{"MEMORY", memory}})); }

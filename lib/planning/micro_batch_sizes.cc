@@ -12,6 +12,7 @@
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/default_micro_batch.h"
 #include "lib/opdag/accounting.h"
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::planning {
@@ -24,7 +25,7 @@ constexpr int kWorseInARow = 2;
 // Between two coarse sizes.
 constexpr size_t kMaxRefined = 6;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using scheduler::kInfinity;
 
 bool HasBatchNorm(const opdag::Graph& graph) {
   return std::any_of(graph.ops().begin(), graph.ops().end(), [](const opdag::Op& op) { return op.type == "batch_norm"; });

@@ -22,7 +22,7 @@ struct KnownDevice {
   bool spare = false;
 };
 
-std::vector<KnownDevice> DevicesOf(const Hardware& hardware) {
+std::vector<KnownDevice> KnownDevices(const Hardware& hardware) {
   std::vector<KnownDevice> devices;
   if (!hardware.topology) {
     for (const wire::DeviceProfile& device : hardware.measured.devices) devices.push_back({device.name, device.site, device.spare});
@@ -63,7 +63,7 @@ struct OpNames {
   std::vector<std::string> ops, groups;
 };
 
-OpNames NamesOf(const workload::Workload& workload) {
+OpNames OpNamesOf(const workload::Workload& workload) {
   OpNames names;
   std::set<std::string> groups;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
@@ -145,7 +145,7 @@ absl::Status CheckPinnedOps(const workload::Workload& workload) {
   const std::vector<job::Pin>& pins = workload.job.spec.strategy.pins;
   if (pins.empty()) return absl::OkStatus();
   Findings findings;
-  const OpNames names = NamesOf(workload);
+  const OpNames names = OpNamesOf(workload);
   CheckOps(pins, names, findings);
   CheckOverlaps(pins, names, findings);
   return findings.Status();
@@ -155,8 +155,8 @@ absl::Status CheckPins(const workload::Workload& workload, const Hardware& hardw
   const job::Strategy& strategy = workload.job.spec.strategy;
   if (strategy.pins.empty()) return absl::OkStatus();
   Findings findings;
-  const OpNames names = NamesOf(workload);
-  CheckDevices(strategy.pins, DevicesOf(hardware), place, findings);
+  const OpNames names = OpNamesOf(workload);
+  CheckDevices(strategy.pins, KnownDevices(hardware), place, findings);
   CheckOps(strategy.pins, names, findings);
   CheckOverlaps(strategy.pins, names, findings);
   return findings.Status();

@@ -21,8 +21,8 @@ constexpr size_t kMaxDevicesWeighed = 16;  // a quick search takes milliseconds
 constexpr double kMuchFaster = 1.2;
 constexpr double kMuchMemory = 0.5;  // of a device
 constexpr double kWorthwhile = 0.9;  // of the memory
-constexpr double kRounding = 1e-9;
-constexpr size_t kMaxNamed = 4;
+constexpr double kCostRounding = 1e-9;
+constexpr size_t kMaxNamedDevices = 4;
 
 // Nothing: such a job cannot be planned.
 std::optional<wire::PlanDocument> Alternative(const workload::Workload& workload, const Profiles& profiles, PlanOptions options) {
@@ -34,25 +34,25 @@ std::optional<wire::PlanDocument> Alternative(const workload::Workload& workload
   return std::move(*document);
 }
 
-std::string DevicesOf(const wire::PlanDocument& plan) {
+std::string DeviceText(const wire::PlanDocument& plan) {
   std::vector<std::string> devices;
   for (const wire::PlanStage& stage : plan.stages) devices.push_back(stage.devices[0]);
   const std::string stages = base::Counted(static_cast<int64_t>(devices.size()), "stage");
-  return devices.size() > kMaxNamed ? stages : absl::StrCat(stages, " on ", absl::StrJoin(devices, " > "));
+  return devices.size() > kMaxNamedDevices ? stages : absl::StrCat(stages, " on ", absl::StrJoin(devices, " > "));
 }
 
 void WeighStages(const workload::Workload& workload, const Profiles& profiles, PlanOptions options, wire::PlanDocument& document) {
   options.stages = 0;
   const std::optional<wire::PlanDocument> free = Alternative(workload, profiles, std::move(options));
   if (!free.has_value() || free->stages.size() == document.stages.size()) return;
-  if (free->loss_cost > document.loss_cost * (1 + kRounding)) return;  // its steps are worth less
+  if (free->loss_cost > document.loss_cost * (1 + kCostRounding)) return;  // its steps are worth less
   if (document.predicted_step_seconds < kMuchFaster * free->predicted_step_seconds) return;
   document.warnings.push_back(
       {"StagesNotFastest",
        absl::StrFormat("spec.strategy.stages: %d asks for a step of %s; with as many stages as the planner likes (spec.strategy.stages: 0) "
                        "it would take %s, in %s%s",
                        document.stages.size(), scheduler::DurationText(document.predicted_step_seconds),
-                       scheduler::DurationText(free->predicted_step_seconds), DevicesOf(*free),
+                       scheduler::DurationText(free->predicted_step_seconds), DeviceText(*free),
                        document.micro_batch_sizes.empty()
                            ? ""
                            : absl::StrFormat(", with micro-batches of %d as here; others may be faster", document.micro_batch_size))});

@@ -32,7 +32,7 @@ void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_
   document.links.push_back(std::move(link));
 }
 
-std::vector<std::string> NamesOf(const std::vector<opdag::ActivationKind>& kinds) {
+std::vector<std::string> KindNames(const std::vector<opdag::ActivationKind>& kinds) {
   std::vector<std::string> names;
   for (const opdag::ActivationKind kind : kinds) names.emplace_back(opdag::Name(kind));
   return names;
@@ -47,7 +47,7 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
                 .loss_cost = link.loss_cost,
                 .reason = link.codec_reason,
                 .values = link.value_names,
-                .value_kinds = NamesOf(link.value_kinds)},
+                .value_kinds = KindNames(link.value_kinds)},
                plan.micro_batches, link.forward_bytes, link.forward_wire_bytes, link.forward_s, link.forward_latency_s, document);
   if (link.backward_bytes == 0) return;
   AddDirection({.src = link.dst_device,

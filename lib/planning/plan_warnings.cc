@@ -24,11 +24,11 @@ constexpr double kFarBelow = 0.2;      // of the busiest stage
 constexpr double kLowBusyRatio = 0.1;  // of the busiest stage: all wait
 constexpr double kDegraded = 4;        // times slower than the other way
 constexpr size_t kMaxStagesWarned = 256;
-constexpr size_t kMaxNamed = 3;
+constexpr size_t kMaxNamedLinks = 3;
 
 std::string FirstNames(const std::vector<std::string>& names) {
-  std::vector<std::string> first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMaxNamed)));
-  if (names.size() > kMaxNamed) first.push_back(absl::StrFormat("%d more", names.size() - kMaxNamed));
+  std::vector<std::string> first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMaxNamedLinks)));
+  if (names.size() > kMaxNamedLinks) first.push_back(absl::StrFormat("%d more", names.size() - kMaxNamedLinks));
   return absl::StrJoin(first, ", ");
 }
 

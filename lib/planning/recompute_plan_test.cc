@@ -21,7 +21,7 @@ namespace {
 using runtime::Recompute;
 using ::testing::HasSubstr;
 
-std::unique_ptr<workload::Workload> JobOf(const std::string& model, const std::string& data, const std::string& training) {
+std::unique_ptr<workload::Workload> WorkloadOf(const std::string& model, const std::string& data, const std::string& training) {
   const auto job =
       job::ParseFusionJob(absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n  model: {",
                                        model, "}\n  data: {", data, "}\n  training: {", training, "}\n"),
@@ -50,8 +50,8 @@ TEST(RecomputePlan, Gpt2XlFitsTwo4090WhereItDoesNotWithout) {
   const Profiles profiles = Gpus(2, "nvidia-rtx-4090");
   const auto answer = [&](const std::string& recompute) {
     const auto job =
-        JobOf("family: gpt2, preset: xl", "kind: tokens, path: [x.bin]",
-              absl::StrCat("globalBatchSize: 64, microBatchSize: 8, sequenceLength: 1024, precision: bf16, recompute: ", recompute));
+        WorkloadOf("family: gpt2, preset: xl", "kind: tokens, path: [x.bin]",
+                   absl::StrCat("globalBatchSize: 64, microBatchSize: 8, sequenceLength: 1024, precision: bf16, recompute: ", recompute));
     const auto planned = PlanWorkload(*job, profiles, {.search_budget = scheduler::kQuickSearchBudget});
     EXPECT_TRUE(planned.ok()) << planned.status();
     return *planned;
@@ -66,12 +66,12 @@ TEST(RecomputePlan, Gpt2XlFitsTwo4090WhereItDoesNotWithout) {
 // The model is linear in ops, the arenas are not; recomputation makes it no worse.
 TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesTake) {
   const std::unique_ptr<workload::Workload> jobs[] = {
-      JobOf("family: gpt2, preset: tiny, config: {nLayer: 12, nHead: 4, nEmbd: 128, vocabSize: 512, blockSize: 128}",
-            "kind: tokens, path: [x.bin]", "globalBatchSize: 32, microBatchSize: 4, sequenceLength: 128"),
-      JobOf("family: resnet, preset: 18, config: {stem: cifar, numClasses: 10}",
-            "kind: shapes, shapes: {samples: 1000, imageSize: 32, numClasses: 10, seed: 1}", "globalBatchSize: 64, microBatchSize: 8"),
-      JobOf("family: mlp, config: {layers: [784, 256, 256, 256, 256, 256, 256, 10]}", "kind: idx, path: [x]",
-            "globalBatchSize: 512, microBatchSize: 64")};
+      WorkloadOf("family: gpt2, preset: tiny, config: {nLayer: 12, nHead: 4, nEmbd: 128, vocabSize: 512, blockSize: 128}",
+                 "kind: tokens, path: [x.bin]", "globalBatchSize: 32, microBatchSize: 4, sequenceLength: 128"),
+      WorkloadOf("family: resnet, preset: 18, config: {stem: cifar, numClasses: 10}",
+                 "kind: shapes, shapes: {samples: 1000, imageSize: 32, numClasses: 10, seed: 1}", "globalBatchSize: 64, microBatchSize: 8"),
+      WorkloadOf("family: mlp, config: {layers: [784, 256, 256, 256, 256, 256, 256, 10]}", "kind: idx, path: [x]",
+                 "globalBatchSize: 512, microBatchSize: 64")};
   const Profiles profiles = Gpus(4, "nvidia-l4");
   std::vector<double> none, full;  // what a stage takes, as a share of what the search counts
   for (const auto& job : jobs) {

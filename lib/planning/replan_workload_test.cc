@@ -15,7 +15,7 @@ using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kJob[] = R"(
+constexpr char kReplannedJob[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
@@ -25,7 +25,7 @@ spec:
   training: {steps: 5, globalBatchSize: 16, microBatchSize: 2, sequenceLength: 16}
 )";
 
-constexpr char kTopology[] = R"(
+constexpr char kOneSiteTopology[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: Topology
 metadata: {name: one-site}
@@ -39,12 +39,12 @@ spec:
 class ReplanWorkloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    workload_ = *workload::Resolve(*job::ParseFusionJob(kJob, "job.yaml"), "/");
+    workload_ = *workload::Resolve(*job::ParseFusionJob(kReplannedJob, "job.yaml"), "/");
     const auto backend = *kernels::CreateBackend("ref", {});
     wire::DeviceProfile machine = *Calibrate(*workload_, *backend, {.seconds = 0, .least_passes = 1});
     for (auto& [signature, op] : machine.ops) op.seconds = 1e-3;  // whatever it is, so that nothing depends on the machine
     machine.name = "machine";
-    profiles_ = *ProfilesFromTopology(*job::ParseTopology(kTopology, "topology.yaml"), {machine}, int64_t{4} << 30);
+    profiles_ = *ProfilesFromTopology(*job::ParseTopology(kOneSiteTopology, "topology.yaml"), {machine}, int64_t{4} << 30);
     plan_ = std::get<wire::PlanDocument>(*PlanWorkload(*workload_, profiles_, {}));
     ASSERT_EQ(plan_.stages.size(), 2u);
   }
@@ -54,7 +54,7 @@ class ReplanWorkloadTest : public ::testing::Test {
     const size_t index = std::find_if(less.devices.begin(), less.devices.end(), [&](const auto& device) { return device.name == name; }) -
                          less.devices.begin();
     less.devices.erase(less.devices.begin() + static_cast<std::ptrdiff_t>(index));
-    const job::Topology topology = *job::ParseTopology(kTopology, "topology.yaml");
+    const job::Topology topology = *job::ParseTopology(kOneSiteTopology, "topology.yaml");
     job::Topology smaller = topology;
     std::erase_if(smaller.spec.sites[0].devices, [&](const auto& device) { return device.name == name; });
     less.network = *NetworkOf(smaller);

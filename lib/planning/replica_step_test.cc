@@ -12,27 +12,27 @@
 namespace fusionllm::planning {
 namespace {
 
-constexpr char kJob[] =
+constexpr char kReplicaJob[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
     "  model: {family: mlp, config: {layers: [192, 2048, 2048, 2048, 2048, 8], activation: relu}}\n"
     "  data: {kind: shapes, shapes: {samples: 4096, imageSize: 8, numClasses: 8}}\n"
     "  training: {steps: 100, globalBatchSize: 4096, microBatchSize: 256}\n"
     "  strategy: {replicas: 2, stages: 2}\n";
 
-constexpr char kTopology[] =
+constexpr char kGpuTopology[] =
     "apiVersion: fusionllm.io/v1alpha1\nkind: Topology\nmetadata: {name: gpus}\nspec:\n  sites:\n"
     "  - {name: a, devices: [{name: a-0, profile: nvidia-t4}, {name: a-1, profile: nvidia-t4}]}\n"
     "  - {name: b, devices: [{name: b-0, profile: nvidia-t4}, {name: b-1, profile: nvidia-a100-40gb}]}\n"
     "  links: [{from: a, to: b, bandwidth: 1Gbit, latency: 1ms, symmetric: true}]\n";
 
-absl::StatusOr<std::unique_ptr<workload::Workload>> Source(const std::vector<std::string>& overrides) {
-  const auto job = job::ParseFusionJob(kJob, "job.yaml", overrides);
+absl::StatusOr<std::unique_ptr<workload::Workload>> ReplicaSource(const std::vector<std::string>& overrides) {
+  const auto job = job::ParseFusionJob(kReplicaJob, "job.yaml", overrides);
   if (!job.ok()) return job.status();
   return workload::Resolve(*job, "/");
 }
 
 TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
-  const auto outcome = SimulateWorkload(Source, {.topology = *job::ParseTopology(kTopology, "t.yaml")},
+  const auto outcome = SimulateWorkload(ReplicaSource, {.topology = *job::ParseTopology(kGpuTopology, "t.yaml")},
                                         {.jitter = 0, .what_if = {"device:b-0=absent", "site:a.latency=5ms"}, .timeline = true});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_TRUE(std::holds_alternative<wire::SimulationDocument>(outcome->answer)) << wire::PrintSimulation(outcome->answer);
@@ -107,8 +107,8 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
 }
 
 TEST(ReplicaStepTest, PipelinesVaryEachOnItsOwn) {
-  const auto outcome =
-      SimulateWorkload(Source, {.topology = *job::ParseTopology(kTopology, "t.yaml")}, {.jitter = 0.2, .noise_seed = 3, .steps = 20});
+  const auto outcome = SimulateWorkload(ReplicaSource, {.topology = *job::ParseTopology(kGpuTopology, "t.yaml")},
+                                        {.jitter = 0.2, .noise_seed = 3, .steps = 20});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   const wire::SimulatedStep& step = std::get<wire::SimulationDocument>(outcome->answer).step;
   ASSERT_TRUE(step.spread.has_value());

@@ -37,7 +37,7 @@ std::vector<int64_t> LettersOf(const std::vector<scheduler::replicas::Chain>& ch
   return bytes;
 }
 
-bool IsFaster(const ReplicaOutcome& outcome, const ReplicaOutcome& than) {
+bool IsFasterOutcome(const ReplicaOutcome& outcome, const ReplicaOutcome& than) {
   const auto *a = std::get_if<ReplicaPlan>(&outcome), *b = std::get_if<ReplicaPlan>(&than);
   return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
 }
@@ -70,7 +70,7 @@ class ReplicaPlanner {
     if (replicas != scheduler::replicas::kDecide || !fitted.several_misfit) return std::move(fitted.outcome);
     // Memory was taken from devices for letters, too, of which one pipeline has none.
     FUSIONLLM_ASSIGN_OR_RETURN(Fitted one, Fit(request, recompute, 1));
-    if (!IsFaster(one.outcome, fitted.outcome)) return std::move(fitted.outcome);
+    if (!IsFasterOutcome(one.outcome, fitted.outcome)) return std::move(fitted.outcome);
     ReplicaPlan& plan = std::get<ReplicaPlan>(one.outcome);
     plan.explain.pop_back();  // the bound among plans with one pipeline
     plan.explain.push_back(WhyNotSeveral(fitted.outcome));
@@ -120,13 +120,13 @@ class ReplicaPlanner {
 };
 
 // A pipeline of so much of a device's memory that it may have limited its depth.
-constexpr double kTightMemory = 0.6;
+constexpr double kTightShare = 0.6;
 
-bool MemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
+bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
   if (const auto* refusal = std::get_if<Refusal>(&outcome)) return refusal->shortfall.what == "memory_bytes";
   for (const Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
     for (const scheduler::PlanStage& stage : pipeline.stages) {
-      const double room = kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
+      const double room = kTightShare * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
       if (static_cast<double>(stage.memory_bytes) > room) return true;
     }
   }
@@ -248,9 +248,9 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   ReplicaPlanner planner(workload, profiles, options);
   PlannedWorkload planned{.recompute = wish == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone};
   FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, planner.PlanWith(planned.recompute));
-  if (wish == job::Recompute::kAuto && MemoryIsTight(outcome, profiles)) {
+  if (wish == job::Recompute::kAuto && PipelineMemoryIsTight(outcome, profiles)) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome sparing, planner.PlanWith(Recompute::kFull));
-    if (IsFaster(sparing, outcome)) {
+    if (IsFasterOutcome(sparing, outcome)) {
       outcome = std::move(sparing);
       planned.recompute = Recompute::kFull;
     }

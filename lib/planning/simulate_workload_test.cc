@@ -19,7 +19,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kJob[] = R"(
+constexpr char kThreeStageJob[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
@@ -30,7 +30,7 @@ spec:
   strategy: {stages: 3}
 )";
 
-constexpr char kTopology[] = R"(
+constexpr char kTwoSiteTopology[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: Topology
 metadata: {name: two-sites}
@@ -46,13 +46,13 @@ spec:
 )";
 
 absl::StatusOr<std::unique_ptr<workload::Workload>> Source(const std::vector<std::string>& overrides) {
-  auto job = job::ParseFusionJob(kJob, "job.yaml", overrides);
+  auto job = job::ParseFusionJob(kThreeStageJob, "job.yaml", overrides);
   if (!job.ok()) return job.status();
   return workload::Resolve(*job, "/");
 }
 
 // Every op takes 1 ms, whatever it is, so that tests do not depend on the machine.
-Hardware OnTopology() {
+Hardware OnTwoSites() {
   static const wire::DeviceProfile* const machine = [] {
     const auto backend = *kernels::CreateBackend("ref", {});
     auto profile = Calibrate(**Source({}), *backend, {.seconds = 0, .least_passes = 1});
@@ -64,11 +64,11 @@ Hardware OnTopology() {
     return new wire::DeviceProfile(*std::move(profile));
   }();
   return {.measured = {.devices = {*machine}},
-          .topology = *job::ParseTopology(kTopology, "topology.yaml"),
+          .topology = *job::ParseTopology(kTwoSiteTopology, "topology.yaml"),
           .machine_memory_bytes = int64_t{4} << 30};
 }
 
-wire::SimulationDocument Simulated(const SimulateOptions& options, const Hardware& hardware = OnTopology()) {
+wire::SimulationDocument Simulated(const SimulateOptions& options, const Hardware& hardware = OnTwoSites()) {
   const auto outcome = SimulateWorkload(Source, hardware, options);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok() || !std::holds_alternative<wire::SimulationDocument>(outcome->answer)) {
@@ -79,7 +79,7 @@ wire::SimulationDocument Simulated(const SimulateOptions& options, const Hardwar
 }
 
 std::string ErrorOf(const SimulateOptions& options) {
-  return std::string(SimulateWorkload(Source, OnTopology(), options).status().message());
+  return std::string(SimulateWorkload(Source, OnTwoSites(), options).status().message());
 }
 
 TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
@@ -88,7 +88,7 @@ TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
     const SimulateOptions options{.plan = {.strategy = strategy, .seed = 3}};
     const wire::SimulationDocument simulation = Simulated(options);
     EXPECT_EQ(simulation.step.step_seconds, simulation.plan.predicted_step_seconds);
-    const auto plan = PlanWorkload(**Source({}), *ProfilesOf(OnTopology(), job::Precision::kFp32), options.plan);
+    const auto plan = PlanWorkload(**Source({}), *ProfilesOf(OnTwoSites(), job::Precision::kFp32), options.plan);
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(simulation.step.step_seconds, std::get<wire::PlanDocument>(*plan).predicted_step_seconds);
     ASSERT_EQ(simulation.step.stages.size(), simulation.plan.stages.size());
@@ -118,7 +118,7 @@ TEST(SimulateWorkload, TiedGradientsThatLimitTheStepAreNamedWithARemedy) {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return Source(all);
   };
-  Hardware hardware = OnTopology();
+  Hardware hardware = OnTwoSites();
   for (job::Link& link : hardware.topology->spec.links) link.bandwidth.bits_per_s = 1'000'000;
   const auto outcome = SimulateWorkload(wide, hardware, {.plan = {.strategy = "equal-ops"}});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -138,7 +138,7 @@ TEST(SimulateWorkload, TiedGradientsThatLimitTheStepAreNamedWithARemedy) {
 }
 
 TEST(SimulateWorkload, DocumentsAndTracesParse) {
-  const auto outcome = SimulateWorkload(Source, OnTopology(), {.what_if = {"device:tokyo-0.straggler=2"}, .timeline = true});
+  const auto outcome = SimulateWorkload(Source, OnTwoSites(), {.what_if = {"device:tokyo-0.straggler=2"}, .timeline = true});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   const json document = json::parse(wire::PrintSimulation(outcome->answer));
   for (const char* key : {"step_seconds", "predicted_step_seconds", "schedule", "runnable", "stages", "links", "resources", "limits",
@@ -251,7 +251,7 @@ TEST(SimulateWorkload, FurtherSchedulesAreMarkedAsModels) {
     }
   }
   const ScheduleWish one{.choice = ScheduleChoice::kInterleaved, .virtual_stages = 1};
-  EXPECT_EQ(SimulateWorkload(Source, OnTopology(), {.schedule = one}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SimulateWorkload(Source, OnTwoSites(), {.schedule = one}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(ParseSchedule("interleaved:1").ok());
   EXPECT_FALSE(ParseSchedule("zigzag").ok());
 }
@@ -270,7 +270,7 @@ TEST(SimulateWorkload, HalfDuplexTakesTurns) {
 // One slow link carries messages of one pair, and labels or tied gradients of another: it is told once, and the runner-up is something
 // else.
 TEST(SimulateWorkload, TheRunnerUpIsAnotherPlaceThanTheLimit) {
-  Hardware hardware = OnTopology();
+  Hardware hardware = OnTwoSites();
   job::Link back = hardware.topology->spec.links.at(0);
   std::swap(back.from, back.to);
   back.symmetric = false;
@@ -333,7 +333,7 @@ TEST(SimulateWorkload, MistakesNameTheKeyAndWhatThereIs) {
 
 // Devices that measured themselves, as a broker's or a saved profiles document has them.
 TEST(SimulateWorkload, MeasuredLinksMayChangeToo) {
-  Hardware hardware = OnTopology();
+  Hardware hardware = OnTwoSites();
   wire::DeviceProfile device = hardware.measured.devices[0];
   hardware.topology.reset();
   hardware.measured.devices.clear();
@@ -358,7 +358,7 @@ TEST(SimulateWorkload, MeasuredLinksMayChangeToo) {
 TEST(SimulateWorkload, StopsWhenItIsNotWantedAnyMore) {
   int asked = 0;
   const auto status =
-      SimulateWorkload(Source, OnTopology(),
+      SimulateWorkload(Source, OnTwoSites(),
                        {.plan = {.strategy = "equal-ops", .stop = [&] { return ++asked > 20; }}, .jitter = 0.1, .steps = 100'000})
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;

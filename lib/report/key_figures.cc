@@ -23,7 +23,7 @@ constexpr double kClearlyFewer = 0.01;  // of the planned bytes
 constexpr double kNegligibleCost = 5e-4;
 constexpr double kMinCostSeenInOneRun = 0.05;  // seeds of the models of docs/results/loss-cost.md differ by 0.02
 
-std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : ""; }
+std::string LossFigure(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : ""; }
 
 std::string Against(double measured, double predicted) { return absl::StrFormat("%+.1f%%", (measured / predicted - 1) * 100); }
 
@@ -38,9 +38,9 @@ std::string Where(const Run& run) { return KnowsSites(run) ? "between sites" : "
 
 void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
   if (run.steps.empty()) return;
-  const std::string last = HasLoss(run.steps.back()) ? Loss(run.steps.back().loss) : "none: no target counts";
+  const std::string last = HasLoss(run.steps.back()) ? LossFigure(run.steps.back().loss) : "none: no target counts";
   if (const int64_t steps = MeanSteps(run); steps > 1) {
-    figures.push_back({"training loss", Loss(*MeanOfLastSteps(run)), "",
+    figures.push_back({"training loss", LossFigure(*MeanOfLastSteps(run)), "",
                        absl::StrCat("mean of the last ", steps, " steps; of the last one alone ", last.empty() ? "no number" : last)});
   } else {
     figures.push_back({"training loss", last, "", "of the last step"});
@@ -51,10 +51,10 @@ void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
   std::vector<std::string> remarks = {absl::StrCat("after step ", newest.step)};
   if (newest.accuracy.has_value()) remarks.push_back(absl::StrCat("accuracy ", Percent(*newest.accuracy)));
   if (const EvaluationPoint* best = BestEvaluation(run); best != nullptr && best->step != newest.step) {
-    remarks.push_back(absl::StrCat("best ", Loss(best->loss), " after step ", best->step));
+    remarks.push_back(absl::StrCat("best ", LossFigure(best->loss), " after step ", best->step));
   }
   const std::string none = WhyNoLoss(newest);
-  figures.push_back({"validation loss", none.empty() ? Loss(newest.loss) : none, "", absl::StrJoin(remarks, ", ")});
+  figures.push_back({"validation loss", none.empty() ? LossFigure(newest.loss) : none, "", absl::StrJoin(remarks, ", ")});
 }
 
 void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {

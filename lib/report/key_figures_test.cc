@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Two stages in two sites. A step puts 10 kB on each direction; ten steps and two evaluations of 30 kB forward were made.
-report::Run TwoSites() {
+report::Run RunOfTwoSites() {
   report::Run run;
   run.site_of = {{"a", "paris"}, {"b", "tokyo"}};
   for (int64_t step = 1; step <= 10; ++step) {
@@ -47,7 +47,7 @@ std::string Sentence(const report::Run& run, const std::string& name) {
 }
 
 TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.evaluations = {{5, 3.5, {}}, {10, 3.2, {}}};
   EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted (without evaluations)");
   EXPECT_EQ(Sentence(run, "in all, between sites"), "260 kB measured, 200 kB predicted (60.0 kB of it by evaluations)");
@@ -59,7 +59,7 @@ TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
 }
 
 TEST(KeyFiguresTest, SeveralPlansAreNamedBesideThePrediction) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.plans = 3;
   EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("predicted (measured under 3 plans, predicted by the last"));
   EXPECT_THAT(Sentence(run, "in all, between sites"), Not(HasSubstr("predicted")));
@@ -67,13 +67,13 @@ TEST(KeyFiguresTest, SeveralPlansAreNamedBesideThePrediction) {
 }
 
 TEST(KeyFiguresTest, StepsThatWereMadeAgainShareTheBytes) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.steps_made = 20;
   EXPECT_THAT(Sentence(run, "a step, between sites"), HasSubstr("10.0 kB measured"));
 }
 
 TEST(KeyFiguresTest, WithoutKnownSitesTheTrafficIsThatOnLinks) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.site_of.clear();
   EXPECT_THAT(Sentence(run, "a step, on links"), HasSubstr("20.0 kB measured"));
   run.site_of = {{"a", "paris"}, {"b", "paris"}};
@@ -81,7 +81,7 @@ TEST(KeyFiguresTest, WithoutKnownSitesTheTrafficIsThatOnLinks) {
 }
 
 TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   EXPECT_EQ(Sentence(run, "steps"), "10 of 40");
   EXPECT_EQ(Sentence(run, "step time"), "0.50s measured, 0.40s predicted (median; measured is +25.0%)");
   EXPECT_EQ(Sentence(run, "tokens/s"), "1,000 measured, 1,250 predicted");
@@ -97,7 +97,7 @@ TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
 }
 
 TEST(KeyFiguresTest, StepsThatAreLeftAreTimedByTheMeasuredStepAlone) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.total_steps = 11;
   EXPECT_EQ(Sentence(run, "time of 10 steps"), "5.00s measured, 4.00s predicted (the last step would take about 1s at the measured step)");
   run.summary->median_step_s = 0;  // fewer than three steps
@@ -105,7 +105,7 @@ TEST(KeyFiguresTest, StepsThatAreLeftAreTimedByTheMeasuredStepAlone) {
 }
 
 TEST(KeyFiguresTest, ARunThatIsDoneForetellsNothingOfItsSteps) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.total_steps = 10;
   run.elapsed_s = 9;
   EXPECT_EQ(Sentence(run, "time of 10 steps"), "5.00s measured, 4.00s predicted (9.00s with start, evaluations and checkpoints)");
@@ -114,7 +114,7 @@ TEST(KeyFiguresTest, ARunThatIsDoneForetellsNothingOfItsSteps) {
 }
 
 TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   EXPECT_EQ(Sentence(run, "training loss"), "3.0500 (mean of the last 2 steps; of the last one alone 3.0000)");
   EXPECT_EQ(Sentence(run, "validation loss"), "-");
   run.evaluations = {{5, 3.1, 0.25}, {10, 3.2, 0.3}};
@@ -130,7 +130,7 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
 }
 
 TEST(KeyFiguresTest, TargetsThatCountAreShownWithTheirShareWhereTheLossIgnoresOthers) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   EXPECT_EQ(Sentence(run, "tokens that count"), "-") << "all do";
   run.steps.resize(2);
   run.steps[0].targets = 10;
@@ -143,7 +143,7 @@ TEST(KeyFiguresTest, TargetsThatCountAreShownWithTheirShareWhereTheLossIgnoresOt
 }
 
 TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.summary->median_step_s = 0.45;
   EXPECT_EQ(Sentence(run, "busiest"),
             "stage 0 on a, 0.30s of the step's 0.40s; a computes 60% of the time, the link a > b sends 56% of it");
@@ -155,7 +155,7 @@ TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
 }
 
 TEST(KeyFiguresTest, BusyShareNamesWaitsForAProcessor) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.summary->stages[0].overrun_s = 0.9;  // of the 3 s that a was at work: 10 steps of half a second, 60% busy
   EXPECT_THAT(Sentence(run, "busiest"), HasSubstr("a is at work 60% of the time, for 30% of that waiting for a processor, "));
   run.summary->stages[0].overrun_s = 0.2;
@@ -163,7 +163,7 @@ TEST(KeyFiguresTest, BusyShareNamesWaitsForAProcessor) {
 }
 
 TEST(KeyFiguresTest, FewerTiedBytesThanPlannedAreExplained) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.plan->links[1].tied_bytes = 12'000;
   EXPECT_EQ(Sentence(run, "a step, between sites").find("rows of zeros"), std::string::npos) << "as many bytes as planned";
   run.plan->links[1].bytes = 20'000;
@@ -175,21 +175,21 @@ TEST(KeyFiguresTest, FewerTiedBytesThanPlannedAreExplained) {
 }
 
 TEST(KeyFiguresTest, AdviceOfThePlanIsNotRepeated) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.summary->median_step_s = 0.4;
   const std::string limit =
       "The step is limited by the tied gradients of wte, 1 MB: if they took 10% less time, the step would be 8% shorter.";
   const std::string advice =
       " What would help: spec.model.config.tieWeights: false (the head then has weights of its own), or a faster link.";
   run.plan->bottleneck = limit + advice;
-  EXPECT_THAT(Sentence(run, "limited by"), testing::StartsWith("the tied gradients of wte, 1 MB: if they took 10% less time, the step "
-                                                               "would be 8% shorter; a computes 60%"));
+  EXPECT_THAT(Sentence(run, "limited by"), ::testing::StartsWith("the tied gradients of wte, 1 MB: if they took 10% less time, the step "
+                                                                 "would be 8% shorter; a computes 60%"));
   run.plan->bottleneck = limit + advice + " Next is stage 0 on a, busy 60% of the step: 2.0%.";
   EXPECT_THAT(Sentence(run, "limited by"), AllOf(HasSubstr("8% shorter. Next is stage 0 on a"), Not(HasSubstr("tieWeights"))));
 }
 
 TEST(KeyFiguresTest, OfAStepThatWasNotAsPlannedWhatWasMeasuredStandsFirst) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.plan->bottleneck = "The step is limited by stage 0 on a, busy 42% of the step.";
   run.summary->median_step_s = 0.51;  // of 0.4 s
   EXPECT_EQ(Sentence(run, "busiest"),
@@ -198,23 +198,23 @@ TEST(KeyFiguresTest, OfAStepThatWasNotAsPlannedWhatWasMeasuredStandsFirst) {
   run.summary->median_step_s = 0.31;
   EXPECT_THAT(Sentence(run, "busiest"), HasSubstr("; planned: stage 0 on a"));
   run.summary->median_step_s = 0.49;
-  EXPECT_THAT(Sentence(run, "limited by"), testing::StartsWith("stage 0 on a, busy 42% of the step; a computes 60%"));
+  EXPECT_THAT(Sentence(run, "limited by"), ::testing::StartsWith("stage 0 on a, busy 42% of the step; a computes 60%"));
 }
 
 TEST(KeyFiguresTest, WhereNothingAloneLimitsTheStepTheLineSaysSo) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.summary->median_step_s = 0.4;
   run.plan->bottleneck =
       "Nothing alone limits the step: 10% less time of one thing would save at most 0.9% (stage 3 on h3). "
       "All 4 stages are busy 93 to 100% of the step.";
   EXPECT_THAT(
       Sentence(run, "limited by"),
-      testing::StartsWith("nothing alone: 10% less time of one thing would save at most 0.9% (stage 3 on h3). All 4 stages are busy "
-                          "93 to 100% of the step; a computes 60%"));
+      ::testing::StartsWith("nothing alone: 10% less time of one thing would save at most 0.9% (stage 3 on h3). All 4 stages are busy "
+                            "93 to 100% of the step; a computes 60%"));
 }
 
 TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   const std::string expected = "expected to cost +0.03 nats; other seeds alone differ by some 0.02, so one run may not show it";
   EXPECT_EQ(Sentence(run, "compression"), expected);
   run.summary->links[0].compared_messages = 3;
@@ -232,7 +232,7 @@ TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
 }
 
 TEST(KeyFiguresTest, TheWorstErrorOfTheWholeRunAndBackoffsAreToldWhereTheyAreKnown) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.summary->links[0].compared_messages = 3;
   run.summary->links[0].relative_error = 0.1;
   run.summary->links[0].cosine = 0.98;
@@ -271,14 +271,14 @@ TEST(KeyFiguresTest, TheWorstErrorOfTheWholeRunAndBackoffsAreToldWhereTheyAreKno
 }
 
 TEST(KeyFiguresTest, MemoryIsThatOfEachDeviceOrOfTheFullestOfMany) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   EXPECT_EQ(Sentence(run, "memory"), "5.00 MiB on b, 3.00 MiB on a measured, 6.00 MiB on b, 4.00 MiB on a predicted");
   for (int i = 2; i < 6; ++i) run.summary->stages.push_back({.index = i, .device = "c", .peak_memory_bytes = 1 << 20});
   EXPECT_EQ(Sentence(run, "memory"), "5.00 MiB on b measured, 6.00 MiB on b predicted (the most of 6 devices)");
 }
 
 TEST(KeyFiguresTest, OfARunOnOneDeviceThereIsNoWordOfLinksOrCompression) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.plan->stages.resize(1);
   run.plan->links.clear();
   run.summary->links.clear();
@@ -293,7 +293,7 @@ TEST(KeyFiguresTest, OfARunOnOneDeviceThereIsNoWordOfLinksOrCompression) {
 TEST(KeyFiguresTest, ARunThatMadeNothingHasNone) { EXPECT_TRUE(KeyFigures(report::Run{}).empty()); }
 
 TEST(KeyFiguresTest, SumsOfReplicasArePartOfThePlannedTraffic) {
-  report::Run run = TwoSites();
+  report::Run run = RunOfTwoSites();
   run.plan->links.clear();
   run.plan->replicas = 2;
   run.plan->stages = {{.index = 0, .devices = {"a", "b"}, .chain = {0, 1}, .sync_bytes = 700}};

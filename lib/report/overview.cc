@@ -15,7 +15,7 @@
 namespace fusionllm::report {
 namespace {
 
-std::string Loss(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "–"; }
+std::string LossCell(double loss) { return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "–"; }
 
 std::string Tile(absl::string_view value, absl::string_view label) {
   return absl::StrCat("<div class=\"tile\"><b>", value, "</b><span>", label, "</span></div>");
@@ -64,11 +64,11 @@ std::string Tiles(const Run& run) {
   const std::string of_total = run.total_steps > run.steps.back().step ? absl::StrCat(" of ", run.total_steps) : "";
   std::string out = absl::StrCat("<div class=\"tiles\">", Tile(absl::StrCat(run.steps.back().step, of_total), "steps"));
   const int64_t mean = MeanSteps(run);
-  absl::StrAppend(&out, Tile(Loss(*MeanOfLastSteps(run)), mean > 1 ? absl::StrCat("training loss, mean of the last ", mean, " steps")
-                                                                   : "training loss of the last step"));
+  absl::StrAppend(&out, Tile(LossCell(*MeanOfLastSteps(run)), mean > 1 ? absl::StrCat("training loss, mean of the last ", mean, " steps")
+                                                                       : "training loss of the last step"));
   if (!run.evaluations.empty()) {
     const EvaluationPoint& newest = run.evaluations.back();
-    absl::StrAppend(&out, Tile(Loss(newest.loss), absl::StrCat("validation loss after step ", newest.step)));
+    absl::StrAppend(&out, Tile(LossCell(newest.loss), absl::StrCat("validation loss after step ", newest.step)));
     if (newest.accuracy.has_value()) absl::StrAppend(&out, Tile(Percent(*newest.accuracy), "accuracy in validation"));
   }
   if (run.summary) absl::StrAppend(&out, StepTiles(run));

@@ -12,7 +12,7 @@ namespace {
 using Kind = scheduler::TimelineSpan::Kind;
 using scheduler::Timeline;
 
-constexpr double kTop = 78, kStageRow = 24, kLinkRow = 16, kGap = 6, kAxis = 34, kRight = 20;
+constexpr double kDrawingTop = 78, kStageRow = 24, kLinkRow = 16, kDrawingGap = 6, kDrawingAxis = 34, kDrawingRight = 20;
 constexpr double kLeastWidth = 900, kMostWidth = 6000;  // of the rows, without names
 constexpr double kWidthOfBox = 9;                       // that a drawing of many boxes aims at
 constexpr double kLetter = 7;
@@ -49,12 +49,12 @@ class Drawing {
       last_s_ = std::max({last_s_, box.span.end_s, box.span.arrives_s});
     }
     size_t letters = 8, most = 0;
-    double top = kTop;
+    double top = kDrawingTop;
     for (size_t r = 0; r < timeline.rows.size(); ++r) {
       letters = std::max(letters, ShortName(timeline.rows[r].name).size());
       most = std::max(most, boxes[r]);
       tops_.push_back(top);
-      top += HeightOf(r) + kGap;
+      top += HeightOf(r) + kDrawingGap;
     }
     left_ = kLetter * static_cast<double>(letters) + 20;
     width_ = std::clamp(kWidthOfBox * static_cast<double>(most), kLeastWidth, kMostWidth);
@@ -63,18 +63,19 @@ class Drawing {
 
   std::string Document(const std::string& title) const {
     const std::string size =
-        absl::StrCat("width=\"", Coordinate(left_ + width_ + kRight), "\" height=\"", Coordinate(bottom_ + kAxis), "\"");
-    std::string out = absl::StrCat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" ", size,
-                                   " viewBox=\"0 0 ", Coordinate(left_ + width_ + kRight), " ", Coordinate(bottom_ + kAxis), "\">\n<title>",
-                                   Escape(title), "</title>\n", kStyle, "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-                                   "<text class=\"h\" x=\"12\" y=\"24\">", Escape(title), "</text>\n");
+        absl::StrCat("width=\"", Coordinate(left_ + width_ + kDrawingRight), "\" height=\"", Coordinate(bottom_ + kDrawingAxis), "\"");
+    std::string out =
+        absl::StrCat("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" ", size, " viewBox=\"0 0 ",
+                     Coordinate(left_ + width_ + kDrawingRight), " ", Coordinate(bottom_ + kDrawingAxis), "\">\n<title>", Escape(title),
+                     "</title>\n", kStyle, "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+                     "<text class=\"h\" x=\"12\" y=\"24\">", Escape(title), "</text>\n");
     AddLegend(out);
     AddAxis(out);
     AddRows(out);
     const size_t drawn = std::min(timeline_.boxes.size(), kMaxDrawnBoxes);
     for (size_t i = 0; i < drawn; ++i) AddBox(timeline_.boxes[i], out);
     const double end = XOf(timeline_.step_s);
-    absl::StrAppend(&out, "<line class=\"e\" x1=\"", Coordinate(end), "\" x2=\"", Coordinate(end), "\" y1=\"", Coordinate(kTop - 4),
+    absl::StrAppend(&out, "<line class=\"e\" x1=\"", Coordinate(end), "\" x2=\"", Coordinate(end), "\" y1=\"", Coordinate(kDrawingTop - 4),
                     "\" y2=\"", Coordinate(bottom_), "\"><title>", "the next step begins: ", Escape(Seconds(timeline_.step_s)),
                     "</title></line>\n");
     return out + "</svg>\n";
@@ -102,7 +103,7 @@ class Drawing {
     for (const double tick : NiceTicks(0, last_s_, static_cast<int>(width_ / 110))) {
       if (tick > last_s_) continue;
       const std::string at = Coordinate(XOf(tick));
-      absl::StrAppend(&out, "<line class=\"a\" x1=\"", at, "\" x2=\"", at, "\" y1=\"", Coordinate(kTop - 4), "\" y2=\"",
+      absl::StrAppend(&out, "<line class=\"a\" x1=\"", at, "\" x2=\"", at, "\" y1=\"", Coordinate(kDrawingTop - 4), "\" y2=\"",
                       Coordinate(bottom_), "\"/><text x=\"", at, "\" y=\"", Coordinate(bottom_ + 18), "\" text-anchor=\"middle\">",
                       tick == 0 ? "0" : Escape(Seconds(tick)), "</text>\n");
     }

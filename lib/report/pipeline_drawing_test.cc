@@ -27,7 +27,7 @@ Timeline Passes(int passes) {
   return timeline;
 }
 
-size_t Count(const std::string& text, const std::string& what) {
+size_t Occurrences(const std::string& text, const std::string& what) {
   size_t count = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
   return count;
@@ -37,9 +37,9 @@ TEST(PipelineDrawing, IsWellFormedWhateverTheNames) {
   const std::string svg = DrawPipeline(Passes(4), "x < y & \"z\"");
   EXPECT_EQ(XmlProblem(svg), "");
   EXPECT_THAT(svg, HasSubstr("stage 0: a&lt;b&gt;&amp;&quot;c&quot;"));
-  EXPECT_EQ(Count(svg, "<rect class=\"fw\""), 5) << "four passes and the legend";
-  EXPECT_EQ(Count(svg, "<rect class=\"am\""), 5);
-  EXPECT_EQ(Count(svg, "<line class=\"l\""), 4) << "latencies";
+  EXPECT_EQ(Occurrences(svg, "<rect class=\"fw\""), 5) << "four passes and the legend";
+  EXPECT_EQ(Occurrences(svg, "<rect class=\"am\""), 5);
+  EXPECT_EQ(Occurrences(svg, "<line class=\"l\""), 4) << "latencies";
   EXPECT_THAT(svg, Not(HasSubstr("gradients of weights"))) << "the legend has only what is drawn";
   EXPECT_THAT(svg, HasSubstr(">3</text>"));
   EXPECT_THAT(svg, HasSubstr("the next step begins: 8 s"));

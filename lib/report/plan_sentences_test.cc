@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-PlanFigures TwoSites() {
+PlanFigures PlanOfTwoSites() {
   return {.step_s = 29.7,
           .tokens_per_s = 2206.5,
           .steps = 5000,
@@ -29,15 +29,16 @@ PlanFigures TwoSites() {
 }
 
 TEST(PlanSentences, SayWhatIsAskedFirst) {
-  EXPECT_THAT(PlanSentences(TwoSites()), ElementsAre("speed: 2,206 tokens/s, 5,000 steps take 1d17h without evaluations and checkpoints",
-                                                     "between sites: 735 MB a step, 3.67 TB in all", "limit: the tied gradients of wte.",
-                                                     "compression: expected to raise the loss by 0.14 nats (a probe)",
-                                                     "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB"));
-  EXPECT_THAT(PlanWarnings(TwoSites()), ElementsAre("warning: DeviceNearlyIdle: b0 computes 0.2% of the step"));
+  EXPECT_THAT(
+      PlanSentences(PlanOfTwoSites()),
+      ElementsAre("speed: 2,206 tokens/s, 5,000 steps take 1d17h without evaluations and checkpoints",
+                  "between sites: 735 MB a step, 3.67 TB in all", "limit: the tied gradients of wte.",
+                  "compression: expected to raise the loss by 0.14 nats (a probe)", "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB"));
+  EXPECT_THAT(PlanWarnings(PlanOfTwoSites()), ElementsAre("warning: DeviceNearlyIdle: b0 computes 0.2% of the step"));
 }
 
 TEST(PlanSentences, ModelAndStepHaveSizesWhereTheyAreKnown) {
-  PlanFigures figures = TwoSites();
+  PlanFigures figures = PlanOfTwoSites();
   figures.parameters = 124'439'808;
   figures.tokens_per_step = 65'536;
   EXPECT_EQ(PlanSentences(figures).front(), "size: 124,439,808 parameters are trained, a step sees 65,536 tokens");
@@ -52,7 +53,7 @@ TEST(LimitPhrase, FollowsATitleWithoutRepeatingIt) {
 }
 
 TEST(PlanSentences, MemoryThatDepthTakesByChoiceHasThePriceOfLess) {
-  PlanFigures figures = TwoSites();
+  PlanFigures figures = PlanOfTwoSites();
   EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB");
   figures.fewer_in_flight = {.in_flight = 2, .step_s = 1.25 * figures.step_s, .bytes = 5LL << 30};
   const std::string price = absl::StrCat("; with spec.strategy.inFlight: 2 the largest would be 5.00 GiB, and a step ",
@@ -69,13 +70,13 @@ TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
 }
 
 TEST(PlanSentences, CodecsThatCostNothingAreNotTakenForNone) {
-  PlanFigures figures = TwoSites();
+  PlanFigures figures = PlanOfTwoSites();
   figures.loss_cost = 0;
   EXPECT_THAT(PlanSentences(figures), Contains("compression: no loss is expected from its codecs (a probe)"));
 }
 
 TEST(PlanSentences, ManyDevicesAreSummedUp) {
-  PlanFigures figures = TwoSites();
+  PlanFigures figures = PlanOfTwoSites();
   figures.memory.assign(20, {.device = "a", .bytes = 1 << 20});
   figures.memory[7] = {.device = "largest", .bytes = 5 << 20};
   EXPECT_THAT(PlanSentences(figures), Contains("memory of 20 devices: from a 1.00 MiB to largest 5.00 MiB"));

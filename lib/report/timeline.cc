@@ -15,7 +15,7 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 128, kRight = 30, kTop = 6, kRow = 26, kGap = 8, kHeading = 24, kAxis = 30;
+constexpr double kWidth = 1100, kLeft = 128, kTimelineRight = 30, kTimelineTop = 6, kRow = 26, kGap = 8, kHeading = 24, kAxis = 30;
 constexpr size_t kMaxBoxes = 20'000;
 
 struct Look {
@@ -63,7 +63,7 @@ struct Row {
 // From top to bottom: the plan's pipelines, by stage, then devices that the plan does not name any more.
 std::vector<Row> Rows(const Run& run, const std::vector<Span>& spans) {
   std::vector<Row> rows;
-  double top = kTop;
+  double top = kTimelineTop;
   std::string heading;  // of the next row
   const auto add = [&](const std::string& device) {
     const bool traced = std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.device == device; });
@@ -99,7 +99,7 @@ std::string DrawTimeline(const Run& run) {
   }
   const double seconds = std::max(static_cast<double>(end - begin) * 1e-9, 1e-9);
   const double bottom = rows.back().top + kRow + kGap;
-  const auto x = [&](double second) { return kLeft + second / seconds * (kWidth - kLeft - kRight); };
+  const auto x = [&](double second) { return kLeft + second / seconds * (kWidth - kLeft - kTimelineRight); };
 
   const double took = SecondsOf(run, step), median = MedianStepSeconds(run);
   std::string out = absl::StrCat("<figure class=\"timeline\"><figcaption>Step ", step);
@@ -117,7 +117,7 @@ std::string DrawTimeline(const Run& run) {
   for (const double tick : ticks) {
     if (tick > seconds) continue;
     const std::string at = Coordinate(x(tick));
-    absl::StrAppend(&out, "<line x1=\"", at, "\" x2=\"", at, "\" y1=\"", kTop, "\" y2=\"", bottom, "\"/><text x=\"", at, "\" y=\"",
+    absl::StrAppend(&out, "<line x1=\"", at, "\" x2=\"", at, "\" y1=\"", kTimelineTop, "\" y2=\"", bottom, "\"/><text x=\"", at, "\" y=\"",
                     bottom + 18, "\" text-anchor=\"middle\">", tick == 0 ? "0" : Seconds(tick), "</text>");
   }
   absl::StrAppend(&out, "</g>\n");

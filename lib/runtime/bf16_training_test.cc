@@ -1,22 +1,24 @@
 // Training in bf16 beside the same training in fp32: how far apart the losses are, and that one goes on where the other ended.
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/runtime/testing/small_networks.h"
+#include "lib/runtime/testing/stored.h"
 
 namespace fusionllm::runtime {
 namespace {
 
+using testing::ForEachStored;
 using testing::InBf16;
 using testing::MustRun;
 using testing::PipelineOptions;
 using testing::PipelineResult;
 using testing::SmallOptions;
+using testing::Stored;
 
 // The same batch at every step.
 class OneBatch : public BatchSource {
@@ -33,7 +35,7 @@ class Bf16TrainingTest : public ::testing::TestWithParam<absl::string_view> {}; 
 
 // The most that the two losses of a step may be apart, as a share of the first loss. Over these thirty steps, in which losses fall to a
 // quarter and a ninth of it, 0.011 was measured with GPT-2 and 0.008 with the residual network.
-constexpr double kApart = 0.02;
+constexpr double kMostLossDifference = 0.02;
 
 TEST_P(Bf16TrainingTest, TheLossFallsAsInFp32) {
   constexpr int kSteps = 30;
@@ -53,21 +55,13 @@ TEST_P(Bf16TrainingTest, TheLossFallsAsInFp32) {
     for (int i = 0; i < kSteps; ++i) {
       const double wide = in_fp32->steps[i].loss, narrow = in_bf16->steps[i].loss;
       EXPECT_NE(wide, narrow) << "step " << i + 1 << ": was it computed in bf16?";
-      EXPECT_LT(std::abs(narrow - wide), kApart * in_fp32->steps.front().loss) << "step " << i + 1;
+      EXPECT_LT(std::abs(narrow - wide), kMostLossDifference * in_fp32->steps.front().loss) << "step " << i + 1;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(BackEnds, Bf16TrainingTest, ::testing::ValuesIn(kernels::BackendNames()),
                          [](const auto& info) { return std::string(info.param); });
-
-// What a checkpoint holds, by name.
-using Stored = std::map<std::string, std::vector<std::byte>>;
-
-void ForEachStored(StageExecutor& executor, const std::function<void(const std::string&, tensor::TensorView)>& visit) {
-  executor.store().ForEachParameter(visit, /*owned_only=*/false);
-  executor.store().ForEachState(visit, /*owned_only=*/false);
-}
 
 TEST(PrecisionTest, ATrainingGoesOnInTheOtherPrecisionFromTheSameParametersAndState) {
   const autodiff::TrainingGraph in_fp32 = testing::SmallGpt2(true), in_bf16 = InBf16(in_fp32);

@@ -25,7 +25,7 @@ using testing::PipelineOptions;
 using testing::PipelineResult;
 
 constexpr int kSamples = 8;  // of a global batch
-constexpr int kSequence = 5, kVocabulary = 11;
+constexpr int kSampleTokens = 5, kVocabulary = 11;
 constexpr int kCounted[kSamples] = {5, 1, 0, 0, 4, 2, 5, 0};  // targets of each sample that are not ignored
 
 constexpr char kGraph[] = R"(graph "lm" {
@@ -91,7 +91,7 @@ class UnevenlyPadded : public BatchSource {
     const int64_t index = evaluation ? step * (kSamples / size_) + micro_batch : micro_batch;
     const std::optional<EvaluationPass> pass = evaluation ? EvaluationPassAt(set_, size_, index) : EvaluationPass{index * size_, size_};
     if (!pass.has_value()) return absl::OutOfRangeError("behind the end of the set");
-    for (int64_t i = 0; i < size_; ++i) Write(pass->first + i % pass->samples, placeholder, out.as<int32_t>() + i * kSequence);
+    for (int64_t i = 0; i < size_; ++i) Write(pass->first + i % pass->samples, placeholder, out.as<int32_t>() + i * kSampleTokens);
     return absl::OkStatus();
   }
 
@@ -99,7 +99,7 @@ class UnevenlyPadded : public BatchSource {
   void Write(int64_t sample, const opdag::Op& placeholder, int32_t* out) const {
     const bool labels = placeholder.name == "next";
     const base::CounterRng rng(5, absl::StrCat(labels && !echo_ ? "labels" : "tokens", sample));
-    for (int64_t t = 0; t < kSequence; ++t) {
+    for (int64_t t = 0; t < kSampleTokens; ++t) {
       const bool ignored = labels && t >= kCounted[sample % kSamples];
       out[t] = ignored ? 0 : 1 + static_cast<int32_t>(rng.Below(static_cast<uint64_t>(t), kVocabulary - 1));
     }
@@ -295,7 +295,7 @@ TEST(CountedTargetsTest, AnEvaluationIsTheMeanOverTheSetWhateverItsSizeAndTheCut
     int64_t counted = 0;
     for (int64_t i = 0; i < set; ++i) counted += kCounted[i % kSamples];
     EXPECT_EQ(whole.samples, set);
-    EXPECT_DOUBLE_EQ(whole.counted, static_cast<double>(counted) / static_cast<double>(set * kSequence));
+    EXPECT_DOUBLE_EQ(whole.counted, static_cast<double>(counted) / static_cast<double>(set * kSampleTokens));
     for (const Cut& cut : {Cut{2}, Cut{4, 2}, Cut{8}, Cut{8, 4}, Cut{4, 2, {1, 1}}}) {
       SCOPED_TRACE(absl::StrCat(set, " samples, ", Describe(cut)));
       const EvaluationResult result = Evaluated(kGraph, set, cut);

@@ -29,9 +29,9 @@ using testing::PipelineResult;
 using testing::SmallOptions;
 
 // As in cuda_stage_test: fp32 sums in another order, after three steps.
-constexpr float kLossTolerance = 1e-4f;
+constexpr float kReplicaLossTolerance = 1e-4f;
 
-PipelineOptions OnCuda(const autodiff::TrainingGraph& training, int replicas) {
+PipelineOptions ReplicasOnCuda(const autodiff::TrainingGraph& training, int replicas) {
   PipelineOptions options = SmallOptions(training, 2, "ref");
   options.make_backend = [] { return kernels::cuda::CreateCudaBackend(0); };
   options.config.replicas = replicas;
@@ -65,12 +65,12 @@ class CudaReplicaTest : public ::testing::Test {
   }
 
   void ExpectReplicasAsOne(const autodiff::TrainingGraph& training) const {
-    const PipelineResult one = MustRun(training, OnCuda(training, 1));
-    const PipelineResult by_host = MustRun(training, OnCuda(training, 2));
-    const PipelineResult by_nccl = MustRun(training, ByNccl(OnCuda(training, 2)));
+    const PipelineResult one = MustRun(training, ReplicasOnCuda(training, 1));
+    const PipelineResult by_host = MustRun(training, ReplicasOnCuda(training, 2));
+    const PipelineResult by_nccl = MustRun(training, ByNccl(ReplicasOnCuda(training, 2)));
     ASSERT_EQ(one.steps.size(), by_host.steps.size());
     for (size_t i = 0; i < one.steps.size(); ++i) {
-      EXPECT_NEAR(by_host.steps[i].loss, one.steps[i].loss, kLossTolerance * one.steps[i].loss) << "step " << i + 1;
+      EXPECT_NEAR(by_host.steps[i].loss, one.steps[i].loss, kReplicaLossTolerance * one.steps[i].loss) << "step " << i + 1;
     }
     EXPECT_EQ(by_host.of_replica[1], by_host.parameters);
     EXPECT_EQ(LossBits(by_nccl), LossBits(by_host)) << "both add in the order of ranks";
@@ -80,7 +80,7 @@ class CudaReplicaTest : public ::testing::Test {
 
     std::map<std::string, collective::testing::PostOffice> offices;  // by group
     for (const char* group : {"stage-0", "stage-1"}) offices.try_emplace(group, 2);
-    PipelineOptions options = OnCuda(training, 2);
+    PipelineOptions options = ReplicasOnCuda(training, 2);
     options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
       return collective::MakeChain(member, backend.memory(), offices.at(member.group).mail(member.rank));
     };
@@ -99,7 +99,7 @@ TEST_F(CudaReplicaTest, AResidualNetworkLearnsAsWithOne) { ExpectReplicasAsOne(t
 
 TEST_F(CudaReplicaTest, AGroupCallCarriesAllGradientsOfAStage) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
-  PipelineOptions options = ByNccl(OnCuda(training, 2));
+  PipelineOptions options = ByNccl(ReplicasOnCuda(training, 2));
   options.steps = 1;
   MustRun(training, options);
   int groups = 0;
@@ -110,7 +110,7 @@ TEST_F(CudaReplicaTest, AGroupCallCarriesAllGradientsOfAStage) {
 
 TEST_F(CudaReplicaTest, WhatNcclFindsEndsTheTraining) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
-  PipelineOptions options = ByNccl(OnCuda(training, 2));
+  PipelineOptions options = ByNccl(ReplicasOnCuda(training, 2));
   options.steps = 100;
   options.after_step = [this](int64_t step, Inbox&) {
     if (step == 2) controls_->async_result = 6;  // ncclRemoteError

@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/base/philox.h"
 #include "lib/compression/loss_prior.h"
 #include "lib/compression/testing/kept_message.h"
+#include "lib/runtime/testing/edges.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
@@ -16,19 +16,11 @@ namespace {
 
 using tensor::DType;
 using tensor::Tensor;
-
-Tensor RandomTensor(uint64_t seed, int64_t elements) {
-  Tensor tensor({DType::kF32, {elements}});
-  const base::CounterRng rng(seed, "values");
-  for (int64_t i = 0; i < elements; ++i) tensor.f32()[i] = rng.Normal(i);
-  return tensor;
-}
-
-// Value 5 crosses from stage 0 to stage 1; value 9 is its gradient.
-constexpr CutEdge kForwardAtSender = {.value = 5, .peer = 1, .of = 5};
-constexpr CutEdge kForwardAtReceiver = {.value = 5, .peer = 0, .of = 5};
-constexpr CutEdge kGradientAtSender = {.value = 9, .peer = 0, .gradient = true, .of = 5};
-constexpr CutEdge kGradientAtReceiver = {.value = 9, .peer = 1, .gradient = true, .of = 5};
+using testing::kForwardAtReceiver;
+using testing::kForwardAtSender;
+using testing::kGradientAtReceiver;
+using testing::kGradientAtSender;
+using testing::RandomTensor;
 
 TEST(CompressedEdgeCodecTest, TheGradientOfATopKEdgeIsWhatItsForwardMessageKept) {
   const LinkCodecs links = {{{0, 1}, compression::TopK(10, compression::ValueKind::kFp16)}};
@@ -146,7 +138,7 @@ TEST(CompressedEdgeCodecTest, AnEvaluationLeavesNoTraceInErrorFeedback) {
   EXPECT_EQ(disturbed->Residual(kGradientAtSender), nullptr);
 }
 
-Tensor InBf16(const Tensor& floats) {
+Tensor RoundedToBf16(const Tensor& floats) {
   Tensor out({DType::kBF16, floats.shape()});
   tensor::RoundToBf16({floats.f32(), static_cast<size_t>(floats.type().elements())}, out.as<uint16_t>());
   return out;
@@ -154,7 +146,7 @@ Tensor InBf16(const Tensor& floats) {
 
 TEST(CompressedEdgeCodecTest, ABf16TensorIsSentInTwoBytesForEachValueAndAsItIs) {
   constexpr int64_t kElements = 1000;
-  Tensor values = InBf16(RandomTensor(3, kElements)), out({DType::kBF16, {kElements}});
+  Tensor values = RoundedToBf16(RandomTensor(3, kElements)), out({DType::kBF16, {kElements}});
   values.as<uint16_t>()[7] = 0x7f81;  // a NaN with a payload
   values.as<uint16_t>()[8] = 0xff80;
   const EdgeCodecs sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
@@ -173,7 +165,7 @@ TEST(CompressedEdgeCodecTest, ABf16TensorIsSentInTwoBytesForEachValueAndAsItIs) 
 
 TEST(CompressedEdgeCodecTest, LossyCodecsTakeABf16TensorAsTheFloatsThatItIs) {
   constexpr int64_t kElements = 6400;
-  const Tensor values = InBf16(RandomTensor(1, kElements)), gradient = InBf16(RandomTensor(2, kElements));
+  const Tensor values = RoundedToBf16(RandomTensor(1, kElements)), gradient = RoundedToBf16(RandomTensor(2, kElements));
   Tensor wide({DType::kF32, {kElements}}), wide_gradient({DType::kF32, {kElements}});
   tensor::WidenBf16({values.as<uint16_t>(), kElements}, wide.f32());
   tensor::WidenBf16({gradient.as<uint16_t>(), kElements}, wide_gradient.f32());

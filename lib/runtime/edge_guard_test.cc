@@ -3,10 +3,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/base/philox.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/guard.h"
 #include "lib/runtime/edge_codec.h"
+#include "lib/runtime/testing/edges.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::runtime {
@@ -21,25 +21,18 @@ using tensor::DType;
 using tensor::Tensor;
 using ::testing::EndsWith;
 using ::testing::IsEmpty;
+using testing::kForwardAtReceiver;
+using testing::kForwardAtSender;
+using testing::kGradientAtReceiver;
+using testing::kGradientAtSender;
+using testing::RandomTensor;
 using ::testing::SizeIs;
 
-// Value 5 crosses from stage 0 to stage 1; value 9 is its gradient.
-constexpr CutEdge kForwardAtSender = {.value = 5, .peer = 1, .of = 5};
-constexpr CutEdge kForwardAtReceiver = {.value = 5, .peer = 0, .of = 5};
-constexpr CutEdge kGradientAtSender = {.value = 9, .peer = 0, .gradient = true, .of = 5};
-constexpr CutEdge kGradientAtReceiver = {.value = 9, .peer = 1, .gradient = true, .of = 5};
 constexpr int64_t kElements = 4096;
-
-Tensor RandomTensor(uint64_t seed) {
-  Tensor tensor({DType::kF32, {kElements}});
-  const base::CounterRng rng(seed, "values");
-  for (int64_t i = 0; i < kElements; ++i) tensor.f32()[i] = rng.Normal(i);
-  return tensor;
-}
 
 // A few values hold nearly all: what top-k is made for.
 Tensor SparseTensor(uint64_t seed) {
-  Tensor tensor = RandomTensor(seed);
+  Tensor tensor = RandomTensor(seed, kElements);
   for (int64_t i = 0; i < kElements; ++i) tensor.f32()[i] *= i % 64 == 0 ? 1.0f : 0.01f;
   return tensor;
 }
@@ -88,7 +81,7 @@ class EdgeGuardTest : public ::testing::Test {
 
 TEST_F(EdgeGuardTest, LogitsThatLoseTooMuchDoNotLeaveAsTheyWere) {
   Connect(compression::TopK(24.8), ActivationKind::kLossInput);
-  const Tensor logits = RandomTensor(1);
+  const Tensor logits = RandomTensor(1, kElements);
   Forward(logits);
   const double limit = compression::MaxRelativeError(compression::TopK(24.8), ActivationKind::kLossInput, Direction::kForward);
   EXPECT_LE(ErrorBetween(logits, received_), limit);
@@ -102,14 +95,14 @@ TEST_F(EdgeGuardTest, LogitsThatLoseTooMuchDoNotLeaveAsTheyWere) {
   EXPECT_NEAR(found.cosine, std::sqrt(1 - found.relative_error * found.relative_error), 0.01);
   EXPECT_EQ(found.limit, limit);
   EXPECT_LE(found.remaining_error, limit);
-  for (int i = 0; i < 100; ++i) Forward(RandomTensor(static_cast<uint64_t>(2 + i)));
+  for (int i = 0; i < 100; ++i) Forward(RandomTensor(static_cast<uint64_t>(2 + i), kElements));
   EXPECT_THAT(Backoffs(), SizeIs(1)) << "one step down, not one after the other";
 }
 
 TEST_F(EdgeGuardTest, TheGradientFollowsTheMessageThatItAnswers) {
   Connect(compression::TopK(30), ActivationKind::kLossInput);
-  Forward(RandomTensor(1));
-  const Tensor gradient = RandomTensor(2);
+  Forward(RandomTensor(1, kElements));
+  const Tensor gradient = RandomTensor(2, kElements);
   Backward(gradient);
   EXPECT_LT(ErrorBetween(gradient, returned_), 0.01) << "all of it, not what a mask lets through";
 }
@@ -118,7 +111,7 @@ TEST_F(EdgeGuardTest, WhatLosesLittleStaysAsPlanned) {
   Connect(compression::TopK(30), ActivationKind::kResidual);
   for (uint64_t i = 0; i < 80; ++i) {
     EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(i))).substr(0, 4), "topk");
-    EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(i))).substr(0, 4), "topk");
+    EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(i, kElements))).substr(0, 4), "topk");
   }
   EXPECT_THAT(Backoffs(), IsEmpty());
   EXPECT_THAT(downstream_->Compression().at(0).backoffs, IsEmpty());
@@ -128,18 +121,18 @@ TEST_F(EdgeGuardTest, ACodecIsLeftWhenItBeginsToLoseTooMuch) {
   Connect(compression::TopK(30), ActivationKind::kResidual);
   for (uint64_t i = 0; i < 70; ++i) Forward(SparseTensor(i));
   int late = 0;
-  while (Backoffs().empty() && late < 2 * kComparisonPeriod) Forward(RandomTensor(static_cast<uint64_t>(100 + late++)));
+  while (Backoffs().empty() && late < 2 * kComparisonPeriod) Forward(RandomTensor(static_cast<uint64_t>(100 + late++), kElements));
   EXPECT_GT(late, 1) << "only samples are compared";
   EXPECT_LE(late, kComparisonPeriod);
   ASSERT_THAT(Backoffs(), SizeIs(1));
-  EXPECT_LE(ErrorBetween(RandomTensor(static_cast<uint64_t>(100 + late - 1)), received_), Backoffs()[0].limit);
+  EXPECT_LE(ErrorBetween(RandomTensor(static_cast<uint64_t>(100 + late - 1), kElements), received_), Backoffs()[0].limit);
 }
 
 TEST_F(EdgeGuardTest, ALinkThatMayCostLessIsHeldToLess) {
   const auto goes_by = [&](double nats) {
     Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {}, nats);
-    const std::string codec = CodecOf(Direction::kForward, Forward(RandomTensor(1)));
-    const Tensor gradient = RandomTensor(2);
+    const std::string codec = CodecOf(Direction::kForward, Forward(RandomTensor(1, kElements)));
+    const Tensor gradient = RandomTensor(2, kElements);
     Backward(gradient);
     EXPECT_EQ(ErrorBetween(gradient, returned_) < 0.01, codec.substr(0, 4) != "topk") << "the gradient goes with its activation";
     return codec;
@@ -152,7 +145,7 @@ TEST_F(EdgeGuardTest, ALinkThatMayCostLessIsHeldToLess) {
 // The same message of the same tensor: what its values cost depends on what they are to the model.
 TEST_F(EdgeGuardTest, KeptInt4ValuesStayInsideAStreamAndAreLeftElsewhere) {
   const CodecSpec spec = compression::TopK(3, compression::ValueKind::kInt4);
-  const Tensor activation = RandomTensor(1), gradient = RandomTensor(2);
+  const Tensor activation = RandomTensor(1, kElements), gradient = RandomTensor(2, kElements);
   Connect(spec, ActivationKind::kInnerResidual);
   const Payload inner = Forward(activation);
   EXPECT_EQ(inner.size(), compression::EncodedBytes(spec, kElements, Direction::kForward));
@@ -182,7 +175,7 @@ TEST_F(EdgeGuardTest, KeptInt4ValuesStayInsideAStreamAndAreLeftElsewhere) {
 TEST_F(EdgeGuardTest, KeptInt4ValuesComeDownToARatioOfTwoAndThenAreLeft) {
   const auto goes_by = [&](double ratio, double nats) {
     Connect(compression::TopK(ratio, compression::ValueKind::kInt4), ActivationKind::kInnerResidual, GuardMode::kAuto, {}, nats);
-    Forward(RandomTensor(1));
+    Forward(RandomTensor(1, kElements));
     EXPECT_THAT(Backoffs(), SizeIs(1));
     return ToString(Backoffs()[0].to);
   };
@@ -194,28 +187,28 @@ TEST_F(EdgeGuardTest, KeptInt4ValuesComeDownToARatioOfTwoAndThenAreLeft) {
 
 TEST_F(EdgeGuardTest, KeptInt4ValuesAreReportedAndStayWhereTheGuardOnlyWarns) {
   Connect(compression::TopK(4, compression::ValueKind::kInt4), ActivationKind::kResidual, GuardMode::kWarn);
-  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))), "topk@4:int4");
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i, kElements))), "topk@4:int4");
   ASSERT_THAT(Backoffs(), SizeIs(1));
   EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
 }
 
 TEST_F(EdgeGuardTest, AWarningIsToldOnceAndChangesNothing) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kWarn);
-  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))).substr(0, 4), "topk");
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i, kElements))).substr(0, 4), "topk");
   ASSERT_THAT(Backoffs(), SizeIs(1));
   EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
 }
 
 TEST_F(EdgeGuardTest, WithoutAGuardNothingIsToldOrChanged) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kNone);
-  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i))).substr(0, 4), "topk");
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i, kElements))).substr(0, 4), "topk");
   EXPECT_THAT(Backoffs(), IsEmpty());
 }
 
 TEST_F(EdgeGuardTest, WhatWasFoundBeforeHoldsFromTheFirstMessage) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {{{5, false}, {.kind = CodecKind::kInt8}}});
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))), "int8") << "top-k would lose little now";
-  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1))), "int8");
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1, kElements))), "int8");
   EXPECT_THAT(Backoffs(), IsEmpty());
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kAuto, {{{4, false}, {.kind = CodecKind::kInt8}}});
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))).substr(0, 4), "topk") << "of another value";
@@ -225,9 +218,9 @@ TEST_F(EdgeGuardTest, AnOrderHoldsFromTheNextMessageOnForEvaluationsToo) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kNone);
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(1))).substr(0, 4), "topk");
   ordered_->Set({.kind = CodecKind::kInt8});
-  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1))).substr(0, 4), "topk") << "under the mask of what came";
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(1, kElements))).substr(0, 4), "topk") << "under the mask of what came";
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(2))), "int8");
-  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(2))), "int8");
+  EXPECT_EQ(CodecOf(Direction::kBackward, Backward(RandomTensor(2, kElements))), "int8");
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(3), /*training=*/false)), "int8");
   ordered_->Set(compression::Exact());
   EXPECT_EQ(CodecOf(Direction::kForward, Forward(SparseTensor(4))), "fp32");
@@ -237,16 +230,16 @@ TEST_F(EdgeGuardTest, AnOrderHoldsFromTheNextMessageOnForEvaluationsToo) {
 TEST_F(EdgeGuardTest, TheSameTensorsLeadToTheSameBytes) {
   Connect(compression::TopK(100), ActivationKind::kResidual);
   std::vector<Payload> messages;
-  for (uint64_t i = 0; i < 20; ++i) messages.push_back(Forward(RandomTensor(i)));
+  for (uint64_t i = 0; i < 20; ++i) messages.push_back(Forward(RandomTensor(i, kElements)));
   Connect(compression::TopK(100), ActivationKind::kResidual);
-  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(Forward(RandomTensor(i)), messages[i]) << i;
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(Forward(RandomTensor(i, kElements)), messages[i]) << i;
 }
 
 TEST_F(EdgeGuardTest, WhatErrorFeedbackKeptOfAnotherCodecIsForgotten) {
   CodecSpec spec = compression::TopK(30);
   spec.error_feedback = true;
   Connect(spec, ActivationKind::kLossInput);
-  const Tensor logits = RandomTensor(1);
+  const Tensor logits = RandomTensor(1, kElements);
   Forward(logits);
   ASSERT_THAT(Backoffs(), SizeIs(1));
   EXPECT_LE(ErrorBetween(logits, received_), Backoffs()[0].limit) << "nothing of the first attempt is added";
@@ -254,14 +247,14 @@ TEST_F(EdgeGuardTest, WhatErrorFeedbackKeptOfAnotherCodecIsForgotten) {
 
 TEST_F(EdgeGuardTest, BytesCountMessagesThatWereSent) {
   Connect(compression::TopK(30), ActivationKind::kLossInput);
-  const Payload message = Forward(RandomTensor(1));
+  const Payload message = Forward(RandomTensor(1, kElements));
   EXPECT_DOUBLE_EQ(upstream_->Compression().at(1).ratio, 4.0 * kElements / static_cast<double>(message.size()));
 }
 
 TEST_F(EdgeGuardTest, ABf16TensorFallsBackToWhatItIs) {
   Connect(compression::TopK(30), ActivationKind::kLossInput, GuardMode::kAuto, {{{5, false}, compression::Exact()}});
   Tensor bfloats({DType::kBF16, {kElements}}), out({DType::kBF16, {kElements}});
-  tensor::RoundToBf16({RandomTensor(1).f32(), kElements}, bfloats.as<uint16_t>());
+  tensor::RoundToBf16({RandomTensor(1, kElements).f32(), kElements}, bfloats.as<uint16_t>());
   const auto message = upstream_->Encode(kForwardAtSender, 0, bfloats.view(), true);
   ASSERT_TRUE(message.ok()) << message.status();
   EXPECT_TRUE(compression::FormOf(Direction::kForward, *message, kElements)->bfloats);

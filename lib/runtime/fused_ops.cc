@@ -9,7 +9,7 @@
 namespace fusionllm::runtime {
 namespace {
 
-bool Overlap(const tensor::ConstTensorView& a, const tensor::TensorView& b) {
+bool TensorsOverlap(const tensor::ConstTensorView& a, const tensor::TensorView& b) {
   if (a.data == nullptr || b.data == nullptr) return false;
   const auto* const x = static_cast<const std::byte*>(a.data);
   const auto* const y = static_cast<const std::byte*>(b.data);
@@ -35,7 +35,7 @@ bool MemoryAllows(const kernels::Kernel& kernel, const Row& row, const std::vect
       for (size_t i = 0; i < reader.inputs.size(); ++i) {
         if (earlier > 0 && i == row.through[earlier]) continue;
         for (size_t o = row.ops[later].wanted ? 0 : 1; o < writer.outputs.size(); ++o) {
-          if (!Overlap(reader.inputs[i], writer.outputs[o])) continue;
+          if (!TensorsOverlap(reader.inputs[i], writer.outputs[o])) continue;
           const bool same_place = reader.inputs[i].data == writer.outputs[o].data;
           if (!same_place || !kernel.CanRunInPlace(first_output + static_cast<int>(o), first_input + static_cast<int>(i))) return false;
         }

@@ -11,7 +11,7 @@ namespace {
 
 size_t AlignUp(size_t bytes) { return (bytes + tensor::kAlignment - 1) / tensor::kAlignment * tensor::kAlignment; }
 
-bool Overlap(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
+bool LifetimesOverlap(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ MemoryPlan PlanMemory(const std::vector<Lifetime>& lifetimes) {
     size_t best_gap = std::numeric_limits<size_t>::max();
     size_t end = 0;  // of the overlapping tensors seen so far
     for (const int other : placed) {
-      if (!Overlap(lifetime, lifetimes[other])) continue;
+      if (!LifetimesOverlap(lifetime, lifetimes[other])) continue;
       const size_t offset = plan.offsets[other];
       if (offset > end && offset - end >= bytes && offset - end < best_gap) {
         best_gap = offset - end;

@@ -18,16 +18,11 @@ namespace {
 
 using opdag::OpId;
 using opdag::ValueId;
+using testing::Differentiated;
 using testing::PipelineOptions;
 
 constexpr int64_t kSequence = 64, kWidth = 64, kMicroBatch = 2;
 constexpr size_t kResidualBytes = kMicroBatch * kSequence * kWidth * sizeof(float);
-
-autodiff::TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph, int64_t micro_batch) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(opdag::InferTypes(*graph, micro_batch).ok());
-  return *autodiff::Differentiate(*graph);
-}
 
 autodiff::TrainingGraph Gpt2(int64_t layers, int64_t vocab = 64) {
   return Differentiated(
@@ -157,7 +152,7 @@ std::vector<int> RandomStages(const autodiff::TrainingGraph& training, uint32_t 
   return stage_of;
 }
 
-autodiff::TrainingGraph RandomTraining(uint64_t seed) {
+autodiff::TrainingGraph RandomLongTraining(uint64_t seed) {
   return Differentiated(opdag::testing::RandomGraph({.seed = seed, .ops = 30, .layers = true}), 2);
 }
 
@@ -166,7 +161,7 @@ TEST(RecomputeTest, AStageRunsAgainWhatTheWholeGraphDoesAtMost) {
   int again_in_stages = 0, again_in_graphs = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    const autodiff::TrainingGraph training = RandomTraining(seed);
+    const autodiff::TrainingGraph training = RandomLongTraining(seed);
     const std::vector<bool> views = autodiff::ViewsOf(training);
     const auto blocks = autodiff::RecomputeBlocksOf(training, views);
     std::vector<OpId> of_graph;
@@ -218,7 +213,7 @@ TEST(RecomputeTest, RandomGraphsTrainWithTheSameBits) {
   int blocks = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    const autodiff::TrainingGraph training = RandomTraining(seed);
+    const autodiff::TrainingGraph training = RandomLongTraining(seed);
     blocks = std::max(blocks, autodiff::RecomputeBlocksOf(training, autodiff::ViewsOf(training)).count());
     const auto run = [&](Recompute recompute, int stages, std::vector<int> stage_of) {
       PipelineOptions options = testing::SmallOptions(training, stages, "cpu");

@@ -35,9 +35,9 @@ using testing::PipelineOptions;
 using testing::PipelineResult;
 using testing::SmallOptions;
 
-constexpr char kApart[] = "ref_apart";
+constexpr char kMemoryApart[] = "ref_apart";
 
-const std::map<std::string, autodiff::TrainingGraph (*)()> kNetworks = {
+const std::map<std::string, autodiff::TrainingGraph (*)()> kReplicatedNetworks = {
     {"TiedGpt2", [] { return testing::SmallGpt2(true); }},
     {"Residual", testing::SmallResidualNetwork},
     {"TiedGpt2InBf16", [] { return testing::InBf16(testing::SmallGpt2(true)); }},
@@ -45,8 +45,8 @@ const std::map<std::string, autodiff::TrainingGraph (*)()> kNetworks = {
 
 // As many micro-batches in all as the other tests have in one pipeline.
 PipelineOptions Options(const autodiff::TrainingGraph& training, int replicas, int stages, const std::string& backend) {
-  PipelineOptions options = SmallOptions(training, stages, backend == kApart ? "ref" : backend);
-  if (backend == kApart) options.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
+  PipelineOptions options = SmallOptions(training, stages, backend == kMemoryApart ? "ref" : backend);
+  if (backend == kMemoryApart) options.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
   options.config.micro_batches = options.config.in_flight = kSmallMicroBatches / replicas;
   options.config.replicas = replicas;
   return options;
@@ -55,7 +55,7 @@ PipelineOptions Options(const autodiff::TrainingGraph& training, int replicas, i
 class ReplicaTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   PipelineOptions Options(int replicas, int stages) const { return runtime::Options(training_, replicas, stages, std::get<1>(GetParam())); }
-  const autodiff::TrainingGraph training_ = kNetworks.at(std::get<0>(GetParam()))();
+  const autodiff::TrainingGraph training_ = kReplicatedNetworks.at(std::get<0>(GetParam()))();
 };
 
 // Replica 0's are kept, of its own micro-batches.
@@ -167,10 +167,10 @@ std::string NameOf(const ::testing::TestParamInfo<ReplicaTest::ParamType>& info)
 }
 INSTANTIATE_TEST_SUITE_P(Networks, ReplicaTest,
                          ::testing::Combine(::testing::Values("TiedGpt2", "Residual", "TiedGpt2InBf16"),
-                                            ::testing::Values("ref", "cpu", kApart)),
+                                            ::testing::Values("ref", "cpu", kMemoryApart)),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Networks, ReplicaBitsTest,
-                         ::testing::Combine(::testing::Values("Residual", "TiedGpt2InBf16"), ::testing::Values("ref", "cpu", kApart)),
+                         ::testing::Combine(::testing::Values("Residual", "TiedGpt2InBf16"), ::testing::Values("ref", "cpu", kMemoryApart)),
                          NameOf);
 
 TEST(ReplicaGroupTest, RunningStatisticsAreReplicaZeros) {
@@ -456,7 +456,7 @@ TEST(ReplicaGroupTest, ACommunicatorOfOthersIsRefused) {
   EXPECT_THAT(std::string(other_rank.message()), HasSubstr("of 2 with the communicator of replica "));
   options.join = [](collective::Rendezvous&, const collective::Membership&, kernels::Backend&) { return nullptr; };
   EXPECT_THAT(std::string(testing::RunPipeline(training, options, *source).status().message()), HasSubstr("the communicator of none"));
-  options = Options(training, 2, 1, kApart);
+  options = Options(training, 2, 1, kMemoryApart);
   options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member, kernels::Backend&) {
     return collective::JoinInProcess(rendezvous, member, tensor::HostMemory());
   };

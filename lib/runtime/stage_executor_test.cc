@@ -4,7 +4,6 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
-#include <map>
 #include <mutex>
 
 #include "gmock/gmock.h"
@@ -12,10 +11,12 @@
 #include "lib/opdag/models/mlp.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/small_networks.h"
+#include "lib/runtime/testing/stored.h"
 
 namespace fusionllm::runtime {
 namespace {
 
+using testing::ForEachStored;
 using ::testing::HasSubstr;
 using testing::MustRun;
 using testing::PipelineOptions;
@@ -23,6 +24,7 @@ using testing::PipelineResult;
 using testing::RunPipeline;
 using testing::SmallGpt2;
 using testing::SmallOptions;
+using testing::Stored;
 using testing::SyntheticSource;
 
 TEST(StageExecutorTest, TrainingLowersTheLoss) {
@@ -284,15 +286,6 @@ TEST(StageExecutorTest, ACheckpointIsWrittenBeforeTheEvaluationThatFails) {
   } source;
   EXPECT_THAT(std::string(RunPipeline(training, options, source).status().message()), HasSubstr("the file is gone"));
   EXPECT_THAT(written, ::testing::Contains(2));
-}
-
-// What a checkpoint holds, by name.
-using Stored = std::map<std::string, std::vector<std::byte>>;
-
-void ForEachStored(StageExecutor& executor, const std::function<void(const std::string&, tensor::TensorView)>& visit) {
-  executor.store().ForEachParameter(visit, /*owned_only=*/false);
-  executor.store().ForEachState(visit, /*owned_only=*/false);
-  for (const std::string& name : executor.residual_names()) visit(name, executor.residual(name));
 }
 
 void ExpectResumedBitsWithErrorFeedback(const autodiff::TrainingGraph& training) {

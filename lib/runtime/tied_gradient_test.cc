@@ -1,6 +1,5 @@
 // Gradients of parameters that several stages use: what crosses between them, and that all copies of a parameter stay the same.
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,12 +16,14 @@
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/runtime/testing/small_networks.h"
+#include "lib/runtime/testing/stored.h"
 
 namespace fusionllm::runtime {
 namespace {
 
 using opdag::ValueId;
 using ::testing::ElementsAre;
+using testing::ForEachStored;
 using testing::kSmallClasses;
 using testing::LossBits;
 using testing::MustRun;
@@ -30,19 +31,20 @@ using testing::PipelineOptions;
 using testing::PipelineResult;
 using testing::SmallOptions;
 
-constexpr int64_t kWidth = 16, kPositions = 8;
+constexpr int64_t kTableWidth = 16, kPositions = 8;
 
 // The head is the embedding, and behind the cut two layers are one: `turn.weight` is used twice by one stage alone.
 autodiff::TrainingGraph TwiceTied() {
   opdag::GraphBuilder builder("twice_tied", 2);
   const ValueId tokens = builder.Placeholder("tokens", "tokens", "i32", {opdag::kBatch, kPositions});
   const ValueId targets = builder.Placeholder("targets", "labels", "i32", {opdag::kBatch, kPositions});
-  const opdag::Attributes square{{"out", kWidth}, {"layout", std::string("io")}, {"bias", false}};
+  const opdag::Attributes square{{"out", kTableWidth}, {"layout", std::string("io")}, {"bias", false}};
   const auto shared = [](std::string name) {
     return opdag::ParameterChoice{std::move(name), opdag::Initializer{opdag::Initializer::Kind::kNormal, 0.1}, {}};
   };
-  ValueId x = builder.Add("embed", "embedding", {tokens}, {{"vocab", int64_t{kSmallClasses}}, {"dim", kWidth}, {"positions", kPositions}},
-                          {shared("wte"), shared("wpe")});
+  ValueId x =
+      builder.Add("embed", "embedding", {tokens}, {{"vocab", int64_t{kSmallClasses}}, {"dim", kTableWidth}, {"positions", kPositions}},
+                  {shared("wte"), shared("wpe")});
   x = builder.Add("first", "linear", {x}, square);
   x = builder.Add("turn.0", "gelu", {builder.Add("turn.0.linear", "linear", {x}, square, {shared("turn.weight")})},
                   {{"approximate", std::string("tanh")}});
@@ -81,16 +83,10 @@ PipelineOptions Compressed(const autodiff::TrainingGraph& training, int stages, 
 }
 
 // What a checkpoint holds of all stages, by stage and name.
-using Stored = std::map<std::pair<int, std::string>, std::vector<std::byte>>;
+using StoredByStage = std::map<std::pair<int, std::string>, std::vector<std::byte>>;
 
-void ForEachStored(StageExecutor& executor, const std::function<void(const std::string&, tensor::TensorView)>& visit) {
-  executor.store().ForEachParameter(visit, /*owned_only=*/false);
-  executor.store().ForEachState(visit, /*owned_only=*/false);
-  for (const std::string& name : executor.residual_names()) visit(name, executor.residual(name));
-}
-
-Stored MustRunAndStore(const autodiff::TrainingGraph& training, PipelineOptions options, PipelineResult* result = nullptr) {
-  Stored stored;
+StoredByStage MustRunAndStore(const autodiff::TrainingGraph& training, PipelineOptions options, PipelineResult* result = nullptr) {
+  StoredByStage stored;
   options.finish = [&stored](int stage, StageExecutor& executor) {
     ForEachStored(executor, [&](const std::string& name, tensor::TensorView view) {
       const auto bytes = view.bytes();
@@ -102,7 +98,7 @@ Stored MustRunAndStore(const autodiff::TrainingGraph& training, PipelineOptions 
   return stored;
 }
 
-std::vector<int> StagesWith(const Stored& stored, const std::string& name) {
+std::vector<int> StagesWith(const StoredByStage& stored, const std::string& name) {
   std::vector<int> stages;
   for (const auto& [key, bytes] : stored) {
     if (key.second == name) stages.push_back(key.first);
@@ -116,7 +112,7 @@ TEST(TiedGradientTest, CopiesOfTheParameterStayTheSameUnderEveryCodec) {
     for (const char* codec : {"bf16", "int8", "int4"}) {
       for (const int stages : {2, 4}) {
         PipelineResult result;
-        const Stored stored = MustRunAndStore(training, Compressed(training, stages, codec), &result);
+        const StoredByStage stored = MustRunAndStore(training, Compressed(training, stages, codec), &result);
         for (const std::string& name : {std::string(kShared), absl::StrCat(kShared, ".exp_avg"), absl::StrCat(kShared, ".exp_avg_sq")}) {
           ASSERT_THAT(StagesWith(stored, name), ElementsAre(0, stages - 1)) << name;
           EXPECT_EQ(stored.at({0, name}), stored.at({stages - 1, name})) << name << " by " << codec << " over " << stages << " stages";
@@ -155,7 +151,7 @@ TEST(TiedGradientTest, SendersNeedNotFollowALimitAtTheSameStep) {
   options.after_step = [ordered](int64_t step, Inbox&) {
     if (step == 4) ordered->Set({.kind = compression::CodecKind::kInt8});
   };
-  const Stored stored = MustRunAndStore(training, options);
+  const StoredByStage stored = MustRunAndStore(training, options);
   EXPECT_EQ(stored.at({0, kShared}), stored.at({1, kShared}));
   EXPECT_NE(stored, MustRunAndStore(training, Compressed(training, 2, "int4"))) << "nobody followed: this test says nothing";
 }
@@ -189,7 +185,7 @@ TEST(TiedGradientTest, AResumedRunHasTheBitsOfAnUndisturbedOne) {
   const PipelineResult undisturbed = MustRun(training, Compressed(training, 3, "int4"));
   PipelineOptions half = Compressed(training, 3, "int4");
   half.steps = 6;
-  const Stored stored = MustRunAndStore(training, half);
+  const StoredByStage stored = MustRunAndStore(training, half);
   EXPECT_THAT(StagesWith(stored, "residual:transformer.wte.weight@embed"), ElementsAre(0));
   EXPECT_THAT(StagesWith(stored, "residual:transformer.wte.weight@lm_head"), ElementsAre(2));
   const auto rest = [&](bool with_residuals) {
@@ -218,7 +214,7 @@ TEST(TiedGradientTest, AGradientThatIsNotFiniteIsNamedUnderEveryCodec) {
       executor.store().ForEachParameter(
           [](const std::string& name, tensor::TensorView view) {
             const float scale = name.starts_with("first") ? 1e-37f : name.starts_with("turn") ? 1e20f : 0.1f;
-            for (int64_t i = 0; i < view.type.elements(); ++i) view.f32()[i] = scale * static_cast<float>(1 + i / kWidth % 7);
+            for (int64_t i = 0; i < view.type.elements(); ++i) view.f32()[i] = scale * static_cast<float>(1 + i / kTableWidth % 7);
           },
           /*owned_only=*/false);
     };

@@ -17,27 +17,22 @@ namespace {
 using opdag::kBatch;
 using opdag::kNone;
 using opdag::ValueId;
+using testing::Differentiated;
 using Ints = std::vector<int64_t>;
 
-autodiff::TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph, int64_t batch = 2) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(opdag::InferTypes(*graph, batch).ok());
-  return *autodiff::Differentiate(*graph);
-}
-
-StageProgram ProgramOf(const autodiff::TrainingGraph& training, Reshapes reshapes, Recompute recompute = Recompute::kNone) {
+StageProgram OneStageProgram(const autodiff::TrainingGraph& training, Reshapes reshapes, Recompute recompute = Recompute::kNone) {
   const std::vector<int> one_stage(training.graph.ops().size(), 0);
   return *BuildStageProgram(training, one_stage, 0, 1, recompute, reshapes);
 }
 
-size_t Rounded(size_t bytes) { return (bytes + tensor::kAlignment - 1) / tensor::kAlignment * tensor::kAlignment; }
+size_t AlignedBytes(size_t bytes) { return (bytes + tensor::kAlignment - 1) / tensor::kAlignment * tensor::kAlignment; }
 
 // Of one pass, what StageProgram::scratch_bytes is the greatest of.
 size_t ScratchBytes(const autodiff::TrainingGraph& training, const Pass& pass) {
   size_t bytes = 0;
   for (size_t v = 0; v < pass.location.size(); ++v) {
     if (pass.location[v].arena != Arena::kScratch) continue;
-    bytes = std::max(bytes, pass.location[v].offset + Rounded(training.graph.values()[v].type.bytes()));
+    bytes = std::max(bytes, pass.location[v].offset + AlignedBytes(training.graph.values()[v].type.bytes()));
   }
   return bytes;
 }
@@ -80,7 +75,7 @@ class Memory {
     if (location.arena == Arena::kUseGradient) return;
     std::vector<ValueId>& units = arenas_[location.arena];
     const size_t begin = location.offset / tensor::kAlignment;
-    const size_t end = begin + Rounded(training_.graph.value(value).type.bytes()) / tensor::kAlignment;
+    const size_t end = begin + AlignedBytes(training_.graph.value(value).type.bytes()) / tensor::kAlignment;
     ASSERT_LE(end, units.size());
     for (size_t unit = begin; unit < end; ++unit) visit(units[unit]);
   }
@@ -162,8 +157,8 @@ TEST(ViewMemoryTest, AChainOfSumsPassesItsGradientOnInOnePlace) {
   constexpr size_t kSeed = tensor::kAlignment;  // the gradient that the loss starts from
   for (const int sums : {1, 2, 5}) {
     const autodiff::TrainingGraph training = Sums(sums);
-    EXPECT_EQ(ScratchBytes(training, ProgramOf(training, Reshapes::kCopies).backward), 2 * kTensor) << sums;
-    EXPECT_EQ(ScratchBytes(training, ProgramOf(training, Reshapes::kViews).backward), kTensor + kSeed) << sums;
+    EXPECT_EQ(ScratchBytes(training, OneStageProgram(training, Reshapes::kCopies).backward), 2 * kTensor) << sums;
+    EXPECT_EQ(ScratchBytes(training, OneStageProgram(training, Reshapes::kViews).backward), kTensor + kSeed) << sums;
   }
 }
 
@@ -184,7 +179,7 @@ TEST(ViewMemoryTest, TheBackwardOfABottleneckBlockTakesLess) {
   x = conv_norm("conv3", x, 64, 1);
   x = relu(builder.Add("sum", "add", {x, conv_norm("shortcut", in, 64, 1)}));
   const autodiff::TrainingGraph training = Differentiated(builder.Finish(builder.Add("loss", "mse", {x, target})));
-  const StageProgram copies = ProgramOf(training, Reshapes::kCopies), views = ProgramOf(training, Reshapes::kViews);
+  const StageProgram copies = OneStageProgram(training, Reshapes::kCopies), views = OneStageProgram(training, Reshapes::kViews);
   const size_t wide = sizeof(float) * 2 * 8 * 8 * 64;
   EXPECT_GE(ScratchBytes(training, copies.backward), 3 * wide) << "both copies and what they are of";
   EXPECT_LE(ScratchBytes(training, views.backward), 5 * wide / 2) << "with what a norm makes of it, and what a convolution makes of that";
@@ -202,7 +197,7 @@ TEST(ViewMemoryTest, WhatIsKeptUnderTwoNamesIsKeptOnce) {
   const ValueId shaped = builder.Add("shaped", "reshape", {tanh}, {{"shape", Ints{kBatch, 8, 8}}});
   x = builder.Add("product", "mul", {shaped, builder.Add("negative", "neg", {shaped})});
   const autodiff::TrainingGraph training = Differentiated(builder.Finish(builder.Add("loss", "mse", {x, target})));
-  const StageProgram copies = ProgramOf(training, Reshapes::kCopies), views = ProgramOf(training, Reshapes::kViews);
+  const StageProgram copies = OneStageProgram(training, Reshapes::kCopies), views = OneStageProgram(training, Reshapes::kViews);
   EXPECT_EQ(views.stash_bytes_per_slot + sizeof(float) * 2 * 64, copies.stash_bytes_per_slot);
   for (const Pass* pass : {&views.forward, &views.backward}) {
     for (const ValueId value : {tanh, shaped}) {

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
@@ -19,12 +20,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  return std::get<std::unique_ptr<Problem>>(*std::move(created));
-}
+using testing::ProblemOf;
 
 LowerBound Bound(const PlanRequest& request, const std::string& name) {
   for (const LowerBound& bound : LowerBounds(*ProblemOf(request))) {

@@ -1,7 +1,8 @@
 #include "lib/scheduler/branch_and_bound.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler {
 
@@ -30,9 +31,8 @@ struct BranchPrefix {
 namespace {
 
 constexpr int64_t kWorkPerSimulation = 300;  // segments looked at
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // What is faster by less is not faster: rounding.
-constexpr double kRounding = 1 - 1e-9;
+constexpr double kBoundRounding = 1 - 1e-9;
 
 struct Branch {
   double least_s;
@@ -74,7 +74,8 @@ void BranchAndBound::Consider(const Assignment& assignment) {
 }
 
 bool BranchAndBound::Hopeless(double least_s) const {
-  return !best_.devices.empty() && (least_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kRounding;
+  return !best_.devices.empty() &&
+         (least_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
 }
 
 // By the end of the stage that begins at `begin`: what it gets from the one before it.

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kFastest = 8;   // groups anywhere that are weighed beside the near ones
 constexpr double kCoarse = 1.3;  // steps of the cap: first,
 constexpr double kFine = 1.04;   // and around the best

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "lib/scheduler/capped_fill.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kNear = 24;   // neighbours of a group that are weighed
-constexpr size_t kStarts = 6;  // groups to begin with
+constexpr size_t kNearGroups = 24;  // neighbours of a group that are weighed
+constexpr size_t kStarts = 6;       // groups to begin with
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void CappedFill::FindNeighbours() {
       const double distance_s = Distance(groups_[g].devices[0], groups_[other].devices[0]);
       if (distance_s < kInfinity) distances.push_back({distance_s, static_cast<int>(rank)});
     }
-    const size_t count = std::min(kNear, distances.size());
+    const size_t count = std::min(kNearGroups, distances.size());
     std::partial_sort(distances.begin(), distances.begin() + count, distances.end());
     for (size_t i = 0; i < count; ++i) groups_[g].near.push_back(by_speed_[distances[i].second]);
   }
@@ -86,13 +86,13 @@ void CappedFill::NeighboursByRule() {
     if (distance_s == kInfinity) return;
     auto& of = near[group_of_[src]];
     of.insert({distance_s, group_of_[dst]});
-    if (of.size() > kNear) of.erase(std::prev(of.end()));
+    if (of.size() > kNearGroups) of.erase(std::prev(of.end()));
   };
   for (const Link& link : request.links) add(link.src, link.dst);
   std::map<absl::string_view, std::vector<int>> of_site;  // the fastest groups of each, by a device
   for (int group : by_speed_) {
     std::vector<int>& devices = of_site[request.devices[groups_[group].devices[0]].site];
-    if (devices.size() < kNear) devices.push_back(groups_[group].devices[0]);
+    if (devices.size() < kNearGroups) devices.push_back(groups_[group].devices[0]);
   }
   for (const auto& [site, devices] : of_site) {
     for (int a : devices) {

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "lib/scheduler/bounds.h"
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/pipeline_model.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCapStep = 1.04;
 constexpr double kSlack = 1 + 1e-9;
 constexpr int64_t kDevicesOfAStep = 4;  // that a device may follow, as a step of the work; whatever their kinds, lest these change a plan

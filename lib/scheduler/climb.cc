@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kRebalanceBelow = 24;   // devices: re-cut after each change of the order
 constexpr size_t kSettleBelow = 10;      // devices: and let the cuts settle before judging
 constexpr size_t kSplitFirstBelow = 13;  // devices there are: one more is soon tried everywhere
-constexpr double kNear = 1.25;           // of the best step time: what is worth settling
+constexpr double kNearBest = 1.25;       // of the best step time: what is worth settling
 constexpr int kSplits = 12;              // positions tried in a stage for a new device
 
 }  // namespace
@@ -56,8 +56,8 @@ bool Climber::ShiftCuts(Candidate& current) {
 
 // A changed order is judged after its own cuts have settled, if it starts anywhere near.
 bool Climber::TrySettled(Candidate& current, const Assignment& assignment) {
-  Candidate other{assignment, evaluator_.Evaluate(assignment, effort_, kNear * current.evaluation.cost_s())};
-  if (!other.evaluation.feasible() || other.evaluation.cost_s() > kNear * current.evaluation.cost_s()) return false;
+  Candidate other{assignment, evaluator_.Evaluate(assignment, effort_, kNearBest * current.evaluation.cost_s())};
+  if (!other.evaluation.feasible() || other.evaluation.cost_s() > kNearBest * current.evaluation.cost_s()) return false;
   if (assignment.devices.size() <= kSettleBelow) ShiftCuts(other);
   if (!Better(other.evaluation, other.assignment.devices.size(), current.evaluation, current.assignment.devices.size())) return false;
   current = std::move(other);

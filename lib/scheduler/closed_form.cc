@@ -1,16 +1,15 @@
 #include "lib/scheduler/closed_form.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/pipeline_model.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kSlack = 1 + 1e-9;
+constexpr double kCapSlack = 1 + 1e-9;
 constexpr int kLookBack = 48;  // positions before the furthest end that are tried as cuts
 
 }  // namespace
@@ -22,7 +21,7 @@ ClosedForm::Crossing ClosedForm::CrossingOf(const CutTraffic& bytes, int src, in
     const double dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s;
     if (dense_s <= cap_s) return dense_s;
     const double least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
-    return least_s > cap_s * kSlack ? kInfinity : cap_s;
+    return least_s > cap_s * kCapSlack ? kInfinity : cap_s;
   };
   const DirectedLink there = problem_.link(src, dst), back = problem_.link(dst, src);
   return {.latency_s = there.latency_s + back.latency_s,
@@ -105,7 +104,7 @@ int64_t ClosedForm::NeededBytes(int begin, int end, int device, int in_flight) c
 int ClosedForm::FurthestEnd(int begin, int last, int device, double cap_s, int in_flight) const {
   const int64_t memory = problem_.UsableMemory(device);
   const auto fits = [&](int end) {
-    return StageSeconds(begin, end, device) <= cap_s * kSlack && NeededBytes(begin, end, device, in_flight) <= memory;
+    return StageSeconds(begin, end, device) <= cap_s * kCapSlack && NeededBytes(begin, end, device, in_flight) <= memory;
   };
   // Galloping, then bisection: both grow with the end, but for the messages at it, which are small beside them.
   int good = begin, step = 1;

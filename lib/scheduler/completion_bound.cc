@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
+
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kMostSets = 16;
 
 std::vector<int> ResourcesOf(const Problem& problem, int src, int dst) {

@@ -20,7 +20,7 @@ const LadderPolicy& Ladder() {
 }
 
 // Two stages at two sites with a fast link between them: 4 MB each way in a step, and some reports.
-PlanRequest TwoSites() {
+PlanRequest TwoNearSites() {
   PlanRequest request = testing::Chain({.ops = 4, .op_s = 0.1, .cut_bytes = 1'000'000}, 4);
   testing::AddDevice(request, "paris", 1);
   testing::AddDevice(request, "tokyo", 1);
@@ -33,7 +33,7 @@ PlanRequest TwoSites() {
 TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
   for (const char* strategy : {"op-fence", "exact", "equal-ops"}) {
     SCOPED_TRACE(strategy);
-    PlanRequest request = TwoSites();
+    PlanRequest request = TwoNearSites();
     EXPECT_EQ(std::get<Plan>(*MakePlan(strategy, request)).links[0].codec, "fp32");
     for (const auto& [limit, codec] :
          std::map<int64_t, std::string>{{4'100'000, "fp32"}, {2'100'000, "fp16"}, {1'100'000, "int8"}, {300'000, "topk"}}) {
@@ -52,7 +52,7 @@ TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
 }
 
 TEST(EgressCodecsTest, WhatTheStrongestCodecDoesNotReachIsRefused) {
-  PlanRequest request = TwoSites();
+  PlanRequest request = TwoNearSites();
   request.max_egress_bytes = 200'000;  // the strongest leaves 250 kB
   const PlanOutcome outcome = *MakePlan("op-fence", request);
   ASSERT_TRUE(std::holds_alternative<Refusal>(outcome));

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "lib/scheduler/closed_form.h"
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/pipeline_model.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCapStep = 1.04;
-constexpr double kSlack = 1 + 1e-9;
+constexpr double kCutSlack = 1 + 1e-9;
 
 class Search {
  public:
@@ -59,7 +58,7 @@ class Search {
     for (size_t i = 0; i < all; ++i) {
       // Placeholders alone are no stage; their own time, that of reading data, is not in the sums of ideals.
       const bool enough = ideals_[i].count >= problem_.first_cut() && (stages > 1 || i + 1 == all);
-      if (enough && seconds_[0][i] <= cap_s * kSlack) least_s[0][i] = seconds_[0][i];
+      if (enough && seconds_[0][i] <= cap_s * kCutSlack) least_s[0][i] = seconds_[0][i];
     }
     for (size_t s = 1; s < stages; ++s) {
       for (size_t i = 0; i + 1 < all; ++i) {
@@ -68,7 +67,7 @@ class Search {
         if (arrived_s == kInfinity) continue;
         for (size_t j = s + 1 < stages ? i + 1 : all - 1; j < all; ++j) {
           const double stage_s = seconds_[s][j] - seconds_[s][i];
-          if (stage_s > cap_s * kSlack || arrived_s + stage_s >= least_s[s][j] || ideals_[j].count == ideals_[i].count) continue;
+          if (stage_s > cap_s * kCutSlack || arrived_s + stage_s >= least_s[s][j] || ideals_[j].count == ideals_[i].count) continue;
           if (!Holds(ideals_[j], ideals_[i])) continue;
           least_s[s][j] = arrived_s + stage_s;
           from[s][j] = static_cast<int>(i);

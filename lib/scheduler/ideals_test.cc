@@ -16,18 +16,15 @@
 #include "lib/scheduler/refit.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
+using testing::CostOf;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  return std::get<std::unique_ptr<Problem>>(*std::move(created));
-}
+using testing::ProblemOf;
 
 // Branches of unequal ops that part and join again, with tensors of unequal size: many orders, and no one of them has all good cuts.
 PlanRequest Branching(uint64_t seed, int ops, int devices) {
@@ -219,12 +216,6 @@ TEST(ReorderTest, ASearchAlongOneOrderOfSeveralProvesNothing) {
   ASSERT_NE(search, plan.lower_bounds.end());
   EXPECT_FALSE(search->holds);
   EXPECT_THAT(search->why, HasSubstr("which has others"));
-}
-
-double CostOf(const Plan& plan) {
-  double loss = 0;
-  for (const PlanLink& link : plan.links) loss += link.loss_cost;
-  return plan.predicted_step_s * (1 + kTimePerNat * loss);
 }
 
 TEST(ReorderTest, ExactIsNeverWorseThanOpFenceWhereThereAreOtherOrders) {

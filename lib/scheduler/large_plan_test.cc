@@ -7,6 +7,7 @@
 #include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/closed_form.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::Ge;
+using testing::ProblemOf;
 
 // Sites of eight devices of three speeds; a quarter of the sites far away.
 PlanRequest Sites(int ops, int devices) {
@@ -23,13 +25,7 @@ PlanRequest Sites(int ops, int devices) {
   return request;
 }
 
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  return std::move(std::get<std::unique_ptr<Problem>>(*created));
-}
-
-Plan PlanOrDie(const PlanRequest& request) {
+Plan OpFencePlan(const PlanRequest& request) {
   const auto outcome = MakePlan("op-fence", request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok() || std::holds_alternative<Refusal>(*outcome)) {
@@ -39,7 +35,7 @@ Plan PlanOrDie(const PlanRequest& request) {
   return std::get<Plan>(*outcome);
 }
 
-void ExpectSound(const PlanRequest& request, const Plan& plan) {
+void ExpectSoundPlan(const PlanRequest& request, const Plan& plan) {
   std::vector<int> stage_of(request.ops.size(), -1), used;
   for (const PlanStage& stage : plan.stages) {
     used.push_back(stage.devices[0]);
@@ -59,9 +55,9 @@ void ExpectSound(const PlanRequest& request, const Plan& plan) {
 TEST(LargePlanTest, ManyDevicesArePlannedSoundlyAndAlikeEachTime) {
   PlanRequest request = Sites(600, 400);
   request.search_budget = 2'000;
-  const Plan plan = PlanOrDie(request);
-  ExpectSound(request, plan);
-  EXPECT_EQ(plan, PlanOrDie(request));
+  const Plan plan = OpFencePlan(request);
+  ExpectSoundPlan(request, plan);
+  EXPECT_EQ(plan, OpFencePlan(request));
   EXPECT_GT(plan.stages.size(), 1u);
   EXPECT_LT(plan.stages.size(), 100u) << "crossings would cost more than so many devices give";
 }
@@ -69,7 +65,7 @@ TEST(LargePlanTest, ManyDevicesArePlannedSoundlyAndAlikeEachTime) {
 // Whoever plans on a part of the devices cannot win by more than a little.
 TEST(LargePlanTest, MoreDevicesDoNotMakeThePlanMuchWorse) {
   PlanRequest few = Sites(600, 48), many = Sites(600, 800);
-  EXPECT_LE(PlanOrDie(many).predicted_step_s, 1.05 * PlanOrDie(few).predicted_step_s);
+  EXPECT_LE(OpFencePlan(many).predicted_step_s, 1.05 * OpFencePlan(few).predicted_step_s);
 }
 
 TEST(LargePlanTest, MemoryThatForcesManyStagesGetsThem) {
@@ -77,8 +73,8 @@ TEST(LargePlanTest, MemoryThatForcesManyStagesGetsThem) {
   for (OpNode& op : request.ops) op.parameter_bytes = 1'000'000;
   for (Device& device : request.devices) device.memory_bytes = 20'000'000;
   request.search_budget = 500;
-  const Plan plan = PlanOrDie(request);
-  ExpectSound(request, plan);
+  const Plan plan = OpFencePlan(request);
+  ExpectSoundPlan(request, plan);
   EXPECT_GE(plan.stages.size(), 200u) << "each device holds no more than five ops";
 }
 
@@ -96,17 +92,17 @@ TEST(LargePlanTest, StagesPinsAndAllDevicesAsTheJobWants) {
   PlanRequest request = Sites(600, 200);
   request.search_budget = 500;
   request.stages = 120;
-  EXPECT_EQ(PlanOrDie(request).stages.size(), 120u);
+  EXPECT_EQ(OpFencePlan(request).stages.size(), 120u);
   request.stages = 0;
   request.use_all_devices = true;
-  const Plan all = PlanOrDie(request);
-  ExpectSound(request, all);
+  const Plan all = OpFencePlan(request);
+  ExpectSoundPlan(request, all);
   EXPECT_EQ(all.stages.size(), 200u);
   request.use_all_devices = false;
   request.first_device = "site7-3";
   request.pins = {{"op300", "site9-0"}, {"loss", "site2-2"}};
-  const Plan pinned = PlanOrDie(request);
-  ExpectSound(request, pinned);
+  const Plan pinned = OpFencePlan(request);
+  ExpectSoundPlan(request, pinned);
   EXPECT_EQ(pinned.stages.front().device_names[0], "site7-3");
   EXPECT_EQ(pinned.stages.back().device_names[0], "site2-2");
   const auto holder =
@@ -126,13 +122,13 @@ TEST(LargePlanTest, DevicesThatOnlyPairsJoinAreFound) {
     }
   }
   request.search_budget = 1'000;
-  const Plan short_one = PlanOrDie(request);
-  ExpectSound(request, short_one);
+  const Plan short_one = OpFencePlan(request);
+  ExpectSoundPlan(request, short_one);
   EXPECT_LE(short_one.stages.size(), 2u) << "the labels go from the first stage to the last, so these must be neighbours";
   ASSERT_EQ(request.values.back().name, "labels");
   request.values.pop_back();
-  const Plan plan = PlanOrDie(request);
-  ExpectSound(request, plan);
+  const Plan plan = OpFencePlan(request);
+  ExpectSoundPlan(request, plan);
   EXPECT_GT(plan.stages.size(), 10u);
 }
 
@@ -140,15 +136,15 @@ TEST(EgressTest, NoSiteSendsMoreThanTheJobAllows) {
   PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.05, .cut_bytes = 400'000}, 8);
   for (int d = 0; d < 6; ++d) testing::AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", 1);
   testing::JoinSites(request, 125e6, 1e-3, 25e6, 0.01);
-  const Plan free_plan = PlanOrDie(request);
+  const Plan free_plan = OpFencePlan(request);
   int64_t most = 0;
   for (const auto& [site, bytes] : testing::EgressOf(request, free_plan)) most = std::max(most, bytes);
   ASSERT_GT(most, 3'000'000) << "the best plan crosses between the sites";
   request.max_egress_bytes = 3'300'000;  // of one crossing: eight messages of 400 kB
-  const Plan once = PlanOrDie(request);
+  const Plan once = OpFencePlan(request);
   for (const auto& [site, bytes] : testing::EgressOf(request, once)) EXPECT_LE(bytes, 3'300'000) << site;
   request.max_egress_bytes = 0;
-  const Plan inside = PlanOrDie(request);
+  const Plan inside = OpFencePlan(request);
   EXPECT_TRUE(testing::EgressOf(request, inside).empty());
   EXPECT_GT(inside.stages.size(), 1u);
   EXPECT_GE(inside.predicted_step_s, free_plan.predicted_step_s);
@@ -157,8 +153,8 @@ TEST(EgressTest, NoSiteSendsMoreThanTheJobAllows) {
 TEST(EgressTest, ManyDevicesKeepToOneSiteWhereNothingMayLeave) {
   PlanRequest request = Sites(300, 200);
   request.max_egress_bytes = 0;
-  const Plan plan = PlanOrDie(request);
-  ExpectSound(request, plan);
+  const Plan plan = OpFencePlan(request);
+  ExpectSoundPlan(request, plan);
   EXPECT_TRUE(testing::EgressOf(request, plan).empty());
   EXPECT_GT(plan.stages.size(), 1u);
 }

@@ -20,7 +20,7 @@ PlanRequest Cities(int devices) {
   return request;
 }
 
-Plan PlanOrDie(const absl::StatusOr<PlanOutcome>& outcome) {
+Plan MustPlan(const absl::StatusOr<PlanOutcome>& outcome) {
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok() || std::holds_alternative<Refusal>(*outcome)) {
     ADD_FAILURE() << (outcome.ok() ? std::get<Refusal>(*outcome).message : "");
@@ -52,59 +52,59 @@ int OpsThatMoved(const Plan& from, const Plan& to) {
 
 TEST(NearPlanTest, IsNoSlowerThanThePlanThatGoesOn) {
   const PlanRequest request = Cities(64);
-  const Plan before = PlanOrDie(MakePlan("op-fence", request));
-  const Plan near = PlanOrDie(PlanNear(request, StagesOf(before)));
+  const Plan before = MustPlan(MakePlan("op-fence", request));
+  const Plan near = MustPlan(PlanNear(request, StagesOf(before)));
   EXPECT_LE(near.predicted_step_s, before.predicted_step_s);
-  EXPECT_EQ(near, PlanOrDie(PlanNear(request, StagesOf(before)))) << "the same each time";
+  EXPECT_EQ(near, MustPlan(PlanNear(request, StagesOf(before)))) << "the same each time";
   EXPECT_LT(near.evaluations, 60) << "a warm start that simulates as much as a search";
 }
 
 TEST(NearPlanTest, GoesOnWithoutALostDevice) {
   PlanRequest request = Cities(64);
-  const Plan before = PlanOrDie(MakePlan("op-fence", request));
+  const Plan before = MustPlan(MakePlan("op-fence", request));
   for (const size_t lost : {size_t{0}, before.stages.size() / 2, before.stages.size() - 1}) {
     PlanRequest now = request;
     now.exclude = {before.stages[lost].device_names[0]};
-    const Plan near = PlanOrDie(PlanNear(now, StagesOf(before)));
+    const Plan near = MustPlan(PlanNear(now, StagesOf(before)));
     EXPECT_THAT(DevicesOf(near), Not(Contains(now.exclude[0])));
-    EXPECT_LE(near.predicted_step_s, 1.1 * PlanOrDie(MakePlan("op-fence", now)).predicted_step_s) << "stage " << lost;
+    EXPECT_LE(near.predicted_step_s, 1.1 * MustPlan(MakePlan("op-fence", now)).predicted_step_s) << "stage " << lost;
   }
 }
 
 TEST(NearPlanTest, TakesWorkOffADeviceThatLags) {
   PlanRequest request = Cities(64);
-  const Plan before = PlanOrDie(MakePlan("op-fence", request));
+  const Plan before = MustPlan(MakePlan("op-fence", request));
   const int laggard = before.stages[before.stages.size() / 2].devices[0];
   request.devices[laggard].time_scale *= 3;
-  const Plan near = PlanOrDie(PlanNear(request, StagesOf(before)));
-  EXPECT_LE(near.predicted_step_s, 1.1 * PlanOrDie(MakePlan("op-fence", request)).predicted_step_s);
+  const Plan near = MustPlan(PlanNear(request, StagesOf(before)));
+  EXPECT_LE(near.predicted_step_s, 1.1 * MustPlan(MakePlan("op-fence", request)).predicted_step_s);
   EXPECT_LT(OpsThatMoved(before, near), static_cast<int>(request.ops.size()));
 }
 
 TEST(NearPlanTest, UsesAMuchFasterDeviceThatJoined) {
   PlanRequest request = Cities(12);
-  const Plan before = PlanOrDie(MakePlan("op-fence", request));
+  const Plan before = MustPlan(MakePlan("op-fence", request));
   request.devices.push_back({.name = "fast",
                              .site = before.stages[0].devices.empty() ? "" : request.devices[before.stages[0].devices[0]].site,
                              .time_scale = 0.05,
                              .memory_bytes = int64_t{64} << 30});
-  const Plan near = PlanOrDie(PlanNear(request, StagesOf(before)));
+  const Plan near = MustPlan(PlanNear(request, StagesOf(before)));
   EXPECT_THAT(DevicesOf(near), Contains("fast"));
   EXPECT_LT(near.predicted_step_s, before.predicted_step_s);
 }
 
 TEST(NearPlanTest, PlansFromScratchWhereNothingNearIsLeft) {
   const PlanRequest request = Cities(12);
-  const Plan fresh = PlanOrDie(MakePlan("op-fence", request));
-  EXPECT_EQ(PlanOrDie(PlanNear(request, {{"gone-0", {"embedding"}}, {"gone-1", {"loss"}}})), fresh);
-  EXPECT_EQ(PlanOrDie(PlanNear(request, {})), fresh);
+  const Plan fresh = MustPlan(MakePlan("op-fence", request));
+  EXPECT_EQ(MustPlan(PlanNear(request, {{"gone-0", {"embedding"}}, {"gone-1", {"loss"}}})), fresh);
+  EXPECT_EQ(MustPlan(PlanNear(request, {})), fresh);
 }
 
 TEST(NearPlanTest, HonoursPinsAndRefusesWhatCannotBe) {
   PlanRequest request = Cities(12);
-  const Plan before = PlanOrDie(MakePlan("op-fence", request));
+  const Plan before = MustPlan(MakePlan("op-fence", request));
   request.pins = {{"loss", before.stages.front().device_names[0]}};
-  const Plan near = PlanOrDie(PlanNear(request, StagesOf(before)));
+  const Plan near = MustPlan(PlanNear(request, StagesOf(before)));
   EXPECT_EQ(near.stages.back().device_names[0], before.stages.front().device_names[0]);
   for (Device& device : request.devices) device.memory_bytes = 1'000'000;
   const auto outcome = PlanNear(request, StagesOf(before));

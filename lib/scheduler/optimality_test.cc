@@ -4,20 +4,16 @@
 
 #include "gtest/gtest.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
+using testing::CostOf;
 using testing::DrawSmallInstance;
 using testing::SmallInstance;
-
-double CostOf(const Plan& plan) {
-  double loss = 0;
-  for (const PlanLink& link : plan.links) loss += link.loss_cost;
-  return plan.predicted_step_s * (1 + kTimePerNat * loss);
-}
 
 // The least cost over every order of every subset of devices and every set of cuts; infinite when none is feasible.
 class EveryAssignment {

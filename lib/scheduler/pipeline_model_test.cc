@@ -39,7 +39,7 @@ TEST(PipelineModelTest, ReproducesPublishedUtilisationOfEightStagesAnd32MicroBat
   };
   for (const Row& row : {Row{0, 0, .821, .821, .821}, Row{1, 0, .733, .519, .733}, Row{2, 0, .545, .379, .653}, Row{6, 0, .200, .183, .314},
                          Row{.1, 3, .599, .293, .599}}) {
-    SCOPED_TRACE(testing::Message() << "x " << row.x << " a " << row.a);
+    SCOPED_TRACE(::testing::Message() << "x " << row.x << " a " << row.a);
     PipelineInput input = EqualChain(8, 32, row.x, row.a);
     input.schedule = Schedule::kGPipe;
     EXPECT_THAT(Utilisation(input), DoubleNear(row.gpipe, 0.02));
@@ -58,7 +58,7 @@ TEST(PipelineModelTest, TheSplitBackwardReachesWhatWasPublishedAndNeverMoreThanT
     double x, a, published, bound;
   };
   for (const Row& row : {Row{0, 0, .932, 1}, Row{1, 0, .873, 1}, Row{2, 0, .821, 1}, Row{6, 0, .334, .5}, Row{.1, 3, .766, 1}}) {
-    SCOPED_TRACE(testing::Message() << "x " << row.x << " a " << row.a);
+    SCOPED_TRACE(::testing::Message() << "x " << row.x << " a " << row.a);
     PipelineInput input = EqualChain(8, 32, row.x, row.a);
     input.split_backward = true;
     for (int s = 0; s < 8; ++s) {
@@ -78,12 +78,12 @@ TEST(PipelineModelTest, TheSplitBackwardReachesWhatWasPublishedAndNeverMoreThanT
       }
       if (span.kind == TimelineSpan::Kind::kWeights) --kept[span.stage];
     }
-    EXPECT_THAT(kept, testing::Each(0)) << "every weight's gradient is computed";
+    EXPECT_THAT(kept, ::testing::Each(0)) << "every weight's gradient is computed";
   }
 }
 
 // `workers` devices of `chunks` stages each; free links. Warm-up of Megatron-LM (arXiv 2104.04473).
-PipelineInput Interleaved(int workers, int chunks, int micro_batches) {
+PipelineInput InterleavedPipeline(int workers, int chunks, int micro_batches) {
   PipelineInput input = EqualChain(workers * chunks, micro_batches, 0, 0);
   input.virtual_stages = chunks;
   for (StageTiming& stage : input.stages) stage.forward_s /= chunks, stage.backward_s /= chunks;
@@ -95,8 +95,8 @@ PipelineInput Interleaved(int workers, int chunks, int micro_batches) {
 TEST(PipelineModelTest, InterleavingShrinksTheBubbleByTheNumberOfChunks) {
   for (const auto& [workers, chunks, micro_batches] : {std::tuple(2, 1, 4), std::tuple(2, 2, 4), std::tuple(4, 2, 8), std::tuple(4, 3, 8),
                                                        std::tuple(8, 2, 32), std::tuple(8, 4, 32), std::tuple(3, 5, 9)}) {
-    SCOPED_TRACE(testing::Message() << workers << " workers, " << chunks << " chunks, " << micro_batches << " micro-batches");
-    const PipelineResult result = PipelineSimulator().Run(Interleaved(workers, chunks, micro_batches));
+    SCOPED_TRACE(::testing::Message() << workers << " workers, " << chunks << " chunks, " << micro_batches << " micro-batches");
+    const PipelineResult result = PipelineSimulator().Run(InterleavedPipeline(workers, chunks, micro_batches));
     EXPECT_TRUE(result.complete);
     const double bubble = 1 - micro_batches * 3 / result.step_s;
     EXPECT_NEAR(bubble, (workers - 1.0) / (chunks * micro_batches + workers - 1.0), 1e-9);
@@ -105,8 +105,8 @@ TEST(PipelineModelTest, InterleavingShrinksTheBubbleByTheNumberOfChunks) {
 
 TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnceWhateverTheNumberOfMicroBatches) {
   for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
-    SCOPED_TRACE(testing::Message() << micro_batches << " micro-batches");
-    PipelineInput input = Interleaved(4, 3, micro_batches);
+    SCOPED_TRACE(::testing::Message() << micro_batches << " micro-batches");
+    PipelineInput input = InterleavedPipeline(4, 3, micro_batches);
     std::vector<TimelineSpan> timeline;
     EXPECT_TRUE(PipelineSimulator().Run(input, &timeline).complete);
     std::map<std::tuple<int, int, int>, int> passes;
@@ -116,10 +116,10 @@ TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnceWhateverTheNumberOfMic
       }
     }
     EXPECT_EQ(passes.size(), 2 * 12 * micro_batches);
-    EXPECT_THAT(passes, testing::Each(testing::Pair(testing::_, 1)));
+    EXPECT_THAT(passes, ::testing::Each(::testing::Pair(::testing::_, 1)));
   }
   // Nobody can go back before a micro-batch has been through all three chunks.
-  PipelineInput shallow = Interleaved(4, 3, 8);
+  PipelineInput shallow = InterleavedPipeline(4, 3, 8);
   for (int w = 0; w < 4; ++w) shallow.stages[w].in_flight = 4;
   EXPECT_FALSE(PipelineSimulator().Run(shallow).complete);
 }
@@ -313,12 +313,12 @@ TEST(PipelineModelTest, NeverOpensMoreMicroBatchesThanAllowed) {
     if (span.kind == TimelineSpan::Kind::kBackward) --open[span.stage];
   }
   EXPECT_EQ(forwards, 27);
-  EXPECT_THAT(open, testing::Each(0));
+  EXPECT_THAT(open, ::testing::Each(0));
 }
 
 TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
     const int stages = 1 + static_cast<int>(seed % 6), micro_batches = 1 + static_cast<int>(seed % 11);
@@ -336,7 +336,7 @@ TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
 }
 
 // Chains with a skip connection, links that send nothing back and a wire that several share.
-PipelineInput RandomPipeline(uint32_t seed) {
+PipelineInput RandomChain(uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
   const int stages = 1 + static_cast<int>(seed % 6);
@@ -378,8 +378,8 @@ PipelineInput RandomPipeline(uint32_t seed) {
 TEST(PipelineModelTest, WhatIsSureToTakeTooLongIsGivenUpAndNothingElse) {
   int given_up = 0;
   for (uint32_t seed = 0; seed < 500; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const PipelineInput input = RandomPipeline(seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const PipelineInput input = RandomChain(seed);
     PipelineSimulator simulator;
     const double step_s = simulator.Run(input).step_s;
     for (const double share : {0.3, 0.7, 0.95, 0.9999, 1.0, 1.1}) {

@@ -4,16 +4,13 @@
 #include "gtest/gtest.h"
 #include "lib/scheduler/problem.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  return std::holds_alternative<std::unique_ptr<Problem>>(*created) ? std::move(std::get<std::unique_ptr<Problem>>(*created)) : nullptr;
-}
+using testing::ProblemOf;
 
 TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
   int stages = 0, close = 0;

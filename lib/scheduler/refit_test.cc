@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Four devices at two sites that must all be used, so that a slow link is crossed.
-PlanRequest TwoSites(int64_t cut_bytes = 400'000) {
+PlanRequest SitesOfTwo(int64_t cut_bytes = 400'000) {
   PlanRequest request = testing::Chain({.ops = 12, .op_s = 0.01, .cut_bytes = cut_bytes}, 8);
   for (const char* site : {"paris", "paris", "tokyo", "tokyo"}) testing::AddDevice(request, site, 1);
   testing::LinkSites(request, 125e6, 1e-3, 2.5e6, 0.02);
@@ -54,7 +54,7 @@ TEST(RefitTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
 }
 
 TEST(RefitTest, SlowerLinksAndDevicesMakeTheSamePlanSlower) {
-  const PlanRequest request = TwoSites();
+  const PlanRequest request = SitesOfTwo();
   const Plan plan = PlanOf(request);
   ASSERT_EQ(plan.stages.size(), 4);
   PlanRequest slow_link = request;
@@ -74,7 +74,7 @@ TEST(RefitTest, SlowerLinksAndDevicesMakeTheSamePlanSlower) {
 
 TEST(RefitTest, AKeptCodecStaysWhereAnotherWouldBeChosen) {
   const LadderPolicy ladder({{.name = "fp32"}, {.name = "topk", .forward_ratio = 100, .backward_ratio = 100, .loss_cost = 1e-6}});
-  PlanRequest request = TwoSites(4'000'000);
+  PlanRequest request = SitesOfTwo(4'000'000);
   request.codec_policy = &ladder;
   const Plan plan = PlanOf(request);
   ASSERT_THAT(plan.links, ::testing::Contains(::testing::Field(&PlanLink::codec, "topk")));
@@ -87,7 +87,7 @@ TEST(RefitTest, AKeptCodecStaysWhereAnotherWouldBeChosen) {
 }
 
 TEST(RefitTest, WhatCannotRunAsItWasIsSaid) {
-  const PlanRequest request = TwoSites();
+  const PlanRequest request = SitesOfTwo();
   const Plan plan = PlanOf(request);
   const std::string device = plan.stages[1].device_names[0];
   PlanRequest without = request;

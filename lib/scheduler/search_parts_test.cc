@@ -12,6 +12,7 @@
 #include "lib/scheduler/device_choice.h"
 #include "lib/scheduler/neighbour_orders.h"
 #include "lib/scheduler/op_order.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -19,17 +20,11 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using testing::ProblemOf;
 using ::testing::UnorderedElementsAre;
 
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  EXPECT_TRUE(std::holds_alternative<std::unique_ptr<Problem>>(*created));
-  return std::move(std::get<std::unique_ptr<Problem>>(*created));
-}
-
 // Sites of two devices each, declared in turns, joined by slow links.
-PlanRequest Interleaved(int ops) {
+PlanRequest SitesInTurns(int ops) {
   PlanRequest request = testing::Chain({.ops = ops, .op_s = 0.01}, 4);
   for (int round = 0; round < 2; ++round) {
     for (const char* site : {"paris", "tokyo", "quito"}) testing::AddDevice(request, site, 1);
@@ -86,13 +81,13 @@ TEST(DeviceWindowsTest, EveryDeviceIsInOneOfThem) {
 }
 
 TEST(CommunitiesTest, FindsTheSitesWhateverTheOrderOfDeclaration) {
-  const PlanRequest request = Interleaved(12);
+  const PlanRequest request = SitesInTurns(12);
   const auto problem = ProblemOf(request);
   EXPECT_THAT(Communities(*problem), Contains(UnorderedElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 5))));
 }
 
 TEST(CommunitiesTest, SomeOrderCrossesBetweenSitesOnlyTwice) {
-  const PlanRequest request = Interleaved(12);
+  const PlanRequest request = SitesInTurns(12);
   const auto problem = ProblemOf(request);
   int fewest = 100;
   for (const std::vector<int>& order : CandidateOrders(*problem, 64)) {
@@ -119,7 +114,7 @@ TEST(ChainSearchTest, GivesAFasterDeviceMoreWork) {
 }
 
 TEST(ChainSearchTest, KeepsToTheNumberOfStagesWantedWhenItMaySkip) {
-  PlanRequest request = Interleaved(12);
+  PlanRequest request = SitesInTurns(12);
   request.stages = 2;
   const auto problem = ProblemOf(request);
   ChainSearch chain(*problem, 64);

@@ -8,9 +8,9 @@ namespace fusionllm::scheduler {
 namespace {
 
 // Temperatures as shares of the cost at the start.
-constexpr double kHottest = 0.02;
-constexpr double kColdest = 3e-4;
-constexpr int kSteps[] = {1, 1, 1, 2, 2, 3, 5, 8};
+constexpr double kSimulatedHottest = 0.02;
+constexpr double kSimulatedColdest = 3e-4;
+constexpr int kSimulatedSteps[] = {1, 1, 1, 2, 2, 3, 5, 8};
 constexpr int64_t kMovesOfASimulation = 8;  // that are proposed at most: others cost no work
 
 }  // namespace
@@ -33,7 +33,7 @@ bool SimulatorAnnealing::ShiftCuts(grid::Draws& draws) {
   if (count < 2) return false;
   const int first = 1 + draws.Below(count - 1);
   const int last = draws.Below(3) == 0 ? first + draws.Below(count - first) : first;
-  const int step = kSteps[draws.Below(std::size(kSteps))], shift = draws.Below(2) == 0 ? step : -step;
+  const int step = kSimulatedSteps[draws.Below(std::size(kSimulatedSteps))], shift = draws.Below(2) == 0 ? step : -step;
   for (int s = first; s <= last; ++s) proposed_.begins[s] += shift;
   return CutsInOrder();
 }
@@ -108,7 +108,7 @@ bool SimulatorAnnealing::Propose(const Assignment& from, grid::Draws& draws) {
 
 Candidate SimulatorAnnealing::Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws) {
   Candidate best = start, current = start;
-  const double hottest = kHottest * start.evaluation.cost_s(), cooling = std::log(kColdest / kHottest);
+  const double hottest = kSimulatedHottest * start.evaluation.cost_s(), cooling = std::log(kSimulatedColdest / kSimulatedHottest);
   const auto find_unused = [&] {
     unused_.clear();
     for (const int device : problem_.usable()) {

@@ -7,17 +7,14 @@
 
 #include "gtest/gtest.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-double CostOf(const Plan& plan) {
-  double loss = 0;
-  for (const PlanLink& link : plan.links) loss += link.loss_cost;
-  return plan.predicted_step_s * (1 + kTimePerNat * loss);
-}
+using testing::CostOf;
 
 PlanRequest Skewed() {
   PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 100'000}, 8);

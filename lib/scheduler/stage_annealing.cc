@@ -11,7 +11,7 @@ namespace {
 constexpr double kHottest = 1e-3;
 constexpr double kColdest = 1e-5;
 constexpr int kSteps[] = {1, 1, 2, 3, 4, 8, 8, 16};
-constexpr double kRounding = 1e-9;
+constexpr double kLimitRounding = 1e-9;
 constexpr int kLongestRun = 8;         // parts rearranged together
 constexpr int64_t kStagesOfAStep = 8;  // that are gone over in the time that one is laid anew
 
@@ -249,7 +249,7 @@ void StageAnnealing::Draft(int first, int last) {
 bool StageAnnealing::Lay(bool refill, double limit) {
   laid_.resize(draft_.size());
   size_t laid = 0;
-  const double most_late_s = (limit - target_s_) * (1 + kRounding);
+  const double most_late_s = (limit - target_s_) * (1 + kLimitRounding);
   const double ahead_s = last_ < static_cast<int>(parts_.size()) ? whole_s_ - ways_[last_ + 1].way_s + parts_[last_].stage_s : 0;
   const int end = parts_[last_ - 1].end;
   int at = parts_[first_].begin, before_device = first_ > 0 ? parts_[first_ - 1].device : -1;

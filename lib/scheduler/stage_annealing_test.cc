@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
@@ -37,15 +38,11 @@ class StageAnnealingPeer {
 
 namespace {
 
+using testing::ProblemOf;
+
 constexpr int64_t kWork = 400'000;
 
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  auto created = Problem::Create(request);
-  EXPECT_TRUE(created.ok()) << created.status();
-  return std::move(std::get<std::unique_ptr<Problem>>(*created));
-}
-
-void ExpectSound(const Problem& problem, const Assignment& assignment) {
+void ExpectSoundAssignment(const Problem& problem, const Assignment& assignment) {
   ASSERT_EQ(assignment.begins.size(), assignment.devices.size());
   ASSERT_FALSE(assignment.begins.empty());
   EXPECT_EQ(assignment.begins[0], 0);
@@ -62,7 +59,7 @@ void ExpectSound(const Problem& problem, const Assignment& assignment) {
 }
 
 // Three cities of four, declared in turns, so that the declared order crosses at every border.
-PlanRequest Interleaved(Schedule schedule) {
+PlanRequest CitiesInTurns(Schedule schedule) {
   PlanRequest request = testing::Chain({.ops = 96, .op_s = 0.004, .cut_bytes = 400'000}, 16);
   for (int round = 0; round < 4; ++round) {
     for (const char* site : {"paris", "tokyo", "quito"}) testing::AddDevice(request, site, 1 + 0.2 * round);
@@ -84,14 +81,14 @@ Assignment InDeclaredOrder(const Problem& problem, int stages) {
 class StageAnnealingTest : public ::testing::TestWithParam<Schedule> {};
 
 TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
-  const PlanRequest request = Interleaved(GetParam());
+  const PlanRequest request = CitiesInTurns(GetParam());
   const auto problem = ProblemOf(request);
   const Assignment start = InDeclaredOrder(*problem, 12);
   Evaluator evaluator(*problem);
   StageAnnealing annealing(*problem, problem->usable());
   grid::Draws draws(1);
   const Assignment found = annealing.Run(start, 0.25, kWork, draws);
-  ExpectSound(*problem, found);
+  ExpectSoundAssignment(*problem, found);
   EXPECT_GE(annealing.work(), kWork);
   EXPECT_LT(annealing.work(), 2 * kWork);
   const double start_s = evaluator.Evaluate(start, Effort::kFull).step_s, found_s = evaluator.Evaluate(found, Effort::kFull).step_s;
@@ -99,7 +96,7 @@ TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
 }
 
 TEST_P(StageAnnealingTest, TheSameDrawsGiveTheSameAssignment) {
-  const PlanRequest request = Interleaved(GetParam());
+  const PlanRequest request = CitiesInTurns(GetParam());
   const auto problem = ProblemOf(request);
   const Assignment start = InDeclaredOrder(*problem, 12);
   const auto run = [&](uint64_t seed) {
@@ -112,7 +109,7 @@ TEST_P(StageAnnealingTest, TheSameDrawsGiveTheSameAssignment) {
 INSTANTIATE_TEST_SUITE_P(Schedules, StageAnnealingTest, ::testing::Values(Schedule::k1F1B, Schedule::kGPipe));
 
 TEST(StageAnnealingTest, KeepsToPinsMemoryAndTheNumberOfStages) {
-  PlanRequest request = Interleaved(Schedule::k1F1B);
+  PlanRequest request = CitiesInTurns(Schedule::k1F1B);
   request.stages = 5;
   request.pins = {{"op20", "tokyo-0"}};
   for (Device& device : request.devices) device.memory_bytes = 220'000'000;  // no device holds more than half
@@ -123,7 +120,7 @@ TEST(StageAnnealingTest, KeepsToPinsMemoryAndTheNumberOfStages) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     grid::Draws draws(seed);
     const Assignment found = StageAnnealing(*problem, problem->usable()).Run(start, 0.25, kWork, draws);
-    ExpectSound(*problem, found);
+    ExpectSoundAssignment(*problem, found);
     EXPECT_EQ(found.devices.size(), 5u);
     EXPECT_TRUE(evaluator.Evaluate(found, Effort::kFull).feasible());
   }
@@ -136,8 +133,8 @@ TEST(StageAnnealingTest, StagesOfOneOpAreNotSplit) {
   const auto problem = ProblemOf(request);
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     grid::Draws draws(seed);
-    ExpectSound(*problem,
-                StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 3, 4, 5}, .devices = {0, 1, 2, 3}}, 0.25, kWork, draws));
+    ExpectSoundAssignment(
+        *problem, StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 3, 4, 5}, .devices = {0, 1, 2, 3}}, 0.25, kWork, draws));
   }
 }
 
@@ -154,7 +151,7 @@ TEST(StageAnnealingTest, TheExchangeOfATiedParameterCounts) {
   const auto problem = ProblemOf(request);
   grid::Draws draws(1);
   const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
-  ExpectSound(*problem, found);
+  ExpectSoundAssignment(*problem, found);
   EXPECT_TRUE(std::count(found.devices.begin(), found.devices.end(), 2) == 1) << "between the other two the exchange takes ten seconds";
 }
 

@@ -13,19 +13,15 @@
 #include "lib/base/status_macros.h"
 #include "lib/base/timer_slack.h"
 #include "lib/transport/frame.h"
+#include "lib/transport/link_samples.h"
+#include "lib/transport/message.h"
 
 namespace fusionllm::transport {
 namespace {
 
-constexpr double kSmoothing = 0.125;
 // What passes quicker measures the granularity of clocks, not the link. A slow link is measured by small messages too, as compression
 // makes.
-constexpr uint64_t kRateSampleBytesMin = 64 << 10;
 constexpr int64_t kRateSampleNsMin = 2'000'000;
-
-double Smooth(double old, double sample) { return old == 0 ? sample : old + kSmoothing * (sample - old); }
-
-bool Outdated(const MessageHeader& header, uint32_t epoch) { return header.epoch < epoch && header.priority != Priority::kControl; }
 
 struct Waiting {
   MessageHeader header;

@@ -12,7 +12,8 @@
 namespace fusionllm::transport::testing {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
+using testing::kMs;
+
 constexpr int64_t kStart = 1000 * kMs;
 
 // Fast enough for the suite's data, slow enough that links are the bottleneck.

@@ -12,13 +12,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/transport/testing/fake_clock.h"
 
 namespace fusionllm::transport {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr int64_t kMs = 1'000'000;
+using testing::kMs;
 
 class TemporaryFolder {
  public:

@@ -3,17 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "lib/transport/link_samples.h"
+#include "lib/transport/message.h"
 
 namespace fusionllm::transport {
 namespace {
 
-constexpr double kSmoothing = 0.125;              // as TCP's smoothed round trip, RFC 6298 section 2
-constexpr size_t kRttFrameBytesMax = 4096;        // larger frames measure the bandwidth, not the round trip
-constexpr double kRateSampleBytesMin = 64 << 10;  // smaller ones measure the round trip, not the bandwidth
-
-double Smooth(double old, double sample) { return old == 0 ? sample : old + kSmoothing * (sample - old); }
-
-bool Outdated(const MessageHeader& header, uint32_t epoch) { return header.epoch < epoch && header.priority != Priority::kControl; }
+constexpr size_t kRttFrameBytesMax = 4096;  // larger frames measure the bandwidth, not the round trip
 
 }  // namespace
 

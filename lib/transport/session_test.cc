@@ -19,12 +19,12 @@ MessageHeader Header(int64_t step, Priority priority = Priority::kTensor, uint32
   return header;
 }
 
-Payload Bytes(size_t n, char c = 'x') { return Payload::Of(std::string(n, c)); }
+Payload Filled(size_t n, char c = 'x') { return Payload::Of(std::string(n, c)); }
 
 TEST(Session, TheQueueTakesOneMessageOfAnySizeAndThenItsLimit) {
   Outgoing out(kLimits);
   EXPECT_TRUE(out.HasRoom(Header(0), 5000));
-  out.Push(Header(0), Bytes(600));
+  out.Push(Header(0), Filled(600));
   EXPECT_TRUE(out.HasRoom(Header(1), 400));
   EXPECT_FALSE(out.HasRoom(Header(1), 401));
   EXPECT_TRUE(out.HasRoom(Header(1, Priority::kControl), 401));
@@ -32,11 +32,11 @@ TEST(Session, TheQueueTakesOneMessageOfAnySizeAndThenItsLimit) {
 
 TEST(Session, TheWindowStopsBulkButNotControl) {
   Outgoing out(kLimits);
-  out.Push(Header(0), Bytes(5000));
+  out.Push(Header(0), Filled(5000));
   int frames = 0;
   while (out.Next(0).has_value()) ++frames;
   EXPECT_EQ(frames, 3);  // 180 bytes each, started while below 500
-  out.Push(Header(1, Priority::kControl), Bytes(10));
+  out.Push(Header(1, Priority::kControl), Filled(10));
   EXPECT_EQ(out.Next(0)->message.step, 1);
   EXPECT_FALSE(out.HasFrame());
   ASSERT_TRUE(out.Acknowledge(2, 1).ok());
@@ -45,14 +45,14 @@ TEST(Session, TheWindowStopsBulkButNotControl) {
 
 TEST(Session, AnAcknowledgementOfUnsentFramesIsRefused) {
   Outgoing out(kLimits);
-  out.Push(Header(0), Bytes(10));
+  out.Push(Header(0), Filled(10));
   out.Next(0);
   EXPECT_EQ(out.Acknowledge(2, 0).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(Session, APeerThatLostAcknowledgedFramesCannotResume) {
   Outgoing out(kLimits);
-  out.Push(Header(0), Bytes(10));
+  out.Push(Header(0), Filled(10));
   out.Next(0);
   ASSERT_TRUE(out.Acknowledge(1, 0).ok());
   EXPECT_EQ(out.Resume(0, 0).code(), absl::StatusCode::kFailedPrecondition);
@@ -61,7 +61,7 @@ TEST(Session, APeerThatLostAcknowledgedFramesCannotResume) {
 
 TEST(Session, TheLastFrameOfAQueueAsksForAnAcknowledgement) {
   Outgoing out({.queue_bytes_max = 1u << 20, .unacked_bytes_max = 1u << 20, .chunk_bytes = 100});
-  out.Push(Header(0), Bytes(250));
+  out.Push(Header(0), Filled(250));
   EXPECT_FALSE(out.Next(0)->ack_requested);
   EXPECT_FALSE(out.Next(0)->ack_requested);
   EXPECT_TRUE(out.Next(0)->ack_requested);
@@ -69,7 +69,7 @@ TEST(Session, TheLastFrameOfAQueueAsksForAnAcknowledgement) {
 
 TEST(Session, CancellingTheRestOfAQueueAsksForTheAcknowledgementThatItWouldHaveBrought) {
   Outgoing out({.queue_bytes_max = 1u << 20, .unacked_bytes_max = 1u << 20, .chunk_bytes = 100});
-  out.Push(Header(0), Bytes(250));
+  out.Push(Header(0), Filled(250));
   out.Next(0);
   out.CancelEpoch(2);
   const std::optional<Frame> frame = out.Next(0);
@@ -96,7 +96,7 @@ TEST(Session, TheBandwidthEstimateIsTheRateOfAcknowledgedBytes) {
 
 TEST(Session, AGapAForeignChunkOrAnEmptyChunkIsRefused) {
   Outgoing out(kLimits);
-  out.Push(Header(0), Bytes(250));
+  out.Push(Header(0), Filled(250));
   Frame first = *out.Next(0), second = *out.Next(0);
   Seal(first);
   Seal(second);
@@ -118,8 +118,8 @@ TEST(Session, AGapAForeignChunkOrAnEmptyChunkIsRefused) {
 
 TEST(Session, AMessageThatIsNotAdmittedIsPassedOverAndTheNextOneArrives) {
   Outgoing out(kLimits);
-  out.Push(Header(1), Bytes(150));
-  out.Push(Header(2), Bytes(150));
+  out.Push(Header(1), Filled(150));
+  out.Push(Header(2), Filled(150));
   std::vector<std::pair<int64_t, uint64_t>> asked;
   Incoming in(kMessageBytesMax, [&](const MessageHeader& header, uint64_t bytes) {
     asked.emplace_back(header.step, bytes);
@@ -161,7 +161,7 @@ TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOr
         case 1:
         case 2: {
           const auto priority = static_cast<Priority>(draw() % kPriorityCount);
-          out.Push(Header(step, priority, epoch), Bytes(static_cast<size_t>(step % 7 * 60)));
+          out.Push(Header(step, priority, epoch), Filled(static_cast<size_t>(step % 7 * 60)));
           sent[static_cast<size_t>(priority)].push_back(step++);
           break;
         }

@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxSeconds = 1e9;
-constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr double kMaxProfileSeconds = 1e9;
+constexpr int64_t kMaxProfileBytes = int64_t{1} << 60;
 constexpr double kMaxHalfWidth = 1e30;  // samples that hardly tell anything give wide intervals
 constexpr int kMaxSamples = 1'000'000;
 constexpr size_t kMaxDataKinds = 64;
@@ -79,13 +79,13 @@ DeviceProfile ReadProfile(ObjectReader& in) {
   in.Text("specification", profile.specification, kMaxNameBytes, ObjectReader::kOptional);
   in.Text("arithmetic", profile.arithmetic, kMaxNameBytes, ObjectReader::kOptional);
   in.Integer("threads", profile.threads, 1, 4096);
-  in.Integer("memory_bytes", profile.memory_bytes, 1, kMaxBytes);
+  in.Integer("memory_bytes", profile.memory_bytes, 1, kMaxProfileBytes);
   in.Number("compute_scale", profile.compute_scale, 1e-6, 1);
   in.Bool("spare", profile.spare, ObjectReader::kOptional);
   in.Members("ops", kMaxProfiledOps, [&](const std::string& signature, ObjectReader& entry) {
     OpProfile& op = profile.ops[signature];
-    entry.Number("seconds", op.seconds, 0, kMaxSeconds);
-    entry.Integer("workspace_bytes", op.workspace_bytes, 0, kMaxBytes, ObjectReader::kOptional);
+    entry.Number("seconds", op.seconds, 0, kMaxProfileSeconds);
+    entry.Integer("workspace_bytes", op.workspace_bytes, 0, kMaxProfileBytes, ObjectReader::kOptional);
     entry.Text("class", op.op_class, kMaxNameBytes, ObjectReader::kOptional);
     entry.Number("flops", op.flops, 0, 1e30, ObjectReader::kOptional);
     entry.Number("bytes", op.bytes, 0, 1e30, ObjectReader::kOptional);
@@ -94,9 +94,9 @@ DeviceProfile ReadProfile(ObjectReader& in) {
       "rates", opdag::kOpClassCount,
       [&](const std::string& name, ObjectReader& entry) {
         estimator::OpRate& rate = profile.rates[name];
-        entry.Number("overhead_seconds", rate.overhead_s, 0, kMaxSeconds);
-        entry.Number("seconds_per_flop", rate.seconds_per_flop, 0, kMaxSeconds);
-        entry.Number("seconds_per_byte", rate.seconds_per_byte, 0, kMaxSeconds);
+        entry.Number("overhead_seconds", rate.overhead_s, 0, kMaxProfileSeconds);
+        entry.Number("seconds_per_flop", rate.seconds_per_flop, 0, kMaxProfileSeconds);
+        entry.Number("seconds_per_byte", rate.seconds_per_byte, 0, kMaxProfileSeconds);
         entry.Number("relative_error", rate.relative_error, 0, 1e9);
         entry.Bool("specified", rate.specified, ObjectReader::kOptional);
         entry.Integer("samples", rate.samples, rate.specified ? 0 : 1, kMaxSamples);
@@ -105,21 +105,21 @@ DeviceProfile ReadProfile(ObjectReader& in) {
         ReadOptional(entry, "seconds_per_byte_ci95", kMaxHalfWidth, rate.seconds_per_byte_ci95);
       },
       ObjectReader::kOptional);
-  in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxSeconds);
+  in.Number("update_seconds_per_element", profile.update_seconds_per_element, 0, kMaxProfileSeconds);
   in.Members(
       "data", kMaxDataKinds,
       [&](const std::string& kind, ObjectReader& entry) {
-        entry.Number("seconds_per_byte", profile.data_seconds_per_byte[kind], 0, kMaxSeconds);
+        entry.Number("seconds_per_byte", profile.data_seconds_per_byte[kind], 0, kMaxProfileSeconds);
       },
       ObjectReader::kOptional);
   in.Members("codecs", 64, [&](const std::string& name, ObjectReader& entry) {
     CodecProfile& codec = profile.codecs[name];
-    entry.Number("encode_seconds", codec.encode_seconds, 0, kMaxSeconds);
-    entry.Number("decode_seconds", codec.decode_seconds, 0, kMaxSeconds);
-    entry.Number("encode_message_seconds", codec.encode_message_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
-    entry.Number("decode_message_seconds", codec.decode_message_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
-    entry.Number("encode_kept_seconds", codec.encode_kept_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
-    entry.Number("decode_kept_seconds", codec.decode_kept_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
+    entry.Number("encode_seconds", codec.encode_seconds, 0, kMaxProfileSeconds);
+    entry.Number("decode_seconds", codec.decode_seconds, 0, kMaxProfileSeconds);
+    entry.Number("encode_message_seconds", codec.encode_message_seconds, 0, kMaxProfileSeconds, ObjectReader::kOptional);
+    entry.Number("decode_message_seconds", codec.decode_message_seconds, 0, kMaxProfileSeconds, ObjectReader::kOptional);
+    entry.Number("encode_kept_seconds", codec.encode_kept_seconds, 0, kMaxProfileSeconds, ObjectReader::kOptional);
+    entry.Number("decode_kept_seconds", codec.decode_kept_seconds, 0, kMaxProfileSeconds, ObjectReader::kOptional);
   });
   if (in.ok() && profile.name.empty()) in.Fail("name", "is empty");
   return profile;
@@ -180,10 +180,10 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     MeasuredLink link;
     entry.Text("src", link.src);
     entry.Text("dst", link.dst);
-    entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxSeconds);
+    entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxProfileSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
     entry.Text("line", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
-    ReadOptional(entry, "latency_seconds", kMaxSeconds, link.latency_seconds);
+    ReadOptional(entry, "latency_seconds", kMaxProfileSeconds, link.latency_seconds);
     entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
     if (link.samples > 0) {
       entry.Number("relative_error", link.relative_error, 0, 1e9);

@@ -12,9 +12,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxSeconds = 1e15;
-constexpr int64_t kMaxBytes = int64_t{1} << 60;
-constexpr size_t kMaxReasonBytes = 64 << 10;
+constexpr double kMaxChangeSeconds = 1e15;
+constexpr int64_t kMaxMovedBytes = int64_t{1} << 60;
+constexpr size_t kMaxChangeReasonBytes = 64 << 10;
 constexpr ReplanDecision kDecisions[] = {ReplanDecision::kStay, ReplanDecision::kMove, ReplanDecision::kMustMove};
 
 // A document that this library has printed, as a value to put into another.
@@ -45,12 +45,13 @@ ReplanDocument ReadReplan(const json& text, ObjectReader& in) {
     if (decision == Name(one)) document.decision = one, known = true;
   }
   if (!known) in.Fail("decision", absl::StrCat("'", decision, "' is none of stay, move, must-move"));
-  in.Text("reason", document.reason, kMaxReasonBytes);
-  if (!IsNull(text, "running_step_seconds")) in.Number("running_step_seconds", document.running_step_seconds.emplace(), 0, kMaxSeconds);
-  in.Number("gain_seconds", document.gain_seconds, 0, kMaxSeconds);
+  in.Text("reason", document.reason, kMaxChangeReasonBytes);
+  if (!IsNull(text, "running_step_seconds"))
+    in.Number("running_step_seconds", document.running_step_seconds.emplace(), 0, kMaxChangeSeconds);
+  in.Number("gain_seconds", document.gain_seconds, 0, kMaxChangeSeconds);
   in.Object("migration", [&](ObjectReader& migration) {
-    migration.Integer("bytes", document.moved_bytes, 0, kMaxBytes);
-    migration.Number("transfer_seconds", document.transfer_seconds, 0, kMaxSeconds);
+    migration.Integer("bytes", document.moved_bytes, 0, kMaxMovedBytes);
+    migration.Number("transfer_seconds", document.transfer_seconds, 0, kMaxChangeSeconds);
     const json& moves = text.at("migration");
     size_t index = 0;
     migration.Objects("moved", kMaxPlanOps, [&](ObjectReader& reader) {
@@ -58,7 +59,7 @@ ReplanDocument ReadReplan(const json& text, ObjectReader& in) {
       reader.Text("op", move.op);
       if (!IsNull(moves.at("moved").at(index++), "from")) reader.Text("from", move.from);
       reader.Text("to", move.to);
-      reader.Integer("bytes", move.bytes, 0, kMaxBytes);
+      reader.Integer("bytes", move.bytes, 0, kMaxMovedBytes);
     });
   });
   return document;

@@ -14,7 +14,7 @@
 namespace fusionllm::workload {
 namespace {
 
-constexpr absl::string_view kBlocks = "transformer.h.";
+constexpr absl::string_view kBlockPrefix = "transformer.h.";
 constexpr char kPositions[] = "transformer.wpe.weight";
 
 class Fields {
@@ -50,7 +50,7 @@ int64_t CountBehind(const StoredEntries& stored, absl::string_view prefix) {
 
 std::vector<job::FieldDifference> OfGpt(const job::GptConfig& wanted, const StoredEntries& stored, bool head_unread, bool head_missing) {
   Fields fields;
-  if (const int64_t blocks = CountBehind(stored, kBlocks); blocks > 0) fields.Add("config.nLayer", blocks, wanted.n_layer);
+  if (const int64_t blocks = CountBehind(stored, kBlockPrefix); blocks > 0) fields.Add("config.nLayer", blocks, wanted.n_layer);
   if (const auto tokens = ExtentsOf(stored, kGptEmbedding, 2)) {
     fields.Add("config.nEmbd", (*tokens)[1], wanted.n_embd);
     fields.Add("config.vocabSize", (*tokens)[0], wanted.vocab_size);

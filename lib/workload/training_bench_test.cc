@@ -26,7 +26,7 @@ struct Case {
   std::vector<std::string> arguments;
 };
 
-class TrainingBench : public testing::TestWithParam<Case> {};
+class TrainingBench : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainingBench, ReportsItsRate) {
   Program program("training_bench", OneStep(GetParam().arguments));
@@ -40,31 +40,31 @@ TEST_P(TrainingBench, ReportsItsRate) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, TrainingBench,
-    testing::Values(Case{"gpt2", {"--layers", "1", "--heads", "2", "--width", "16", "--vocabulary", "32", "--sequence", "8"}},
-                    Case{"resnet", {"--model", "resnet", "--depth", "18", "--image-size", "64", "--classes", "20"}},
-                    Case{"resnet_of_few_classes", {"--model", "resnet", "--depth", "18", "--image-size", "32", "--classes", "3"}}),
-    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+    ::testing::Values(Case{"gpt2", {"--layers", "1", "--heads", "2", "--width", "16", "--vocabulary", "32", "--sequence", "8"}},
+                      Case{"resnet", {"--model", "resnet", "--depth", "18", "--image-size", "64", "--classes", "20"}},
+                      Case{"resnet_of_few_classes", {"--model", "resnet", "--depth", "18", "--image-size", "32", "--classes", "3"}}),
+    [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
-class TrainingBenchRefuses : public testing::TestWithParam<Case> {};
+class TrainingBenchRefuses : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainingBenchRefuses, WithBadInputsExitCodeAndASentence) {
   Program program("training_bench", OneStep(GetParam().arguments), STDERR_FILENO);
-  EXPECT_THAT(program.Line(), testing::HasSubstr(GetParam().name));
+  EXPECT_THAT(program.Line(), ::testing::HasSubstr(GetParam().name));
   EXPECT_EQ(program.Wait(), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Flags, TrainingBenchRefuses,
-                         testing::Values(Case{"--heads", {"--heads", "0"}},
-                                         Case{"12 is no multiple of 5", {"--heads", "5", "--width", "12"}},
-                                         Case{"--depth", {"--model", "resnet", "--depth", "19"}},
-                                         Case{"--image-size", {"--model", "resnet", "--image-size", "0"}},
-                                         Case{"--classes", {"--model", "resnet", "--classes", "0"}},
-                                         Case{"--sequence", {"--sequence", "-1"}}),
-                         [](const testing::TestParamInfo<Case>& info) { return std::to_string(info.index); });
+                         ::testing::Values(Case{"--heads", {"--heads", "0"}},
+                                           Case{"12 is no multiple of 5", {"--heads", "5", "--width", "12"}},
+                                           Case{"--depth", {"--model", "resnet", "--depth", "19"}},
+                                           Case{"--image-size", {"--model", "resnet", "--image-size", "0"}},
+                                           Case{"--classes", {"--model", "resnet", "--classes", "0"}},
+                                           Case{"--sequence", {"--sequence", "-1"}}),
+                         [](const ::testing::TestParamInfo<Case>& info) { return std::to_string(info.index); });
 
 TEST(TrainingBenchDevice, IsRefusedWhereThereIsNoSuch) {
   Program program("training_bench", {"--device", "gpu"}, STDERR_FILENO);
-  EXPECT_THAT(program.Line(), testing::HasSubstr("'gpu' is no device"));
+  EXPECT_THAT(program.Line(), ::testing::HasSubstr("'gpu' is no device"));
   EXPECT_EQ(program.Wait(), 2);
 }
 

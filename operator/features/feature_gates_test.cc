@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string Refusal(absl::string_view text) {
+std::string GatesRefusal(absl::string_view text) {
   FeatureGates gates;
   const absl::Status status = SetFeatureGates(text, gates);
   EXPECT_FALSE(status.ok()) << text;
@@ -32,9 +32,10 @@ TEST(FeatureGatesTest, WhatIsNamedIsSetAndTheRestStays) {
 
 TEST(FeatureGatesTest, WhatIsNoGateIsRefusedAndTheGatesAreNamed) {
   const std::string known = "the gates are SchedulerAdvice, MeasuredLinks, DryRunTrials";
-  EXPECT_THAT(Refusal("DryRunTrials=false,MeasuredLink=false"), AllOf(HasSubstr("no feature gate \"MeasuredLink\""), HasSubstr(known)));
+  EXPECT_THAT(GatesRefusal("DryRunTrials=false,MeasuredLink=false"),
+              AllOf(HasSubstr("no feature gate \"MeasuredLink\""), HasSubstr(known)));
   for (const char* text : {"DryRunTrials=false,MeasuredLinks", "DryRunTrials=0", "=true", "DryRunTrials=false=true"}) {
-    EXPECT_THAT(Refusal(text), HasSubstr(known));
+    EXPECT_THAT(GatesRefusal(text), HasSubstr(known));
   }
 }
 

@@ -17,11 +17,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int64_t kGeneration = 3;
-const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const absl::Time kProbeTime = absl::FromUnixSeconds(1'700'000'000);
 
 class ClusterFindingTest : public ::testing::Test {
  protected:
-  void Set(const ClusterFinding& finding, const std::string& not_ours = "", absl::Time now = kNow) {
+  void Set(const ClusterFinding& finding, const std::string& not_ours = "", absl::Time now = kProbeTime) {
     SetConditions(finding, not_ours, kGeneration, now, status_);
   }
   // "True Connected"; empty: there is no such condition.
@@ -145,11 +145,11 @@ TEST_F(ClusterFindingTest, OfATokenIsToldWhatIsKnownAndOfOthersTokensNothing) {
 TEST_F(ClusterFindingTest, TheTimeOfAConditionIsThatOfItsLastChange) {
   Set({.identity = {.uid = "u1"}});
   const kubeapi::FusionClusterStatus before = status_;
-  Set({.identity = {.uid = "u1"}}, "", kNow + absl::Minutes(5));
+  Set({.identity = {.uid = "u1"}}, "", kProbeTime + absl::Minutes(5));
   EXPECT_EQ(status_, before) << "nothing to write";
-  Set(JudgeConnection(absl::UnavailableError("no answer")), "", kNow + absl::Minutes(9));
-  EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kReady)->last_transition_time, kNow + absl::Minutes(9));
-  EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kCredentialsValid)->last_transition_time, kNow);
+  Set(JudgeConnection(absl::UnavailableError("no answer")), "", kProbeTime + absl::Minutes(9));
+  EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kReady)->last_transition_time, kProbeTime + absl::Minutes(9));
+  EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kCredentialsValid)->last_transition_time, kProbeTime);
 }
 
 }  // namespace

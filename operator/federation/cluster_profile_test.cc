@@ -40,7 +40,7 @@ json Access(const std::string& name, const std::string& server, const json& exte
   return {{"name", name}, {"cluster", {{"server", server}, {"extensions", List(extensions)}}}};
 }
 
-kube::ClientConfig Read(const std::string& profile, const AccessProviders& providers) {
+kube::ClientConfig ConfigOf(const std::string& profile, const AccessProviders& providers) {
   const auto text = KubeconfigOfProfile(profile, providers);
   EXPECT_TRUE(text.ok()) << text.status();
   if (!text.ok()) return {};
@@ -55,7 +55,7 @@ TEST(ClusterProfileTest, TheServerIsTheProfilesAndTheProgramTheProviders) {
                         {"certificate-authority-data", "Q0E="},
                         {"proxy-url", "socks5://proxy:1"},
                         {"extensions", {{{"name", "client.authentication.k8s.io/exec"}, {"extension", {{"clusterName", "7\n\"é\" #{"}}}}}}};
-  const kube::ClientConfig config = Read(Profile({{{"name", "a"}, {"cluster", cluster}}}), {Provider("a")});
+  const kube::ClientConfig config = ConfigOf(Profile({{{"name", "a"}, {"cluster", cluster}}}), {Provider("a")});
   EXPECT_EQ(config.server, "https://paris:6443");
   EXPECT_EQ(config.tls_server_name, "paris");
   EXPECT_EQ(config.ca.data, "CA");
@@ -68,34 +68,34 @@ TEST(ClusterProfileTest, TheServerIsTheProfilesAndTheProgramTheProviders) {
 // The list of a profile is a set by name; which of several is used is for whoever runs the operator to say.
 TEST(ClusterProfileTest, OfSeveralProvidersTheFirstOfTheFileIsUsed) {
   const json both = {Access("b", "https://b"), Access("a", "https://a")};
-  EXPECT_EQ(Read(Profile(both), {Provider("none"), Provider("a"), Provider("b")}).server, "https://a");
-  EXPECT_EQ(Read(Profile(both), {Provider("b"), Provider("a")}).server, "https://b");
-  EXPECT_EQ(Read(Profile(both, "credentialProviders"), {Provider("a")}).server, "https://a") << "as it was called before";
+  EXPECT_EQ(ConfigOf(Profile(both), {Provider("none"), Provider("a"), Provider("b")}).server, "https://a");
+  EXPECT_EQ(ConfigOf(Profile(both), {Provider("b"), Provider("a")}).server, "https://b");
+  EXPECT_EQ(ConfigOf(Profile(both, "credentialProviders"), {Provider("a")}).server, "https://a") << "as it was called before";
   const json old_and_new = {
       {"status", {{"credentialProviders", {Access("a", "https://old")}}, {"accessProviders", {Access("a", "https://new")}}}}};
-  EXPECT_EQ(Read(old_and_new.dump(), {Provider("a")}).server, "https://new");
+  EXPECT_EQ(ConfigOf(old_and_new.dump(), {Provider("a")}).server, "https://new");
 }
 
 TEST(ClusterProfileTest, ArgumentsAreAppendedOnlyWhereTheProviderAllowsIt) {
   AccessProviders providers = {Provider("a")};
   const std::string profile = Profile({Access("a", "https://a", {{{"name", kArgs}, {"extension", {"--cluster", "paris: # x"}}}})});
-  EXPECT_THAT(Read(profile, providers).exec->args, ElementsAre("token"));
+  EXPECT_THAT(ConfigOf(profile, providers).exec->args, ElementsAre("token"));
   providers[0].append_args = true;
-  EXPECT_THAT(Read(profile, providers).exec->args, ElementsAre("token", "--cluster", "paris: # x"));
+  EXPECT_THAT(ConfigOf(profile, providers).exec->args, ElementsAre("token", "--cluster", "paris: # x"));
   const json most = {{"name", kArgs}, {"extension", std::vector<std::string>(64, std::string(4096, 'a'))}};
-  EXPECT_THAT(Read(Profile({Access("a", "https://a", {most})}), providers).exec->args, ::testing::SizeIs(65));
+  EXPECT_THAT(ConfigOf(Profile({Access("a", "https://a", {most})}), providers).exec->args, ::testing::SizeIs(65));
 }
 
 TEST(ClusterProfileTest, VariablesAreSetAsTheProviderAllowsIt) {
   AccessProviders providers = {Provider("a")};
   const std::string profile = Profile({Access("a", "https://a", {{{"name", kEnvs}, {"extension", {{"REGION", "us"}, {"ZONE", "z"}}}}})});
-  EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu")));
+  EXPECT_THAT(ConfigOf(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu")));
   providers[0].env_policy = EnvPolicy::kAppendIfNotExists;
   providers[0].profile_env = {"ZONE"};
-  EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu"), Pair("ZONE", "z")));
+  EXPECT_THAT(ConfigOf(profile, providers).exec->env, ElementsAre(Pair("REGION", "eu"), Pair("ZONE", "z")));
   providers[0].env_policy = EnvPolicy::kReplace;
   providers[0].profile_env = {"REGION", "ZONE"};
-  EXPECT_THAT(Read(profile, providers).exec->env, ElementsAre(Pair("REGION", "us"), Pair("ZONE", "z")));
+  EXPECT_THAT(ConfigOf(profile, providers).exec->env, ElementsAre(Pair("REGION", "us"), Pair("ZONE", "z")));
 }
 
 TEST(ClusterProfileTest, OnlyVariablesThatTheProviderNamesAreSet) {
@@ -128,15 +128,15 @@ TEST(ClusterProfileTest, WhatOneProfileAddsIsNotThereForTheNext) {
   };
   const AccessProviders before = providers;
   const std::string paris = KubeconfigOfProfile(profile("paris"), providers).value_or("");
-  EXPECT_THAT(Read(profile("tokyo"), providers).exec->args, ElementsAre("token", "tokyo"));
-  EXPECT_THAT(Read(profile("tokyo"), providers).exec->env, ElementsAre(Pair("REGION", "eu"), Pair("tokyo", "1")));
+  EXPECT_THAT(ConfigOf(profile("tokyo"), providers).exec->args, ElementsAre("token", "tokyo"));
+  EXPECT_THAT(ConfigOf(profile("tokyo"), providers).exec->env, ElementsAre(Pair("REGION", "eu"), Pair("tokyo", "1")));
   EXPECT_EQ(KubeconfigOfProfile(profile("paris"), providers).value_or("none"), paris) << "or its connection would be made anew";
   EXPECT_EQ(providers, before);
 }
 
 TEST(ClusterProfileTest, FilesAndTrustInAnybodyAreLeftToTheChecksOfKubeconfigs) {
   const json cluster = {{"server", "https://a"}, {"certificate-authority", "/etc/ca"}, {"insecure-skip-tls-verify", true}};
-  const kube::ClientConfig config = Read(Profile({{{"name", "a"}, {"cluster", cluster}}}), {Provider("a")});
+  const kube::ClientConfig config = ConfigOf(Profile({{{"name", "a"}, {"cluster", cluster}}}), {Provider("a")});
   EXPECT_EQ(config.ca.path, "/etc/ca");
   EXPECT_TRUE(config.insecure);
 }

@@ -17,7 +17,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kAttempts[] = "fusionllm_cluster_connect_attempts_total", kNext[] = "fusionllm_cluster_next_attempt_timestamp_seconds";
+constexpr char kAttempts[] = "fusionllm_cluster_connect_attempts_total",
+               kNextAttempt[] = "fusionllm_cluster_next_attempt_timestamp_seconds";
 
 class ConnectAttemptsTest : public testing::ClusterRegistryTest {
  protected:
@@ -44,19 +45,19 @@ TEST_F(ConnectAttemptsTest, AMemberThatDoesNotAnswerIsTriedAgainAndAgain) {
   Add("paris", "to paris");
   registry_->Start();
   ASSERT_TRUE(TriedAtLeast("paris", 1));
-  ASSERT_TRUE(Eventually([&] { return Told(kNext, "paris").has_value(); }));
-  const double first = *Told(kNext, "paris");
+  ASSERT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris").has_value(); }));
+  const double first = *Told(kNextAttempt, "paris");
   const double now = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
   EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberLink::kProbeAgain));
   EXPECT_TRUE(TriedAtLeast("paris", 2));
-  EXPECT_TRUE(Eventually([&] { return Told(kNext, "paris").value_or(0) > first; }));
+  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris").value_or(0) > first; }));
 }
 
 TEST_F(ConnectAttemptsTest, SoIsOneWhoseKubeconfigIsRefused) {
   Add("lima", "with a token file");
   registry_->Start();
   EXPECT_TRUE(TriedAtLeast("lima", 2));
-  EXPECT_TRUE(Eventually([&] { return Told(kNext, "lima").has_value(); }));
+  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "lima").has_value(); }));
 }
 
 TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected) {
@@ -65,7 +66,7 @@ TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected)
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
-  EXPECT_TRUE(Eventually([&] { return Told(kNext, "paris") == std::nullopt; }));
+  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris") == std::nullopt; }));
   EXPECT_GE(Told(kAttempts, "paris"), 2) << "once in vain";
   EXPECT_EQ(Told(kAttempts, "home"), std::nullopt) << "to the hub there is a connection already";
 }

@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "operator/lifecycle/decide.h"
+#include "operator/lifecycle/testing/decide_fixture.h"
 
 namespace fusionllm::op {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kStart;
 using ::testing::UnorderedElementsAre;
-
-const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
 
 // A job that wants four executors, keeps checkpoints, and has been placed with two in Paris.
 class ResizeTest : public ::testing::Test {

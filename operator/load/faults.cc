@@ -13,8 +13,6 @@
 namespace fusionllm::op::load {
 namespace {
 
-absl::Duration Now() { return kube::RealClock().Monotonic(); }
-
 // Jobs on the members but the last, one every `pause`; how long each took until it ran. Beside them, one in ten jobs wants the last member.
 std::vector<absl::Duration> Round(Federation& fleet, int jobs, absl::Duration pause, bool last_answers) {
   const size_t healthy = fleet.members().size() - 1;

@@ -18,8 +18,6 @@ namespace {
 
 using kube::testing::RecordedRequest;
 
-absl::Duration Now() { return kube::RealClock().Monotonic(); }
-
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
 std::string NameOf(int job) { return absl::StrCat("job-", job); }

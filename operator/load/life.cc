@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/json_text.h"
+#include "operator/load/operator_process.h"
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
@@ -19,8 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr absl::Duration kQuiet = absl::Milliseconds(300), kPatience = absl::Minutes(4);
-
-absl::Duration Now() { return kube::RealClock().Monotonic(); }
 
 }  // namespace
 

@@ -16,6 +16,9 @@ struct Usage {
   double resident_mib = 0, peak_mib = 0;
 };
 
+// By the clock that nobody sets.
+absl::Duration Now();
+
 class OperatorProcess {
  public:
   // The program lies in $FUSIONLLM_BIN_DIR; its log is appended to `log`. Returns once it has said where its metrics are.

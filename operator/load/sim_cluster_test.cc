@@ -22,7 +22,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-json Pod(const std::string& name) {
+json ExecutorPod(const std::string& name) {
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata", {{"name", name}, {"namespace", kNamespace}}},
@@ -61,8 +61,8 @@ TEST_F(SimClusterTest, WhatItHasCalledRunningCountsBeforeItIsTold) {
   });
   // The watch goes on with both, so the kubelet comes to the second before it can be told that the first one runs.
   cluster_.server().BreakWatches();
-  Create(Pod("first"));
-  Create(Pod("second"));
+  Create(ExecutorPod("first"));
+  Create(ExecutorPod("second"));
   AwaitStarts(2);
   EXPECT_EQ(cluster_.RunningPods(), 2);
   cluster_.server().OnRequest({});
@@ -74,14 +74,14 @@ TEST_F(SimClusterTest, WhatItIsToldOfOneThatIsGoneDoesNothingToAnotherOfItsName)
   OnPatch([&](const RecordedRequest& request) {
     if (request.code == 200) done.emplace_back(IsStatus(request) ? "running" : "on a node");
   });
-  json gone = Pod("same");
+  json gone = ExecutorPod("same");
   gone["metadata"].update({{"uid", "gone"}, {"resourceVersion", "1"}});
   gone["spec"]["nodeName"] = "m0-node";
   gone["status"]["phase"] = "Pending";
   const std::string line = json{{"type", "ADDED"}, {"object", gone}}.dump() + "\n";
   cluster_.server().AddFault({.verb = "watch", .kind = kube::testing::Fault::Kind::kRaw, .body = line});
   cluster_.server().BreakWatches();
-  Create(Pod("same"));
+  Create(ExecutorPod("same"));
   AwaitStarts(1);
   cluster_.server().OnRequest({});
   EXPECT_THAT(done, ElementsAre("on a node", "running"));

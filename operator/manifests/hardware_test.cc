@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-json Pod(const json& resources = json::object()) {
+json PodWith(const json& resources = json::object()) {
   json container = {{"name", "executor"}};
   if (!resources.empty()) container["resources"] = resources;
   return {{"spec", {{"containers", {{{"name", "other"}}, container}}}}};
@@ -27,7 +27,7 @@ absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> least
 
 TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {
   const auto image_of = [](const json& resources, const std::string& image, const std::string& cuda = "cuda:1") {
-    json pod = Pod(resources);
+    json pod = PodWith(resources);
     pod["spec"]["containers"][1]["image"] = image;
     UseCudaImage("plain:1", cuda, "executor", pod);
     return pod["spec"]["containers"][1]["image"].get<std::string>();
@@ -44,7 +44,7 @@ TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {
 
 TEST(HardwareTest, WhoAsksForAGpuComputesThereOrNotAtAll) {
   const auto command_for = [](const json& resources) {
-    json pod = Pod(resources);
+    json pod = PodWith(resources);
     pod["spec"]["containers"][1]["command"] = {"fusion-executor"};
     ComputeOnGpu("executor", pod);
     EXPECT_FALSE(pod["spec"]["containers"][0].contains("command"));
@@ -62,13 +62,13 @@ TEST(HardwareTest, WhoAsksForAGpuComputesThereOrNotAtAll) {
 }
 
 TEST(HardwareTest, WithoutAWishThePodIsAsItWas) {
-  json pod = Pod();
+  json pod = PodWith();
   EXPECT_TRUE(Ask({}, pod).ok());
-  EXPECT_EQ(pod, Pod());
+  EXPECT_EQ(pod, PodWith());
 }
 
 TEST(HardwareTest, ADeviceIsAskedForByItsLabelAndItsResource) {
-  json pod = Pod();
+  json pod = PodWith();
   EXPECT_TRUE(Ask(kGpu, pod).ok());
   EXPECT_EQ(pod["spec"]["containers"][1]["resources"]["limits"]["nvidia.com/gpu"], "1");
   EXPECT_FALSE(pod["spec"]["containers"][0].contains("resources"));
@@ -78,7 +78,7 @@ TEST(HardwareTest, ADeviceIsAskedForByItsLabelAndItsResource) {
 }
 
 TEST(HardwareTest, WhatTheTemplateAsksForStays) {
-  json pod = Pod({{"limits", {{"nvidia.com/gpu", 4}}}});
+  json pod = PodWith({{"limits", {{"nvidia.com/gpu", 4}}}});
   pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = {
       {{"matchExpressions", {{{"key", "zone"}, {"operator", "Exists"}}}}}, {{"matchFields", json::array()}}};
   EXPECT_TRUE(Ask(kGpu, pod).ok());
@@ -90,7 +90,7 @@ TEST(HardwareTest, WhatTheTemplateAsksForStays) {
 }
 
 TEST(HardwareTest, ADevicesMemoryIsBoundedByItsLabel) {
-  json pod = Pod();
+  json pod = PodWith();
   DeviceKind kind = kGpu;
   kind.memory_label = "nvidia.com/gpu.memory";
   kind.least_mebibytes = 16384;
@@ -102,14 +102,14 @@ TEST(HardwareTest, ADevicesMemoryIsBoundedByItsLabel) {
 }
 
 TEST(HardwareTest, WithoutADeviceMemoryIsTheNodes) {
-  json pod = Pod();
+  json pod = PodWith();
   EXPECT_TRUE(Ask({}, pod, int64_t{2} << 30).ok());
   EXPECT_EQ(pod["spec"]["containers"][1]["resources"]["requests"]["memory"], "2147483648");
-  json enough = Pod({{"requests", {{"memory", "3Gi"}}}});
+  json enough = PodWith({{"requests", {{"memory", "3Gi"}}}});
   const json before = enough;
   EXPECT_TRUE(Ask({}, enough, int64_t{2} << 30).ok());
   EXPECT_EQ(enough, before);
-  json small = Pod({{"limits", {{"memory", "1Gi"}}}});
+  json small = PodWith({{"limits", {{"memory", "1Gi"}}}});
   const absl::Status status = Ask({}, small, int64_t{2} << 30);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("spec.executors.template: limits.memory of 1Gi is less than spec.placement.minMemory, 2Gi"));

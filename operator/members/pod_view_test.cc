@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-json Pod(const char* role, const json& status) {
+json RunPod(const char* role, const json& status) {
   return {{"metadata",
            {{"name", "train-paris-1-r2"},
             {"uid", "u"},
@@ -20,7 +20,7 @@ json Pod(const char* role, const json& status) {
           {"status", status}};
 }
 
-PodView Read(const json& pod) {
+PodView PodViewOf(const json& pod) {
   const auto view = ReadPod(pod.dump(), "paris");
   EXPECT_TRUE(view.ok()) << view.status();
   return view.value_or(PodView{});
@@ -28,8 +28,8 @@ PodView Read(const json& pod) {
 
 TEST(PodViewTest, ReadsWhoItIs) {
   const json pod =
-      Pod("executor", {{"phase", "Running"}, {"podIP", "10.1.2.3"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}});
-  const PodView view = Read(pod);
+      RunPod("executor", {{"phase", "Running"}, {"podIP", "10.1.2.3"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}});
+  const PodView view = PodViewOf(pod);
   EXPECT_EQ(view.cluster, "paris") << "where it was read, not what it says of itself";
   EXPECT_EQ(view.created_at, absl::FromCivil(absl::CivilSecond(2026, 3, 1, 12), absl::UTCTimeZone()));
   EXPECT_EQ(view.attempt, 2);
@@ -42,7 +42,7 @@ TEST(PodViewTest, ReadsWhoItIs) {
 TEST(PodViewTest, ReadsHowTheMainContainerEnded) {
   const json sidecar = {{"name", "scheduler"}, {"state", {{"terminated", {{"exitCode", 143}, {"reason", "Error"}}}}}};
   const json broker = {{"name", "broker"}, {"state", {{"terminated", {{"exitCode", 3}, {"reason", "Error"}, {"message", "needs 8 GiB"}}}}}};
-  const PodView view = Read(Pod("broker", {{"phase", "Failed"}, {"containerStatuses", {sidecar, broker}}}));
+  const PodView view = PodViewOf(RunPod("broker", {{"phase", "Failed"}, {"containerStatuses", {sidecar, broker}}}));
   EXPECT_EQ(view.exit_code, 3);
   EXPECT_EQ(view.message, "needs 8 GiB");
 }
@@ -51,7 +51,7 @@ TEST(PodViewTest, TakesUpWhatTheBrokerLeftBehind) {
   const json broker = {
       {"name", "broker"},
       {"state", {{"terminated", {{"exitCode", 3}, {"message", R"({"step":7,"reason":"InsufficientMemory","error":"needs 8 GiB"})"}}}}}};
-  const PodView view = Read(Pod("broker", {{"phase", "Failed"}, {"containerStatuses", {broker}}}));
+  const PodView view = PodViewOf(RunPod("broker", {{"phase", "Failed"}, {"containerStatuses", {broker}}}));
   ASSERT_TRUE(view.report.has_value());
   EXPECT_EQ(view.report->step, 7);
   EXPECT_EQ(view.message, "InsufficientMemory: needs 8 GiB");
@@ -61,7 +61,7 @@ TEST(PodViewTest, TheTailOfALogIsNoMessage) {
   const json killed = {
       {"exitCode", 137}, {"reason", "OOMKilled"}, {"message", "2026-11-27T15:51:56.665Z info fusion-executor: computing on the CPU\n"}};
   const json main = {{"name", "executor"}, {"state", {{"terminated", killed}}}};
-  const PodView view = Read(Pod("executor", {{"phase", "Failed"}, {"containerStatuses", {main}}}));
+  const PodView view = PodViewOf(RunPod("executor", {{"phase", "Failed"}, {"containerStatuses", {main}}}));
   EXPECT_EQ(view.reason, "OOMKilled");
   EXPECT_EQ(view.message, "");
   EXPECT_EQ(view.exit_code, 137);
@@ -69,10 +69,10 @@ TEST(PodViewTest, TheTailOfALogIsNoMessage) {
 
 TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedInOrder) {
   const auto ended = [](const char* role, const char* message) {
-    return Read(
-        Pod(role, {{"phase", "Succeeded"},
-                   {"containerStatuses",
-                    {{{"name", role}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}, {"message", message}}}}}}}}}));
+    return PodViewOf(RunPod(
+        role, {{"phase", "Succeeded"},
+               {"containerStatuses",
+                {{{"name", role}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}, {"message", message}}}}}}}}}));
   };
   const PodView gave_up = ended("executor", "BrokerLost: no contact for 3600 s");
   EXPECT_EQ(gave_up.phase, PodPhase::kFailed);
@@ -84,12 +84,12 @@ TEST(PodViewTest, AnExecutorThatGaveUpWaitingForItsBrokerHasFailedThoughItEndedI
 
 TEST(PodViewTest, SaysWhyItWaits) {
   const json unschedulable = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "0/1 nodes"}};
-  EXPECT_EQ(Read(Pod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");
+  EXPECT_EQ(PodViewOf(RunPod("executor", {{"phase", "Pending"}, {"conditions", {unschedulable}}})).reason, "Unschedulable");
   const auto waiting = [](const char* reason) {
     return json{{"phase", "Pending"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"waiting", {{"reason", reason}}}}}}}}};
   };
-  EXPECT_EQ(Read(Pod("executor", waiting("ImagePullBackOff"))).reason, "ImagePullBackOff");
-  EXPECT_EQ(Read(Pod("executor", waiting("ContainerCreating"))).reason, "") << "nothing is wrong";
+  EXPECT_EQ(PodViewOf(RunPod("executor", waiting("ImagePullBackOff"))).reason, "ImagePullBackOff");
+  EXPECT_EQ(PodViewOf(RunPod("executor", waiting("ContainerCreating"))).reason, "") << "nothing is wrong";
 }
 
 TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
@@ -97,7 +97,7 @@ TEST(PodViewTest, ACrashLoopTellsWhatItCrashesOf) {
                           {"restartCount", 4},
                           {"state", {{"waiting", {{"reason", "CrashLoopBackOff"}, {"message", "back-off 40s"}}}}},
                           {"lastState", {{"terminated", {{"exitCode", 2}, {"reason", "Error"}, {"message", "no such file"}}}}}};
-  const PodView view = Read(Pod("executor", {{"phase", "Running"}, {"containerStatuses", {container}}}));
+  const PodView view = PodViewOf(RunPod("executor", {{"phase", "Running"}, {"containerStatuses", {container}}}));
   EXPECT_EQ(view.reason, "CrashLoopBackOff");
   EXPECT_EQ(view.message, "exit code 2, Error: no such file");
   EXPECT_EQ(view.container_restarts, 4);
@@ -113,7 +113,7 @@ TEST(PodViewTest, ContainerInACrashLoopOfMemorySaysOutOfMemory) {
         {"state", state},
         {"lastState", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}, {"message", "a line of a log\n"}}}}}};
     const json conditions = {{{"type", "Ready"}, {"status", ready}}};
-    return Read(Pod("executor", {{"phase", "Running"}, {"conditions", conditions}, {"containerStatuses", {container}}}));
+    return PodViewOf(RunPod("executor", {{"phase", "Running"}, {"conditions", conditions}, {"containerStatuses", {container}}}));
   };
   const PodView waits = executor({{"waiting", {{"reason", "CrashLoopBackOff"}, {"message", "back-off 40s"}}}}, "False");
   EXPECT_EQ(waits.reason, "OOMKilled");
@@ -130,7 +130,7 @@ TEST(PodViewTest, AnInitContainerThatCannotStartOrFailsIsNamed) {
   const auto with = [](const json& init) {
     const json main = {{"name", "executor"}, {"state", {{"waiting", {{"reason", "PodInitializing"}}}}}};
     const json done = {{"name", "done"}, {"state", {{"terminated", {{"exitCode", 0}, {"reason", "Completed"}}}}}};
-    return Read(Pod("executor", {{"phase", "Pending"}, {"initContainerStatuses", {done, init}}, {"containerStatuses", {main}}}));
+    return PodViewOf(RunPod("executor", {{"phase", "Pending"}, {"initContainerStatuses", {done, init}}, {"containerStatuses", {main}}}));
   };
   PodView view = with({{"name", "fetch"}, {"state", {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "no such image"}}}}}});
   EXPECT_EQ(view.reason, "ImagePullBackOff");
@@ -156,10 +156,10 @@ TEST(PodViewTest, ASidecarThatCrashesIsNamedUnlessTheMainContainerHasAReasonOfIt
                          {"lastState", {{"terminated", {{"exitCode", 1}, {"reason", "Error"}, {"message", "port taken"}}}}}};
   const auto with = [&](const json& state, const char* ready) {
     const json conditions = {{{"type", "Ready"}, {"status", ready}}};
-    return Read(Pod("broker", {{"phase", "Running"},
-                               {"conditions", conditions},
-                               {"initContainerStatuses", {crashing}},
-                               {"containerStatuses", {{{"name", "broker"}, {"state", state}}}}}));
+    return PodViewOf(RunPod("broker", {{"phase", "Running"},
+                                       {"conditions", conditions},
+                                       {"initContainerStatuses", {crashing}},
+                                       {"containerStatuses", {{{"name", "broker"}, {"state", state}}}}}));
   };
   const json running = {{"running", json::object()}};
   EXPECT_EQ(with(running, "False").reason, "CrashLoopBackOff");
@@ -173,13 +173,13 @@ TEST(PodViewTest, ASidecarThatCrashesIsNamedUnlessTheMainContainerHasAReasonOfIt
 }
 
 TEST(PodViewTest, EvictionIsOfThePod) {
-  EXPECT_EQ(Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
+  EXPECT_EQ(PodViewOf(RunPod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
 }
 
 TEST(PodViewTest, WhoEndsItIsToldBesideHowItEnded) {
   const auto ends = [](const char* status) {
     const json condition = {{"type", "DisruptionTarget"}, {"status", status}, {"reason", "PreemptionByScheduler"}};
-    return Read(Pod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"conditions", {condition}}}));
+    return PodViewOf(RunPod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"conditions", {condition}}}));
   };
   EXPECT_EQ(ends("True").disruption, "PreemptionByScheduler");
   EXPECT_EQ(ends("True").reason, "Evicted");
@@ -187,23 +187,23 @@ TEST(PodViewTest, WhoEndsItIsToldBesideHowItEnded) {
 }
 
 TEST(PodViewTest, TerminatingSinceWhen) {
-  json pod = Pod("executor", {{"phase", "Running"}});
+  json pod = RunPod("executor", {{"phase", "Running"}});
   pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
-  EXPECT_EQ(Read(pod).deleted_at, absl::FromCivil(absl::CivilSecond(2026, 11, 21, 10, 0, 0), absl::UTCTimeZone()));
+  EXPECT_EQ(PodViewOf(pod).deleted_at, absl::FromCivil(absl::CivilSecond(2026, 11, 21, 10, 0, 0), absl::UTCTimeZone()));
 }
 
 TEST(PodViewTest, StrangePodsAreRefused) {
   EXPECT_FALSE(ReadPod("{}", "paris").ok());
   EXPECT_FALSE(ReadPod("[]", "paris").ok());
-  EXPECT_FALSE(ReadPod(Pod("impostor", json::object()).dump(), "paris").ok());
-  EXPECT_FALSE(ReadPod(Pod("executor", json("nonsense")).dump(), "paris").ok());
-  EXPECT_TRUE(ReadPod(Pod("executor", json::object()).dump(), "paris").ok()) << "nothing is said of it yet";
+  EXPECT_FALSE(ReadPod(RunPod("impostor", json::object()).dump(), "paris").ok());
+  EXPECT_FALSE(ReadPod(RunPod("executor", json("nonsense")).dump(), "paris").ok());
+  EXPECT_TRUE(ReadPod(RunPod("executor", json::object()).dump(), "paris").ok()) << "nothing is said of it yet";
 }
 
 TEST(PodViewTest, AnEndWithoutAnExitCodeIsNoGoodEnd) {
   const auto ended = [](const json& terminated) {
-    return Read(
-        Pod("executor", {{"phase", "Failed"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"terminated", terminated}}}}}}}));
+    return PodViewOf(RunPod(
+        "executor", {{"phase", "Failed"}, {"containerStatuses", {{{"name", "executor"}, {"state", {{"terminated", terminated}}}}}}}));
   };
   EXPECT_EQ(ended({{"exitCode", 0}}).exit_code, 0);
   EXPECT_FALSE(ended({{"reason", "Error"}}).exit_code.has_value());

@@ -9,14 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/wire/plan_json.h"
+#include "operator/placement/question.h"
 
 namespace fusionllm::op {
 namespace {
 
 constexpr char kAsWithout[] = "Executors are placed by room and preference.";
-
-// Of a device that is named as its executor would be: "paris-0".
-std::string ClusterOf(const std::string& device) { return device.substr(0, device.rfind('-')); }
 
 Advice Unanswered(absl::string_view why) {
   return {.reason = kNoAnswer, .message = absl::StrCat("The scheduler gave no plan: ", why, ". ", kAsWithout)};

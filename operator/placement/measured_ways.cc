@@ -22,9 +22,6 @@ constexpr double kLeastBytesPerS = 1e3, kMostBytesPerS = 1e12, kMostRttS = 60;
 
 double Number(const json& value) { return value.is_number() && std::isfinite(value.get<double>()) ? value.get<double>() : 0; }
 
-// Of a device that is named as its executor: "paris-0".
-std::string ClusterOf(const std::string& device) { return device.substr(0, device.rfind('-')); }
-
 // Devices of two clusters share the way between them: the widest of what single ones find is the nearest to it.
 std::map<Pair, ClusterWay> WaysOf(const json& page) {
   std::map<Pair, ClusterWay> ways;

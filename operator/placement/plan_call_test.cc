@@ -21,7 +21,7 @@ namespace v1 = fusionllm::v1;
 constexpr absl::Duration kLong = absl::Seconds(60);
 
 // Two stages are faster than one, if little time is lost between them.
-constexpr char kJob[] = R"(
+constexpr char kTwoStageJob[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
@@ -42,7 +42,7 @@ class PlanCallTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     address_ = absl::StrCat("127.0.0.1:", port);
-    const auto job = job::ParseFusionJob(kJob, "job");
+    const auto job = job::ParseFusionJob(kTwoStageJob, "job");
     ASSERT_TRUE(job.ok()) << job.status();
     job_ = *job;
     job_.spec.network.mode = job::NetworkMode::kDirect;  // else all meet at the broker

@@ -122,6 +122,8 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
 
 }  // namespace
 
+std::string ClusterOf(const std::string& device) { return device.substr(0, device.rfind('-')); }
+
 bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
   const auto closed = [&](const std::string& name) {
     const ClusterFacts* const facts = Find(name, clusters);

@@ -25,6 +25,9 @@ struct Question {
   std::string job_document, profiles_document;
 };
 
+// The cluster of a device of a question: "paris" of "paris-3".
+std::string ClusterOf(const std::string& device);
+
 // The way tensors of the job take between two clusters: what either says of it, as wide as both let through; by the hub where they meet at
 // the broker.
 ClusterWay WayBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kJob[] = R"(
+constexpr char kPinnedJob[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: test}
@@ -29,7 +29,7 @@ spec:
 class QuestionTest : public ::testing::Test {
  protected:
   QuestionTest() {
-    const auto job = job::ParseFusionJob(kJob, "job");
+    const auto job = job::ParseFusionJob(kPinnedJob, "job");
     EXPECT_TRUE(job.ok()) << job.status();
     job_ = *job;
     job_.spec.network.mode = job::NetworkMode::kDirect;

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
+const absl::Time kReservedAt = absl::FromUnixSeconds(1'700'000'000);
 const kube::Amounts kEach = {{"cpu", 1000}};
 
 class ReservationsTest : public ::testing::Test {
@@ -19,7 +19,7 @@ class ReservationsTest : public ::testing::Test {
     return held_.OfOthers(cluster, job, there, now_);
   }
   Reservations held_;
-  absl::Time now_ = kStart;
+  absl::Time now_ = kReservedAt;
 };
 
 TEST_F(ReservationsTest, OthersSeeWhatIsHeldUntilItsPodsAreThere) {
@@ -69,7 +69,7 @@ TEST_F(ReservationsTest, WhatNobodyWaitsForIsForgottenThoughNobodyAsks) {
   held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
   now_ += absl::Seconds(1);
   held_.Hold("b", {{"paris", 0, false}}, kEach, now_);
-  held_.Forget(kStart + Reservations::kHeldFor);
+  held_.Forget(kReservedAt + Reservations::kHeldFor);
   EXPECT_EQ(held_.size(), 1u);
   EXPECT_THAT(Seen("paris", "c"), SizeIs(1));
 }

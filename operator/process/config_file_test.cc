@@ -29,7 +29,7 @@ absl::StatusOr<Flags> Merge(const std::string& yaml, std::vector<const char*> ar
   return MergeFlags(absl::StrCat(kHead, yaml), "operator.yaml", {static_cast<int>(arguments.size()), arguments.data()});
 }
 
-std::string Refusal(const std::string& yaml) {
+std::string FileRefusal(const std::string& yaml) {
   const absl::StatusOr<Flags> flags = Merge(yaml);
   EXPECT_FALSE(flags.ok()) << yaml;
   return std::string(flags.status().message());
@@ -101,29 +101,29 @@ TEST(ConfigFileTest, TheCommandLineGoesBeforeTheFileAndThatBeforeDefaults) {
 }
 
 TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
-  EXPECT_THAT(Refusal("worker: 3"), HasSubstr("operator.yaml:3: worker: unknown field; did you mean workers?"));
-  EXPECT_EQ(Refusal("origin: x\nworkers: many"), "operator.yaml:4: workers: must be a whole number, got \"many\"");
-  EXPECT_EQ(Refusal("workers: 0"), "operator.yaml:3: workers: must be at least 1, got 0");
-  EXPECT_EQ(Refusal("kubeApiQps: 1e9"), "operator.yaml:3: kubeApiQps: must be at most 10000, got 1e9");
-  EXPECT_EQ(Refusal("leaderElect: 1"), "operator.yaml:3: leaderElect: must be true or false, got 1");
-  EXPECT_EQ(Refusal("logLevel: loud"), "operator.yaml:3: logLevel: must be debug, info, warning or error, got \"loud\"");
-  EXPECT_EQ(Refusal("logFormat: xml"), "operator.yaml:3: logFormat: must be text or json, got \"xml\"");
-  EXPECT_THAT(Refusal("imagePullPolicy: never"), HasSubstr("operator.yaml:3: imagePullPolicy: must be Always, IfNotPresent or Never"));
-  EXPECT_THAT(Refusal("origin: a b/c"), HasSubstr("operator.yaml:3: origin: must be lower-case letters"));
-  EXPECT_THAT(Refusal("clusterName: Foo!"), HasSubstr("operator.yaml:3: clusterName: must be lower-case letters"));
-  EXPECT_THAT(Refusal("namespace: ../x"), HasSubstr("operator.yaml:3: namespace: must be lower-case letters"));
-  EXPECT_THAT(Refusal("hubAddress: hub:7000"), HasSubstr("operator.yaml:3: hubAddress: \"hub:7000\" is no host name and no address"));
+  EXPECT_THAT(FileRefusal("worker: 3"), HasSubstr("operator.yaml:3: worker: unknown field; did you mean workers?"));
+  EXPECT_EQ(FileRefusal("origin: x\nworkers: many"), "operator.yaml:4: workers: must be a whole number, got \"many\"");
+  EXPECT_EQ(FileRefusal("workers: 0"), "operator.yaml:3: workers: must be at least 1, got 0");
+  EXPECT_EQ(FileRefusal("kubeApiQps: 1e9"), "operator.yaml:3: kubeApiQps: must be at most 10000, got 1e9");
+  EXPECT_EQ(FileRefusal("leaderElect: 1"), "operator.yaml:3: leaderElect: must be true or false, got 1");
+  EXPECT_EQ(FileRefusal("logLevel: loud"), "operator.yaml:3: logLevel: must be debug, info, warning or error, got \"loud\"");
+  EXPECT_EQ(FileRefusal("logFormat: xml"), "operator.yaml:3: logFormat: must be text or json, got \"xml\"");
+  EXPECT_THAT(FileRefusal("imagePullPolicy: never"), HasSubstr("operator.yaml:3: imagePullPolicy: must be Always, IfNotPresent or Never"));
+  EXPECT_THAT(FileRefusal("origin: a b/c"), HasSubstr("operator.yaml:3: origin: must be lower-case letters"));
+  EXPECT_THAT(FileRefusal("clusterName: Foo!"), HasSubstr("operator.yaml:3: clusterName: must be lower-case letters"));
+  EXPECT_THAT(FileRefusal("namespace: ../x"), HasSubstr("operator.yaml:3: namespace: must be lower-case letters"));
+  EXPECT_THAT(FileRefusal("hubAddress: hub:7000"), HasSubstr("operator.yaml:3: hubAddress: \"hub:7000\" is no host name and no address"));
   for (const char* field : {"brokerImage", "schedulerImage", "executorImage", "executorCudaImage"}) {
-    EXPECT_THAT(Refusal(absl::StrCat(field, ": Broker v1")), HasSubstr(absl::StrCat("operator.yaml:3: ", field, ": must be an image")));
+    EXPECT_THAT(FileRefusal(absl::StrCat(field, ": Broker v1")), HasSubstr(absl::StrCat("operator.yaml:3: ", field, ": must be an image")));
   }
-  EXPECT_THAT(Refusal("watchNamespaces:\n- a\n- B_c"), HasSubstr("operator.yaml:5: watchNamespaces[1]: must be lower-case letters"));
-  EXPECT_THAT(Refusal("watchNamespaces: ['']"), HasSubstr("operator.yaml:3: watchNamespaces[0]: must not be empty"));
-  EXPECT_THAT(Refusal("execProgram: ./aws"), HasSubstr("operator.yaml:3: execProgram"));
-  EXPECT_THAT(Refusal("execProgram: [aws, bin/aws]"), HasSubstr("operator.yaml:3: execProgram[1]: must be an absolute path"));
-  EXPECT_THAT(Refusal("metricsAddress: localhost"), HasSubstr("operator.yaml:3: metricsAddress: 'localhost' is no address"));
-  EXPECT_THAT(Refusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
-  EXPECT_THAT(Refusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
-  const std::string gate = Refusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
+  EXPECT_THAT(FileRefusal("watchNamespaces:\n- a\n- B_c"), HasSubstr("operator.yaml:5: watchNamespaces[1]: must be lower-case letters"));
+  EXPECT_THAT(FileRefusal("watchNamespaces: ['']"), HasSubstr("operator.yaml:3: watchNamespaces[0]: must not be empty"));
+  EXPECT_THAT(FileRefusal("execProgram: ./aws"), HasSubstr("operator.yaml:3: execProgram"));
+  EXPECT_THAT(FileRefusal("execProgram: [aws, bin/aws]"), HasSubstr("operator.yaml:3: execProgram[1]: must be an absolute path"));
+  EXPECT_THAT(FileRefusal("metricsAddress: localhost"), HasSubstr("operator.yaml:3: metricsAddress: 'localhost' is no address"));
+  EXPECT_THAT(FileRefusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
+  EXPECT_THAT(FileRefusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
+  const std::string gate = FileRefusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
   EXPECT_THAT(gate, HasSubstr("operator.yaml:4: featureGates.Dry: unknown field"));
   EXPECT_THAT(gate, HasSubstr("operator.yaml:5: featureGates.MeasuredLinks: must be true or false, got 2"));
   EXPECT_THAT(gate, HasSubstr("the gates are SchedulerAdvice, MeasuredLinks, DryRunTrials"));

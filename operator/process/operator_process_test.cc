@@ -47,7 +47,7 @@ std::vector<kube::testing::RecordedRequest> RequestsOfOthers(const Federation& f
   return requests;
 }
 
-absl::Duration Now() { return kube::RealClock().Monotonic(); }
+absl::Duration MonotonicNow() { return kube::RealClock().Monotonic(); }
 
 TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   Federation fleet(8);
@@ -68,10 +68,10 @@ TEST(OperatorProcessTest, ItStopsInTimeAndGivesTheLeaseUpThoughItsMembersHang) {
   for (const auto& member : fleet.members()) member->front().Freeze(true);
   for (int i = 0; i < 16; ++i) fleet.Submit(absl::StrCat("job-", i), 8);  // so that workers are at it
   Federation::Await("members are waited for", [&] { return fleet.JobsIn("Starting") > 0; });
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
-  EXPECT_LT(Now() - begin, kGrace);
+  EXPECT_LT(MonotonicNow() - begin, kGrace);
   EXPECT_EQ(Holder(fleet), "") << "the next one need not wait for the Lease to expire";
   for (const auto& member : fleet.members()) member->front().Freeze(false);
 }
@@ -147,10 +147,10 @@ TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
   write("logLevel: info\nworkers: none\n");
   Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadPatience);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 0"));
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
-  EXPECT_LT(Now() - begin, kGrace);
+  EXPECT_LT(MonotonicNow() - begin, kGrace);
 }
 
 TEST(OperatorProcessTest, AFeatureGateReachesWhatItIsThereFor) {
@@ -183,10 +183,10 @@ TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {
     }
     return false;
   });
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
-  EXPECT_LT(Now() - begin, absl::Seconds(10));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10));
 }
 
 // Whatever servers send back, and whatever is wrong with a Secret; nor do conditions, which more people may read than the log.
@@ -279,10 +279,10 @@ TEST(OperatorProcessTest, EventsThatTheHubDoesNotTakeHoldItUpForAMomentOnly) {
   process.WaitReady();
   fleet.Submit("job", 2);
   Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
-  EXPECT_LT(Now() - begin, kGrace);
+  EXPECT_LT(MonotonicNow() - begin, kGrace);
   EXPECT_EQ(Holder(fleet), "") << "the Lease is given up all the same";
 }
 

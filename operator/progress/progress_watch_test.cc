@@ -71,7 +71,7 @@ TEST_F(ProgressWatchTest, WhoKeepsItWaitingIsAskedLessAndLess) {
   const std::vector<std::string> first = Next(30), later = (Next(200), Next(240));
   EXPECT_GE(Of(first, "gone"), 2);
   // Every five seconds the others, that one once a minute.
-  EXPECT_THAT(Of(later, "gone"), testing::AllOf(testing::Ge(8), testing::Le(12)));
+  EXPECT_THAT(Of(later, "gone"), ::testing::AllOf(::testing::Ge(8), ::testing::Le(12)));
   EXPECT_GE(Of(later, "here"), 110);
   EXPECT_GE(Of(later, "closed"), 110) << "a refusal costs nothing, and may be of one that starts";
   {
@@ -94,7 +94,7 @@ TEST_F(ProgressWatchTest, WhoAnswersSlowlyIsAskedLess) {
   (void)Next(20);
   const std::vector<std::string> asked = Next(100);
   // Each 18 s, twenty times as long as its page takes, and a bit; the other each five.
-  EXPECT_THAT(Of(asked, "slow"), testing::AllOf(testing::Ge(15), testing::Le(25)));
+  EXPECT_THAT(Of(asked, "slow"), ::testing::AllOf(::testing::Ge(15), ::testing::Le(25)));
   Allow(1 << 20);
 }
 

@@ -10,11 +10,11 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+const absl::Time kWorkloadTime = absl::FromUnixSeconds(1'800'000'000);
 const JobIdentity kTrain{.name = "train", .ns = "team", .uid = "u1", .origin = "hub"};
-const Images kImages{.broker = "b", .scheduler = "s", .executor = "e", .executor_cuda = "", .pull_policy = ""};
+const Images kQueuedImages{.broker = "b", .scheduler = "s", .executor = "e", .executor_cuda = "", .pull_policy = ""};
 
-job::FusionJob JobOf(std::optional<int64_t> replicas, int64_t spares = 0) {
+job::FusionJob JobWith(std::optional<int64_t> replicas, int64_t spares = 0) {
   job::FusionJob job;
   job.spec.executors.replicas = replicas;
   job.spec.executors.spares = spares;
@@ -23,12 +23,12 @@ job::FusionJob JobOf(std::optional<int64_t> replicas, int64_t spares = 0) {
 }
 
 json Workload(const job::FusionJob& job, const QueuePriority& priority = {}, const DeviceKind& hardware = {}) {
-  const absl::StatusOr<json> made = WorkloadObject(kTrain, job, "night", priority, kImages, hardware);
+  const absl::StatusOr<json> made = WorkloadObject(kTrain, job, "night", priority, kQueuedImages, hardware);
   EXPECT_TRUE(made.ok()) << made.status();
   return made.ok() ? *made : json();
 }
 
-json Condition(const char* type, const char* status, const char* reason, const char* message) {
+json ConditionOf(const char* type, const char* status, const char* reason, const char* message) {
   return {{"type", type}, {"status", status}, {"reason", reason}, {"message", message}, {"lastTransitionTime", "2027-01-15T07:00:00Z"}};
 }
 
@@ -39,7 +39,7 @@ json AdmittedWorkload(const job::FusionJob& job, int64_t executors) {
   workload["metadata"]["uid"] = "w1";
   workload["metadata"]["generation"] = 1;
   workload["status"] = {
-      {"conditions", {Condition("QuotaReserved", "True", "QuotaReserved", ""), Condition("Admitted", "True", "Admitted", "")}},
+      {"conditions", {ConditionOf("QuotaReserved", "True", "QuotaReserved", ""), ConditionOf("Admitted", "True", "Admitted", "")}},
       {"admission",
        {{"clusterQueue", "all"},
         {"podSetAssignments",
@@ -56,7 +56,7 @@ json ConditionIn(const json& patch, const std::string& type) {
 }
 
 TEST(Workload, CountsTheBrokerAndEachExecutorWithItsSpares) {
-  job::FusionJob job = JobOf(3, /*spares=*/1);
+  job::FusionJob job = JobWith(3, /*spares=*/1);
   job.spec.executors.pod_template.json =
       R"({"spec":{"nodeSelector":{"zone":"a"},"containers":[{"name":"executor","resources":{"requests":{"cpu":"2"}}}]}})";
   const json workload = Workload(job);
@@ -75,7 +75,7 @@ TEST(Workload, CountsTheBrokerAndEachExecutorWithItsSpares) {
 }
 
 TEST(Workload, OfferingToBeginWithFewerSaysHowMany) {
-  job::FusionJob job = JobOf(4, /*spares=*/1);
+  job::FusionJob job = JobWith(4, /*spares=*/1);
   job.spec.executors.min = 2;
   const json executors = Workload(job)["spec"]["podSets"][1];
   EXPECT_EQ(executors["count"], 5);
@@ -86,7 +86,7 @@ TEST(Workload, OfferingToBeginWithFewerSaysHowMany) {
 }
 
 TEST(Workload, OfAJobThatNamesNoNumberAsksForTheFewest) {
-  job::FusionJob job = JobOf(std::nullopt);
+  job::FusionJob job = JobWith(std::nullopt);
   job.spec.executors.min = 3;
   EXPECT_EQ(QueuedExecutors(job), 3);
   job.spec.executors.max = 6;
@@ -94,7 +94,7 @@ TEST(Workload, OfAJobThatNamesNoNumberAsksForTheFewest) {
 }
 
 TEST(Workload, BelongsToTheVeryJobAndHasAnotherNameForEach) {
-  const json workload = Workload(JobOf(2));
+  const json workload = Workload(JobWith(2));
   EXPECT_TRUE(WorkloadBelongsTo(workload, kTrain));
   JobIdentity later = kTrain;
   later.uid = "u2";
@@ -105,21 +105,21 @@ TEST(Workload, BelongsToTheVeryJobAndHasAnotherNameForEach) {
 
 TEST(Workload, CountsTheDeviceThatPlacementAsksFor) {
   const DeviceKind gpu{.label = "gpu", .values = {"a100"}, .resource = "nvidia.com/gpu"};
-  const json workload = Workload(JobOf(2), {}, gpu);
+  const json workload = Workload(JobWith(2), {}, gpu);
   EXPECT_EQ(workload["spec"]["podSets"][1]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
-  EXPECT_EQ(workload["metadata"]["annotations"], Workload(JobOf(2))["metadata"]["annotations"])
+  EXPECT_EQ(workload["metadata"]["annotations"], Workload(JobWith(2))["metadata"]["annotations"])
       << "which cluster has it may change while the job runs";
 }
 
 TEST(Workload, HasThePriorityOfItsClass) {
-  const json workload = Workload(JobOf(2), {.class_name = "high", .value = 100});
+  const json workload = Workload(JobWith(2), {.class_name = "high", .value = 100});
   EXPECT_EQ(workload["spec"]["priority"], 100);
   EXPECT_EQ(WorkloadPriorityClassOf(workload), "high");
-  EXPECT_EQ(WorkloadPriorityClassOf(Workload(JobOf(2))), "");
+  EXPECT_EQ(WorkloadPriorityClassOf(Workload(JobWith(2))), "");
 }
 
 TEST(Workload, FitsItsJobUntilNumberTemplateOrQueueChange) {
-  job::FusionJob job = JobOf(2);
+  job::FusionJob job = JobWith(2);
   const json workload = Workload(job);
   EXPECT_TRUE(WorkloadFits(workload, PodSetsDigest(job), "night"));
   EXPECT_FALSE(WorkloadFits(workload, PodSetsDigest(job), "day"));
@@ -133,7 +133,7 @@ TEST(Workload, FitsItsJobUntilNumberTemplateOrQueueChange) {
 }
 
 TEST(Workload, AdmittedOnFlavorsSendsPodsToTheirNodes) {
-  job::FusionJob job = JobOf(3, /*spares=*/1);
+  job::FusionJob job = JobWith(3, /*spares=*/1);
   job.spec.executors.min = 1;
   job.spec.executors.pod_template.json = R"({"spec":{"nodeSelector":{"zone":"a"},"tolerations":[{"key":"spot","operator":"Exists"}]}})";
   json workload = AdmittedWorkload(job, /*executors=*/3);
@@ -156,10 +156,10 @@ TEST(Workload, AdmittedOnFlavorsSendsPodsToTheirNodes) {
 }
 
 TEST(Workload, PreemptedGivesItsQuotaBackAndIsQueuedAgain) {
-  json workload = AdmittedWorkload(JobOf(2), 2);
-  workload["status"]["conditions"].push_back(Condition("Evicted", "True", "Preempted", "for a job of higher priority"));
-  workload["status"]["conditions"].push_back(Condition("PodsReady", "True", "Started", ""));
-  const json patch = ReleasedStatus(workload, kNow);
+  json workload = AdmittedWorkload(JobWith(2), 2);
+  workload["status"]["conditions"].push_back(ConditionOf("Evicted", "True", "Preempted", "for a job of higher priority"));
+  workload["status"]["conditions"].push_back(ConditionOf("PodsReady", "True", "Started", ""));
+  const json patch = ReleasedStatus(workload, kWorkloadTime);
   EXPECT_EQ(patch["metadata"]["resourceVersion"], "7");
   EXPECT_TRUE(patch["status"].contains("admission") && patch["status"]["admission"].is_null());
   EXPECT_EQ(ConditionIn(patch, "QuotaReserved")["status"], "False");
@@ -173,14 +173,14 @@ TEST(Workload, PreemptedGivesItsQuotaBackAndIsQueuedAgain) {
 }
 
 TEST(Workload, DeactivatedGivesItsQuotaBackAndIsNotQueuedAgain) {
-  json workload = AdmittedWorkload(JobOf(2), 2);
-  workload["status"]["conditions"].push_back(Condition("Evicted", "True", "Deactivated", "The workload is deactivated"));
-  EXPECT_EQ(ConditionIn(ReleasedStatus(workload, kNow), "Requeued")["status"], "False");
+  json workload = AdmittedWorkload(JobWith(2), 2);
+  workload["status"]["conditions"].push_back(ConditionOf("Evicted", "True", "Deactivated", "The workload is deactivated"));
+  EXPECT_EQ(ConditionIn(ReleasedStatus(workload, kWorkloadTime), "Requeued")["status"], "False");
 }
 
 TEST(Workload, TellsAnEndWithoutTouchingWhatElseIsSaid) {
-  const json workload = AdmittedWorkload(JobOf(2), 2);
-  const json patch = FinishedStatus(workload, /*complete=*/false, "The job has failed.", kNow);
+  const json workload = AdmittedWorkload(JobWith(2), 2);
+  const json patch = FinishedStatus(workload, /*complete=*/false, "The job has failed.", kWorkloadTime);
   EXPECT_EQ(ConditionIn(patch, "Finished")["reason"], "Failed");
   EXPECT_EQ(ConditionIn(patch, "Finished")["lastTransitionTime"], "2027-01-15T08:00:00Z");
   EXPECT_EQ(ConditionIn(patch, "Admitted"), workload["status"]["conditions"][1]);
@@ -188,28 +188,28 @@ TEST(Workload, TellsAnEndWithoutTouchingWhatElseIsSaid) {
 }
 
 TEST(Workload, TellsPodsThatWereReadyFromThoseThatNeverWere) {
-  json workload = AdmittedWorkload(JobOf(2), 2);
-  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, false, kNow), "PodsReady")["reason"], "WaitForStart");
-  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, true, kNow), "PodsReady")["reason"], "Started");
-  workload["status"]["conditions"].push_back(Condition("PodsReady", "True", "Started", ""));
-  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, false, kNow), "PodsReady")["reason"], "WaitForRecovery");
+  json workload = AdmittedWorkload(JobWith(2), 2);
+  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, false, kWorkloadTime), "PodsReady")["reason"], "WaitForStart");
+  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, true, kWorkloadTime), "PodsReady")["reason"], "Started");
+  workload["status"]["conditions"].push_back(ConditionOf("PodsReady", "True", "Started", ""));
+  EXPECT_EQ(ConditionIn(PodsReadyStatus(workload, false, kWorkloadTime), "PodsReady")["reason"], "WaitForRecovery");
 }
 
 TEST(Workload, OfAnotherPrioritySaysNothingOfPodSetsWhileItHasQuota) {
-  const json wanted = Workload(JobOf(2), {.class_name = "high", .value = 100});
-  const json with_quota = WorkloadUpdate(AdmittedWorkload(JobOf(2), 2), wanted);
+  const json wanted = Workload(JobWith(2), {.class_name = "high", .value = 100});
+  const json with_quota = WorkloadUpdate(AdmittedWorkload(JobWith(2), 2), wanted);
   EXPECT_FALSE(with_quota["spec"].contains("podSets") || with_quota["spec"].contains("queueName"));
   EXPECT_EQ(with_quota["spec"]["priority"], 100);
-  json waiting = Workload(JobOf(3));
+  json waiting = Workload(JobWith(3));
   EXPECT_EQ(WorkloadUpdate(waiting, wanted)["spec"]["podSets"], wanted["spec"]["podSets"]);
   EXPECT_EQ(WorkloadUpdate(waiting, wanted)["metadata"]["annotations"], wanted["metadata"]["annotations"]);
-  EXPECT_TRUE(WorkloadUpdate(waiting, Workload(JobOf(2)))["spec"]["priorityClassRef"].is_null());
+  EXPECT_TRUE(WorkloadUpdate(waiting, Workload(JobWith(2)))["spec"]["priorityClassRef"].is_null());
 }
 
 TEST(Workload, OfAWrongTemplateNamesTheField) {
-  job::FusionJob job = JobOf(2);
+  job::FusionJob job = JobWith(2);
   job.spec.executors.pod_template.json = "[1]";
-  const absl::StatusOr<json> made = WorkloadObject(kTrain, job, "night", {}, kImages, {});
+  const absl::StatusOr<json> made = WorkloadObject(kTrain, job, "night", {}, kQueuedImages, {});
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(made.status().message()), ::testing::HasSubstr("executors.template"));
 }
@@ -220,7 +220,7 @@ TEST(Workload, WrittenBySomebodyElseIsReadWithoutHarm) {
     EXPECT_FALSE(WorkloadIs(odd, "Admitted"));
     EXPECT_FALSE(WorkloadBelongsTo(odd, kTrain));
     EXPECT_THAT(FlavorsOf(odd), IsEmpty());
-    EXPECT_EQ(AsAdmitted(JobOf(2), odd, {}), JobOf(2));
+    EXPECT_EQ(AsAdmitted(JobWith(2), odd, {}), JobWith(2));
   }
 }
 

@@ -29,7 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-const kube::Resource kEvents{"events.k8s.io", "v1", "events", "Event", true};
+const kube::Resource kEventResource{"events.k8s.io", "v1", "events", "Event", true};
 
 class JobEventsTest : public ::testing::Test {
  protected:
@@ -93,7 +93,7 @@ class JobEventsTest : public ::testing::Test {
                                {"message", message}});
   }
 
-  json Events() const { return json::parse(client_->List(kEvents, "default").value())["items"]; }
+  json Events() const { return json::parse(client_->List(kEventResource, "default").value())["items"]; }
   std::vector<std::string> Told() const {
     std::vector<std::string> told;
     for (const json& event : Events()) {

@@ -21,7 +21,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const JobIdentity kIdentity = {.name = "train", .ns = "default", .uid = "u1", .origin = "hub"};
+const JobIdentity kServedJob = {.name = "train", .ns = "default", .uid = "u1", .origin = "hub"};
 
 class JobServicesTest : public ::testing::Test {
  protected:
@@ -39,11 +39,11 @@ class JobServicesTest : public ::testing::Test {
   static json Wanted(job::NetworkMode mode) {
     job::FusionJob job;
     job.spec.network.mode = mode;
-    return ExecutorServiceObject(kIdentity, job, {"paris", 0, false}, /*owner=*/{});
+    return ExecutorServiceObject(kServedJob, job, {"paris", 0, false}, /*owner=*/{});
   }
   // Where it is reached from outside, or what is missing.
   std::string Reach(job::NetworkMode mode, const std::optional<std::string>& host = std::nullopt, const std::string& node_address = "") {
-    JobServices services(*client_, kIdentity, "paris", node_address, {});
+    JobServices services(*client_, kServedJob, "paris", node_address, {});
     const auto reach = services.Make(Wanted(mode), /*outside=*/true, /*before=*/{}, host);
     EXPECT_TRUE(reach.ok()) << reach.status();
     if (!reach.ok()) return "error";
@@ -53,7 +53,7 @@ class JobServicesTest : public ::testing::Test {
   void Balance(const json& ingress) { Patch(kServices, {"default", "train-paris-0"}, {{"loadBalancer", {{"ingress", {ingress}}}}}); }
   // With one that was there before.
   json MadeAgain(const ServiceReach& before) {
-    JobServices services(*client_, kIdentity, "paris", "", {});
+    JobServices services(*client_, kServedJob, "paris", "", {});
     const auto reach = services.Make(Wanted(kNodePort), /*outside=*/true, before);
     EXPECT_TRUE(reach.ok()) << reach.status();
     return json::parse(client_->Get(kServices, {"default", "train-paris-0"}).value())["spec"];
@@ -164,7 +164,7 @@ class ChangingHands : public kube::ForwardingClient {
 TEST_F(JobServicesTest, OneThatHasChangedHandsIsNotRemoved) {
   (void)Reach(kNodePort);
   ChangingHands client(*client_);
-  EXPECT_TRUE(JobServices(client, kIdentity, "paris", "", {}).Remove("train-paris-0").ok());
+  EXPECT_TRUE(JobServices(client, kServedJob, "paris", "", {}).Remove("train-paris-0").ok());
   const auto there = client_->Get(kServices, {"default", "train-paris-0"});
   ASSERT_TRUE(there.ok()) << there.status();
   EXPECT_EQ(json::parse(*there)["metadata"]["labels"][kJobUidLabel], "another");

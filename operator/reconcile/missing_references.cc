@@ -17,11 +17,11 @@ namespace {
 using nlohmann::json;
 
 // Enough to see what is wrong.
-constexpr size_t kMaxNamed = 5;
+constexpr size_t kMaxNamedKeys = 5;
 
 // "a, b, and 2 more"; `separator` stands between two.
 std::string Named(const std::vector<std::string>& what, const char* separator) {
-  const size_t named = std::min(what.size(), kMaxNamed);
+  const size_t named = std::min(what.size(), kMaxNamedKeys);
   const auto end = what.begin() + static_cast<ptrdiff_t>(named);
   return absl::StrCat(absl::StrJoin(what.begin(), end, separator),
                       what.size() > named ? absl::StrCat(", and ", what.size() - named, " more") : "");

@@ -12,7 +12,7 @@
 namespace fusionllm::op {
 namespace {
 
-constexpr size_t kMaxNamed = 8;
+constexpr size_t kMaxNamedFields = 8;
 
 struct FieldEffect {
   absl::string_view field;
@@ -72,11 +72,11 @@ std::string DescribeSpecChanges(const job::FusionJob& from, const job::FusionJob
   }
   std::vector<std::string> sentences;
   if (!later.empty()) {
-    sentences.push_back(absl::StrCat(job::ToString(later, kMaxNamed),
+    sentences.push_back(absl::StrCat(job::ToString(later, kMaxNamedFields),
                                      ": takes effect with the job's next attempt. What runs goes on as it began; to suspend the job and to "
                                      "resume it begins the next attempt."));
   }
-  if (!at_once.empty()) sentences.push_back(absl::StrCat(job::ToString(at_once, kMaxNamed), ": takes effect at once."));
+  if (!at_once.empty()) sentences.push_back(absl::StrCat(job::ToString(at_once, kMaxNamedFields), ": takes effect at once."));
   return absl::StrJoin(sentences, " ");
 }
 

@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
-const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+const absl::Time kStatusTime = absl::FromUnixSeconds(1'800'000'000);
 
 // Leaves and lists of scalars by path: "clusterStatuses[].conditions[].type".
 void Documented(const std::vector<job::FieldSchema>& fields, const std::string& prefix, std::set<std::string>& paths) {
@@ -55,7 +55,7 @@ class StatusReferenceTest : public ::testing::Test {
     view_.generation = 1;
     spec().checkpoint = job::Checkpoint{.path = "run", .every_steps = 10};
     spec().executors.stabilization_seconds = 60;
-    seen_.now = seen_.created_at = kNow;
+    seen_.now = seen_.created_at = kStatusTime;
     seen_.finalizer = true;
     seen_.slots = {{"paris", 0, false}, {"tokyo", 0, false}};
     seen_.wanted = 2;
@@ -95,7 +95,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.queue.reset();
     seen_.advice_reason = "PlanMade";
     seen_.clusters[1].refusal = Refusal{kQuotaExceeded, "Cluster tokyo: exceeded quota."};
-    seen_.clusters[1].again = kNow + absl::Minutes(1);
+    seen_.clusters[1].again = kStatusTime + absl::Minutes(1);
     Look();
     seen_.clusters[1].refusal.reset();
     seen_.placed = true;
@@ -136,7 +136,7 @@ class StatusReferenceTest : public ::testing::Test {
     view_.status = before;
     seen_.clusters[0].pods[0].phase = PodPhase::kFailed;
     Look();  // no restart is left
-    seen_.deleted_at = kNow;
+    seen_.deleted_at = kStatusTime;
     Look();
   }
 

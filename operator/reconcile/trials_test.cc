@@ -7,7 +7,7 @@
 namespace fusionllm::op {
 namespace {
 
-const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const absl::Time kTrialTime = absl::FromUnixSeconds(1'700'000'000);
 const Refused kQuota = {.refusal = {.reason = kQuotaExceeded, .message = "no more pods"}, .again = absl::Seconds(30)};
 const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .again = absl::InfiniteDuration()};
 
@@ -42,13 +42,13 @@ TEST_F(TrialsTest, AnAcceptanceIsOfOneAttemptInOneCluster) {
 
 TEST_F(TrialsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_TRUE(trials_.Accept(Of("tokyo")));
-  EXPECT_TRUE(trials_.Refuse(Of("tokyo"), kQuota, kNow));
-  EXPECT_FALSE(trials_.Refuse(Of("tokyo"), kQuota, kNow + absl::Seconds(1))) << "no news";
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo"), kQuota, kTrialTime));
+  EXPECT_FALSE(trials_.Refuse(Of("tokyo"), kQuota, kTrialTime + absl::Seconds(1))) << "no news";
   for (const int64_t attempt : {0, 1}) {
     const Trials::Standing standing = trials_.Of(Of("tokyo", attempt));
     EXPECT_FALSE(standing.accepted);
     EXPECT_EQ(standing.refusal, kQuota.refusal);
-    EXPECT_EQ(standing.again, kNow + absl::Seconds(31));
+    EXPECT_EQ(standing.again, kTrialTime + absl::Seconds(31));
   }
   EXPECT_TRUE(trials_.Accept(Of("tokyo", 1)));
   EXPECT_EQ(trials_.Of(Of("tokyo", 1)).refusal, kQuota.refusal) << "that it would take them now is no Pod";
@@ -57,19 +57,19 @@ TEST_F(TrialsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_FALSE(trials_.Succeed(Of("tokyo", 1)));
   EXPECT_FALSE(trials_.Of(Of("tokyo", 1)).refusal.has_value());
   EXPECT_TRUE(trials_.Of(Of("tokyo", 1)).accepted);
-  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kTemplate, kNow));
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kTemplate, kTrialTime));
   EXPECT_EQ(trials_.Of(Of("tokyo", 1)).again, absl::InfiniteFuture());
-  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kQuota, kNow)) << "other words";
+  EXPECT_TRUE(trials_.Refuse(Of("tokyo", 1), kQuota, kTrialTime)) << "other words";
   ExpectNothingKnown(Of("tokyo", 1, 2));
   EXPECT_FALSE(trials_.Succeed(Of("tokyo", 1, 2))) << "of this spec nothing was refused";
 }
 
 TEST_F(TrialsTest, AnAnswerIsAwaitedSinceSomebodyWaitedForItFirst) {
-  EXPECT_EQ(trials_.Await(Of("tokyo"), kNow), kNow);
-  EXPECT_EQ(trials_.Await(Of("tokyo"), kNow + absl::Seconds(3)), kNow);
-  EXPECT_EQ(trials_.Await(Of("paris"), kNow + absl::Seconds(3)), kNow + absl::Seconds(3));
-  EXPECT_EQ(trials_.Of(Of("tokyo")).awaited, kNow);
-  EXPECT_EQ(trials_.Await(Of("tokyo", 1), kNow + absl::Seconds(4)), kNow + absl::Seconds(4)) << "each attempt is asked of anew";
+  EXPECT_EQ(trials_.Await(Of("tokyo"), kTrialTime), kTrialTime);
+  EXPECT_EQ(trials_.Await(Of("tokyo"), kTrialTime + absl::Seconds(3)), kTrialTime);
+  EXPECT_EQ(trials_.Await(Of("paris"), kTrialTime + absl::Seconds(3)), kTrialTime + absl::Seconds(3));
+  EXPECT_EQ(trials_.Of(Of("tokyo")).awaited, kTrialTime);
+  EXPECT_EQ(trials_.Await(Of("tokyo", 1), kTrialTime + absl::Seconds(4)), kTrialTime + absl::Seconds(4)) << "each attempt is asked of anew";
 }
 
 TEST_F(TrialsTest, OfTooManyJobsSomeAreForgottenAndOfTheOthersNothing) {

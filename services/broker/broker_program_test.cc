@@ -18,12 +18,12 @@ namespace fusionllm::services {
 namespace {
 
 using daemon::Program;
-using testing::AllOf;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-constexpr char kJob[] =
+constexpr char kTextJob[] =
     "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t}, spec: {model: {family: gpt2, "
     "preset: tiny}, data: {kind: text, path: [a]}, training: {steps: 5, sequenceLength: 64}}}";
 
@@ -77,7 +77,7 @@ TEST(BrokerProgram, AStoreThatRefusesTheKeyEndsItForGood) {
     return true;
   });
   const base::TempFolder folder;
-  std::string text = kJob;
+  std::string text = kTextJob;
   text.replace(text.find("training:"), 0, "checkpoint: {path: \"s3://models/run\"}, ");
   const std::string job = folder.Write("job.yaml", text);
   Program program("fusion-broker",
@@ -99,7 +99,7 @@ class ServedBroker : public ::testing::Test {
   }
 
   const base::TempFolder folder_;
-  const std::string job_ = folder_.Write("job.yaml", kJob);
+  const std::string job_ = folder_.Write("job.yaml", kTextJob);
 };
 
 TEST_F(ServedBroker, PlaintextIsServedToOthersOnlyWithAWord) {
@@ -121,7 +121,7 @@ TEST_F(ServedBroker, ACompressedCallIsRefused) {
 // gRPC ends a program of itself where it cannot start a thread (SIGABRT), or leaves it without some and would wait for their end for ever.
 TEST(BrokerProgram, TooFewThreadsEndTheProgram) {
   const base::TempFolder folder;
-  const std::string job = folder.Write("job.yaml", kJob);
+  const std::string job = folder.Write("job.yaml", kTextJob);
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);  // for whom the limit binds
   int ended = 0;
   for (int threads = 1; threads <= 14; ++threads) {

@@ -125,7 +125,7 @@ TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParamet
   const auto found = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->changed, "spec.model.config.activation relu -> gelu, spec.training.seed 1337 -> 77");
-  EXPECT_THAT(found->other_model, AllOf(testing::StartsWith("spec.model.config.activation relu -> gelu; "),
+  EXPECT_THAT(found->other_model, AllOf(::testing::StartsWith("spec.model.config.activation relu -> gelu; "),
                                         HasSubstr("has no tensor 'layers.0.weight' and 3 more"),
                                         HasSubstr("1 tensor that the model does not have: layer.0.weight")));
 }

@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 using Keys = std::map<std::string, std::set<std::string>>;  // by type
 
-std::string Page() {
+std::string EventsPage() {
   const char* folder = std::getenv("FUSIONLLM_SOURCE_DIR");
   return base::ReadWholeFile(absl::StrCat(folder == nullptr ? "." : folder, "/docs/reference/events.md"));
 }
@@ -41,7 +41,7 @@ std::set<std::string> Quoted(absl::string_view text) {
 Keys KeysOfPage() {
   Keys keys;
   std::string type;
-  const std::string page = Page();
+  const std::string page = EventsPage();
   for (const absl::string_view line : absl::StrSplit(page, '\n')) {
     if (absl::StartsWith(line, "## ")) type = std::string(line.substr(3));
     if (absl::StartsWith(line, "| `")) keys[type].merge(Quoted(line.substr(0, line.find('|', 1))));
@@ -50,7 +50,7 @@ Keys KeysOfPage() {
 }
 
 std::string SectionOf(const std::string& type) {
-  const std::string page = Page();
+  const std::string page = EventsPage();
   const size_t begin = page.find(absl::StrCat("\n## ", type, "\n"));
   return begin == std::string::npos ? "" : page.substr(begin, page.find("\n## ", begin + 1) - begin);
 }

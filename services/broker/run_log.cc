@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "lib/base/json_text.h"
 #include "lib/base/printable_text.h"
+#include "services/broker/run_progress.h"
 
 namespace fusionllm::services {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using nlohmann::json;
 
 // The first two steps of a plan warm caches and connections up; the contract leaves them out of the median.
-constexpr size_t kWarmUpSteps = 2;
 
 double Median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();  // written as null: nothing was measured

@@ -13,13 +13,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kPlan[] = R"({"predicted_step_seconds": 0.5, "stages": [{"devices": ["a"]}, {"devices": ["b"]}], "links": []})";
+constexpr char kTwoStagePlan[] = R"({"predicted_step_seconds": 0.5, "stages": [{"devices": ["a"]}, {"devices": ["b"]}], "links": []})";
 
 class RunLogTest : public ::testing::Test {
  protected:
   ~RunLogTest() override { std::fclose(out_); }
 
-  static broker::PlanSummary Plan() { return {.document = kPlan, .devices = {"a", "b"}, .memory_bytes = {1, 1}}; }
+  static broker::PlanSummary Plan() { return {.document = kTwoStagePlan, .devices = {"a", "b"}, .memory_bytes = {1, 1}}; }
 
   // A stage's report of a step in which, as in each before, it was busy for 0.1 s and sent `bytes` to its peer.
   static v1::StageTimes Times(uint32_t epoch, int64_t step, const std::string& peer, int64_t bytes) {
@@ -292,7 +292,7 @@ TEST_F(RunLogTest, TheSummaryComparesWhatCompressionWasExpectedToDoWithWhatItDid
   log.Summary({});
   EXPECT_FALSE(LastLine().contains("compression")) << "nothing is compressed with loss";
 
-  json document = json::parse(kPlan);
+  json document = json::parse(kTwoStagePlan);
   document["links"] = {{{"src", "a"}, {"dst", "b"}, {"codec", "topk@30:int8"}, {"ratio", 36}, {"loss_cost", 0.14}},
                        {{"src", "b"}, {"dst", "a"}, {"codec", "topk@30:int8"}, {"ratio", 115}, {"loss_cost", 0.0}}};
   plan.document = document.dump();

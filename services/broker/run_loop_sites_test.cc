@@ -14,6 +14,7 @@
 #include "lib/checkpoint/site_store.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "services/broker/run_loop.h"
+#include "services/broker/testing/plan_on_a.h"
 
 namespace fusionllm::services {
 namespace {
@@ -27,10 +28,6 @@ using ::testing::UnorderedElementsAre;
 
 constexpr auto kTimeout = std::chrono::seconds(20);
 constexpr int64_t kSteps = 9;
-
-absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
-  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
-}
 
 // A run of one stage, on executor a of site paris, that a broker has taken over in the middle.
 class RunLoopSitesTest : public ::testing::Test {

@@ -15,6 +15,7 @@
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
 #include "services/broker/testing/file_size_limit.h"
+#include "services/broker/testing/plan_on_a.h"
 
 namespace fusionllm::services {
 namespace {
@@ -136,10 +137,6 @@ TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   ASSERT_TRUE(std::filesystem::exists(checkpoints + "/step-000004/manifest.json"));
   EXPECT_THAT(probe_.ProgressJson(), HasSubstr(R"("checkpoint_step":4)"));
-}
-
-absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
-  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
 }
 
 TEST_F(RunLoopTest, WhatTheJournalCannotTellDoesNotHappen) {

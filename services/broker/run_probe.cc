@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr char kOther[] = "other";
-constexpr size_t kWarmUpSteps = 2;  // of a plan: they warm caches and connections up
 constexpr size_t kRecentSteps = 20;
 constexpr size_t kMostOpenCheckpoints = 16;
 

@@ -4,6 +4,7 @@
 // Fed by the run loop, read on other threads. Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,9 @@
 #include "services/broker/run_events.h"
 
 namespace fusionllm::services {
+
+// Of a plan: they warm caches and connections up, and say little of how long a step takes.
+inline constexpr size_t kWarmUpSteps = 2;
 
 class RunProgress {
  public:

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = R"(apiVersion: fusionllm.io/v1alpha1
+constexpr char kJobTemplate[] = R"(apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
 metadata: {name: small}
 spec:
@@ -24,7 +24,7 @@ spec:
 )";
 
 opdag::Graph GraphOf(const std::string& model, const std::string& data) {
-  const auto job = job::ParseFusionJob(absl::StrReplaceAll(kJob, {{"MODEL", model}, {"DATA", data}}), "job.yaml");
+  const auto job = job::ParseFusionJob(absl::StrReplaceAll(kJobTemplate, {{"MODEL", model}, {"DATA", data}}), "job.yaml");
   EXPECT_TRUE(job.ok()) << job.status();
   return *workload::BuildForwardGraph(*job, "");
 }

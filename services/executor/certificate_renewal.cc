@@ -14,7 +14,7 @@
 namespace fusionllm::services {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kRenewalTimeout = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ absl::Status RenewFromBroker(const std::string& directory, const std::string& na
   FUSIONLLM_ASSIGN_OR_RETURN(const bool needed, security::NeedsRenewal(texts.certificate_pem, now));
   if (!needed) return absl::OkStatus();
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kRenewalTimeout);
   v1::RenewResponse response;
   if (const grpc::Status status = broker.Renew(&context, {}, &response); !status.ok()) {
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("the broker: ", status.error_message()));

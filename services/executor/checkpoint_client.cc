@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr uint32_t kOfNoEpoch = std::numeric_limits<uint32_t>::max();  // ends when all calls do
 constexpr auto kRetryPause = std::chrono::milliseconds(500);
-constexpr auto kPatience = std::chrono::seconds(120);  // for a file; longer than a broker takes to come back
+constexpr auto kFileTimeout = std::chrono::seconds(120);  // for a file; longer than a broker takes to come back
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -147,7 +147,7 @@ absl::StatusOr<std::vector<checkpoint::FileEntry>> CheckpointClient::PutShard(ui
   std::vector<checkpoint::FileEntry> entries;
   for (const checkpoint::ShardFileImage& file : files) {
     absl::StatusOr<checkpoint::FileEntry> entry = PutFile(epoch, step, stage, file);
-    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    const auto give_up = std::chrono::steady_clock::now() + kFileTimeout;
     while (absl::IsUnavailable(entry.status()) && std::chrono::steady_clock::now() < give_up) {
       if (!Pause(epoch)) return absl::CancelledError("the plan epoch is over");
       entry = PutFile(epoch, step, stage, file);
@@ -197,7 +197,7 @@ absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, 
 }
 
 absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name, const std::string& path) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kFileTimeout;
   SendAttempt sent = TrySendFile(recall, name, path);
   // A connection that did not come about says nothing to the broker, which would wait; what broke on its way it refuses to take again.
   while (absl::IsUnavailable(sent.answer) && std::chrono::steady_clock::now() < give_up) {

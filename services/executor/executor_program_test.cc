@@ -24,8 +24,8 @@ namespace {
 using daemon::MetricsAddress;
 using daemon::Program;
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Where nobody listens.
 constexpr char kNobody[] = "127.0.0.1:0";
@@ -60,11 +60,11 @@ TEST(ExecutorProgram, WhoseBrokerIsGoneForGoodEndsSoThatTheKubeletLeavesItAlone)
   };
   const auto message = [&] { return base::ReadSmallFile(folder / "message", 1000).value_or("none"); };
   EXPECT_EQ(start("3600"), 1) << "not yet";
-  EXPECT_THAT(message(), testing::HasSubstr("cannot be reached")) << "its failure, as that of any container";
+  EXPECT_THAT(message(), ::testing::HasSubstr("cannot be reached")) << "its failure, as that of any container";
   // As after an hour of starting again and again.
   folder.Write("contact", absl::StrCat(absl::ToUnixSeconds(absl::Now() - absl::Hours(1))));
   EXPECT_EQ(start("3600"), 0);
-  EXPECT_THAT(message(), testing::StartsWith("BrokerLost: "));
+  EXPECT_THAT(message(), ::testing::StartsWith("BrokerLost: "));
 }
 
 // Takes one executor's greeting.
@@ -115,7 +115,7 @@ TEST(ExecutorProgram, TellsItsBrokerWhatItAdvertisesAndWhereItListens) {
   ASSERT_TRUE(hello.has_value()) << "it never dialled";
   EXPECT_FALSE(hello->has_attempt()) << "nobody has told it of any";
   EXPECT_EQ(hello->data_address(), "lab.example.org:17001");
-  EXPECT_THAT(hello->site_address(), testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+  EXPECT_THAT(hello->site_address(), ::testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
 }
 
 TEST(ExecutorProgram, TouchWithItsBrokerIsWrittenDown) {

@@ -22,7 +22,7 @@ using daemon::Program;
 TEST(SchedulerProgram, ServesUntilItIsTold) {
   Program program("fusion-scheduler", {"--insecure"});
   const std::string line = program.Line();
-  ASSERT_THAT(line, testing::StartsWith("listening on 127.0.0.1:"));
+  ASSERT_THAT(line, ::testing::StartsWith("listening on 127.0.0.1:"));
   const auto stub =
       v1::Scheduler::NewStub(grpc::CreateChannel(line.substr(std::string("listening on ").size()), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -43,12 +43,12 @@ TEST(SchedulerProgram, IsWatchedOverHttpAndGrpc) {
   EXPECT_EQ(daemon::HttpGet(address, "/healthz").code, 200);
   EXPECT_EQ(daemon::HttpGet(address, "/readyz").code, 200);
   const std::string before = daemon::HttpGet(address, "/metrics").body;
-  EXPECT_THAT(before, testing::HasSubstr("fusionllm_plans_in_flight 0\n"));
-  EXPECT_THAT(before, testing::Not(testing::HasSubstr("fusionllm_plans_total{")));
+  EXPECT_THAT(before, ::testing::HasSubstr("fusionllm_plans_in_flight 0\n"));
+  EXPECT_THAT(before, ::testing::Not(::testing::HasSubstr("fusionllm_plans_total{")));
   v1::PlanResponse response;
   grpc::ClientContext context;
   EXPECT_EQ(v1::Scheduler::NewStub(channel)->Plan(&context, {}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(daemon::HttpGet(address, "/metrics").body, testing::HasSubstr("fusionllm_plans_total{outcome=\"invalid\"} 1\n"));
+  EXPECT_THAT(daemon::HttpGet(address, "/metrics").body, ::testing::HasSubstr("fusionllm_plans_total{outcome=\"invalid\"} 1\n"));
   program.Terminate();
   EXPECT_EQ(program.Wait(), 0);
 }
@@ -56,7 +56,7 @@ TEST(SchedulerProgram, IsWatchedOverHttpAndGrpc) {
 TEST(SchedulerProgram, IsWatchedOverAnAddressOfIpv6) {
   Program program("fusion-scheduler", {"--insecure", "--listen", "[::1]:0", "--metrics-address", "[::1]:0"});
   const std::string listening = program.Line();
-  EXPECT_THAT(listening, testing::StartsWith("listening on [::1]:"));
+  EXPECT_THAT(listening, ::testing::StartsWith("listening on [::1]:"));
   const auto channel = grpc::CreateChannel(listening.substr(std::string("listening on ").size()), grpc::InsecureChannelCredentials());
   EXPECT_TRUE(CheckHealth(*channel, absl::Seconds(60)).ok());
   EXPECT_EQ(daemon::HttpGet(MetricsAddress(program.Line()), "/metrics").code, 200);
@@ -80,7 +80,8 @@ TEST(SchedulerProgram, AMetricsAddressThatIsTakenIsNamedWithItsFlag) {
   std::string said;
   for (std::string line = second.Line(); !line.empty(); line = second.Line()) said += line + "\n";
   EXPECT_EQ(second.Wait(), 1);
-  EXPECT_THAT(said, testing::AllOf(testing::HasSubstr("--metrics-address"), testing::HasSubstr(address), testing::HasSubstr("in use")));
+  EXPECT_THAT(said,
+              ::testing::AllOf(::testing::HasSubstr("--metrics-address"), ::testing::HasSubstr(address), ::testing::HasSubstr("in use")));
   EXPECT_EQ(Program("fusion-scheduler", {"--insecure", "--metrics-address", "here"}).Wait(), 2);
   EXPECT_EQ(Program("fusion-scheduler", {"--insecure", "--log-level", "loud"}).Wait(), 2);
 }

@@ -32,6 +32,7 @@
 #include "services/executor/broker_session.h"
 #include "services/executor/stage_host.h"
 #include "services/version.h"
+#include "tests/attacks/probes.h"
 #include "tests/integration/join_fixture.h"
 #include "tests/integration/program.h"
 
@@ -47,9 +48,6 @@ using ::testing::SizeIs;
 
 constexpr int64_t kSteps = 300;
 const std::vector<std::string> kLong = {"spec.training.steps=300"};
-// DataPlane's own kind, which only somebody who looked it up sends by hand.
-constexpr uint8_t kPing = 200;
-constexpr uint32_t kProbeEpoch = 0xFFFFFFFF;
 
 // One that a stage gets from another in each step: once, or of each micro-batch.
 struct StageMessage {

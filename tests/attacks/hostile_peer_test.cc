@@ -20,6 +20,7 @@
 #include "lib/transport/testing/mailbox.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
+#include "tests/attacks/probes.h"
 
 namespace fusionllm::services {
 namespace {
@@ -30,9 +31,6 @@ using transport::testing::Mailbox;
 
 constexpr uint32_t kEpoch = 3;
 constexpr int64_t kStep = 7;
-// DataPlane's own kinds, which only somebody who looked them up sends by hand.
-constexpr uint8_t kPing = 200, kPong = 201;
-constexpr uint32_t kProbeEpoch = 0xFFFFFFFF;
 
 constexpr char kJob[] = R"(apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob

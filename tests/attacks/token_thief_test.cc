@@ -49,7 +49,7 @@ TEST_F(TokenThiefTest, WhoEnrollsAndStaysAwayHoldsNobodyUp) {
   const auto honest = Join("honest", {"--name", "honest"});
   EXPECT_EQ(run->Wait(), 0) << run->words() << honest->words();
   EXPECT_EQ(honest->Wait(), 0) << honest->words();
-  EXPECT_THAT(run->LossBits(), testing::SizeIs(4));
+  EXPECT_THAT(run->LossBits(), ::testing::SizeIs(4));
   EXPECT_THAT(run->words(), Not(HasSubstr("mallory")));
 }
 
@@ -72,7 +72,7 @@ TEST_F(TokenThiefTest, WhoOpensTooManyCallsIsRefusedThemAndTheRunGoesOn) {
   const auto honest = Join("honest", {"--name", "honest"});
   EXPECT_EQ(run->Wait(), 0) << run->words() << honest->words();
   EXPECT_EQ(honest->Wait(), 0) << honest->words();
-  EXPECT_THAT(run->LossBits(), testing::SizeIs(4));
+  EXPECT_THAT(run->LossBits(), ::testing::SizeIs(4));
   int refused = 0;
   for (Idle& one : idle) {
     v1::BrokerMessage none;

@@ -58,7 +58,7 @@ TEST_F(ChartTest, TheOperatorUnderstandsItsFile) {
   EXPECT_EQ(told.hub_burst, 5);
   EXPECT_EQ(told.member_cache_mib, 96);
   EXPECT_EQ(told.scheduler, "sched:80");
-  EXPECT_THAT(told.exec_programs, testing::ElementsAre("aws", "gke"));
+  EXPECT_THAT(told.exec_programs, ::testing::ElementsAre("aws", "gke"));
 }
 
 TEST_F(ChartTest, TheFileIsMountedAsAFolderSoThatChangesArrive) {
@@ -159,7 +159,7 @@ TEST_F(ChartTest, AReleaseFromBeforeCanKeepItsValues) {
       if (!always[name][key].IsDefined()) later.push_back(absl::StrCat(name, ".", key));
     }
   }
-  EXPECT_THAT(later, testing::IsSupersetOf({"admission", "operator.clusterProfiles", "metrics.enabled"}));
+  EXPECT_THAT(later, ::testing::IsSupersetOf({"admission", "operator.clusterProfiles", "metrics.enabled"}));
   const std::string without = absl::StrCat(" --set ", absl::StrJoin(later, "=null,"), "=null");
   const std::string known =
       "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,rbac.allNamespaces=true,role=";
@@ -178,7 +178,7 @@ TEST_F(ChartTest, AReleaseFromBeforeCanKeepItsValues) {
 }
 
 // Of the defaults that stand in two places.
-TEST(ChartFilesTest, ValuesThatAreFilledInAreThoseOfTheFile) {
+TEST(ChartConfigTest, ValuesThatAreFilledInAreThoseOfTheFile) {
   const std::string helpers = base::ReadWholeFile(ChartFolder() + "/templates/_helpers.tpl");
   const std::string begin = "{{- define \"fusionllm.laterValues\" -}}\n";
   ASSERT_NE(helpers.find(begin), std::string::npos);

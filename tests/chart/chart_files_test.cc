@@ -64,7 +64,8 @@ TEST(ChartFilesTest, TheReadmeHasEveryValue) {
     // A mapping that is written in one line is one value.
     while (!absl::StrContains(readme, absl::StrCat("| `", path, "` |")) && absl::StrContains(path, '.')) {
       path.resize(path.rfind('.'));
-      ASSERT_THAT(path, testing::AnyOf(testing::EndsWith("Probe"), testing::EndsWith("requests"), testing::EndsWith("limits"))) << path;
+      ASSERT_THAT(path, ::testing::AnyOf(::testing::EndsWith("Probe"), ::testing::EndsWith("requests"), ::testing::EndsWith("limits")))
+          << path;
     }
   });
 }
@@ -81,7 +82,7 @@ TEST(ChartFilesTest, EverySwitchIsTried) {
 }
 
 TEST_F(ChartTest, WhatTheChartIsTriedWithIsGood) {
-  ASSERT_THAT(TriedValues(), testing::Not(IsEmpty()));
+  ASSERT_THAT(TriedValues(), ::testing::Not(IsEmpty()));
   for (const std::string& file : TriedValues()) {
     const std::string options = absl::StrCat("--values '", file, "'");
     const Outcome lint = Helm(absl::StrCat("lint --strict '", ChartFolder(), "' --kube-version 1.34 ", options));
@@ -96,7 +97,7 @@ TEST_F(ChartTest, WhatTheChartIsTriedWithIsGood) {
         EXPECT_TRUE(metadata["labels"][absl::StrCat("app.kubernetes.io/", label)].IsDefined()) << name << " has no " << label;
       }
     }
-    EXPECT_THAT(names, testing::Not(IsEmpty()));
+    EXPECT_THAT(names, ::testing::Not(IsEmpty()));
   }
 }
 

@@ -64,7 +64,7 @@ TEST_F(ChartTest, PodsOfJobsAreClosedInEachNamespaceButForEachOther) {
     places.push_back(absl::StrCat(policy["metadata"]["namespace"].as<std::string>(), "/", NameOf(policy)));
     const YAML::Node spec = policy["spec"];
     EXPECT_EQ(spec["podSelector"]["matchLabels"]["fusionllm.io/origin"].as<std::string>(), "lab");
-    EXPECT_THAT(Texts(spec["policyTypes"]), testing::ElementsAre("Ingress")) << "what they dial is a job's own affair";
+    EXPECT_THAT(Texts(spec["policyTypes"]), ::testing::ElementsAre("Ingress")) << "what they dial is a job's own affair";
     const YAML::Node from = spec["ingress"][0]["from"];
     EXPECT_FALSE(from[0]["namespaceSelector"].IsDefined()) << "jobs of other namespaces are no peers";
     EXPECT_EQ(from[0]["podSelector"]["matchLabels"]["fusionllm.io/role"].as<std::string>(), "executor") << "a broker dials nobody";
@@ -149,7 +149,7 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   ASSERT_TRUE(providers.ok()) << providers.status();
   ASSERT_EQ(providers->size(), 1);
   EXPECT_EQ(providers->at(0).exec.command, "/plugins/login");
-  EXPECT_THAT(providers->at(0).exec.args, testing::ElementsAre("a b"));
+  EXPECT_THAT(providers->at(0).exec.args, ::testing::ElementsAre("a b"));
   EXPECT_TRUE(providers->at(0).append_args);
   const YAML::Node pod = PodOf(OfKind(objects, "Deployment").at(0));
   const YAML::Node volume = pod["volumes"][1], mount = pod["containers"][0]["volumeMounts"][1];  // after that of its settings
@@ -174,7 +174,7 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
 TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
   const std::string right = "clusterprofiles";
   for (const auto& [role, rights] : RightsByRole(Objects(""))) EXPECT_THAT(rights, Not(Contains(HasSubstr(right)))) << role;
-  EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--cluster-profile-providers"))));
+  EXPECT_THAT(Arguments(""), ::testing::Each(Not(HasSubstr("--cluster-profile-providers"))));
   const auto places = [](const std::vector<YAML::Node>& objects, const char* kind) {
     std::vector<std::string> found;
     for (const YAML::Node& object : OfKind(objects, kind)) {
@@ -185,7 +185,7 @@ TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
   const std::vector<YAML::Node> usual = Objects(kProfiles);
   EXPECT_THAT(RightsByRole(usual).at("fusion-fusionllm-profiles"),
               UnorderedElementsAre("get clusterprofiles", "list clusterprofiles", "watch clusterprofiles"));
-  EXPECT_THAT(places(usual, "Role"), testing::ElementsAre("system"));
+  EXPECT_THAT(places(usual, "Role"), ::testing::ElementsAre("system"));
   const std::vector<YAML::Node> some = Objects(std::string(kProfiles) + "--set 'operator.clusterProfiles.namespaces={fleet,lab}'");
   EXPECT_THAT(places(some, "Role"), UnorderedElementsAre("fleet", "lab"));
   EXPECT_THAT(places(some, "RoleBinding"), UnorderedElementsAre("fleet", "lab"));
@@ -205,8 +205,8 @@ TEST_F(ChartTest, QueuesOfKueueTakeRightsThatAreGivenForThemAlone) {
     return found;
   };
   const auto without = RightsByRole(Objects(""));
-  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-watch"), testing::IsEmpty());
-  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-work"), testing::IsEmpty());
+  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-watch"), ::testing::IsEmpty());
+  EXPECT_THAT(of_kueue(without, "fusion-fusionllm-work"), ::testing::IsEmpty());
   EXPECT_FALSE(without.contains("fusion-fusionllm-kueue"));
   const auto everywhere = RightsByRole(Objects("--set operator.kueue.enabled=true"));
   EXPECT_THAT(of_kueue(everywhere, "fusion-fusionllm-watch"),
@@ -216,12 +216,12 @@ TEST_F(ChartTest, QueuesOfKueueTakeRightsThatAreGivenForThemAlone) {
   EXPECT_THAT(everywhere.at("fusion-fusionllm-kueue"), UnorderedElementsAre("get fusionjobs", "list fusionjobs", "watch fusionjobs"));
   const auto some = RightsByRole(Objects("--set operator.kueue.enabled=true --set 'watchNamespaces={a}'"));
   EXPECT_THAT(of_kueue(some, "fusion-fusionllm-watch"), UnorderedElementsAre("get resourceflavors", "get workloadpriorityclasses"));
-  EXPECT_THAT(of_kueue(some, "fusion-fusionllm-work"), testing::IsSupersetOf({"list workloads", "watch workloads"}));
+  EXPECT_THAT(of_kueue(some, "fusion-fusionllm-work"), ::testing::IsSupersetOf({"list workloads", "watch workloads"}));
 }
 
 // The rights go with it: what the operator may not list it does not try to.
 TEST_F(ChartTest, JobsOfSomeNamespacesAreWatchedAndNoOthers) {
-  EXPECT_THAT(Arguments(""), testing::Each(Not(HasSubstr("--watch-namespaces"))));
+  EXPECT_THAT(Arguments(""), ::testing::Each(Not(HasSubstr("--watch-namespaces"))));
   const std::string some = "--set 'watchNamespaces={a,b}'";
   EXPECT_THAT(Arguments(some), Contains("--watch-namespaces=a,b"));
   const std::vector<YAML::Node> objects = Objects(some + " --set 'rbac.jobNamespaces={c}'");
@@ -261,7 +261,7 @@ TEST_F(ChartTest, MonitorsSayWhatPrometheusMakesOfTheirTargets) {
     }
   }
   const std::vector<YAML::Node> jobs = Objects("--set metrics.podMonitor.enabled=true --set 'watchNamespaces={a}'" + known);
-  EXPECT_THAT(Texts(OfKind(jobs, "PodMonitor").at(0)["spec"]["namespaceSelector"]["matchNames"]), testing::ElementsAre("a"));
+  EXPECT_THAT(Texts(OfKind(jobs, "PodMonitor").at(0)["spec"]["namespaceSelector"]["matchNames"]), ::testing::ElementsAre("a"));
 }
 
 TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
@@ -269,15 +269,15 @@ TEST_F(ChartTest, WithoutMetricsThereIsNoServiceButTheKubeletStillAsks) {
       "--api-versions monitoring.coreos.com/v1 --set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,"
       "metrics.prometheusRule.enabled=true";
   EXPECT_THAT(Kinds(Objects(all)), IsSupersetOf({"Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"}));
-  EXPECT_THAT(Kinds(Objects(all + ",metrics.enabled=false,role=member")), Not(Contains(testing::AnyOf("PodMonitor", "PrometheusRule"))));
+  EXPECT_THAT(Kinds(Objects(all + ",metrics.enabled=false,role=member")), Not(Contains(::testing::AnyOf("PodMonitor", "PrometheusRule"))));
   const std::vector<YAML::Node> objects = Objects(all + ",metrics.enabled=false");
-  EXPECT_THAT(Kinds(objects), Not(Contains(testing::AnyOf("Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"))));
+  EXPECT_THAT(Kinds(objects), Not(Contains(::testing::AnyOf("Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"))));
   EXPECT_TRUE(PodOf(OfKind(objects, "Deployment").at(0))["containers"][0]["livenessProbe"].IsDefined());
 }
 
 TEST_F(ChartTest, TheOperatorListensWhereItsPodHasAddresses) {
-  EXPECT_THAT(Arguments(""), Contains(testing::StartsWith("--metrics-address=0.0.0.0:")));
-  EXPECT_THAT(Arguments("--set metrics.ipv6=true"), Contains(testing::StartsWith("--metrics-address=[::]:")));
+  EXPECT_THAT(Arguments(""), Contains(::testing::StartsWith("--metrics-address=0.0.0.0:")));
+  EXPECT_THAT(Arguments("--set metrics.ipv6=true"), Contains(::testing::StartsWith("--metrics-address=[::]:")));
 }
 
 TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
@@ -328,18 +328,18 @@ TEST_F(ChartTest, UsersSeeClustersAndAdminsRegisterThem) {
   const std::vector<YAML::Node> objects = Objects("");
   const auto role = [&](const std::string& which) { return Named(objects, "ClusterRole", "fusion-fusionllm-" + which); };
   EXPECT_THAT(Rights(role("view")), IsSupersetOf({"get fusionclusters", "list fusionclusters", "watch fusionclusters", "get fusionjobs"}));
-  EXPECT_THAT(Rights(role("edit")), Not(testing::Contains(HasSubstr("fusionclusters"))));
+  EXPECT_THAT(Rights(role("edit")), Not(::testing::Contains(HasSubstr("fusionclusters"))));
   EXPECT_THAT(Rights(role("admin")), IsSupersetOf({"create fusionclusters", "update fusionclusters", "delete fusionclusters"}));
   for (const char* which : {"view", "edit", "admin"}) {
     const std::string label = absl::StrCat("rbac.authorization.k8s.io/aggregate-to-", which);
     EXPECT_EQ(role(which)["metadata"]["labels"][label].as<std::string>(), "true");
     for (const std::string& right : Rights(role(which))) {
-      EXPECT_THAT(right, testing::AnyOf(HasSubstr("/scale"), testing::StartsWith("get"), testing::StartsWith("list"),
-                                        testing::StartsWith("watch"), Not(HasSubstr("/"))))
+      EXPECT_THAT(right, ::testing::AnyOf(HasSubstr("/scale"), ::testing::StartsWith("get"), ::testing::StartsWith("list"),
+                                          ::testing::StartsWith("watch"), Not(HasSubstr("/"))))
           << "a status is the operator's to write";
     }
   }
-  EXPECT_THAT(RightsByRole(Objects("--set rbac.aggregateUserRoles=false")), Not(Contains(testing::Key("fusion-fusionllm-admin"))));
+  EXPECT_THAT(RightsByRole(Objects("--set rbac.aggregateUserRoles=false")), Not(Contains(::testing::Key("fusion-fusionllm-admin"))));
 }
 
 // What the expressions do only an API server can tell; here, that they speak of what the operator writes.
@@ -361,11 +361,11 @@ TEST_F(ChartTest, NamespacesCanLimitTheirJobs) {
   const std::vector<YAML::Node> objects = Objects("--set admission.executorLimits=true");
   const YAML::Node rule =
       Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-limits")["spec"]["matchConstraints"]["resourceRules"][0];
-  EXPECT_THAT(Texts(rule["apiGroups"]), testing::ElementsAre("fusionllm.io")) << "what is refused by mistake is ours alone";
+  EXPECT_THAT(Texts(rule["apiGroups"]), ::testing::ElementsAre("fusionllm.io")) << "what is refused by mistake is ours alone";
   EXPECT_THAT(Texts(rule["resources"]), UnorderedElementsAre("fusionjobs", "fusionjobs/scale"));
   // A Scale tells of no spares: those of the job itself are counted.
   const YAML::Node scale = Named(objects, "ValidatingAdmissionPolicy", "fusion-fusionllm-spares")["spec"];
-  EXPECT_THAT(Texts(scale["matchConstraints"]["resourceRules"][0]["resources"]), testing::ElementsAre("fusionjobs/scale"));
+  EXPECT_THAT(Texts(scale["matchConstraints"]["resourceRules"][0]["resources"]), ::testing::ElementsAre("fusionjobs/scale"));
   EXPECT_EQ(scale["paramKind"]["kind"].as<std::string>(), "FusionJob");
   EXPECT_THAT(scale["validations"][0]["expression"].as<std::string>(),
               AllOf(HasSubstr("params.metadata.name != request.name"), HasSubstr("+ variables.spares <= variables.limit")));
@@ -418,7 +418,7 @@ TEST_F(ChartTest, AMembersTokensEndWithASecretAndTheAccountRenewsItsOwn) {
   EXPECT_THAT(policy["validations"][0]["expression"].as<std::string>(), HasSubstr("boundObjectRef.name == 'fusion-fusionllm-tokens'"));
   EXPECT_EQ(policy["validations"][1]["expression"].as<std::string>(), "object.spec.expirationSeconds <= 2592000");
   EXPECT_THAT(policy["matchConditions"][0]["expression"].as<std::string>(), HasSubstr(":north'"));
-  EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(testing::AnyOf(Contains("Secret"), Contains("Role"))));
+  EXPECT_THAT(Kinds(Objects("--set role=member,member.token=false")), Not(::testing::AnyOf(Contains("Secret"), Contains("Role"))));
   EXPECT_THAT(Kinds(Objects("")), Not(Contains("Secret"))) << "a hub's account asks for no token";
 }
 

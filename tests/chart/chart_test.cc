@@ -314,7 +314,7 @@ TEST_F(ChartTest, RulesAreThoseOfTheFiles) {
 TEST_F(ChartTest, InAMemberExecutorsAreMonitoredIfAsked) {
   const std::string member =
       "--set role=member,operator.origin=lab --set 'rbac.jobNamespaces={training}' --api-versions monitoring.coreos.com/v1 ";
-  EXPECT_THAT(Kinds(Objects(member)), Not(testing::AnyOf(Contains("PodMonitor"), Contains("PrometheusRule"))));
+  EXPECT_THAT(Kinds(Objects(member)), Not(::testing::AnyOf(Contains("PodMonitor"), Contains("PrometheusRule"))));
   const std::vector<YAML::Node> objects =
       Objects(member + "--set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true");
   EXPECT_THAT(Kinds(objects), Not(Contains("ServiceMonitor"))) << "there is no operator";

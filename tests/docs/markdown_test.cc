@@ -14,7 +14,7 @@ using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 // "line:text" of each.
-std::vector<std::string> Told(const std::vector<Place>& places) {
+std::vector<std::string> LinesOf(const std::vector<Place>& places) {
   std::vector<std::string> told;
   for (const Place& place : places) told.push_back(absl::StrCat(place.line, ":", place.text));
   return told;
@@ -48,28 +48,28 @@ TEST(FencesTest, OneThatIsNotClosedGoesToTheEnd) { EXPECT_THAT(FencesOf("```bash
 
 TEST(FencesTest, CodeWithinALineOpensNone) { EXPECT_THAT(FencesOf("```x``` is code\n"), IsEmpty()); }
 
-TEST(LinksTest, FindsEveryForm) {
-  EXPECT_THAT(Told(LinksOf("see [a](b.md) and\n[`c`](d.md#e), ![f](g.svg \"title\")\n")), ElementsAre("1:b.md", "2:d.md#e", "2:g.svg"));
-  EXPECT_THAT(Told(LinksOf("a [long\ntext](b.md)\n")), ElementsAre("2:b.md"));
-  EXPECT_THAT(Told(LinksOf("[a](b_(c).md) ([d](e.md))\n")), ElementsAre("1:b_(c).md", "1:e.md"));
-  EXPECT_THAT(Told(LinksOf("[a](<b c.md>)\n")), ElementsAre("1:b c.md"));
-  EXPECT_THAT(Told(LinksOf("[a]\n\n[a]: b.md\n[^1]: a note\n")), ElementsAre("3:b.md"));
-  EXPECT_THAT(Told(LinksOf("| [a](b.md) | [c](d.md) |\n")), ElementsAre("1:b.md", "1:d.md"));
-  EXPECT_THAT(Told(LinksOf("<a href=\"b.md\"><img src=\"c.svg\"></a>\n")), ElementsAre("1:b.md", "1:c.svg"));
-  EXPECT_THAT(Told(LinksOf("[a]()\n")), ElementsAre("1:"));
+TEST(MarkdownLinksTest, FindsEveryForm) {
+  EXPECT_THAT(LinesOf(LinksOf("see [a](b.md) and\n[`c`](d.md#e), ![f](g.svg \"title\")\n")), ElementsAre("1:b.md", "2:d.md#e", "2:g.svg"));
+  EXPECT_THAT(LinesOf(LinksOf("a [long\ntext](b.md)\n")), ElementsAre("2:b.md"));
+  EXPECT_THAT(LinesOf(LinksOf("[a](b_(c).md) ([d](e.md))\n")), ElementsAre("1:b_(c).md", "1:e.md"));
+  EXPECT_THAT(LinesOf(LinksOf("[a](<b c.md>)\n")), ElementsAre("1:b c.md"));
+  EXPECT_THAT(LinesOf(LinksOf("[a]\n\n[a]: b.md\n[^1]: a note\n")), ElementsAre("3:b.md"));
+  EXPECT_THAT(LinesOf(LinksOf("| [a](b.md) | [c](d.md) |\n")), ElementsAre("1:b.md", "1:d.md"));
+  EXPECT_THAT(LinesOf(LinksOf("<a href=\"b.md\"><img src=\"c.svg\"></a>\n")), ElementsAre("1:b.md", "1:c.svg"));
+  EXPECT_THAT(LinesOf(LinksOf("[a]()\n")), ElementsAre("1:"));
 }
 
-TEST(LinksTest, CodeHasNone) {
+TEST(MarkdownLinksTest, CodeHasNone) {
   EXPECT_THAT(LinksOf("```\n[a](b.md)\n```\n"), IsEmpty());
   EXPECT_THAT(LinksOf("`[a](b.md)` and ``x ` [c](d.md)``\n"), IsEmpty());
   EXPECT_THAT(LinksOf("`[a](b.md)\nc`\n"), IsEmpty()) << "code goes over the end of a line";
   EXPECT_THAT(LinksOf("<!-- [a](b.md) -->\n"), IsEmpty());
-  EXPECT_THAT(Told(LinksOf("- a ` alone\n- [b](c.md) and another `\n")), ElementsAre("2:c.md")) << "but not over that of an item";
+  EXPECT_THAT(LinesOf(LinksOf("- a ` alone\n- [b](c.md) and another `\n")), ElementsAre("2:c.md")) << "but not over that of an item";
 }
 
 TEST(BoldTest, FindsTextWithItsCodeAndOverLines) {
-  EXPECT_THAT(Told(BoldOf("A **stage** is, and a **micro-\nbatch** too. **`b`**\n")), ElementsAre("1:stage", "1:micro- batch", "2:`b`"));
-  EXPECT_THAT(Told(BoldOf("| **a** | b ** c ** d **e** |\n")), ElementsAre("1:a", "1:e"));
+  EXPECT_THAT(LinesOf(BoldOf("A **stage** is, and a **micro-\nbatch** too. **`b`**\n")), ElementsAre("1:stage", "1:micro- batch", "2:`b`"));
+  EXPECT_THAT(LinesOf(BoldOf("| **a** | b ** c ** d **e** |\n")), ElementsAre("1:a", "1:e"));
 }
 
 TEST(BoldTest, CodeHasNone) {

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // "line: message" of every finding.
-std::vector<std::string> Told(const std::vector<tidy::Finding>& findings) {
+std::vector<std::string> MessagesOf(const std::vector<tidy::Finding>& findings) {
   std::vector<std::string> told;
   for (const tidy::Finding& finding : findings) told.push_back(absl::StrCat(finding.line, ": ", finding.message));
   return told;
@@ -25,7 +25,7 @@ TEST(GlossaryFormTest, ReadsTermsInLowerCase) {
 }
 
 TEST(GlossaryFormTest, EntriesAreSortedLinesOfOneForm) {
-  const auto problems = [](const std::string& text) { return Told(CheckGlossary({"docs/glossary.md", text})); };
+  const auto problems = [](const std::string& text) { return MessagesOf(CheckGlossary({"docs/glossary.md", text})); };
   EXPECT_THAT(problems("# Glossary\n\nWords.\n\n- **a**: x\n- **B**: y\n- **b c**: z\n"), IsEmpty());
   EXPECT_THAT(problems("- **b**: x\n- **a**: y\n"), ElementsAre("2: a stands behind b, against the alphabet"));
   EXPECT_THAT(problems("- **a**: x\n- **A**: y\n"), ElementsAre("2: a is there twice"));
@@ -34,7 +34,7 @@ TEST(GlossaryFormTest, EntriesAreSortedLinesOfOneForm) {
 }
 
 TEST(TermsTest, BoldTextMustBeATerm) {
-  const auto problems = [](const std::string& text) { return Told(CheckTerms({"docs/a.md", text}, {"stage", "top-k"})); };
+  const auto problems = [](const std::string& text) { return MessagesOf(CheckTerms({"docs/a.md", text}, {"stage", "top-k"})); };
   EXPECT_THAT(problems("A **stage** runs. **Stage.** **`top-k`:** x\n"), IsEmpty());
   EXPECT_THAT(problems("x\n\nA **letter** goes.\n"),
               ElementsAre("3: 'letter' is in bold, as a term is where it is defined, and docs/glossary.md lacks it"));
@@ -50,17 +50,17 @@ TEST(TermsTest, PagesThatPeopleWriteDefineThem) {
 }
 
 std::vector<std::string> LinkProblems(const std::string& text) {
-  return Told(CheckLinks({"docs/tasks/a.md", text}, {"README.md", "docs/b.md", "docs/tasks/a.md", "lib/a/a.h"},
-                         {{"README.md", {"top"}}, {"docs/b.md", {"one", "two-words"}}, {"docs/tasks/a.md", {"here"}}}));
+  return MessagesOf(CheckLinks({"docs/tasks/a.md", text}, {"README.md", "docs/b.md", "docs/tasks/a.md", "lib/a/a.h"},
+                               {{"README.md", {"top"}}, {"docs/b.md", {"one", "two-words"}}, {"docs/tasks/a.md", {"here"}}}));
 }
 
-TEST(LinksTest, WhatIsThereIsInOrder) {
+TEST(LinkChecksTest, WhatIsThereIsInOrder) {
   EXPECT_THAT(LinkProblems("[a](../b.md) [b](../b.md#two-words) [c](#here) [d](../../README.md) [e](../../lib/a) [f](../../lib/a/)\n"),
               IsEmpty());
   EXPECT_THAT(LinkProblems("[a](https://example.org/x#y) [b](mailto:a@b.org) [c](../../lib/a/a.h#L10) [d](a.md) [e](..)\n"), IsEmpty());
 }
 
-TEST(LinksTest, WhatIsNotThereIsFlagged) {
+TEST(LinkChecksTest, WhatIsNotThereIsFlagged) {
   EXPECT_THAT(LinkProblems("x\n[a](b.md)\n"), ElementsAre("2: b.md: there is no docs/tasks/b.md"));
   EXPECT_THAT(LinkProblems("[a](../b.md#Two-Words)\n"), ElementsAre("1: ../b.md#Two-Words: docs/b.md has no heading #Two-Words"));
   EXPECT_THAT(LinkProblems("[a](#there)\n"), ElementsAre("1: #there: docs/tasks/a.md has no heading #there"));

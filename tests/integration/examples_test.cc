@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kSteps = 3;
+constexpr int64_t kExampleSteps = 3;
 constexpr double kExampleLimit = 240;  // of one example, built for speed or with sanitizers, on a busy machine
 
 // The repository; ctest sets the variable (cmake/Targets).
@@ -83,7 +83,7 @@ TEST_P(ExampleTest, RunsToTheEndByTheCommandItShows) {
   for (std::string& argument : arguments) {
     if (absl::StartsWith(argument, "examples/")) argument = (SourceDir() / argument).string();
   }
-  arguments.insert(arguments.end(), {"--set", absl::StrCat("spec.training.steps=", kSteps), "--format", "json", "--output", "out"});
+  arguments.insert(arguments.end(), {"--set", absl::StrCat("spec.training.steps=", kExampleSteps), "--format", "json", "--output", "out"});
   const base::TempFolder folder;
   FusionctlChild run(arguments, folder.path());
   EXPECT_EQ(run.Wait(kExampleLimit), 0) << run.Stderr();
@@ -94,11 +94,11 @@ TEST_P(ExampleTest, RunsToTheEndByTheCommandItShows) {
     EXPECT_EQ(line["step"], ++steps);
     EXPECT_GT(line["loss"].get<double>(), 0);
   }
-  EXPECT_EQ(steps, kSteps);
+  EXPECT_EQ(steps, kExampleSteps);
   ASSERT_FALSE(run.lines().empty());
   const json& summary = run.lines().back();
   EXPECT_EQ(summary.value("type", ""), "summary");
-  EXPECT_EQ(summary.value("steps", 0), kSteps);
+  EXPECT_EQ(summary.value("steps", 0), kExampleSteps);
   EXPECT_TRUE(std::filesystem::exists(summary.value("report", ""))) << summary;
 }
 

@@ -105,7 +105,7 @@ constexpr Use kUsesOfResumedRuns[] = {{"fusion-broker", "/manifest.json", "open"
                                       {"fusion-broker", "broker.journal", "write"}};
 constexpr int kErrors[] = {EACCES, EMFILE, ENOSPC, EIO, EDQUOT, ENOENT};
 
-struct Fault {
+struct FileFault {
   Use use;
   bool resumes = false;
   int error = 0;
@@ -116,11 +116,11 @@ struct Fault {
 };
 
 // Uses in turn, one list for the even seeds and one for the odd ones.
-Fault Draw(uint32_t seed) {
+FileFault Draw(uint32_t seed) {
   std::mt19937 draw(seed);
   const bool resumes = seed % 2 == 1;
   const std::span<const Use> uses = resumes ? std::span<const Use>(kUsesOfResumedRuns) : std::span<const Use>(kUsesOfNewRuns);
-  Fault fault{.use = uses[seed / 2 % uses.size()], .resumes = resumes};
+  FileFault fault{.use = uses[seed / 2 % uses.size()], .resumes = resumes};
   fault.error = kErrors[draw() % std::size(kErrors)];
   if (fault.use.kind == Kind::kOfTheRun) fault.skip = static_cast<int>(draw() % 3 * (draw() % 3));
   return fault;
@@ -163,7 +163,7 @@ class FileFaultsTest : public RunTest {
     RunToEnd(Settings(4), {}, "first");
   }
 
-  void RunWith(const Fault& fault, const std::string& output) {
+  void RunWith(const FileFault& fault, const std::string& output) {
     SCOPED_TRACE(absl::StrCat(fault.Text(), fault.resumes ? " in a run that goes on" : ""));
     if (fault.resumes) {
       std::filesystem::create_directories(Path(output));
@@ -190,7 +190,8 @@ class FileFaultsTest : public RunTest {
   }
 
   // `struck`: the operations that failed, a line each.
-  void ExpectEndWith(const Fault& fault, const FusionctlChild& run, int code, const std::string& output, const std::string& struck) const {
+  void ExpectEndWith(const FileFault& fault, const FusionctlChild& run, int code, const std::string& output,
+                     const std::string& struck) const {
     if (fault.use.kind == Kind::kNamed) {
       EXPECT_EQ(code, base::ExitCodeFor(base::OfNamedFile(base::FileError(fault.error, "use", fault.use.path)))) << run.Stderr();
     } else {

@@ -20,8 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
-constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
-
 class JoinCheckpointTest : public JoinTest {
  protected:
   void SetUp() override {

@@ -19,6 +19,8 @@
 
 namespace fusionllm::cli {
 
+inline constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
+
 // A fusionctl that runs beside the test. All waiting is for a condition, with a limit.
 class Fusionctl {
  public:

@@ -26,7 +26,6 @@ using ::testing::Not;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
-constexpr char kEveryTen[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
 constexpr char kToBroker[] = "spec.checkpoint={path: checkpoints, everySteps: 10, shards: Broker}";
 constexpr char kWithReplica[] = "spec.checkpoint={path: checkpoints, everySteps: 10, replica: {path: copies}}";
 constexpr int64_t kSteps = 400;

@@ -14,8 +14,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr char kCheckpoints[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
-
 class RecoveryTest : public RunTest {
  protected:
   // Kills the executor of a stage when so many checkpoints have been saved (none: after step 4) and waits for the end of the run.

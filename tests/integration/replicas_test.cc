@@ -21,7 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr char kCheckpoints[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
 constexpr char kFourMicroBatches[] = "spec.training.microBatchSize=1";
 // Relative, of losses: the same fp32 terms in another order, over some steps.
 constexpr double kTolerance = 1e-5;

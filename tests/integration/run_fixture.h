@@ -24,6 +24,7 @@ using Bits = std::map<int64_t, std::string>;
 
 inline constexpr double kStartLimit = 60;  // until the first step, on a busy machine
 inline constexpr double kRunLimit = 240;
+inline constexpr char kCheckpoints[] = "spec.checkpoint={path: checkpoints, everySteps: 10}";
 
 class RunTest : public ::testing::Test {
  protected:

@@ -32,7 +32,7 @@ using nlohmann::json;
 
 constexpr const char* kPhases[] = {"gathering", "calibrating", "probing", "planning", "loading", "running"};
 constexpr int kPhasesBeforeFirstStep = 5;
-enum class Fault { kKilled, kEvicted, kStopped };
+enum class StartupFault { kKilled, kEvicted, kStopped };
 constexpr int kFaults = 3;
 constexpr const char* kFaultNames[] = {"killed", "evicted", "stopped"};
 const std::vector<std::string> kExecutors = {"a", "b", "c"};
@@ -163,15 +163,15 @@ TEST_P(StartupFaultsTest, AnExecutorThatIsLostBeforeTheFirstStepIsWaitedFor) {
   std::mt19937_64 draws(static_cast<uint64_t>(GetParam()));
   const auto below = [&](int count) { return static_cast<int>(draws() % static_cast<uint64_t>(count)); };
   const int phase = GetParam() % kPhasesBeforeFirstStep;
-  const auto fault = static_cast<Fault>((GetParam() + GetParam() / kPhasesBeforeFirstStep) % kFaults);
+  const auto fault = static_cast<StartupFault>((GetParam() + GetParam() / kPhasesBeforeFirstStep) % kFaults);
   const std::string who = kExecutors[static_cast<size_t>(below(static_cast<int>(kExecutors.size())))];
   SCOPED_TRACE(absl::StrCat(who, " is ", kFaultNames[static_cast<int>(fault)], " while the run is ", kPhases[phase]));
   Start("troubled");
   ASSERT_TRUE(AwaitPhase(phase));
   (void)ReadFor(absl::Milliseconds(below(phase == 1 ? 400 : 20)));
-  executors_[who]->Signal(fault == Fault::kStopped ? SIGSTOP : SIGKILL);
-  if (fault != Fault::kKilled) (void)ReadFor(absl::Milliseconds(500 + below(2500)));
-  if (fault == Fault::kStopped) {
+  executors_[who]->Signal(fault == StartupFault::kStopped ? SIGSTOP : SIGKILL);
+  if (fault != StartupFault::kKilled) (void)ReadFor(absl::Milliseconds(500 + below(2500)));
+  if (fault == StartupFault::kStopped) {
     executors_[who]->Signal(SIGCONT);
   } else {
     StartExecutor(who);

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr int kSteps = 200;
+constexpr int kWatchedSteps = 200;
 // The gradient of a tied head would be most of what crosses the link.
 constexpr char kFreeHead[] = "spec.model.config.tieWeights=false";
 
@@ -56,7 +56,7 @@ class WatchTest : public RunTest {
     ASSERT_TRUE((*buckets)->SetRate(*bucket, (*buckets)->bytes_per_s(*bucket) / times).ok());
   }
 
-  const std::string steps_ = absl::StrCat("spec.training.steps=", kSteps);
+  const std::string steps_ = absl::StrCat("spec.training.steps=", kWatchedSteps);
 };
 
 TEST_F(WatchTest, ADegradedLinkIsToldAndLeftForAnotherWithoutLosingAStepOrABit) {
@@ -73,7 +73,7 @@ TEST_F(WatchTest, ADegradedLinkIsToldAndLeftForAnotherWithoutLosingAStepOrABit) 
   EXPECT_NEAR((*told)["planned"].get<double>(), 250e3, 1e3);
   EXPECT_LT((*told)["measured"].get<double>(), 0.6 * 250e3);
   ExpectEnd(*run, 0);
-  ExpectSameBits(*run, BitsOf(*reference), 1, kSteps);
+  ExpectSameBits(*run, BitsOf(*reference), 1, kWatchedSteps);
   const json replanned = Event(*run, "Replanned");
   ASSERT_FALSE(replanned.is_null());
   EXPECT_THAT(replanned["message"].get<std::string>(),

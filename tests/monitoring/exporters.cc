@@ -12,7 +12,7 @@
 namespace fusionllm::monitoring {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(1);
+constexpr auto kExporterTimeout = std::chrono::minutes(1);
 constexpr const char* kDevices[] = {"paris-0", "paris-1"};
 constexpr int kStages = 2;
 // Of a card that the Pod of the executor has, as dcgm-exporter 3 and 4 write it.
@@ -87,7 +87,7 @@ void Exporters::GoOn() {
 bool Exporters::WaitForScrape() {
   std::unique_lock lock(mutex_);
   const int64_t before = steps_;
-  return scraped_.wait_for(lock, kPatience, [&] { return steps_ > before; });
+  return scraped_.wait_for(lock, kExporterTimeout, [&] { return steps_ > before; });
 }
 
 }  // namespace fusionllm::monitoring

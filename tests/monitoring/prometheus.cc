@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kPrometheusTimeout = absl::Minutes(2);
 
 }  // namespace
 
@@ -41,7 +41,7 @@ Prometheus::Prometheus(const std::string& config) {
         if (message == "Listening on") address = entry.value("address", "");
         return absl::StrContains(message, "ready to receive web requests");
       },
-      kPatience);
+      kPrometheusTimeout);
   EXPECT_FALSE(address.empty()) << "Prometheus did not start:\n" << Log();
   auto transport = kube::CurlTransport::Make({.server = absl::StrCat("http://", address.empty() ? "127.0.0.1:0" : address)});
   EXPECT_TRUE(transport.ok()) << transport.status();
@@ -49,7 +49,7 @@ Prometheus::Prometheus(const std::string& config) {
 }
 
 json Prometheus::Get(const std::string& path) {
-  const auto answer = transport_->Send({.target = absl::StrCat("/api/v1/", path)}, {.timeout = kPatience}, {});
+  const auto answer = transport_->Send({.target = absl::StrCat("/api/v1/", path)}, {.timeout = kPrometheusTimeout}, {});
   if (!answer.ok()) {
     ADD_FAILURE() << path << ": " << answer.status();
     return {};

@@ -37,7 +37,7 @@ using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr char kNotInstalled[] = "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS and FUSIONLLM_PROMTOOL";
+constexpr char kNoPrometheus[] = "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS and FUSIONLLM_PROMTOOL";
 constexpr int kMostScrapes = 120;
 
 // Refused: not in TLS.
@@ -172,8 +172,8 @@ class QueriesTest : public ::testing::Test {
   }
   void SetUp() override {
     if (prometheus_ != nullptr) return;
-    ASSERT_FALSE(PrometheusIsRequired()) << kNotInstalled;
-    GTEST_SKIP() << kNotInstalled;
+    ASSERT_FALSE(PrometheusIsRequired()) << kNoPrometheus;
+    GTEST_SKIP() << kNoPrometheus;
   }
 
   // While everybody goes on with his work, from scrape to scrape.
@@ -238,8 +238,8 @@ TEST_F(QueriesTest, EveryTargetIsScraped) {
 // Beyond what a scraper takes: a help for each family, units and endings as Prometheus names them.
 TEST_F(QueriesTest, PromtoolFindsNothingToComplainOfOnAnyPage) {
   if (FindPromtool().empty()) {
-    ASSERT_FALSE(PrometheusIsRequired()) << kNotInstalled;
-    GTEST_SKIP() << kNotInstalled;
+    ASSERT_FALSE(PrometheusIsRequired()) << kNoPrometheus;
+    GTEST_SKIP() << kNoPrometheus;
   }
   base::TempFolder folder;
   for (const std::string& address : {operator_->metrics(), run_->broker(), run_->executor()}) {

@@ -22,12 +22,12 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-constexpr char kNotInstalled[] = "no promtool: install Debian's package prometheus, or set FUSIONLLM_PROMTOOL";
+constexpr char kNoPromtool[] = "no promtool: install Debian's package prometheus, or set FUSIONLLM_PROMTOOL";
 
 void Promtool(std::vector<std::string> arguments) {
   if (FindPromtool().empty()) {
-    ASSERT_FALSE(PrometheusIsRequired()) << kNotInstalled;
-    GTEST_SKIP() << kNotInstalled;
+    ASSERT_FALSE(PrometheusIsRequired()) << kNoPromtool;
+    GTEST_SKIP() << kNoPromtool;
   }
   Child promtool(FindPromtool(), std::move(arguments));
   promtool.WaitForLine([](const std::string&) { return false; }, absl::Minutes(2));

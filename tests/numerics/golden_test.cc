@@ -51,7 +51,7 @@ opdag::ValueId ValueNamed(const opdag::Graph& graph, const std::string& name) {
   return opdag::kNone;
 }
 
-class GoldenTest : public testing::TestWithParam<absl::string_view> {};
+class GoldenTest : public ::testing::TestWithParam<absl::string_view> {};
 
 TEST_P(GoldenTest, EveryOpGivesPyTorchsOutputsGradientsAndState) {
   int cases = 0;
@@ -113,7 +113,7 @@ bool IsBatchNormBias(const opdag::Graph& graph, const std::string& name) {
 }
 
 // make_goldens.py's fill().
-void FillParameters(TrainingCase& run, double norm_weight_mean, double norm_bias) {
+void FillCase(TrainingCase& run, double norm_weight_mean, double norm_bias) {
   const opdag::Graph& graph = run.training.graph;
   const std::vector<opdag::ParameterId> ids = Trainable(graph);
   for (size_t number = 0; number < ids.size(); ++number) {
@@ -151,7 +151,7 @@ TEST_P(GoldenTest, Gpt2AndResNetGiveTheLossAndGradientsOfTransformersAndTorchvis
     ASSERT_TRUE(run.ok()) << run.status();
     const opdag::Graph& typed = run->training.graph;
     const bool images = typed.FindOp("images") != opdag::kNone;
-    FillParameters(*run, images ? 0.3 : 1, images ? std::stod(golden.options.at("norm_bias")) : 0);
+    FillCase(*run, images ? 0.3 : 1, images ? std::stod(golden.options.at("norm_bias")) : 0);
     for (const auto& [name, feed] : golden.tensors.at("feed")) {
       CopyNumbers(feed, run->evaluator->value(typed.op(typed.FindOp(name)).outputs[0]).view());
     }
@@ -189,7 +189,7 @@ TEST_P(GoldenTest, Gpt2AndResNetGiveTheLossAndGradientsOfTransformersAndTorchvis
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GoldenTest, testing::ValuesIn(kernels::BackendNames()),
+INSTANTIATE_TEST_SUITE_P(Backends, GoldenTest, ::testing::ValuesIn(kernels::BackendNames()),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -116,7 +116,7 @@ Counts CheckAll(TrainingCase& run, uint64_t seed) {
   return counts;
 }
 
-class GradientTest : public testing::TestWithParam<absl::string_view> {};
+class GradientTest : public ::testing::TestWithParam<absl::string_view> {};
 
 TEST_P(GradientTest, EveryOpAgreesWithFiniteDifferences) {
   for (const std::string& path : OpGoldenPaths()) {
@@ -215,7 +215,7 @@ TEST_P(GradientTest, RandomGraphsOfLayersAgreeWithFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GradientTest, testing::ValuesIn(kernels::BackendNames()),
+INSTANTIATE_TEST_SUITE_P(Backends, GradientTest, ::testing::ValuesIn(kernels::BackendNames()),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

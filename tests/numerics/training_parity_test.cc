@@ -81,7 +81,7 @@ class FormulaSource : public runtime::BatchSource {
 };
 
 // By name, so in the order of the formula's numbers; running statistics keep their start and have no number.
-void FillParameters(runtime::StageExecutor& executor, const std::map<std::string, uint64_t>& number_of, double norm_weight_mean) {
+void FillStage(runtime::StageExecutor& executor, const std::map<std::string, uint64_t>& number_of, double norm_weight_mean) {
   executor.store().ForEachParameter(
       [&](const std::string& name, tensor::TensorView view) {
         const auto number = number_of.find(name);
@@ -177,7 +177,7 @@ void ExpectPyTorchsTenSteps(const std::string& name, int stages, const std::vect
   options.config.optimizer = OptimizerOf(run);
   options.config.gradient_clip_norm = run["clip"];
   options.steps = static_cast<int64_t>(losses.size());
-  options.prepare = [&](int, runtime::StageExecutor& executor) { FillParameters(executor, number_of, images ? 0.3 : 1); };
+  options.prepare = [&](int, runtime::StageExecutor& executor) { FillStage(executor, number_of, images ? 0.3 : 1); };
   FormulaSource source;
   const auto result = runtime::testing::RunPipeline(*training, options, source);
   ASSERT_TRUE(result.ok()) << result.status();

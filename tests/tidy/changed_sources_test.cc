@@ -43,7 +43,7 @@ class ChangedSources : public ::testing::Test {
       Write(path, "// first\n");
       absl::StrAppend(&commands, "  \"file\": \"", (root_ / path).string(), "\",\n");
     }
-    Write("build/compile_commands.json", commands);
+    Write("build/sources/compile_commands.json", commands);
     Write(".gitignore", "build/\n");
     const auto [status, output] =
         Run("git init -q . && git add -A && git -c user.name=a -c user.email=a@example.com -c commit.gpgsign=false commit -q -m first");
@@ -108,7 +108,7 @@ TEST_F(ChangedSources, AreCompiledAsSanitizersWould) {
     return absl::StrCat("  \"command\": \"c++ -DNAME=\\\\\\\"x\\\\\\\" -std=c++20 -Winvalid-pch -include string/cmake_pch.hxx -o out.o -c ",
                         path, "\",\n  \"file\": \"", path, "\",\n");
   };
-  Write("build/compile_commands.json", command("a/good.cc") + command("a/bad.cc"));
+  Write("build/sources/compile_commands.json", command("a/good.cc") + command("a/bad.cc"));
   Write("build/string/cmake_pch.hxx", "#include <string>\n");
   Write("a/good.cc", "#include <string>\nstd::string name = NAME;\n");
   const auto [status, output] = Run("VERIFY_BASE=HEAD tools/check-sanitizers.sh");

@@ -109,7 +109,7 @@ TEST(FuzzTest, DamageIsRefusedOrHarmless) {
   const uint64_t mutants = wanted == nullptr ? 10'000 : std::strtoull(wanted, nullptr, 10);
   uint64_t accepted = 0;
   for (uint64_t number = 0; number < mutants; ++number) {
-    SCOPED_TRACE(testing::Message() << "mutant " << number);
+    SCOPED_TRACE(::testing::Message() << "mutant " << number);
     accepted += Accepts(Mutant(seeds, words, number));
   }
   EXPECT_GT(accepted, 0u) << "damage that nothing survives tests only the first check";

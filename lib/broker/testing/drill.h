@@ -14,6 +14,11 @@
 namespace fusionllm::broker::testing {
 
 template <typename T>
+bool Is(const Action& action) {
+  return std::holds_alternative<T>(action);
+}
+
+template <typename T>
 std::vector<T> Of(const std::vector<Action>& actions) {
   std::vector<T> found;
   for (const Action& action : actions) {

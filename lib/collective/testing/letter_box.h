@@ -20,6 +20,8 @@
 
 namespace fusionllm::collective::testing {
 
+using Bytes = std::vector<std::byte>;
+
 // A box for each member. Unbounded; thread-safe; outlives who uses its mail.
 class PostOffice {
  public:

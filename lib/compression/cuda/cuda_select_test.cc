@@ -67,12 +67,12 @@ Selected BySorting(const Floats& values, size_t k) {
   return selected;
 }
 
-struct Case {
+struct SelectCase {
   std::string name;
   Floats values;
 };
 
-Floats Normals(size_t n, const std::string& name) {
+Floats DrawNormals(size_t n, const std::string& name) {
   const base::CounterRng rng(5, name);
   Floats values(n);
   for (size_t i = 0; i < n; ++i) values[i] = static_cast<float>(rng.Normal(i));
@@ -88,9 +88,9 @@ Floats RoundedToBf16(const Floats& values) {
 }
 
 // What a sample has no trouble with, whatever k.
-std::vector<Case> OrdinaryCases(size_t n) {
-  const Floats normals = Normals(n, "ordinary");
-  Case uniform{"uniform", Floats(n)}, heavy{"heavy tails", normals}, rising{"rising", Floats(n)}, falling{"falling", Floats(n)},
+std::vector<SelectCase> OrdinaryCases(size_t n) {
+  const Floats normals = DrawNormals(n, "ordinary");
+  SelectCase uniform{"uniform", Floats(n)}, heavy{"heavy tails", normals}, rising{"rising", Floats(n)}, falling{"falling", Floats(n)},
       periodic{"every eighth large", normals};
   for (size_t i = 0; i < n; ++i) {
     uniform.values[i] = base::CounterRng(5, "uniform").Uniform(i) - 0.5f;
@@ -103,9 +103,9 @@ std::vector<Case> OrdinaryCases(size_t n) {
 }
 
 // What it may have.
-std::vector<Case> OddCases(size_t n) {
-  const Floats normals = Normals(n, "odd");
-  Case relu{"half zeros", normals}, sparse{"few that are not 0", Floats(n, -0.0f)}, levels{"few values", normals},
+std::vector<SelectCase> OddCases(size_t n) {
+  const Floats normals = DrawNormals(n, "odd");
+  SelectCase relu{"half zeros", normals}, sparse{"few that are not 0", Floats(n, -0.0f)}, levels{"few values", normals},
       block{"one block", normals}, gap{"a wide gap", normals}, bad{"neither finite", normals}, tiny{"subnormal", normals},
       wide{"all powers of two", Floats(n)};
   for (size_t i = 0; i < n; ++i) {
@@ -217,8 +217,8 @@ class CudaSelectTest : public ::testing::Test {
 
 TEST_F(CudaSelectTest, KeepsWhatSortingKeeps) {
   for (const size_t n : {1, 2, 31, 33, 257, 4095, 4097, 9001, 32769, 70003}) {
-    std::vector<Case> cases = OrdinaryCases(n);
-    for (Case& c : OddCases(n)) cases.push_back(std::move(c));
+    std::vector<SelectCase> cases = OrdinaryCases(n);
+    for (SelectCase& c : OddCases(n)) cases.push_back(std::move(c));
     const size_t some[] = {1, n / 100, n / 7, n - n / 3, n};
     for (size_t i = 0; i < cases.size(); ++i) {
       for (size_t j = 0; j < 2; ++j) {  // sizes in turn: each meets every kind of data somewhere
@@ -235,14 +235,14 @@ TEST_F(CudaSelectTest, KeepsWhatSortingKeeps) {
 TEST_F(CudaSelectTest, ASampleDoesForOrdinaryTensors) {
   constexpr size_t kElements = 300007;
   const size_t n = kElements;
-  const std::vector<Case> cases = OrdinaryCases(n);
+  const std::vector<SelectCase> cases = OrdinaryCases(n);
   for (const size_t k : {n / 1000, n / 100, n / 10}) {
-    for (const Case& c : cases) EXPECT_EQ(ExpectExact(c.values, k), SelectionWay::kBySample) << c.name << ", " << k;
+    for (const SelectCase& c : cases) EXPECT_EQ(ExpectExact(c.values, k), SelectionWay::kBySample) << c.name << ", " << k;
   }
-  Floats relu = Normals(n, "relu");
+  Floats relu = DrawNormals(n, "relu");
   for (float& x : relu) x = std::max(x, 0.0f);
   EXPECT_EQ(ExpectExact(relu, n / 20), SelectionWay::kBySample);
-  Floats block = Normals(n, "block");  // all that is kept in a few chunks: no chunk has a limit of its own
+  Floats block = DrawNormals(n, "block");  // all that is kept in a few chunks: no chunk has a limit of its own
   for (size_t i = 90000; i < 96000; ++i) block[i] *= 100;
   EXPECT_EQ(ExpectExact(block, n / 100), SelectionWay::kBySample);
 }
@@ -253,7 +253,7 @@ TEST_F(CudaSelectTest, GoesByDigitsWhereASampleDoesNotDo) {
   for (size_t i = 0; i < kElements; i += 1000) sparse[i] = static_cast<float>(i) - 7.0f;
   EXPECT_EQ(ExpectExact(sparse, 500), SelectionWay::kByDigits) << "fewer candidates than are to be kept";
   EXPECT_EQ(ExpectExact(Floats(kElements, -2.5f), 500), SelectionWay::kByDigits) << "more candidates than there is room for";
-  Floats levels = Normals(kElements, "levels");
+  Floats levels = DrawNormals(kElements, "levels");
   for (float& x : levels) x = std::round(x);
   EXPECT_EQ(ExpectExact(levels, 1200), SelectionWay::kByDigits) << "more candidates than there is room for";
   Floats gap(kElements, 1.0f);  // the sample's rank lies below a gap, the k-th above
@@ -268,8 +268,8 @@ TEST_F(CudaSelectTest, GoesByDigitsWhereASampleDoesNotDo) {
 
 TEST_F(CudaSelectTest, SelectsFromSumsWithFeedback) {
   for (const size_t n : {5, 4096, 50003}) {
-    const Floats values = Normals(n, "values");
-    Floats residual = Normals(n, "residual");  // what it makes great, the sample must see
+    const Floats values = DrawNormals(n, "values");
+    Floats residual = DrawNormals(n, "residual");  // what it makes great, the sample must see
     for (size_t i = 0; i < n; i += 3) residual[i] *= 20;
     for (const SelectionWay way : kWays) {
       for (const size_t shift : {0, 4}) {
@@ -285,7 +285,8 @@ TEST_F(CudaSelectTest, SelectsFromSumsWithFeedback) {
 TEST_F(CudaSelectTest, TakesTensorsThatBeginAnywhere) {
   for (const size_t n : {3, 4099, 40001}) {
     for (const size_t shift : {4, 8, 12}) {
-      for (const SelectionWay way : kWays) ExpectExact(Normals(n, "shifted"), std::max<size_t>(1, n / 30), {.way = way, .shift = shift});
+      for (const SelectionWay way : kWays)
+        ExpectExact(DrawNormals(n, "shifted"), std::max<size_t>(1, n / 30), {.way = way, .shift = shift});
     }
   }
 }
@@ -294,7 +295,7 @@ TEST_F(CudaSelectTest, TellsWhatIsNotFiniteWhereverItIs) {
   constexpr size_t kElements = 20011;
   for (const size_t at : {size_t{0}, size_t{4095}, size_t{4096}, size_t{12345}, kElements - 1}) {
     for (const float bad : {std::nanf(""), -kInfinity, 1e37f}) {
-      Floats values = Normals(kElements, "bad");
+      Floats values = DrawNormals(kElements, "bad");
       values[at] = bad;
       for (const SelectionWay way : kWays) EXPECT_EQ(Select(values, 200, {.way = way}).greatest, MagnitudeBits(bad));
     }
@@ -304,14 +305,14 @@ TEST_F(CudaSelectTest, TellsWhatIsNotFiniteWhereverItIs) {
 // Each block takes several chunks and tiles, whatever the card.
 TEST_F(CudaSelectTest, KeepsWhatSortingKeepsOfGreatTensors) {
   constexpr size_t kElements = 2'400'011;
-  const Floats values = RoundedToBf16(Normals(kElements, "great")), residual = RoundedToBf16(Normals(kElements, "residual"));
+  const Floats values = RoundedToBf16(DrawNormals(kElements, "great")), residual = RoundedToBf16(DrawNormals(kElements, "residual"));
   EXPECT_EQ(ExpectExact(values, kElements / 250), SelectionWay::kBySample);
   EXPECT_EQ(ExpectExact(values, kElements / 50, {.residual = &residual, .feedback = true}), SelectionWay::kBySample);
   ExpectExact(values, kElements / 3, {.way = SelectionWay::kByDigits, .residual = &residual, .feedback = true});
 }
 
 TEST_F(CudaSelectTest, RepeatsItsBitsBothWays) {
-  const Floats values = RoundedToBf16(Normals(100003, "repeated"));  // ties at the k-th
+  const Floats values = RoundedToBf16(DrawNormals(100003, "repeated"));  // ties at the k-th
   Selected first = Select(values, 1000, {});
   EXPECT_EQ(first.way, SelectionWay::kBySample);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(first == Select(values, 1000, {}));
@@ -321,7 +322,7 @@ TEST_F(CudaSelectTest, RepeatsItsBitsBothWays) {
 }
 
 TEST_F(CudaSelectTest, KeepsWhatTheHostKeeps) {
-  const Floats values = RoundedToBf16(Normals(60013, "host"));
+  const Floats values = RoundedToBf16(DrawNormals(60013, "host"));
   SelectionScratch scratch;
   ASSERT_TRUE(compression::SelectGreatest(values, 700, &scratch).ok());
   for (const SelectionWay way : kWays) EXPECT_EQ(Select(values, 700, {.way = way}).indices, scratch.indices);

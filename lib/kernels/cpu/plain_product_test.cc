@@ -10,7 +10,7 @@
 namespace fusionllm::kernels::cpu {
 namespace {
 
-struct Case {
+struct ProductCase {
   const char* name;
   bool transpose_a, transpose_b;
   int64_t m, n, k;
@@ -32,7 +32,7 @@ struct Matrix {
 };
 
 TEST(PlainProductTest, IsTheProduct) {
-  const Case cases[] = {
+  const ProductCase cases[] = {
       {"smaller than a panel", false, false, 3, 5, 7, 1, 0},
       {"several panels both ways", false, false, 9, 300, 130, 1, 0},
       {"a turned", true, false, 17, 40, 70, 1, 0},
@@ -42,7 +42,7 @@ TEST(PlainProductTest, IsTheProduct) {
       {"no k: only scaled", false, false, 2, 3, 0, 1, 0.5f},
       {"empty", false, false, 0, 0, 4, 1, 0},
   };
-  for (const Case& c : cases) {
+  for (const ProductCase& c : cases) {
     SCOPED_TRACE(c.name);
     const Matrix a = c.transpose_a ? Matrix(c.k, c.m, 1) : Matrix(c.m, c.k, 1);
     const Matrix b = c.transpose_b ? Matrix(c.n, c.k, 2) : Matrix(c.k, c.n, 2);

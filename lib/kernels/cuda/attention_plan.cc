@@ -20,7 +20,7 @@ namespace {
 constexpr int kHopper = 9;
 
 // Whether the first is faster, on tensors of zeros.
-absl::StatusOr<bool> IsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
+absl::StatusOr<bool> IsFasterPlan(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
   constexpr int64_t kBytesOfBf16 = 2;
   const auto take = [&](int64_t bytes) { return TakeZeros(device, static_cast<size_t>(bytes)); };
   const bool backward = spec.pass == AttentionPass::kBackward;
@@ -48,7 +48,7 @@ bool LibraryIsFaster(Device& device, const AttentionSpec& spec, const AttentionP
   const std::lock_guard lock(mutex);
   const std::pair key(device.info().index, spec);
   if (const auto found = measured->find(key); found != measured->end()) return found->second;
-  const absl::StatusOr<bool> faster = IsFaster(device, spec, library, own);
+  const absl::StatusOr<bool> faster = IsFasterPlan(device, spec, library, own);
   if (!faster.ok()) {
     // For lack of memory, or because the library does not run what it has planned: no reason not to train.
     base::Log(base::LogLevel::kWarning,

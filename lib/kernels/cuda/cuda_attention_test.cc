@@ -35,7 +35,7 @@ using tensor::Shape;
 using testing::Array;
 using testing::OpCase;
 
-struct Case {
+struct AttentionCase {
   const char* name;
   int64_t batch, heads, size, length;
   bool causal;
@@ -63,7 +63,8 @@ struct Expected {
 // The formulas, for every head of a case.
 class Formulas {
  public:
-  Formulas(const Case& c, const Array& qkv) : c_(c), qkv_(qkv), y_(c.batch * c.length * Width()), lse_(c.batch * c.heads * c.length) {
+  Formulas(const AttentionCase& c, const Array& qkv)
+      : c_(c), qkv_(qkv), y_(c.batch * c.length * Width()), lse_(c.batch * c.heads * c.length) {
     ForRows([&](int64_t b, int64_t h, int64_t t) {
       double top = -INFINITY, sum = 0;
       for (int64_t s = 0; s < Seen(t); ++s) top = std::max(top, Score(b, h, t, s));
@@ -132,7 +133,7 @@ class Formulas {
     }
   }
 
-  const Case& c_;
+  const AttentionCase& c_;
   const Array& qkv_;
   std::vector<Expected> y_;
   std::vector<double> lse_;
@@ -151,14 +152,14 @@ void ExpectRoundedOnTheWay(const std::vector<Expected>& want, const Array& got) 
   EXPECT_LE(std::sqrt(differences), std::sqrt(allowed));
 }
 
-class AttentionTest : public TargetFixture<::testing::TestWithParam<Case>> {
+class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCase>> {
  protected:
   // Kernels that `prepare` makes plans of.
   template <typename Prepare>
   void Take(Prepare prepare) {
     target_.make = [this, prepare](PreparedOp op) -> MadeKernel {
       const AttentionPass pass = op.type == "attention" ? AttentionPass::kForward : AttentionPass::kBackward;
-      const Case& c = GetParam();
+      const AttentionCase& c = GetParam();
       const int64_t heads = op.attributes.Int("heads", 1);
       MadeAttentionPlan plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
       if (!plan.ok()) return plan.status();
@@ -168,7 +169,7 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<Case>> {
   // Forward and, where asked for, backward of the parameter's case.
   void ExpectTheFormulas(bool with_backward);
 
-  static Array RandomRows(const Case& c, int64_t parts, absl::string_view name) {
+  static Array RandomRows(const AttentionCase& c, int64_t parts, absl::string_view name) {
     Array array = InBf16({c.batch, c.length, parts * c.heads * c.size});
     const base::CounterRng rng(11, name);
     for (int64_t i = 0; i < array.type.elements(); ++i) {
@@ -178,14 +179,14 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<Case>> {
     }
     return array;
   }
-  static OpCase Forward(const Case& c, const Array& qkv) {
+  static OpCase Forward(const AttentionCase& c, const Array& qkv) {
     OpCase forward{.op = {.name = c.name, .type = "attention", .attributes = {{"heads", c.heads}, {"causal", c.causal}}}};
     forward.inputs = {qkv};
     forward.op.inputs = {qkv.type};
     forward.op.outputs = {{DType::kBF16, Shape{c.batch, c.length, c.heads * c.size}}, {DType::kF32, Shape{c.batch, c.heads, c.length}}};
     return forward;
   }
-  static OpCase Backward(const Case& c, const Array& qkv, const std::vector<Array>& outputs, const Array& dy) {
+  static OpCase Backward(const AttentionCase& c, const Array& qkv, const std::vector<Array>& outputs, const Array& dy) {
     const OpCase forward = Forward(c, qkv);
     return BackwardCase(forward, {"attention_grad", forward.op.attributes, {"x0", "y0", "y1", "dy"}, {}, {"x0"}}, outputs, dy);
   }
@@ -215,7 +216,7 @@ class CudnnAttentionTest : public AttentionTest {
 #endif
 
 void AttentionTest::ExpectTheFormulas(bool with_backward) {
-  const Case& c = GetParam();
+  const AttentionCase& c = GetParam();
   const Array qkv = RandomRows(c, 3, "qkv"), dy = RandomRows(c, 1, "dy");
   const Formulas formulas(c, qkv);
 #if defined(FUSIONLLM_EMULATED_CARD)
@@ -243,7 +244,7 @@ TEST_P(MatrixAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) { Expect
 
 #if !defined(FUSIONLLM_EMULATED_CARD)
 TEST_P(CudnnAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) {
-  const Case& c = GetParam();
+  const AttentionCase& c = GetParam();
   // Ours serve where the library knows no way.
   const auto backward = PrepareCudnnAttention(*device_, {AttentionPass::kBackward, c.batch, c.length, c.heads, c.size, c.causal});
   ASSERT_TRUE(backward.ok() || absl::IsUnimplemented(backward.status())) << backward.status();
@@ -252,7 +253,7 @@ TEST_P(CudnnAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) {
 
 // Forward has the same bits each time, and where nobody reads lse.
 TEST_P(CudnnAttentionTest, ForwardHasTheSameBitsEachTime) {
-  const Case& c = GetParam();
+  const AttentionCase& c = GetParam();
   const OpCase forward = Forward(c, RandomRows(c, 3, "qkv"));
   const testing::RunResult once = target_.Run(forward);
   ASSERT_TRUE(once.status.ok()) << once.status;
@@ -278,7 +279,7 @@ TEST_P(CudnnAttentionOfGpt2Test, ForwardHasTheSameBitsInTenRuns) {
 
 // Head 1 of sample 1 alone has the bits that it has among others, and any run those of another.
 TEST_P(MatrixAttentionTest, AHeadHasItsBitsWhateverIsBesideIt) {
-  Case many = GetParam(), one = GetParam();
+  AttentionCase many = GetParam(), one = GetParam();
   many.batch = many.heads = 2;
   one.batch = one.heads = 1;
   const Array qkv = RandomRows(many, 3, "qkv"), dy = RandomRows(many, 1, "dy");
@@ -306,17 +307,19 @@ TEST_P(MatrixAttentionTest, AHeadHasItsBitsWhateverIsBesideIt) {
 // Lengths about the 128 rows of a block, the 64 of a tile and the 32 of a warp and a step. Scores of several hundred are beyond what exp
 // takes; where all are some -200, what lies beyond the end would have weights beyond it.
 const auto kCases = ::testing::Values(
-    Case{"Head64", 1, 2, 64, 130, true}, Case{"Head64NotCausal", 1, 1, 64, 150, false}, Case{"Head64WholeTiles", 1, 1, 64, 128, true},
-    Case{"Head64OneRow", 2, 1, 64, 1, true}, Case{"Head64LessThanATile", 1, 2, 64, 23, false}, Case{"Head128", 1, 1, 128, 131, true},
-    Case{"Head128NotCausal", 1, 1, 128, 97, false}, Case{"Head128LessThanATile", 1, 1, 128, 9, true}, Case{"Head16", 1, 3, 16, 70, true},
-    Case{"Head80", 1, 1, 80, 67, true}, Case{"Head64LargeScores", 1, 1, 64, 140, true, 12},
-    Case{"Head128LargeScores", 1, 1, 128, 66, false, 12}, Case{"Head64AllScoresFarBelowZero", 1, 1, 64, 75, false, 1, 5},
-    Case{"Head128AllScoresFarBelowZero", 1, 1, 128, 75, true, 1, 5});
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+    AttentionCase{"Head64", 1, 2, 64, 130, true}, AttentionCase{"Head64NotCausal", 1, 1, 64, 150, false},
+    AttentionCase{"Head64WholeTiles", 1, 1, 64, 128, true}, AttentionCase{"Head64OneRow", 2, 1, 64, 1, true},
+    AttentionCase{"Head64LessThanATile", 1, 2, 64, 23, false}, AttentionCase{"Head128", 1, 1, 128, 131, true},
+    AttentionCase{"Head128NotCausal", 1, 1, 128, 97, false}, AttentionCase{"Head128LessThanATile", 1, 1, 128, 9, true},
+    AttentionCase{"Head16", 1, 3, 16, 70, true}, AttentionCase{"Head80", 1, 1, 80, 67, true},
+    AttentionCase{"Head64LargeScores", 1, 1, 64, 140, true, 12}, AttentionCase{"Head128LargeScores", 1, 1, 128, 66, false, 12},
+    AttentionCase{"Head64AllScoresFarBelowZero", 1, 1, 64, 75, false, 1, 5},
+    AttentionCase{"Head128AllScoresFarBelowZero", 1, 1, 128, 75, true, 1, 5});
+std::string NameOf(const ::testing::TestParamInfo<AttentionCase>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(Cases, MatrixAttentionTest, kCases, NameOf);
 #if !defined(FUSIONLLM_EMULATED_CARD)
 INSTANTIATE_TEST_SUITE_P(Cases, CudnnAttentionTest, kCases, NameOf);
-INSTANTIATE_TEST_SUITE_P(Large, CudnnAttentionOfGpt2Test, ::testing::Values(Case{"Gpt2", 8, 12, 64, 1024, true}), NameOf);
+INSTANTIATE_TEST_SUITE_P(Large, CudnnAttentionOfGpt2Test, ::testing::Values(AttentionCase{"Gpt2", 8, 12, 64, 1024, true}), NameOf);
 #endif
 
 }  // namespace

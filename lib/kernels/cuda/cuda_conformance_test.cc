@@ -86,7 +86,7 @@ class OnDevice {
   tensor::MemoryBlock block_;
 };
 
-std::vector<float> Normals(size_t count, absl::string_view name) {
+std::vector<float> NormalFloats(size_t count, absl::string_view name) {
   const base::CounterRng rng(3, name);
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = rng.Normal(i);
@@ -108,7 +108,7 @@ TEST_P(CudaDeviceTest, UpdatesParametersAsTheHostDoes) {
     std::vector<std::vector<float>> host;
     std::vector<OnDevice> device;
     for (const size_t count : {20001, 7}) {
-      for (const char* name : {"gradient", "parameter"}) host.push_back(Normals(count, name));
+      for (const char* name : {"gradient", "parameter"}) host.push_back(NormalFloats(count, name));
       host.emplace_back(count, 0.0f);
       host.emplace_back(count, 0.0f);
     }
@@ -141,7 +141,7 @@ TEST_P(CudaDeviceTest, SumsGradientsAndTheirSquaresAsTheHostDoes) {
   std::vector<std::vector<float>> host;
   std::vector<OnDevice> device;
   std::vector<const float*> host_terms, device_terms;
-  for (int i = 0; i < 11; ++i) host.push_back(Normals(10007, std::to_string(i)));
+  for (int i = 0; i < 11; ++i) host.push_back(NormalFloats(10007, std::to_string(i)));
   for (const auto& values : host) device.emplace_back(*device_, values);
   for (size_t i = 0; i < host.size(); ++i) {
     host_terms.push_back(host[i].data());

@@ -27,7 +27,7 @@ ConvolutionShape ShapeOf(int64_t batch, int64_t in_height, int64_t in_width, int
   return {batch, in_height, in_width, in, extent(0, in_height), extent(1, in_width), out, kernel, stride, padding, dilation, groups};
 }
 
-std::vector<ConvolutionShape> Shapes() {
+std::vector<ConvolutionShape> SmallShapes() {
   return {ShapeOf(2, 6, 5, 8, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1),  // what networks are made of
           ShapeOf(2, 4, 4, 16, 8, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1),
           ShapeOf(3, 9, 7, 3, 8, {7, 5}, {2, 2}, {3, 2}, {1, 1}, 1),   // a first layer: channels that fill no vector
@@ -93,7 +93,7 @@ std::vector<float> Decoded(const std::vector<std::byte>& bytes, Numbers as) {
   return floats;
 }
 
-std::vector<double> Normals(int64_t count, absl::string_view name) {
+std::vector<double> NormalDoubles(int64_t count, absl::string_view name) {
   const base::CounterRng rng(7, name);
   std::vector<double> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) values[i] = rng.Normal(i);
@@ -105,7 +105,7 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
   const ConvolutionShape& s = spec.shape;
   const bool forward = spec.pass == Pass::kForward, grad_input = spec.pass == Pass::kGradInput,
              grad_weight = spec.pass == Pass::kGradWeight;
-  Tensors t{.x = Normals(s.inputs(), "x"), .weight = Normals(s.weights(), "weight"), .y = Normals(s.outputs(), "y")};
+  Tensors t{.x = NormalDoubles(s.inputs(), "x"), .weight = NormalDoubles(s.weights(), "weight"), .y = NormalDoubles(s.outputs(), "y")};
   std::vector<double>& result = forward ? t.y : grad_input ? t.x : t.weight;
   const auto send = [&](std::vector<double>& numbers) {
     const std::vector<std::byte> bytes = Encoded(numbers, spec.numbers);
@@ -138,7 +138,7 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
 
 std::vector<ConvolutionSpec> Specs() {
   std::vector<ConvolutionSpec> specs;
-  for (const ConvolutionShape& shape : Shapes()) {
+  for (const ConvolutionShape& shape : SmallShapes()) {
     for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) {
       for (const Numbers numbers : {Numbers::kFloat, Numbers::kBf16, Numbers::kBf16InFloat}) {
         specs.push_back({pass, numbers, shape});
@@ -169,7 +169,7 @@ TEST_F(CudaConvolutionTest, SoDoesWhatIsChosen) {
 
 // The op: one rounding of bf16 apart at most, where a library computes it.
 TEST_F(CudaConvolutionTest, GradientsOfWeightsAreNearWhicheverWayTheyAreChosen) {
-  for (const ConvolutionShape& s : Shapes()) {
+  for (const ConvolutionShape& s : SmallShapes()) {
     const tensor::TensorType x{tensor::DType::kBF16, tensor::Shape{s.batch, s.in_height, s.in_width, s.in_channels}};
     const tensor::TensorType dy{tensor::DType::kBF16, tensor::Shape{s.batch, s.out_height, s.out_width, s.out_channels}};
     const tensor::TensorType dweight{tensor::DType::kF32,

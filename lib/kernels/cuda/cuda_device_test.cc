@@ -19,9 +19,9 @@ using ::testing::Each;
 
 constexpr int64_t kCount = 3000;
 constexpr int kMany = 10;  // more than any ring has room for
-using Numbers = std::vector<float>;
+using FloatVector = std::vector<float>;
 
-std::span<const std::byte> BytesOf(const Numbers& numbers) { return std::as_bytes(std::span(numbers)); }
+std::span<const std::byte> BytesOf(const FloatVector& numbers) { return std::as_bytes(std::span(numbers)); }
 
 class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
  protected:
@@ -36,7 +36,7 @@ class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
   }
   float* numbers() { return reinterpret_cast<float*>(block_.data()); }
   absl::Status Fill(float value) {
-    const Numbers values(kCount, value);
+    const FloatVector values(kCount, value);
     return device_->memory().CopyIn(block_.data(), values.data(), kCount * sizeof(float));
   }
   // numbers *= 2
@@ -47,8 +47,8 @@ class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
     const std::array<tensor::TensorView, 1> outputs = {tensor::TensorView{type, block_.data()}};
     return doubling_->Run({.inputs = inputs, .outputs = outputs});
   }
-  Numbers Read() {
-    Numbers values(kCount);
+  FloatVector Read() {
+    FloatVector values(kCount);
     EXPECT_TRUE(device_->memory().CopyOut(values.data(), block_.data(), kCount * sizeof(float)).ok());
     return values;
   }
@@ -74,11 +74,11 @@ TEST_F(CudaDeviceWorkTest, ManyCopiesToTheDeviceKeepTheirBytes) {
   std::vector<tensor::MemoryBlock> blocks;
   for (int i = 0; i < kMany; ++i) {
     blocks.push_back(*device_->memory().Allocate(kCount * sizeof(float)));
-    const Numbers values(kCount, static_cast<float>(i));  // gone when the call has returned
+    const FloatVector values(kCount, static_cast<float>(i));  // gone when the call has returned
     ASSERT_TRUE(device_->memory().CopyIn(blocks.back().data(), values.data(), kCount * sizeof(float)).ok());
   }
   for (int i = 0; i < kMany; ++i) {
-    Numbers got(kCount);
+    FloatVector got(kCount);
     ASSERT_TRUE(device_->memory().CopyOut(got.data(), blocks[i].data(), kCount * sizeof(float)).ok());
     EXPECT_THAT(got, Each(static_cast<float>(i)));
   }
@@ -133,7 +133,7 @@ TEST_F(CudaDeviceWorkTest, WhatLeavesIsNotOverwrittenByWhatLeavesNext) {
   std::thread([&] {
     for (int i = kMany - 1; i >= 0; --i) {
       ASSERT_TRUE(leaving[i]->Wait().ok());
-      Numbers got(kCount);
+      FloatVector got(kCount);
       std::memcpy(got.data(), leaving[i]->bytes().data(), kCount * sizeof(float));
       EXPECT_THAT(got, Each(static_cast<float>(1 << i)));
     }
@@ -143,7 +143,7 @@ TEST_F(CudaDeviceWorkTest, WhatLeavesIsNotOverwrittenByWhatLeavesNext) {
 TEST_F(CudaDeviceWorkTest, WhatComesIsThereForItsKernelsAndNotOverwrittenBefore) {
   std::vector<tensor::MemoryBlock> kept;
   for (int i = 0; i < kMany; ++i) {
-    const Numbers head(5, -1), values(kCount, static_cast<float>(i));  // gone when the call has returned
+    const FloatVector head(5, -1), values(kCount, static_cast<float>(i));  // gone when the call has returned
     const std::array<std::span<const std::byte>, 2> pieces = {BytesOf(head), BytesOf(values)};
     const auto here = device_->incoming().Bring(pieces);
     ASSERT_TRUE(here.ok()) << here.status();
@@ -154,7 +154,7 @@ TEST_F(CudaDeviceWorkTest, WhatComesIsThereForItsKernelsAndNotOverwrittenBefore)
     ASSERT_TRUE(device_->incoming().Release().ok());
   }
   for (int i = 0; i < kMany; ++i) {
-    Numbers got(kCount);
+    FloatVector got(kCount);
     ASSERT_TRUE(device_->memory().CopyOut(got.data(), kept[i].data(), kCount * sizeof(float)).ok());
     EXPECT_THAT(got, Each(static_cast<float>(i)));
   }

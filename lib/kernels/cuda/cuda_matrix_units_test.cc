@@ -41,7 +41,7 @@ class MatrixUnitsTest : public DeviceFixture<::testing::Test> {
   }
 };
 
-std::vector<uint16_t> Normals(size_t count, absl::string_view name) {
+std::vector<uint16_t> NormalBfloats(size_t count, absl::string_view name) {
   const base::CounterRng rng(3, name);
   std::vector<uint16_t> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = tensor::RoundToBf16(rng.Normal(i));
@@ -73,7 +73,8 @@ TEST_F(MatrixUnitsTest, ProductsOfTilesAreThoseOfLoops) {
   };
   for (const auto& [head, rows, others, size] : {Case{64, 128, 64, 64}, {128, 128, 64, 128}, {64, 77, 33, 48}, {128, 35, 64, 80}}) {
     SCOPED_TRACE(::testing::Message() << rows << " x " << size << " by " << others);
-    const auto left = Normals(static_cast<size_t>(rows * size), "left"), right = Normals(static_cast<size_t>(others * size), "right");
+    const auto left = NormalBfloats(static_cast<size_t>(rows * size), "left"),
+               right = NormalBfloats(static_cast<size_t>(others * size), "right");
     const auto given_left = Send(left), given_right = Send(right);
     const auto scores = Send(std::vector<float>(128 * 64));
     const auto narrow = Send(std::vector<uint16_t>(static_cast<size_t>(rows * size)));

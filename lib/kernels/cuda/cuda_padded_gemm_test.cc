@@ -15,20 +15,20 @@ namespace {
 using tensor::DType;
 using Of = RowPadding::Of;
 
-struct Case {
+struct PaddedGemm {
   const char* name;
   GemmShape shape;
   Of of;
 };
 
 // A head's three products over 37 tokens, of width 24 and 43 words, and that of a weight that lies the other way round.
-const std::vector<Case>& Cases() {
+const std::vector<PaddedGemm>& Cases() {
   const auto in_bf16 = [](GemmShape shape, DType result) {
     shape.factors = DType::kBF16;
     shape.result = result;
     return shape;
   };
-  static const auto* const cases = new std::vector<Case>{
+  static const auto* const cases = new std::vector<PaddedGemm>{
       {"logits", in_bf16({.transpose_b = true, .m = 37, .n = 43, .k = 24, .lda = 24, .ldb = 24, .ldc = 43, .bias = true}, DType::kBF16),
        Of::kC},
       {"gradient of the input", in_bf16({.m = 37, .n = 24, .k = 43, .lda = 43, .ldb = 24, .ldc = 24}, DType::kBF16), Of::kA},
@@ -64,7 +64,7 @@ class CudaPaddedGemmTest : public DeviceFixture<::testing::Test> {
     return in_floats;
   }
 
-  void ExpectTheProduct(const Case& c, const Gemm& gemm) {
+  void ExpectTheProduct(const PaddedGemm& c, const Gemm& gemm) {
     const auto plain = PrepareGemm(*device_, c.shape);
     ASSERT_TRUE(plain.ok()) << plain.status();
     for (const float beta : {0.0f, 1.0f}) {
@@ -80,7 +80,7 @@ class CudaPaddedGemmTest : public DeviceFixture<::testing::Test> {
 };
 
 TEST_F(CudaPaddedGemmTest, GivesTheProductWhateverFitsIntoACopy) {
-  for (const Case& c : Cases()) {
+  for (const PaddedGemm& c : Cases()) {
     // A row, a few, all but one, all, and more than there are.
     for (const int64_t rows : {1, 5, 36, 37, 1000}) {
       SCOPED_TRACE(::testing::Message() << c.name << ", " << rows << " rows at once");
@@ -101,7 +101,7 @@ TEST_F(CudaPaddedGemmTest, GivesTheProductWhateverFitsIntoACopy) {
 TEST_F(CudaPaddedGemmTest, WhateverIsChosenGivesTheProduct) {
   for (const AlgorithmChoice choice : {AlgorithmChoice::kHeuristic, AlgorithmChoice::kMeasured}) {
     device_->set_algorithm_choice(choice);
-    for (const Case& c : Cases()) {
+    for (const PaddedGemm& c : Cases()) {
       const auto gemm = PrepareProduct(*device_, c.shape);
       ASSERT_TRUE(gemm.ok()) << gemm.status();
       ExpectTheProduct(c, **gemm);

@@ -14,9 +14,6 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-using Numbers = ConvolutionNumbers;
-using Pass = ConvolutionPass;
-
 struct Card {
   const char* name;
   int version, multiprocessors, shared_bytes, l2_bytes, clock_khz, memory_clock_khz;
@@ -77,7 +74,7 @@ ConvolutionShape Square(int64_t batch, int64_t side, int64_t in, int64_t out, in
   return {batch, side, side, in, out_side, out_side, out, {kernel, kernel}, {stride, stride}, {padding, padding}, {1, 1}, groups};
 }
 
-const std::vector<ConvolutionShape>& Shapes() {
+const std::vector<ConvolutionShape>& CommonShapes() {
   static const auto* const shapes =
       new std::vector<ConvolutionShape>{Square(32, 224, 3, 64, 7, 2),                               // ResNet's first layer
                                         Square(32, 56, 64, 64, 3, 1),                               // and those within
@@ -92,10 +89,10 @@ const std::vector<ConvolutionShape>& Shapes() {
 
 // But gradients of weights in bf16, which are where matrix units fit.
 template <typename Check>
-void ForPasses(Numbers numbers, Check check) {
-  for (const ConvolutionShape& shape : Shapes()) {
-    for (const Pass pass : {Pass::kForward, Pass::kGradInput, Pass::kGradWeight}) {
-      if (pass != Pass::kGradWeight || numbers != Numbers::kBf16) check(ConvolutionSpec{pass, numbers, shape});
+void ForPasses(ConvolutionNumbers numbers, Check check) {
+  for (const ConvolutionShape& shape : CommonShapes()) {
+    for (const ConvolutionPass pass : {ConvolutionPass::kForward, ConvolutionPass::kGradInput, ConvolutionPass::kGradWeight}) {
+      if (pass != ConvolutionPass::kGradWeight || numbers != ConvolutionNumbers::kBf16) check(ConvolutionSpec{pass, numbers, shape});
     }
   }
 }
@@ -129,7 +126,7 @@ TEST_F(CudnnTest, AnAttributeThatDoesNotFitIsToldWhenTheDescriptorIsFinalized) {
 }
 
 TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
-  ForPasses(Numbers::kFloat, [](const ConvolutionSpec& spec) {
+  ForPasses(ConvolutionNumbers::kFloat, [](const ConvolutionSpec& spec) {
     ForCards(spec, 100, [](const std::vector<CudnnAlgorithm>& algorithms) {
       for (const CudnnAlgorithm& algorithm : algorithms) {
         EXPECT_FALSE(algorithm.tensor_cores) << "engine " << algorithm.engine;
@@ -141,7 +138,7 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
 
 // Where it counts, matrix units multiply: every pass of what networks are made of.
 TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
-  for (const Numbers numbers : {Numbers::kBf16, Numbers::kBf16InFloat}) {
+  for (const ConvolutionNumbers numbers : {ConvolutionNumbers::kBf16, ConvolutionNumbers::kBf16InFloat}) {
     ForPasses(numbers, [](const ConvolutionSpec& spec) {
       const bool fits = spec.shape.in_channels % 8 == 0 && spec.shape.groups == 1;
       ForCards(spec, 1, [fits](const std::vector<CudnnAlgorithm>& algorithms) {
@@ -152,10 +149,10 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
 }
 
 TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByMatrixUnitsOrNotAtAll) {
-  for (const ConvolutionShape& shape : Shapes()) {
+  for (const ConvolutionShape& shape : CommonShapes()) {
     const bool fits = shape.in_channels % 8 == 0 && shape.groups == 1;
     for (const Card& card : kCards) {
-      const ConvolutionSpec spec{Pass::kGradWeight, Numbers::kBf16, shape};
+      const ConvolutionSpec spec{ConvolutionPass::kGradWeight, ConvolutionNumbers::kBf16, shape};
       SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
       CudnnDescriptor described(library(), CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
       Describe(card, described);
@@ -218,7 +215,7 @@ TEST_F(CudnnTest, ACardThatIsNotDescribedIsAnErrorAndNoException) {
 }
 
 TEST_F(CudnnTest, TheSameIsChosenEachTime) {
-  ForPasses(Numbers::kFloat, [](const ConvolutionSpec& spec) {
+  ForPasses(ConvolutionNumbers::kFloat, [](const ConvolutionSpec& spec) {
     std::vector<std::pair<int64_t, int64_t>> choices[2];
     for (auto& chosen : choices) {
       ForCards(spec, 4, [&](const std::vector<CudnnAlgorithm>& algorithms) {

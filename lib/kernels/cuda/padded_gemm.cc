@@ -101,7 +101,7 @@ class PaddedGemm final : public Gemm {
   size_t library_bytes_ = 0;
 };
 
-absl::StatusOr<bool> IsFaster(Device& device, const GemmShape& s, const Gemm& first, const Gemm& second) {
+absl::StatusOr<bool> IsFasterProduct(Device& device, const GemmShape& s, const Gemm& first, const Gemm& second) {
   const auto take = [&](int64_t elements, tensor::DType type) {
     return TakeZeros(device, static_cast<size_t>(elements) * tensor::SizeOf(type));
   };
@@ -126,7 +126,7 @@ bool PaddedIsFaster(Device& device, const GemmShape& shape, const Gemm& padded, 
   const std::lock_guard lock(mutex);
   const std::pair key(device.info().index, shape);
   if (const auto found = measured->find(key); found != measured->end()) return found->second;
-  const absl::StatusOr<bool> faster = IsFaster(device, shape, padded, plain);
+  const absl::StatusOr<bool> faster = IsFasterProduct(device, shape, padded, plain);
   if (!faster.ok()) {
     // For lack of memory, mostly: no reason not to train.
     base::Log(base::LogLevel::kWarning,

@@ -67,16 +67,16 @@ TEST(ReferenceTest, BackwardOpsMatchFiniteDifferences) {
   }
 }
 
-OpCase Case(const char* type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
-            std::vector<tensor::TensorType> outputs) {
+OpCase OpCaseOf(const char* type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
+                std::vector<tensor::TensorType> outputs) {
   OpCase result{.op = {.name = "it", .type = type, .attributes = std::move(attributes), .inputs = inputs, .outputs = std::move(outputs)}};
   for (const auto& input : inputs) result.inputs.emplace_back(input);
   return result;
 }
 
 TEST(ReferenceTest, CrossEntropyCountsHitsAndSkipsIgnoredLabels) {
-  OpCase op_case = Case("cross_entropy", {{"ignore_index", int64_t{-100}}}, {{DType::kF32, {3, 2}}, {DType::kI32, {3}}},
-                        {{DType::kF32, {}}, {DType::kF32, {}}, {DType::kF32, {3}}});
+  OpCase op_case = OpCaseOf("cross_entropy", {{"ignore_index", int64_t{-100}}}, {{DType::kF32, {3, 2}}, {DType::kI32, {3}}},
+                            {{DType::kF32, {}}, {DType::kF32, {}}, {DType::kF32, {3}}});
   const float logits[] = {0, std::log(3.f), 2, 0, 5, 5};
   std::copy_n(logits, 6, op_case.inputs[0].f32());
   const int32_t labels[] = {1, 1, -100};
@@ -111,8 +111,8 @@ TEST(ReferenceTest, BatchNormUpdatesRunningStatisticsWithTheUnbiasedVarianceInTr
 TEST(ReferenceTest, DropoutDependsOnTheGlobalSampleAndNotOnTheMicroBatch) {
   const opdag::Attributes attributes = {{"rate", 0.5}, {"name", std::string("d")}};
   const tensor::TensorType four = {DType::kF32, {4, 50}}, two = {DType::kF32, {2, 50}};
-  OpCase whole = Case("dropout", attributes, {four}, {four});
-  OpCase part = Case("dropout", attributes, {two}, {two});
+  OpCase whole = OpCaseOf("dropout", attributes, {four}, {four});
+  OpCase part = OpCaseOf("dropout", attributes, {two}, {two});
   std::fill_n(whole.inputs[0].f32(), 200, 1.f);
   std::fill_n(part.inputs[0].f32(), 100, 1.f);
   const RunResult all = testing::RunCase(kMake, whole, {.random = {.seed = 3, .step = 5, .first_sample = 0}});
@@ -150,7 +150,7 @@ TEST(ReferenceTest, PreparesAndRunsAnOpOfAGraph) {
   auto kernel = (*backend)->Prepare(graph, graph.op(*twice));
   ASSERT_TRUE(kernel.ok()) << kernel.status();
   const OpCase op_case = [] {
-    OpCase made = Case("scale", {}, {{DType::kF32, {2, 3}}}, {{DType::kF32, {2, 3}}});
+    OpCase made = OpCaseOf("scale", {}, {{DType::kF32, {2, 3}}}, {{DType::kF32, {2, 3}}});
     std::fill_n(made.inputs[0].f32(), 6, 1.5f);
     return made;
   }();
@@ -160,7 +160,7 @@ TEST(ReferenceTest, PreparesAndRunsAnOpOfAGraph) {
 
 TEST(ReferenceTest, NamesTheTokenOutsideTheVocabulary) {
   for (const int32_t token : {-1, 7, 1 << 30}) {
-    OpCase op_case = Case("embedding", {}, {{DType::kI32, {1, 3}}}, {{DType::kF32, {1, 3, 2}}});
+    OpCase op_case = OpCaseOf("embedding", {}, {{DType::kI32, {1, 3}}}, {{DType::kF32, {1, 3, 2}}});
     op_case.op.parameters = {{DType::kF32, {7, 2}}};
     op_case.parameters.emplace_back(op_case.op.parameters[0]);
     op_case.inputs[0].i32()[2] = token;

@@ -7,32 +7,32 @@ namespace {
 
 using nlohmann::json;
 
-const json& Pod() {
+const json& PodWithFields() {
   static const json kPod = ParseJson(R"({"metadata": {"name": "p", "labels": {"a/b": "c"}, "uid": 7},
     "status": {"count": 18446744073709551615, "restarts": -3, "phase": null, "conditions": [{"type": "Ready"}]}})");
   return kPod;
 }
 
 TEST(JsonFieldsTest, ReadsAlongAPath) {
-  EXPECT_EQ(TextAt(Pod(), "metadata", "name"), "p");
-  EXPECT_EQ(TextAt(Pod(), "metadata", "labels", "a/b"), "c");
-  EXPECT_EQ(IntegerOf(At(Pod(), "status", "restarts"), 0), -3);
-  ASSERT_EQ(ListOf(At(Pod(), "status", "conditions")).size(), 1u);
+  EXPECT_EQ(TextAt(PodWithFields(), "metadata", "name"), "p");
+  EXPECT_EQ(TextAt(PodWithFields(), "metadata", "labels", "a/b"), "c");
+  EXPECT_EQ(IntegerOf(At(PodWithFields(), "status", "restarts"), 0), -3);
+  ASSERT_EQ(ListOf(At(PodWithFields(), "status", "conditions")).size(), 1u);
 }
 
 TEST(JsonFieldsTest, WhatIsMissingIsNothing) {
-  EXPECT_TRUE(At(Pod(), "spec").is_null());
-  EXPECT_TRUE(At(Pod(), "spec", "containers", "name").is_null());
-  EXPECT_EQ(TextAt(Pod(), "metadata", "namespace"), "");
-  EXPECT_EQ(IntegerOf(At(Pod(), "status", "ready"), 5), 5);
+  EXPECT_TRUE(At(PodWithFields(), "spec").is_null());
+  EXPECT_TRUE(At(PodWithFields(), "spec", "containers", "name").is_null());
+  EXPECT_EQ(TextAt(PodWithFields(), "metadata", "namespace"), "");
+  EXPECT_EQ(IntegerOf(At(PodWithFields(), "status", "ready"), 5), 5);
 }
 
 TEST(JsonFieldsTest, WhatHasAnotherTypeIsNothing) {
-  EXPECT_EQ(TextAt(Pod(), "metadata", "uid"), "");
-  EXPECT_EQ(TextAt(Pod(), "metadata", "name", "first"), "");     // of text
-  EXPECT_EQ(TextAt(Pod(), "status", "conditions", "type"), "");  // of a list
-  EXPECT_EQ(IntegerOf(At(Pod(), "metadata", "name"), 5), 5);
-  EXPECT_EQ(IntegerOf(At(Pod(), "status", "count"), 5), 5) << "beyond 63 bits";
+  EXPECT_EQ(TextAt(PodWithFields(), "metadata", "uid"), "");
+  EXPECT_EQ(TextAt(PodWithFields(), "metadata", "name", "first"), "");     // of text
+  EXPECT_EQ(TextAt(PodWithFields(), "status", "conditions", "type"), "");  // of a list
+  EXPECT_EQ(IntegerOf(At(PodWithFields(), "metadata", "name"), 5), 5);
+  EXPECT_EQ(IntegerOf(At(PodWithFields(), "status", "count"), 5), 5) << "beyond 63 bits";
   EXPECT_EQ(IntegerOf(json(1.5), 5), 5);
   for (const json& value : {json("text"), json(3), json(), json(true)}) {
     EXPECT_TRUE(ListOf(value).is_array() && ListOf(value).empty());

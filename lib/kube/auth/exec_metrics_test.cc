@@ -12,6 +12,7 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/auth/exec_plugin.h"
+#include "lib/kube/auth/testing/exec_version.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/security/certificate_authority.h"
 
@@ -19,8 +20,8 @@ namespace fusionllm::kube {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kExecVersion;
 
-constexpr char kVersion[] = "client.authentication.k8s.io/v1";
 constexpr char kToken[] = R"(echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}')";
 
 class ExecMetricsTest : public ::testing::Test {
@@ -30,14 +31,14 @@ class ExecMetricsTest : public ::testing::Test {
     const std::string path = folder_.path() + "/login";
     std::ofstream(path) << "#!/bin/sh\n" << lines << "\n";
     chmod(path.c_str(), 0755);
-    return {.api_version = kVersion, .command = path};
+    return {.api_version = kExecVersion, .command = path};
   }
   // One that prints a certificate that is good for so long.
   ExecConfig WithCertificate(absl::Duration life) {
     const auto authority = security::CertificateAuthority::Create({.now = clock_.Now()});
     const auto issued = authority->Issue("operator", {.hosts = {}, .validity = life, .now = clock_.Now()});
     const nlohmann::json status = {{"clientCertificateData", issued->certificate_pem}, {"clientKeyData", issued->private_key_pem}};
-    const nlohmann::json credential = {{"kind", "ExecCredential"}, {"apiVersion", kVersion}, {"status", status}};
+    const nlohmann::json credential = {{"kind", "ExecCredential"}, {"apiVersion", kExecVersion}, {"status", status}};
     return Program(absl::StrCat("cat <<'END'\n", credential.dump(), "\nEND"));
   }
   std::shared_ptr<CredentialSource> Source(const ExecConfig& exec, absl::Duration timeout = absl::Minutes(1)) {
@@ -66,7 +67,8 @@ TEST_F(ExecMetricsTest, RunsCountByHowTheyEnd) {
   EXPECT_THAT(CallsOf(Program("exit 3")), HasSubstr(Calls("3", "plugin_execution_error", 1)));
   EXPECT_THAT(CallsOf(Program("kill -9 $$")), HasSubstr(Calls("-1", "plugin_execution_error", 1)));
   EXPECT_THAT(CallsOf(Program("tail -f /dev/null"), absl::Milliseconds(200)), HasSubstr(Calls("-1", "plugin_execution_error", 2)));
-  EXPECT_THAT(CallsOf({.api_version = kVersion, .command = "no-such-login-program"}), HasSubstr(Calls("1", "plugin_not_found_error", 1)));
+  EXPECT_THAT(CallsOf({.api_version = kExecVersion, .command = "no-such-login-program"}),
+              HasSubstr(Calls("1", "plugin_not_found_error", 1)));
 }
 
 TEST_F(ExecMetricsTest, WhatIsKeptOrStoppedIsNoRun) {

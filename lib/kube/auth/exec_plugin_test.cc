@@ -15,15 +15,15 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/auth/child_program.h"
+#include "lib/kube/auth/testing/exec_version.h"
 #include "lib/kube/testing/fake_clock.h"
 
 namespace fusionllm::kube {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kExecVersion;
 using ::testing::Not;
-
-constexpr char kVersion[] = "client.authentication.k8s.io/v1";
 
 class ExecPluginTest : public ::testing::Test {
  protected:
@@ -32,7 +32,7 @@ class ExecPluginTest : public ::testing::Test {
     const std::string path = folder_.path() + "/login";
     std::ofstream(path) << "#!/bin/sh\ncd " << folder_.path() << "\n" << lines << "\n";
     chmod(path.c_str(), 0755);
-    return {.api_version = kVersion, .command = path};
+    return {.api_version = kExecVersion, .command = path};
   }
   // Prints token-1, token-2, ... and when each expires.
   ExecConfig Counting(absl::Time expires) {
@@ -217,7 +217,7 @@ TEST_F(ExecPluginTest, AProgramThatNeedsATerminalIsRefused) {
 }
 
 TEST_F(ExecPluginTest, AMissingProgramSaysHowToGetIt) {
-  const auto source = Source({.api_version = kVersion, .command = "no-such-login-program", .install_hint = "apt install it"});
+  const auto source = Source({.api_version = kExecVersion, .command = "no-such-login-program", .install_hint = "apt install it"});
   EXPECT_THAT(Token(*source), ::testing::AllOf(HasSubstr("cannot run no-such-login-program"), HasSubstr("apt install it")));
 }
 
@@ -234,7 +234,7 @@ TEST_F(ExecPluginTest, HoweverItFailsThereAreNoCredentials) {
     EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
     EXPECT_THAT(std::string(status.message()), ::testing::AllOf(HasSubstr("no credentials: "), HasSubstr(why)));
   };
-  error({.api_version = kVersion, .command = "no-such-login-program"}, "cannot run");
+  error({.api_version = kExecVersion, .command = "no-such-login-program"}, "cannot run");
   error(Program("exit 3"), "ended with 3");
   error(Program("echo hello"), "printed no ExecCredential");
   error(Program("tail -f /dev/null"), "not done within", absl::Milliseconds(200));
@@ -257,11 +257,11 @@ std::string Printed(const std::string& status) {
 }
 
 TEST(ExecCredential, TokensAndCertificates) {
-  const auto token = ParseExecCredential(Printed(R"({"token":"t","expirationTimestamp":"2026-01-02T03:04:05Z"})"), kVersion);
+  const auto token = ParseExecCredential(Printed(R"({"token":"t","expirationTimestamp":"2026-01-02T03:04:05Z"})"), kExecVersion);
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ(token->credentials.token, "t");
   EXPECT_EQ(TimeText(token->expires), "2026-01-02T03:04:05Z");
-  const auto certificate = ParseExecCredential(Printed(R"({"clientCertificateData":"C","clientKeyData":"K"})"), kVersion);
+  const auto certificate = ParseExecCredential(Printed(R"({"clientCertificateData":"C","clientKeyData":"K"})"), kExecVersion);
   ASSERT_TRUE(certificate.ok()) << certificate.status();
   EXPECT_EQ(certificate->credentials, (Credentials{"", "C", "K"}));
   EXPECT_EQ(certificate->expires, absl::InfiniteFuture());
@@ -270,10 +270,10 @@ TEST(ExecCredential, TokensAndCertificates) {
 TEST(ExecCredential, HalfACredentialIsNone) {
   for (const char* status : {"{}", "null", "[]", R"({"clientCertificateData":"C"})", R"({"clientKeyData":"K","token":"t"})",
                              R"({"token":"a\nb"})", R"({"token":"t","expirationTimestamp":"soon"})", R"({"token":7})"}) {
-    EXPECT_EQ(ParseExecCredential(Printed(status), kVersion).status().code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(ParseExecCredential(Printed(status), kExecVersion).status().code(), absl::StatusCode::kInvalidArgument) << status;
   }
   EXPECT_FALSE(ParseExecCredential(Printed(R"({"token":"t"})"), "client.authentication.k8s.io/v1beta1").ok());
-  EXPECT_FALSE(ParseExecCredential("", kVersion).ok());
+  EXPECT_FALSE(ParseExecCredential("", kExecVersion).ok());
 }
 
 TEST_F(ExecPluginTest, AProgramThatHangsIsKilledWithItsChildren) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/kube/client/rest_client.h"
+#include "lib/kube/client/testing/pods.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/scripted_transport.h"
 
@@ -11,8 +12,8 @@ namespace fusionllm::kube {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kPods;
 
-const Resource kPods = {"", "v1", "pods", "Pod", true};
 const Resource kJobs = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
 
 class AccessReviewTest : public ::testing::Test {

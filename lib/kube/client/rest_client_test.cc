@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/kube/client/testing/pods.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/scripted_transport.h"
 
@@ -17,10 +18,10 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::JumpingClock;
+using testing::kPods;
 using ::testing::Not;
 using testing::ScriptedTransport;
 
-const Resource kPods = {"", "v1", "pods", "Pod", true};
 const Resource kNodes = {"", "v1", "nodes", "Node", false};
 
 // Gives out token-1 until it is refused, then token-2, and so on.

@@ -14,26 +14,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/kube/http/curl_transport.h"
+#include "lib/kube/http/testing/curl_client.h"
 #include "lib/kube/testing/raw_server.h"
 
 namespace fusionllm::kube {
 namespace {
 
+using testing::Client;
+using testing::Echo;
+using testing::Get;
 using ::testing::HasSubstr;
 using testing::RawConnection;
 using testing::RawServer;
-
-std::unique_ptr<CurlTransport> Client(const RawServer& server, const std::string& proxy_url = "") {
-  return *CurlTransport::Make({.server = server.Url(), .proxy_url = proxy_url});
-}
-
-HttpRequest Get(const std::string& target) { return {.method = "GET", .target = target}; }
-
-// Answers every request with its own text.
-void Echo(RawConnection& connection) {
-  for (std::string request = connection.ReadRequest(); !request.empty(); request = connection.ReadRequest())
-    connection.Answer(200, request);
-}
 
 // As a server that is going away says, and one that spreads its clients over several, now and then.
 TEST(CurlConnections, AfterAGoodbyeTheNextWriteTakesANewOne) {
@@ -250,7 +242,7 @@ TEST(CurlConnections, TheEnvironmentNamesAProxyAndWhomToReachWithoutIt) {
   environment.Set("no_proxy", "10.0.0.0/8,127.0.0.0/8");
   EXPECT_EQ(Client(server)->Send(Get("/"), {}, {})->body, "direct");
   // What a kubeconfig says goes before.
-  EXPECT_EQ(Client(server, proxy.Url())->Send(Get("/"), {}, {})->body, "from the proxy");
+  EXPECT_EQ(Client(server, {.proxy_url = proxy.Url()})->Send(Get("/"), {}, {})->body, "from the proxy");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace fusionllm::kube {
 namespace {
 
-absl::Duration Now() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
+absl::Duration TransportTime() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
 // libcurl wants this once, before other threads use it.
 bool StartCurl() {
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<
   std::vector<std::unique_ptr<CurlHandle>> outdated;  // closed after the lock is given up
   {
     const std::lock_guard lock(mutex_);
-    while (!idle_.empty() && Now() - idle_.back().since < longest) {
+    while (!idle_.empty() && TransportTime() - idle_.back().since < longest) {
       std::unique_ptr<CurlHandle> handle = std::move(idle_.back().handle);
       idle_.pop_back();
       if (handle->material() == material || *handle->material() == *material) return handle;
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<
 
 void CurlTransport::GiveBack(std::unique_ptr<CurlHandle> handle) {
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(handle), Now()});
+  if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(handle), TransportTime()});
 }
 
 absl::StatusOr<HttpResponse> CurlTransport::Send(const HttpRequest& request, const UnaryLimits& limits, std::stop_token stop) {

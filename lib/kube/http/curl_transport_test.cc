@@ -11,26 +11,21 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/kube/http/testing/curl_client.h"
 #include "lib/kube/testing/raw_server.h"
 
 namespace fusionllm::kube {
 namespace {
 
+using testing::Client;
+using testing::Echo;
+using testing::Get;
 using ::testing::HasSubstr;
 using testing::RawConnection;
 using testing::RawServer;
 
 // Deadlines that a test waits out for real are this long; those that must not matter are the defaults.
 constexpr absl::Duration kSoon = absl::Milliseconds(50);
-
-std::unique_ptr<CurlTransport> Client(const RawServer& server, CurlTransportOptions options = {}) {
-  if (options.server.empty()) options.server = server.Url();
-  auto transport = CurlTransport::Make(std::move(options));
-  EXPECT_TRUE(transport.ok()) << transport.status();
-  return *std::move(transport);
-}
-
-HttpRequest Get(const std::string& target) { return {.method = "GET", .target = target}; }
 
 class Collector : public StreamSink {
  public:
@@ -51,12 +46,6 @@ class Collector : public StreamSink {
   absl::Duration idle_timeout = absl::InfiniteDuration();
   std::function<absl::Status()> on_open, on_data;
 };
-
-// Answers every request with its own text.
-void Echo(RawConnection& connection) {
-  for (std::string request = connection.ReadRequest(); !request.empty(); request = connection.ReadRequest())
-    connection.Answer(200, request);
-}
 
 TEST(CurlTransport, SendsWhatItIsGiven) {
   const RawServer server(Echo);

@@ -9,23 +9,24 @@
 namespace fusionllm::kube {
 namespace {
 
-metrics::FamilySpec Spec(const std::string& name, const std::string& help, std::vector<std::string> labels = {"controller"}) {
+metrics::FamilySpec ControllerSpec(const std::string& name, const std::string& help, std::vector<std::string> labels = {"controller"}) {
   return {.name = name, .help = help, .labels = std::move(labels), .prefix = "controller_runtime_"};
 }
 
 }  // namespace
 
 ControllerMetrics::ControllerMetrics(metrics::Registry& registry)
-    : most_workers_(registry.AddGauge(Spec("max_concurrent_reconciles", "Workers of the controller."))),
-      active_workers_(registry.AddGauge(Spec("active_workers", "Workers that have a key now."))),
-      reconciles_(registry.AddCounter(
-          Spec("reconcile_total", "Keys worked on; result is success, error, requeue or requeue_after.", {"controller", "result"}))),
-      errors_(registry.AddCounter(Spec("reconcile_errors_total", "Keys that failed."))),
-      terminal_errors_(
-          registry.AddCounter(Spec("terminal_reconcile_errors_total", "Keys that failed and are not tried again by themselves."))),
-      panics_(registry.AddCounter(Spec("reconcile_panics_total", "Keys that failed with an exception."))),
-      timeouts_(registry.AddCounter(Spec("reconcile_timeouts_total", "Keys that failed because something was not done in time."))),
-      seconds_(registry.AddHistogram(Spec("reconcile_time_seconds", "Time spent on a key."),
+    : most_workers_(registry.AddGauge(ControllerSpec("max_concurrent_reconciles", "Workers of the controller."))),
+      active_workers_(registry.AddGauge(ControllerSpec("active_workers", "Workers that have a key now."))),
+      reconciles_(registry.AddCounter(ControllerSpec(
+          "reconcile_total", "Keys worked on; result is success, error, requeue or requeue_after.", {"controller", "result"}))),
+      errors_(registry.AddCounter(ControllerSpec("reconcile_errors_total", "Keys that failed."))),
+      terminal_errors_(registry.AddCounter(
+          ControllerSpec("terminal_reconcile_errors_total", "Keys that failed and are not tried again by themselves."))),
+      panics_(registry.AddCounter(ControllerSpec("reconcile_panics_total", "Keys that failed with an exception."))),
+      timeouts_(
+          registry.AddCounter(ControllerSpec("reconcile_timeouts_total", "Keys that failed because something was not done in time."))),
+      seconds_(registry.AddHistogram(ControllerSpec("reconcile_time_seconds", "Time spent on a key."),
                                      {.005, .01, .025, .05, .1,  .15, .2,  .25, .3, .35, .4, .45, .5, .6, .7, .8, .9, 1,  1.25, 1.5,
                                       1.75, 2,   2.5,  3,   3.5, 4,   4.5, 5,   6,  7,   8,  9,   10, 15, 20, 25, 30, 40, 50,   60})) {}
 

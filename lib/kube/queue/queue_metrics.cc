@@ -7,7 +7,7 @@
 namespace fusionllm::kube {
 namespace {
 
-metrics::FamilySpec Spec(const std::string& name, const std::string& help) {
+metrics::FamilySpec QueueSpec(const std::string& name, const std::string& help) {
   return {.name = name, .help = help, .labels = {"name", "controller"}, .prefix = "workqueue_"};
 }
 
@@ -17,15 +17,15 @@ std::vector<double> Buckets() { return metrics::ExponentialBuckets(1e-8, 10, 12)
 }  // namespace
 
 QueueMetrics::QueueMetrics(metrics::Registry& registry)
-    : depth_(registry.AddGauge(Spec("depth", "Keys that wait for a worker."))),
-      unfinished_(registry.AddGauge(Spec("unfinished_work_seconds",
-                                         "Since the keys being worked on were taken, together; a stuck worker "
-                                         "makes it grow steadily."))),
-      longest_(registry.AddGauge(Spec("longest_running_processor_seconds", "Of the key being worked on for the longest time."))),
-      adds_(registry.AddCounter(Spec("adds_total", "Keys added, those that were there already not counted."))),
-      retries_(registry.AddCounter(Spec("retries_total", "Keys added with a delay."))),
-      waited_(registry.AddHistogram(Spec("queue_duration_seconds", "From a key's addition until a worker took it."), Buckets())),
-      worked_(registry.AddHistogram(Spec("work_duration_seconds", "From a worker's taking a key until it was done."), Buckets())) {
+    : depth_(registry.AddGauge(QueueSpec("depth", "Keys that wait for a worker."))),
+      unfinished_(registry.AddGauge(QueueSpec("unfinished_work_seconds",
+                                              "Since the keys being worked on were taken, together; a stuck worker "
+                                              "makes it grow steadily."))),
+      longest_(registry.AddGauge(QueueSpec("longest_running_processor_seconds", "Of the key being worked on for the longest time."))),
+      adds_(registry.AddCounter(QueueSpec("adds_total", "Keys added, those that were there already not counted."))),
+      retries_(registry.AddCounter(QueueSpec("retries_total", "Keys added with a delay."))),
+      waited_(registry.AddHistogram(QueueSpec("queue_duration_seconds", "From a key's addition until a worker took it."), Buckets())),
+      worked_(registry.AddHistogram(QueueSpec("work_duration_seconds", "From a worker's taking a key until it was done."), Buckets())) {
   registry.OnCollect([queues = queues_, unfinished = unfinished_, longest = longest_] {
     const std::lock_guard lock(queues->mutex);
     for (const WorkQueue* queue : queues->all) {

@@ -10,6 +10,7 @@
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/fake_http_server.h"
+#include "lib/kube/testing/fake_store.h"
 #include "lib/kube/testing/objects.h"
 #include "lib/kube/testing/watch_recorder.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Json = nlohmann::json;
 
 const Resource kJobs = {"fusionllm.io", "v1alpha1", "fusionjobs", "FusionJob", true};
 

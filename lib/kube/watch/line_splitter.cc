@@ -6,7 +6,7 @@ namespace fusionllm::kube {
 namespace {
 
 // Beyond this a buffer is not kept for the next line.
-constexpr size_t kKeptBytes = size_t{1} << 20;
+constexpr size_t kKeptLineBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ absl::Status LineSplitter::Push(absl::string_view chunk, absl::FunctionRef<absl:
     }
     if (!whole.empty() && whole.back() == '\r') whole.remove_suffix(1);
     const absl::Status status = whole.empty() ? absl::OkStatus() : line(whole);
-    if (begun_.capacity() > kKeptBytes) {
+    if (begun_.capacity() > kKeptLineBytes) {
       begun_ = std::string();
     } else {
       begun_.clear();

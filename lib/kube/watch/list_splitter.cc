@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxHeadBytes = size_t{64} << 10;
 constexpr int kMaxDepth = 512;
-constexpr size_t kKeptBytes = size_t{1} << 20;
+constexpr size_t kKeptListBytes = size_t{1} << 20;
 
 // Bytes at which something may begin or end, outside of strings and inside.
 constexpr std::array<bool, 256> kStructure = [] {
@@ -105,7 +105,7 @@ absl::Status ListSplitter::Push(absl::string_view chunk, absl::FunctionRef<absl:
           text = begun_;
         }
         const absl::Status status = object(text);
-        if (begun_.capacity() > kKeptBytes) {
+        if (begun_.capacity() > kKeptListBytes) {
           begun_ = std::string();
         } else {
           begun_.clear();

@@ -6,7 +6,7 @@
 namespace fusionllm::kube {
 namespace {
 
-void ReadSpec(JsonValue spec, Node& node) {
+void ReadNodeSpec(JsonValue spec, Node& node) {
   ForEachField(spec, [&](std::string_view field, JsonValue value) {
     if (field == "unschedulable" && !value.is_null()) node.unschedulable = value.get_bool();
     if (field != "taints") return;
@@ -35,7 +35,7 @@ void ReadReadiness(JsonValue conditions, Node& node) {
   });
 }
 
-void ReadStatus(JsonValue status, Node& node) {
+void ReadNodeStatus(JsonValue status, Node& node) {
   ForEachField(status, [&](std::string_view field, JsonValue value) {
     if (field == "allocatable") node.allocatable = ReadAmounts(value);
     if (field == "conditions") ReadReadiness(value, node);
@@ -61,8 +61,8 @@ absl::StatusOr<ObjectPtr> DecodeNode(absl::string_view json) {
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
       if (name == "metadata") ReadMetadata(field.value(), node->meta);
-      if (name == "spec") ReadSpec(field.value(), *node);
-      if (name == "status") ReadStatus(field.value(), *node);
+      if (name == "spec") ReadNodeSpec(field.value(), *node);
+      if (name == "status") ReadNodeStatus(field.value(), *node);
     }
   });
   if (status.ok()) status = CheckMetadata(node->meta);

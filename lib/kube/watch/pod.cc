@@ -27,7 +27,7 @@ void ReadState(JsonValue value, ContainerState& state) {
   });
 }
 
-void ReadContainers(JsonValue statuses, std::vector<ContainerStatus>& containers) {
+void ReadContainerStatuses(JsonValue statuses, std::vector<ContainerStatus>& containers) {
   ForEachElement(statuses, [&](JsonValue status) {
     ContainerStatus& container = containers.emplace_back();
     ForEachField(status, [&](std::string_view field, JsonValue value) {
@@ -54,7 +54,7 @@ void ReadConditions(JsonValue list, std::vector<PodCondition>& conditions) {
   conditions.shrink_to_fit();
 }
 
-void ReadStatus(JsonValue status, Pod& pod) {
+void ReadPodStatus(JsonValue status, Pod& pod) {
   ForEachField(status, [&](std::string_view field, JsonValue value) {
     if (field == "phase") pod.phase = TextOf(value);
     if (field == "reason") pod.reason = TextOf(value);
@@ -62,8 +62,8 @@ void ReadStatus(JsonValue status, Pod& pod) {
     if (field == "podIP") pod.pod_ip = TextOf(value);
     if (field == "hostIP") pod.host_ip = TextOf(value);
     if (field == "conditions") ReadConditions(value, pod.conditions);
-    if (field == "initContainerStatuses") ReadContainers(value, pod.init_containers);
-    if (field == "containerStatuses") ReadContainers(value, pod.containers);
+    if (field == "initContainerStatuses") ReadContainerStatuses(value, pod.init_containers);
+    if (field == "containerStatuses") ReadContainerStatuses(value, pod.containers);
   });
 }
 
@@ -79,7 +79,7 @@ absl::StatusOr<ObjectPtr> DecodePod(absl::string_view json) {
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
       if (name == "metadata") ReadMetadata(field.value(), pod->meta, nullptr, nullptr, &pod->controller);
-      if (name == "status") ReadStatus(field.value(), *pod);
+      if (name == "status") ReadPodStatus(field.value(), *pod);
       if (name == "spec") {
         ForEachField(field.value(), [&](std::string_view of_spec, JsonValue value) {
           if (of_spec == "nodeName") pod->node = TextOf(value);

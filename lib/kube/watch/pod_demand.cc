@@ -48,7 +48,7 @@ Amounts TogetherOf(const std::vector<Container>& containers, const std::vector<C
   return together;
 }
 
-void ReadSpec(JsonValue spec, std::string& node, Amounts& requests) {
+void ReadDemand(JsonValue spec, std::string& node, Amounts& requests) {
   std::vector<Container> containers, init;
   Amounts overhead, whole;
   ForEachField(spec, [&](std::string_view field, JsonValue value) {
@@ -70,7 +70,7 @@ absl::Status ReadPod(absl::string_view json, PodDemand& pod, Amounts& requests) 
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
       if (name == "metadata") ReadMetadata(field.value(), pod.meta);
-      if (name == "spec") ReadSpec(field.value(), pod.node, requests);
+      if (name == "spec") ReadDemand(field.value(), pod.node, requests);
       if (name != "status") continue;
       ForEachField(field.value(), [&](std::string_view of_status, JsonValue value) {
         if (of_status != "phase") return;

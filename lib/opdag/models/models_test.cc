@@ -11,7 +11,7 @@
 namespace fusionllm::opdag {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 int64_t TrainableElements(const Graph& graph) {
   int64_t total = 0;

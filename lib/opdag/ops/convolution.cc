@@ -50,7 +50,7 @@ Types WithBias(const Attributes& attributes, const Geometry& geometry) {
   return types;
 }
 
-int WithBiasCount(const Attributes& attributes) { return attributes.Bool("bias", false) ? 2 : 1; }
+int ConvolutionInputs(const Attributes& attributes) { return attributes.Bool("bias", false) ? 2 : 1; }
 
 // The gradient with respect to the images knows them only by the attribute in_shape.
 absl::StatusOr<TensorType> ImagesOf(const Attributes& attributes) {
@@ -70,7 +70,7 @@ OpSchema Forward() {
   schema.parameters = {"weight", "bias"};
   schema.optional_parameters = 1;
   schema.attributes = Attributes2d({});
-  schema.parameter_count = WithBiasCount;
+  schema.parameter_count = ConvolutionInputs;
   schema.parameter_types = [](const Attributes& attributes, const Types& inputs) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Geometry geometry, GeometryOf(attributes, inputs[0]));
     return WithBias(attributes, geometry);
@@ -83,7 +83,7 @@ OpSchema Forward() {
   return schema;
 }
 
-OpSchema GradInput() {
+OpSchema ConvolutionGradInput() {
   OpSchema schema = MakeBackward("conv2d_grad_input", OpClass::kConvolution, {"dy"}, {"dx"});
   schema.parameters = {"weight"};
   schema.attributes = Attributes2d({{"in_shape", AttributeKind::kInts, true}});
@@ -102,10 +102,10 @@ OpSchema GradInput() {
   return schema;
 }
 
-OpSchema GradWeight() {
+OpSchema ConvolutionGradWeight() {
   OpSchema schema = MakeBackward("conv2d_grad_weight", OpClass::kConvolution, {"x", "dy"}, {"dweight", "dbias"});
   schema.attributes = Attributes2d({});
-  schema.output_count = WithBiasCount;
+  schema.output_count = ConvolutionInputs;
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Geometry geometry, GeometryOf(op.attributes, InputType(graph, op, 0)));
     FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 1), geometry.y));
@@ -119,8 +119,8 @@ OpSchema GradWeight() {
 
 void AddConvolution(std::vector<OpSchema>& schemas) {
   schemas.push_back(Forward());
-  schemas.push_back(GradInput());
-  schemas.push_back(GradWeight());
+  schemas.push_back(ConvolutionGradInput());
+  schemas.push_back(ConvolutionGradWeight());
 }
 
 }  // namespace fusionllm::opdag::ops

@@ -6,7 +6,7 @@
 namespace fusionllm::opdag::ops {
 namespace {
 
-int WithBiasCount(const Attributes& attributes) { return attributes.Bool("bias", true) ? 2 : 1; }
+int LinearInputs(const Attributes& attributes) { return attributes.Bool("bias", true) ? 2 : 1; }
 
 absl::StatusOr<TensorType> Weight(const Attributes& attributes, int64_t in, int64_t out) {
   const std::string layout = attributes.Text("layout", "io");
@@ -29,13 +29,13 @@ OpSchema Linear() {
   schema.parameters = {"weight", "bias"};
   schema.optional_parameters = 1;
   schema.attributes = {{"out", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}, {"bias", AttributeKind::kBool}};
-  schema.parameter_count = WithBiasCount;
+  schema.parameter_count = LinearInputs;
   schema.parameter_types = [](const Attributes& attributes, const Types& inputs) -> absl::StatusOr<Types> {
     FUSIONLLM_RETURN_IF_ERROR(WantF32("x", inputs[0], 1));
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t out, PositiveInt(attributes, "out"));
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType weight, Weight(attributes, inputs[0].shape.dim(-1), out));
     Types types = {std::move(weight)};
-    if (WithBiasCount(attributes) == 2) types.push_back(F32({out}));
+    if (LinearInputs(attributes) == 2) types.push_back(F32({out}));
     return types;
   };
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
@@ -48,7 +48,7 @@ OpSchema Linear() {
   return schema;
 }
 
-OpSchema GradInput() {
+OpSchema LinearGradInput() {
   OpSchema schema = MakeBackward("linear_grad_input", OpClass::kMatmul, {"dy"}, {"dx"});
   schema.parameters = {"weight"};
   schema.attributes = {{"in", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}};
@@ -68,10 +68,10 @@ OpSchema GradInput() {
   return schema;
 }
 
-OpSchema GradWeight() {
+OpSchema LinearGradWeight() {
   OpSchema schema = MakeBackward("linear_grad_weight", OpClass::kMatmul, {"x", "dy"}, {"dweight", "dbias"});
   schema.attributes = {{"layout", AttributeKind::kText}, {"bias", AttributeKind::kBool}};
-  schema.output_count = WithBiasCount;
+  schema.output_count = LinearInputs;
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& x = InputType(graph, op, 0);
     const TensorType& dy = InputType(graph, op, 1);
@@ -81,7 +81,7 @@ OpSchema GradWeight() {
     FUSIONLLM_RETURN_IF_ERROR(WantType("dy", dy, WithLastExtent(x, out)));
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType weight, Weight(op.attributes, x.shape.dim(-1), out));
     Types types = {std::move(weight)};
-    if (WithBiasCount(op.attributes) == 2) types.push_back(F32({out}));
+    if (LinearInputs(op.attributes) == 2) types.push_back(F32({out}));
     return types;
   };
   schema.flops = [](const Graph& graph, const Op& op) {
@@ -130,8 +130,8 @@ OpSchema Matmul() {
 
 void AddLinear(std::vector<OpSchema>& schemas) {
   schemas.push_back(Linear());
-  schemas.push_back(GradInput());
-  schemas.push_back(GradWeight());
+  schemas.push_back(LinearGradInput());
+  schemas.push_back(LinearGradWeight());
   schemas.push_back(Matmul());
 }
 

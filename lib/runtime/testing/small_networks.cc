@@ -19,12 +19,6 @@ using Ints = std::vector<int64_t>;
 
 constexpr int kMicroBatchSize = 2;
 
-autodiff::TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph) {
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(opdag::InferTypes(*graph, kMicroBatchSize).ok());
-  return *autodiff::Differentiate(*graph);
-}
-
 class ResidualNetwork {
  public:
   absl::StatusOr<opdag::Graph> Build() {
@@ -68,6 +62,12 @@ autodiff::TrainingGraph SmallGpt2(bool tied, int64_t width) {
 }
 
 autodiff::TrainingGraph SmallResidualNetwork() { return Differentiated(ResidualNetwork().Build()); }
+
+autodiff::TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph, int64_t micro_batch) {
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(opdag::InferTypes(*graph, micro_batch).ok());
+  return *autodiff::Differentiate(*graph);
+}
 
 autodiff::TrainingGraph InBf16(autodiff::TrainingGraph training) {
   const absl::Status status = autodiff::LowerPrecision(training);

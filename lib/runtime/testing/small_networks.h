@@ -24,6 +24,9 @@ autodiff::TrainingGraph SmallResidualNetwork();
 // With activations and their gradients in bf16.
 autodiff::TrainingGraph InBf16(autodiff::TrainingGraph training);
 
+// The training of a graph with its types at this micro-batch.
+autodiff::TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph, int64_t micro_batch = 2);
+
 // Stages of equally many ops, AdamW with decay and clipping, all micro-batches in flight.
 PipelineOptions SmallOptions(const autodiff::TrainingGraph& training, int stages, const std::string& backend);
 

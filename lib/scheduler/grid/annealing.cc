@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "lib/scheduler/grid/kind_costs.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler::grid {
 namespace {
@@ -23,7 +23,6 @@ constexpr double kSlope = 0.2;
 // swap two devices.
 constexpr int kMoves = 20, kReversals = 1, kTurns = 2, kPieces = 5;
 constexpr int kLongestPiece = 4;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class Annealer {
  public:

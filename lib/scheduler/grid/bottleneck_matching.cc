@@ -4,12 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "lib/scheduler/infinity.h"
+
 namespace fusionllm::scheduler::grid {
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
+namespace {}  // namespace
 
 BottleneckMatching::BottleneckMatching(const GridProblem& problem) : BottleneckMatching(problem.boundaries(), problem.pipelines()) {}
 

@@ -1,16 +1,15 @@
 #include "lib/scheduler/grid/grid_cost.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "lib/scheduler/grid/bottleneck_matching.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler::grid {
 namespace {
 
 constexpr int kPathStarts = 16;  // of the heuristic, spread over the nodes
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Held and Karp's dynamic programme: best[mask][last].
 class ExactPath {

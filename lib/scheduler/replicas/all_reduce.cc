@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <random>
 #include <utility>
 
+#include "lib/scheduler/infinity.h"
+
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kPasses = 4;        // of reversals
 constexpr int kExchanges = 2;     // of devices, before reversals begin anew
 constexpr int kMostTries = 2000;  // of chains, by beginning anew

@@ -6,23 +6,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/replicas/all_reduce.h"
 #include "lib/scheduler/replicas/replica_planner.h"
+#include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using testing::ProblemOf;
 
 class Draw {
  public:
@@ -76,10 +76,6 @@ PlanRequest RandomSites(uint64_t seed, const Network& network) {
     }
   }
   return request;
-}
-
-std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
-  return std::get<std::unique_ptr<Problem>>(Problem::Create(request).value());
 }
 
 std::vector<int> AllDevices(const PlanRequest& request) {

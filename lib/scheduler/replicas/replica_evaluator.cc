@@ -1,18 +1,17 @@
 #include "lib/scheduler/replicas/replica_evaluator.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
 
 #include "lib/scheduler/closed_form.h"
+#include "lib/scheduler/infinity.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kShorter = 1 - 1e-9;
 constexpr int kCutGrid = 96;
 constexpr size_t kMostEntries = 2'000'000;      // ops and links, of all Problems that are kept

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <variant>
 #include <vector>
 
+#include "lib/scheduler/infinity.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_planner.h"
 #include "lib/scheduler/testing/requests.h"
@@ -18,7 +18,6 @@
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kSeeds = 100;
 constexpr double kWithin = 1.05;
 

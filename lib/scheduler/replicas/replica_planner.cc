@@ -22,8 +22,7 @@ namespace fusionllm::scheduler::replicas {
 namespace {
 
 constexpr double kRounding = 1 - 1e-9;  // as LowerBoundSeconds
-constexpr double kSameTime = 1e-9;
-constexpr int kEveryNumberUpTo = 8;  // of pipelines or stages; beyond, steps of about a fifth
+constexpr int kEveryNumberUpTo = 8;     // of pipelines or stages; beyond, steps of about a fifth
 
 GridWishes WishesOf(const PlanRequest& request, const Problem& problem, int replicas) {
   const int usable = static_cast<int>(problem.usable().size());

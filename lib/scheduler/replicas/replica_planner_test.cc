@@ -10,6 +10,7 @@
 #include <string>
 #include <variant>
 
+#include "lib/scheduler/replicas/testing/refusals.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -21,16 +22,13 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::RefusalFor;
 
 constexpr double kOp = 0.1;  // forward; backward takes twice as long
 constexpr int kOps = 8;
 
 ReplicaPlan PlanFor(const PlanRequest& request, int replicas) {
   return std::get<ReplicaPlan>(PlanReplicas("op-fence", request, replicas).value());
-}
-
-Refusal RefusalFor(const PlanRequest& request, int replicas) {
-  return std::get<Refusal>(PlanReplicas("op-fence", request, replicas).value());
 }
 
 std::vector<int> Shares(const ReplicaPlan& plan) {

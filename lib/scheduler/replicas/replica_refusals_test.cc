@@ -4,16 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "lib/scheduler/replicas/replica_planner.h"
+#include "lib/scheduler/replicas/testing/refusals.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::RefusalFor;
 
 // One site; each device holds the whole model, which has `ops` ops.
 PlanRequest Site(int devices, int ops = 8) {
@@ -22,10 +23,6 @@ PlanRequest Site(int devices, int ops = 8) {
   testing::LinkSites(request, 1e9, 1e-6, 1e9, 1e-6);
   request.search_budget = 1'000;
   return request;
-}
-
-Refusal RefusalFor(const PlanRequest& request, int replicas, const char* strategy = "op-fence") {
-  return std::get<Refusal>(PlanReplicas(strategy, request, replicas).value());
 }
 
 struct Case {

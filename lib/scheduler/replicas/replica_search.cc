@@ -9,7 +9,6 @@
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr double kSameTime = 1e-9;
 constexpr size_t kClimbs = 4;
 constexpr size_t kFences = 6;         // shapes for which the allocation problem is solved
 constexpr size_t kFinalists = 8;      // judged with full effort

@@ -14,6 +14,9 @@
 
 namespace fusionllm::scheduler::replicas {
 
+// Costs this near to each other, as a share of one of them, are equal: sums in another order differ by less.
+inline constexpr double kSameTime = 1e-9;
+
 struct FoundGrid {
   ReplicaGrid grid;
   ReplicaEvaluation evaluation;  // with Effort::kFull

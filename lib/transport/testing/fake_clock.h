@@ -8,6 +8,8 @@
 
 namespace fusionllm::transport::testing {
 
+inline constexpr int64_t kMs = 1'000'000;  // in nanoseconds
+
 class FakeClock : public Clock {
  public:
   explicit FakeClock(int64_t now_ns) : now_ns_(now_ns) {}

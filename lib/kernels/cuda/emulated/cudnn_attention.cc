@@ -11,7 +11,7 @@ namespace fusionllm::kernels::cuda {
 namespace emulated {
 namespace {
 
-std::atomic<CudnnAttention> present = CudnnAttention::kAbsent;
+std::atomic<CudnnAttention> attention_state = CudnnAttention::kAbsent;
 std::atomic<int64_t> runs = 0;
 
 class Plan final : public AttentionPlan {
@@ -33,14 +33,14 @@ class Plan final : public AttentionPlan {
 
 }  // namespace
 
-void Become(CudnnAttention what) { present = what; }
+void Become(CudnnAttention what) { attention_state = what; }
 int64_t TakeCudnnAttentionRuns() { return runs.exchange(0); }
 
 }  // namespace emulated
 
 MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
   using emulated::CudnnAttention;
-  const CudnnAttention what = emulated::present;
+  const CudnnAttention what = emulated::attention_state;
   if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
   if (what == CudnnAttention::kNoWay) return absl::UnimplementedError("the stand-in knows no way");
   if (what == CudnnAttention::kBroken) return absl::InternalError("the stand-in's card fails");

@@ -8,16 +8,16 @@ namespace fusionllm::kernels::cuda {
 namespace emulated {
 namespace {
 
-std::atomic<CudnnConvolution> present = CudnnConvolution::kAbsent;
+std::atomic<CudnnConvolution> convolution_state = CudnnConvolution::kAbsent;
 
 }  // namespace
 
-void Become(CudnnConvolution what) { present = what; }
+void Become(CudnnConvolution what) { convolution_state = what; }
 
 }  // namespace emulated
 
 MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
-  switch (emulated::present) {
+  switch (emulated::convolution_state) {
     case emulated::CudnnConvolution::kAbsent:
       return absl::FailedPreconditionError("the emulated card has no cuDNN");
     case emulated::CudnnConvolution::kPresent:

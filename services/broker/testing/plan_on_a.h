@@ -1,0 +1,16 @@
+// A planner for tests of a run: one stage, on executor a, whatever it is asked.
+#pragma once
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/broker/events.h"
+
+namespace fusionllm::services {
+
+inline absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
+  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
+}
+
+}  // namespace fusionllm::services
