@@ -93,13 +93,17 @@ function(fusionllm_test_program_name result)
 endfunction()
 
 # fusionllm_test(NAME foo_test [PROGRAM name] [SOURCES ...] DEPENDS ... [DEFINES A=b ...] [NEEDS targets that it runs or loads ...]
-#                [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc.
+#                [TIMEOUT seconds] [LABELS ...]): SOURCES defaults to NAME.cc, LABELS to unit. Labels: unit, slow (20 s and more on two slow
+#                cores), integration (real programs), chart (needs helm).
 # The tests of a folder are one program (PROGRAM: another one), for most of the time of a build goes to what each object reads and each program
 # links. ctest knows those of NAME by that name: it starts the program for the suites that stand in its *_test.cc (lib/base/testing/test_main.cc).
 function(fusionllm_test)
   cmake_parse_arguments(ARG "" "NAME;PROGRAM;TIMEOUT" "SOURCES;DEPENDS;DEFINES;NEEDS;LABELS" ${ARGN})
   if(NOT ARG_SOURCES)
     set(ARG_SOURCES ${ARG_NAME}.cc)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -150,7 +154,7 @@ function(fusionllm_test_program name)
   target_compile_options(${name} PRIVATE -pthread ${FUSIONLLM_TEST_OPTIONS})
   target_precompile_headers(${name} REUSE_FROM test_headers)
   string(REGEX REPLACE "_tests$" "" stem ${name})
-  fusionllm_add_test(${stem}_files_test ${name} 120 "" --check_test_files "$<TARGET_PROPERTY:${name},FUSIONLLM_TEST_FILES>")
+  fusionllm_add_test(${stem}_files_test ${name} 120 unit --check_test_files "$<TARGET_PROPERTY:${name},FUSIONLLM_TEST_FILES>")
 endfunction()
 
 # fusionllm_benchmark(NAME foo_bench DEPENDS ...): Google Benchmark from NAME.cc, run by `make bench`, never by ctest.
@@ -174,7 +178,7 @@ function(fusionllm_fuzzer)
   add_executable(${ARG_NAME}_test ${ARG_SOURCE})
   target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_DEPENDS} fuzz_driver)
   set_target_properties(${ARG_NAME}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  fusionllm_add_test(${ARG_NAME}_test ${ARG_NAME}_test 120 "")
+  fusionllm_add_test(${ARG_NAME}_test ${ARG_NAME}_test 120 unit)
   set_property(GLOBAL APPEND PROPERTY FUSIONLLM_TEST_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
   if(FUSIONLLM_FUZZ)
     add_executable(${ARG_NAME} ${ARG_SOURCE})
