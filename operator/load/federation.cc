@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/json_text.h"
 #include "lib/kube/testing/fake_request.h"
+#include "operator/load/operator_process.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op::load {
@@ -19,11 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr char kOperatorNamespace[] = "default";
-
-[[noreturn]] void Die(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
 
 void Check(const absl::Status& status, const char* what) {
   if (!status.ok()) Die(absl::StrCat(what, ": ", std::string(status.message())));

@@ -22,11 +22,6 @@
 namespace fusionllm::op::load {
 namespace {
 
-[[noreturn]] void DieOfProcess(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
-
 std::string LineOf(FILE* in) {
   std::string line;
   for (int c = fgetc(in); c != EOF && c != '\n'; c = fgetc(in)) line.push_back(static_cast<char>(c));
@@ -46,6 +41,11 @@ std::string LabelOf(absl::string_view line, const std::string& label) {
 
 absl::Duration Now() { return kube::RealClock().Monotonic(); }
 
+void Die(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::exit(1);
+}
+
 OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::string& log) : started_(kube::RealClock().Monotonic()) {
   const char* const folder = std::getenv("FUSIONLLM_BIN_DIR");
   arguments.insert(arguments.begin(), absl::StrCat(folder == nullptr ? "build/bin" : folder, "/fusion-operator"));
@@ -54,7 +54,7 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::
   argv.push_back(nullptr);
   const int err = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   int ends[2];
-  if (err < 0 || pipe2(ends, O_CLOEXEC) != 0) DieOfProcess(absl::StrCat("cannot write ", log));
+  if (err < 0 || pipe2(ends, O_CLOEXEC) != 0) Die(absl::StrCat("cannot write ", log));
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a report that ends in the middle leaves no operator behind
@@ -67,7 +67,7 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::
   close(ends[1]);
   out_ = fdopen(ends[0], "r");
   const std::string line = LineOf(out_), before = "metrics on http://", after = "/metrics";
-  if (!absl::StartsWith(line, before)) DieOfProcess(absl::StrCat(arguments[0], " did not start; see ", log));
+  if (!absl::StartsWith(line, before)) Die(absl::StrCat(arguments[0], " did not start; see ", log));
   address_ = line.substr(before.size(), line.size() - before.size() - after.size());
 }
 
@@ -82,7 +82,7 @@ OperatorProcess::~OperatorProcess() {
 absl::Duration OperatorProcess::WaitReady() const {
   kube::Clock& clock = kube::RealClock();
   while (daemon::HttpGet(address_, "/readyz").code != 200) {
-    if (clock.Monotonic() - started_ > absl::Minutes(1)) DieOfProcess("the operator does not become ready");
+    if (clock.Monotonic() - started_ > absl::Minutes(1)) Die("the operator does not become ready");
     clock.WaitFor(absl::Milliseconds(2), {});
   }
   return clock.Monotonic() - started_;

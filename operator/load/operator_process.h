@@ -19,6 +19,9 @@ struct Usage {
 // By the clock that nobody sets.
 absl::Duration Now();
 
+// Says why on stderr, and ends this process with 1.
+[[noreturn]] void Die(const std::string& why);
+
 class OperatorProcess {
  public:
   // The program lies in $FUSIONLLM_BIN_DIR; its log is appended to `log`. Returns once it has said where its metrics are.
