@@ -122,7 +122,7 @@ std::vector<RefusedPlan> Cases() {
       {"CycleOfOps", "model.dag", "linear(images)", "linear(fc2)", "", 2, {"model.dag:4:3", "cycle: 'act' -> 'fc2' -> 'fc1'"}},
       {"OpThatReadsItself", "model.dag", "relu(fc1)", "relu(act)", "", 2, {"model.dag:5:3", "cycle: 'act'"}},
       {"ShapesThatDoNotFit", "model.dag", "relu(fc1)", "add(fc1, images)", "", 2, {"model.dag:5:3: op 'act' (add)", "[1, 192]"}},
-      {"OpThatNobodyKnows", "model.dag", "relu(fc1)", "swish(fc1)", "", 2, {"model.dag:5:9", "'swish'"}},
+      {"UnknownOp", "model.dag", "relu(fc1)", "swish(fc1)", "", 2, {"model.dag:5:9", "'swish'"}},
       {"OpWithTooFewInputs", "model.dag", "(fc2, labels)", "(fc2)", "", 2, {"model.dag:7:10: op 'loss' (cross_entropy)"}},
       {"LayerWithoutUnits", "model.dag", "out=32", "out=0", "", 2, {"model.dag:4:3: op 'fc1' (linear)", "'out' is 0"}},
       {"GraphWithoutALoss", "model.dag", "  return loss\n", "", "", 2, {"model.dag: graph 'mlp' returns no loss"}},

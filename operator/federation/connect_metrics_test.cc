@@ -23,7 +23,7 @@ constexpr char kAttempts[] = "fusionllm_cluster_connect_attempts_total",
 class ConnectAttemptsTest : public testing::ClusterRegistryTest {
  protected:
   // Nothing: there is no such series.
-  std::optional<double> Told(const char* metric, const std::string& cluster) {
+  std::optional<double> ValueOf(const char* metric, const std::string& cluster) {
     const std::string series = absl::StrCat(metric, "{cluster=\"", cluster, "\"} ");
     for (const absl::string_view line : absl::StrSplit(metrics_.Text(), '\n')) {
       double value = 0;
@@ -32,7 +32,7 @@ class ConnectAttemptsTest : public testing::ClusterRegistryTest {
     return std::nullopt;
   }
   bool TriedAtLeast(const std::string& cluster, double times) {
-    return Eventually([&] { return Told(kAttempts, cluster).value_or(0) >= times; });
+    return Eventually([&] { return ValueOf(kAttempts, cluster).value_or(0) >= times; });
   }
   void Add(const std::string& name, const std::string& kubeconfig) {
     WriteSecret(name, kubeconfig);
@@ -45,19 +45,19 @@ TEST_F(ConnectAttemptsTest, AMemberThatDoesNotAnswerIsTriedAgainAndAgain) {
   Add("paris", "to paris");
   registry_->Start();
   ASSERT_TRUE(TriedAtLeast("paris", 1));
-  ASSERT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris").has_value(); }));
-  const double first = *Told(kNextAttempt, "paris");
+  ASSERT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").has_value(); }));
+  const double first = *ValueOf(kNextAttempt, "paris");
   const double now = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
   EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberLink::kProbeAgain));
   EXPECT_TRUE(TriedAtLeast("paris", 2));
-  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris").value_or(0) > first; }));
+  EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").value_or(0) > first; }));
 }
 
 TEST_F(ConnectAttemptsTest, SoIsOneWhoseKubeconfigIsRefused) {
   Add("lima", "with a token file");
   registry_->Start();
   EXPECT_TRUE(TriedAtLeast("lima", 2));
-  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "lima").has_value(); }));
+  EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "lima").has_value(); }));
 }
 
 TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected) {
@@ -66,9 +66,9 @@ TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected)
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
-  EXPECT_TRUE(Eventually([&] { return Told(kNextAttempt, "paris") == std::nullopt; }));
-  EXPECT_GE(Told(kAttempts, "paris"), 2) << "once in vain";
-  EXPECT_EQ(Told(kAttempts, "home"), std::nullopt) << "to the hub there is a connection already";
+  EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris") == std::nullopt; }));
+  EXPECT_GE(ValueOf(kAttempts, "paris"), 2) << "once in vain";
+  EXPECT_EQ(ValueOf(kAttempts, "home"), std::nullopt) << "to the hub there is a connection already";
 }
 
 TEST_F(ConnectAttemptsTest, SeriesGoWithTheirCluster) {

@@ -200,13 +200,13 @@ class FileFaultsTest : public RunTest {
     // What is to be gone and is not there is no failure; without a link the newest checkpoint is looked for.
     const std::string operation = fault.use.operation, path = fault.use.path;
     if (code == 0 && fault.error == ENOENT && (operation == "remove" || path == "/latest")) return;
-    const std::string told = code == 0 ? AllThatIsTold(run, output) : run.Stderr();
-    EXPECT_TRUE(IsTold(told, std::strerror(fault.error), struck))
+    const std::string said = code == 0 ? AllMessages(run, output) : run.Stderr();
+    EXPECT_TRUE(IsReported(said, std::strerror(fault.error), struck))
         << "nobody says so, with the file's name, after " << struck << run.Stderr();
   }
 
   // To the user, in the events or in a program's log.
-  std::string AllThatIsTold(const FusionctlChild& run, const std::string& output) const {
+  std::string AllMessages(const FusionctlChild& run, const std::string& output) const {
     std::string all = run.Stderr();
     for (const nlohmann::json& line : run.lines()) absl::StrAppend(&all, "\n", line.dump());
     std::error_code error;
@@ -217,7 +217,7 @@ class FileFaultsTest : public RunTest {
   }
 
   // Whether a line has both the cause and the name of a file that failed.
-  static bool IsTold(const std::string& text, const std::string& cause, const std::string& struck) {
+  static bool IsReported(const std::string& text, const std::string& cause, const std::string& struck) {
     std::set<std::string> names;
     for (const absl::string_view line : absl::StrSplit(struck, '\n', absl::SkipEmpty())) {
       names.insert(NameToTell(std::string(line.substr(line.find(' ') + 1))));

@@ -24,7 +24,7 @@
 namespace {
 
 constexpr int kMaxDescriptors = 1 << 16;
-constexpr int kMaxTold = 64;  // a program that tries for ever must not fill the disk
+constexpr int kMaxLogLines = 64;  // a program that tries for ever must not fill the disk
 
 struct Faults {
   std::string program, path, operation, log;
@@ -65,7 +65,7 @@ bool IsMeant(const char* path) {
          strstr(path, faults.path.c_str()) != nullptr;
 }
 
-void Tell(const char* operation, const char* path) {
+void AppendToLog(const char* operation, const char* path) {
   const std::string line = std::string(operation) + " " + path + "\n";
   const long file = syscall(SYS_openat, AT_FDCWD, Wanted().log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) return;
@@ -78,7 +78,7 @@ bool Fails(const char* operation, const char* path) {
   if (!IsMeant(path) || Wanted().operation != operation) return false;
   const int number = seen.fetch_add(1);
   if (number < Wanted().skip) return false;
-  if (number - Wanted().skip < kMaxTold) Tell(operation, path);
+  if (number - Wanted().skip < kMaxLogLines) AppendToLog(operation, path);
   errno = Wanted().error;
   return true;
 }
