@@ -56,21 +56,6 @@ TEST_P(ApiConformance, AWatchWithoutAVersionBeginsWithWhatThereIs) {
   EXPECT_THAT(Briefs(watch.WaitForEvents(1)), ElementsAre("ADDED a"));
 }
 
-TEST_P(ApiConformance, InitialEventsEndWithABookmarkThatSaysSo) {
-  CreateConfigMap("a", "1", {{"w", "yes"}});
-  WatchRecorder watch(api(), kConfigMaps, ns_,
-                      {.label_selector = "w=yes", .resource_version_match = "NotOlderThan", .send_initial_events = true});
-  if (!watch.WaitForOpen()) {
-    const absl::Status ended = watch.WaitForEnd();
-    ASSERT_TRUE(IsApiInvalid(ended)) << ended;
-    GTEST_SKIP() << "this server streams no lists: " << ended;
-  }
-  const std::vector<Json> events = watch.WaitForEvents(2, /*with_bookmarks=*/true);
-  ASSERT_THAT(Briefs(events), ElementsAre("ADDED a", "BOOKMARK"));
-  EXPECT_EQ(events[1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-  EXPECT_FALSE(VersionOf(events[1]["object"]).empty());
-}
-
 TEST_P(ApiConformance, TheServerEndsAWatchAfterItsTime) {
   WatchRecorder watch(api(), kConfigMaps, ns_,
                       {.resource_version = VersionOf(Parsed(api().List(kConfigMaps, ns_))), .server_timeout = absl::Seconds(1)});

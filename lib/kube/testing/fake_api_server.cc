@@ -83,7 +83,7 @@ class FakeApiServer::Impl {
   // All lines that are due now; empty if none.
   std::string Due(const FakeRequest& read, const FakeKind& kind, Session& session);
   std::string InitialEvents(const FakeRequest& read, const FakeKind& kind, const Selector& selector);
-  std::string Bookmark(const FakeRequest& read, const FakeKind& kind, bool end_of_initial) const;
+  std::string Bookmark(const FakeRequest& read, const FakeKind& kind) const;
 };
 
 struct FakeApiServer::Impl::Session {
@@ -150,11 +150,10 @@ absl::Status FakeApiServer::Impl::CheckVersion(const FakeRequest& read) const {
                 {{"ResourceVersionTooLarge", "", "Too large resource version"}});
 }
 
-std::string FakeApiServer::Impl::Bookmark(const FakeRequest& read, const FakeKind& kind, bool end_of_initial) const {
-  Json object = {{"kind", kind.resource.kind},
-                 {"apiVersion", kind.resource.ApiVersion()},
-                 {"metadata", {{"resourceVersion", absl::StrCat(api.store().version())}, {"creationTimestamp", nullptr}}}};
-  if (end_of_initial) object["metadata"]["annotations"]["k8s.io/initial-events-end"] = "true";
+std::string FakeApiServer::Impl::Bookmark(const FakeRequest& read, const FakeKind& kind) const {
+  const Json object = {{"kind", kind.resource.kind},
+                       {"apiVersion", kind.resource.ApiVersion()},
+                       {"metadata", {{"resourceVersion", absl::StrCat(api.store().version())}, {"creationTimestamp", nullptr}}}};
   return Event("BOOKMARK", FakeApi::Shown(read, object));
 }
 
@@ -164,7 +163,6 @@ std::string FakeApiServer::Impl::InitialEvents(const FakeRequest& read, const Fa
     if (!read.key.ns.empty() && key.ns != read.key.ns) continue;
     if (selector.Holds(*object)) lines += Event("ADDED", FakeApi::Shown(read, *object));
   }
-  if (read.Query("sendInitialEvents") == "true") lines += Bookmark(read, kind, /*end_of_initial=*/true);
   return lines;
 }
 
@@ -191,7 +189,7 @@ std::string FakeApiServer::Impl::Due(const FakeRequest& read, const FakeKind& ki
     lines += Event("DELETED", FakeApi::Shown(read, last));
   }
   session.cursor = api.store().version();
-  if (session.bookmarks < bookmarks && read.Query("allowWatchBookmarks") == "true") lines += Bookmark(read, kind, /*end_of_initial=*/false);
+  if (session.bookmarks < bookmarks && read.Query("allowWatchBookmarks") == "true") lines += Bookmark(read, kind);
   session.bookmarks = bookmarks;
   return lines;
 }
@@ -226,7 +224,7 @@ absl::StatusOr<HttpResponse> FakeApiServer::Impl::Watch(const HttpRequest& reque
   std::string lines;
   if (raw) {
     lines = fault->body;
-  } else if (version.empty() || version == "0" || read.Query("sendInitialEvents") == "true") {
+  } else if (version.empty() || version == "0") {
     lines = InitialEvents(read, **kind, session.selector);
     session.cursor = api.store().version();
   } else {

@@ -79,12 +79,6 @@ class PageSink : public WatchSink {
   ListSplitter splitter_;
 };
 
-// Of a watch that was not opened.
-bool MayGoBetterLater(const absl::Status& status) {
-  const std::optional<ApiError> error = ApiErrorOf(status);
-  return error.has_value() ? error->code == 429 || error->code >= 500 : status.code() == absl::StatusCode::kUnavailable;
-}
-
 const char* ReasonOf(const absl::Status& status, bool lived) {
   if (status.ok()) return lived ? "timeout" : "short";
   if (IsApiExpired(status)) return "expired";
@@ -99,8 +93,7 @@ class Reflector::EventSink : public WatchSink {
   explicit EventSink(Reflector& reflector) : reflector_(reflector), lines_(reflector.limits_.max_object_bytes) {}
   absl::Status OnOpen() override {
     opened = true;
-    // A streaming list is not known to become a watch yet.
-    if (!reflector_.initial_.has_value()) reflector_.sink_.Watching(true, absl::OkStatus());
+    reflector_.sink_.Watching(true, absl::OkStatus());
     return absl::OkStatus();
   }
   absl::Status OnData(absl::string_view chunk) override {
@@ -110,7 +103,6 @@ class Reflector::EventSink : public WatchSink {
     });
   }
   absl::Duration IdleTimeout() const override {
-    if (reflector_.initial_.has_value()) return reflector_.limits_.initial_silence;
     return reflector_.bookmarks_seen_ ? reflector_.limits_.bookmark_silence : absl::InfiniteDuration();
   }
 
@@ -132,13 +124,11 @@ Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeOb
       probe_(std::move(probe)),
       limits_(limits),
       random_(seed.has_value() ? *seed : absl::Uniform<uint64_t>(absl::BitGen())),
-      streams_lists_(scope_.streaming_list),
       backoff_(limits.first_backoff),
       header_timeout_(limits.min_header_timeout) {}
 
 void Reflector::Run(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    if (streams_lists_ && StreamAndWatch(stop)) continue;
     const absl::Status listed = List(stop);
     if (listed.ok()) {
       WatchUntilLost(stop);
@@ -150,7 +140,7 @@ void Reflector::Run(std::stop_token stop) {
 }
 
 absl::Status Reflector::List(const std::stop_token& stop) {
-  const std::string from = OldestUseful();
+  const std::string from = version_lost_ ? "" : version_.empty() ? "0" : version_;
   absl::Status status = ListFrom(from, stop);
   if (!from.empty() && (IsApiExpired(status) || IsApiResourceVersionTooLarge(status))) {
     version_lost_ = true;
@@ -208,23 +198,6 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
   }
 }
 
-bool Reflector::StreamAndWatch(const std::stop_token& stop) {
-  initial_.emplace();
-  WatchUntilLost(stop);
-  initial_.reset();
-  return streams_lists_;
-}
-
-void Reflector::EndInitialEvents(const std::string& resource_version) {
-  InitialEvents::All all = std::move(*initial_).Take();
-  initial_.reset();
-  version_lost_ = false;
-  version_ = resource_version;
-  probe_.Listed();
-  sink_.Replace(std::move(all.objects), all.unreadable, version_);
-  sink_.Watching(true, absl::OkStatus());
-}
-
 void Reflector::StartOver() {
   const std::lock_guard lock(mutex_);
   start_over_ = true;
@@ -238,8 +211,8 @@ void Reflector::WatchUntilLost(const std::stop_token& stop) {
 
 bool Reflector::WatchGoesOn(const std::stop_token& stop) {
   const absl::Duration start = clock_.Monotonic();
-  Fate fate;
-  const absl::Status status = WatchOnce(stop, fate);
+  bool lived = false;
+  const absl::Status status = WatchOnce(stop, lived);
   if (stop.stop_requested()) return false;
   {
     const std::lock_guard lock(mutex_);
@@ -250,36 +223,22 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
     }
   }
   sink_.Watching(false, status);
-  probe_.WatchEnded(ReasonOf(status, fate.lived));
-  if (initial_.has_value()) {
-    // Servers and proxies that drop the bookmark at its end would have it begun again for ever. Where nobody answers, or is too busy, a
-    // list would fare no better.
-    if (!fate.opened && MayGoBetterLater(status)) {
-      BackOff(status, stop);
-    } else {
-      streams_lists_ = false;
-      base::Log(base::LogLevel::kInfo, absl::StrCat("no streaming lists of ", scope_.resource.Name(), " from now on: ",
-                                                    status.ok() ? "one ended before all was sent" : std::string(status.message())));
-    }
-    return false;
-  }
+  probe_.WatchEnded(ReasonOf(status, lived));
   if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
-  if (!status.ok() || !fate.lived) {
-    if (!(IsApiExpired(status) && fate.lived)) BackOff(status, stop);
+  if (!status.ok() || !lived) {
+    if (!(IsApiExpired(status) && lived)) BackOff(status, stop);
   }
   // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
   return !(IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
            status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false));
 }
 
-absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
+absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   const WatchOptions options = {
       .label_selector = scope_.label_selector,
       .field_selector = scope_.field_selector,
-      .resource_version = initial_.has_value() ? OldestUseful() : version_,
-      .resource_version_match = initial_.has_value() ? "NotOlderThan" : "",
-      .send_initial_events = initial_.has_value(),
+      .resource_version = version_,
       .metadata_only = scope_.metadata_only,
       .server_timeout = limits_.min_server_timeout + share * (limits_.max_server_timeout - limits_.min_server_timeout),
       .header_timeout = header_timeout_};
@@ -297,7 +256,7 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
     const std::lock_guard lock(mutex_);
     watch_ = nullptr;
   }
-  fate = {.opened = sink.opened, .lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch};
+  lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch;
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
@@ -317,8 +276,10 @@ absl::Status Reflector::Take(absl::string_view line) {
     case WatchEventType::kDeleted:
       return TakeObject(*std::move(event));
     case WatchEventType::kBookmark: {
-      absl::StatusOr<Bookmark> bookmark = ParseBookmark(event->object);
-      return bookmark.ok() ? TakeBookmark(*bookmark) : bookmark.status();
+      const absl::StatusOr<std::string> version = ParseBookmark(event->object);
+      if (!version.ok()) return version.status();
+      TakeBookmark(*version);
+      return absl::OkStatus();
     }
     case WatchEventType::kError: {
       absl::Status status = ToStatus(ParseApiError(500, event->object));
@@ -338,34 +299,11 @@ void Reflector::SayUnknown(const std::string& type) {
                                                    "\" are left out: it is not known what they mean"));
 }
 
-absl::Status Reflector::TakeBookmark(const Bookmark& bookmark) {
+void Reflector::TakeBookmark(const std::string& resource_version) {
   bookmarks_seen_ = true;
-  if (initial_.has_value()) {
-    // What was sent so far is in no order: before the last of it no version says what is there.
-    if (bookmark.initial_events_end) EndInitialEvents(bookmark.resource_version);
-    return absl::OkStatus();
-  }
-  if (CompareResourceVersions(bookmark.resource_version, version_).value_or(1) <= 0) return absl::OkStatus();
-  version_ = bookmark.resource_version;
+  if (CompareResourceVersions(resource_version, version_).value_or(1) <= 0) return;
+  version_ = resource_version;
   sink_.Advance(version_);
-  return absl::OkStatus();
-}
-
-absl::Status Reflector::TakeInitial(WatchEventType type, absl::StatusOr<ObjectPtr> object, absl::string_view json) {
-  const bool readable = object.ok();
-  if (!readable) {
-    probe_.Unreadable();
-    object = DecodeMetadata(json);  // it is there, though
-    if (!object.ok()) return absl::OkStatus();
-  }
-  if (type == WatchEventType::kDeleted) {
-    initial_->Remove((*object)->meta.Key());
-  } else if (readable) {
-    initial_->Put(*std::move(object));
-  } else {
-    initial_->PutUnreadable(*std::move(object));
-  }
-  return CheckSize(limits_, initial_->size(), initial_->bytes());
 }
 
 absl::Status Reflector::TakeObject(WatchEvent event) {
@@ -374,7 +312,6 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
     return absl::InvalidArgumentError(absl::StrCat("the server sent a ", kind, " in a watch of ", scope_.resource.Name()));
   }
   absl::StatusOr<ObjectPtr> object = decode_(event.object);
-  if (initial_.has_value()) return TakeInitial(event.type, std::move(object), event.object);
   const bool readable = object.ok();
   if (!readable) {
     probe_.Unreadable();

@@ -18,7 +18,6 @@
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer_metrics.h"
-#include "lib/kube/watch/initial_events.h"
 #include "lib/kube/watch/object.h"
 #include "lib/kube/watch/watch_event.h"
 
@@ -30,9 +29,6 @@ struct WatchScope {
   std::string label_selector = {};
   std::string field_selector = {};
   bool metadata_only = false;  // the server leaves out all else; for kinds whose changes need only be noticed
-  // Has the server send all there is at the beginning of a watch instead of listing it, which spares a server of very many objects memory.
-  // Where that does not come to its end once, lists are asked for from then on.
-  bool streaming_list = false;
 };
 
 struct ReflectorLimits {
@@ -42,7 +38,6 @@ struct ReflectorLimits {
   absl::Duration min_server_timeout = absl::Minutes(5), max_server_timeout = absl::Minutes(10);
   absl::Duration min_header_timeout = absl::Minutes(1), max_header_timeout = absl::Minutes(10);
   absl::Duration list_timeout = absl::Minutes(2);
-  absl::Duration initial_silence = absl::Seconds(30);  // in a streaming list
   // Servers send a bookmark each minute: after the first has been seen, this long a silence means a dead watch.
   absl::Duration bookmark_silence = absl::Seconds(150);
   int page_size = 500;
@@ -91,23 +86,14 @@ class Reflector {
 
   absl::Status List(const std::stop_token& stop);
   absl::Status ListFrom(const std::string& resource_version, const std::stop_token& stop);
-  // From where a list must not be older.
-  std::string OldestUseful() const { return version_lost_ ? "" : version_.empty() ? "0" : version_; }
-  // Lists by a watch, and goes on with it as WatchUntilLost; false: a list must be asked for now.
-  bool StreamAndWatch(const std::stop_token& stop);
-  void EndInitialEvents(const std::string& resource_version);
-  absl::Status TakeInitial(WatchEventType type, absl::StatusOr<ObjectPtr> object, absl::string_view json);
-  struct Fate {
-    bool opened = false;
-    bool lived = false;  // it has done something
-  };
   // Watches one time after the other, until a list is needed.
   void WatchUntilLost(const std::stop_token& stop);
   // Watches once, waits after a failure, and says whether another watch can follow.
   bool WatchGoesOn(const std::stop_token& stop);
-  absl::Status WatchOnce(const std::stop_token& stop, Fate& fate);
+  // `lived`: it has done something.
+  absl::Status WatchOnce(const std::stop_token& stop, bool& lived);
   absl::Status Take(absl::string_view line);
-  absl::Status TakeBookmark(const Bookmark& bookmark);
+  void TakeBookmark(const std::string& resource_version);
   absl::Status TakeObject(WatchEvent event);
   void SayUnknown(const std::string& type);
   void BackOff(const absl::Status& why, const std::stop_token& stop);
@@ -125,13 +111,11 @@ class Reflector {
   std::stop_source* watch_ = nullptr;  // that ends the open watch; guarded by mutex_
 
   std::mt19937_64 random_;
-  std::string version_;                   // up to where the sink knows
-  bool version_lost_ = false;             // no server has it any more: the next list must ask for the newest state
-  bool bookmarks_seen_ = false;           // this server sends them
-  bool streams_lists_;                    // no streaming list has failed yet
-  std::optional<InitialEvents> initial_;  // of the streaming list that is being read
-  bool full_ = false;                     // the open watch brought more than the sink may keep: what is there must be counted anew
-  std::set<std::string> unknown_types_;   // of events, that the log knows of
+  std::string version_;                  // up to where the sink knows
+  bool version_lost_ = false;            // no server has it any more: the next list must ask for the newest state
+  bool bookmarks_seen_ = false;          // this server sends them
+  bool full_ = false;                    // the open watch brought more than the sink may keep: what is there must be counted anew
+  std::set<std::string> unknown_types_;  // of events, that the log knows of
   absl::Duration backoff_;
   absl::Duration header_timeout_;
 };

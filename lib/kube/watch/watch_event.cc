@@ -36,23 +36,19 @@ absl::StatusOr<WatchEvent> ParseWatchEvent(absl::string_view line) {
   return event;
 }
 
-absl::StatusOr<Bookmark> ParseBookmark(absl::string_view object) {
-  Bookmark bookmark;
+absl::StatusOr<std::string> ParseBookmark(absl::string_view object) {
+  std::string version;
   const absl::Status status = ReadJson(object, [&](simdjson::ondemand::object root) {
     for (auto field : root) {
       if (field.unescaped_key().value() != "metadata") continue;
       ForEachField(field.value(), [&](std::string_view name, JsonValue value) {
-        if (name == "resourceVersion") bookmark.resource_version = TextOf(value);
-        if (name != "annotations") return;
-        ForEachField(value, [&](std::string_view annotation, JsonValue text) {
-          if (annotation == "k8s.io/initial-events-end") bookmark.initial_events_end = TextOf(text) == "true";
-        });
+        if (name == "resourceVersion") version = TextOf(value);
       });
     }
   });
   if (!status.ok()) return status;
-  if (!IsResourceVersion(bookmark.resource_version)) return absl::InvalidArgumentError("a bookmark without a resource version");
-  return bookmark;
+  if (!IsResourceVersion(version)) return absl::InvalidArgumentError("a bookmark without a resource version");
+  return version;
 }
 
 std::string KindOf(absl::string_view object) {

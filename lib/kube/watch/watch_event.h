@@ -26,11 +26,8 @@ struct WatchEvent {
 // InvalidArgument for what is no event.
 absl::StatusOr<WatchEvent> ParseWatchEvent(absl::string_view line);
 
-struct Bookmark {
-  std::string resource_version;
-  bool initial_events_end = false;  // everything that there was at the beginning has been sent
-};
-absl::StatusOr<Bookmark> ParseBookmark(absl::string_view object);
+// The resource version of a bookmark's object. InvalidArgument where it has none.
+absl::StatusOr<std::string> ParseBookmark(absl::string_view object);
 
 // kind of an object; empty where there is none.
 std::string KindOf(absl::string_view object);

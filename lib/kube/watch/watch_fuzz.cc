@@ -15,8 +15,7 @@ std::vector<std::string> Seeds() {
       "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"5\"},\"status\":{\"phase\":"
       "\"Running\"}}}\n\n"
       "{\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"6\"}},\"type\":\"DELETED\"}\r\n",
-      "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"resourceVersion\":\"9\",\"annotations\":{\"k8s.io/"
-      "initial-events-end\":\"true\"}}}}\n",
+      "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"resourceVersion\":\"9\"}}}\n",
       "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n"};
 }
 
@@ -49,7 +48,7 @@ bool Accepts(absl::string_view input) {
     if (!event.ok()) continue;
     FUZZ_CHECK(event->object.front() == '{' && event->type_name.size() <= 64);
     const auto bookmark = ParseBookmark(event->object);
-    if (bookmark.ok()) FUZZ_CHECK(IsResourceVersion(bookmark->resource_version));
+    if (bookmark.ok()) FUZZ_CHECK(IsResourceVersion(*bookmark));
     KindOf(event->object);
     DecodePod(event->object).status().IgnoreError();
   }
