@@ -41,9 +41,9 @@
 #include "operator/process/config_reload.h"
 #include "operator/process/first_sync.h"
 #include "operator/process/flags.h"
-#include "operator/process/heap.h"
 #include "operator/process/hub_housekeeper.h"
 #include "operator/process/liveness.h"
+#include "operator/process/malloc_trimmer.h"
 #include "operator/progress/progress_watch.h"
 #include "operator/queueing/workload_cache.h"
 #include "operator/reconcile/job_cache.h"
@@ -111,8 +111,7 @@ void StopLeading(const std::string& why) {
 }
 
 int Main(int argc, char** argv) {
-  LeaveThreadCaches(argv);
-  LimitHeap();
+  LimitMallocArenas();
   Flags flags;
   if (const auto code = ParseFlags(argc, argv, flags)) return *code;
   if (!flags.ask_ready.empty()) {
@@ -124,7 +123,7 @@ int Main(int argc, char** argv) {
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
   kube::Clock& clock = kube::RealClock();
-  const HeapKeeper heap(clock);
+  const MallocTrimmer trimmer(clock);
   const kube::RestMetrics rest_metrics(registry);
   const kube::InformerMetrics informer_metrics(registry);
   kube::QueueMetrics queue_metrics(registry);

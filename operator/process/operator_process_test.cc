@@ -110,17 +110,6 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-TEST(OperatorProcessTest, ItsThreadsKeepNoFreeMemoryForThemselves) {
-  Federation fleet(1);
-  const OperatorProcess process(fleet.Arguments(/*elect=*/false), fleet.log());
-  const std::string folder = absl::StrCat("/proc/", process.pid());
-  // As it was when the program began: glibc reads it at no other time.
-  const std::vector<std::string> environment = absl::StrSplit(TextOf(folder + "/environ"), '\0');
-  EXPECT_THAT(environment, ::testing::Contains(::testing::ContainsRegex("^GLIBC_TUNABLES=.*glibc.malloc.tcache_count=0$")));
-  EXPECT_EQ(TextOf(folder + "/comm"), "fusion-operator\n") << "it is still called so";
-  EXPECT_EQ(process.CodeOf("/healthz"), 200);
-}
-
 TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
   Federation fleet(1);
   const base::TempFolder folder;

@@ -1,11 +1,10 @@
-#include "operator/process/heap.h"
+#include "operator/process/malloc_trimmer.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,15 +24,8 @@ int64_t ResidentMiB() {
   return kib >> 10;
 }
 
-TEST(HeapTest, ThreadsKeepNothingUnlessSomebodyHasDecidedThat) {
-  EXPECT_EQ(WithoutThreadCaches(""), "glibc.malloc.tcache_count=0");
-  EXPECT_EQ(WithoutThreadCaches("glibc.malloc.perturb=1"), "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0");
-  EXPECT_EQ(WithoutThreadCaches("glibc.malloc.tcache_count=7:glibc.malloc.perturb=1"), std::nullopt);
-  EXPECT_EQ(WithoutThreadCaches(*WithoutThreadCaches("")), std::nullopt) << "it would begin anew for ever";
-}
-
-TEST(HeapTest, WhatABurstHasLeftFreeBetweenWhatStaysGoesBack) {
-  LimitHeap();
+TEST(MallocTrimmerTest, ReturnsPagesBetweenBlocksInUse) {
+  LimitMallocArenas();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers' malloc() keeps what is free for itself";
 #endif
@@ -45,24 +37,24 @@ TEST(HeapTest, WhatABurstHasLeftFreeBetweenWhatStaysGoesBack) {
   for (size_t i = 0; i < kBlocks; ++i) {
     if (i % kKeepEach != 0) blocks[i].reset();
   }
-  GiveBackFreeMemory();
+  TrimMalloc();
   EXPECT_LT(ResidentMiB(), full - 48);
   EXPECT_EQ(*blocks[kKeepEach], std::string(kBlock, 'x'));
 }
 
-TEST(HeapTest, ItIsGivenBackAgainAndAgainUntilTheEnd) {
+TEST(MallocTrimmerTest, TrimsEachIntervalUntilItEnds) {
   kube::testing::FakeClock clock;
   std::atomic<int> times = 0;
   {
-    const HeapKeeper keeper(clock, [&] { ++times; });
-    // The thread may not have begun to wait yet; where it does not give back again, the test has no end but its limit.
+    const MallocTrimmer trimmer(clock, [&] { ++times; });
+    // The thread may not have begun to wait yet; where it does not trim again, the test has no end but its limit.
     while (times < 3) {
-      clock.Advance(kGiveBackEvery);
+      clock.Advance(kTrimInterval);
       kube::RealClock().WaitFor(absl::Milliseconds(2), {});
     }
   }
   const int at_the_end = times;
-  clock.Advance(10 * kGiveBackEvery);
+  clock.Advance(10 * kTrimInterval);
   EXPECT_EQ(times, at_the_end);
 }
 
