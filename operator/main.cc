@@ -22,7 +22,6 @@
 #include "lib/kube/watch/pulsed_client.h"
 #include "operator/cleanup/orphan_collector.h"
 #include "operator/cleanup/tombstones.h"
-#include "operator/features/feature_gates.h"
 #include "operator/federation/access_providers.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/connect_metrics.h"
@@ -134,8 +133,6 @@ int Main(int argc, char** argv) {
   const OrphanMetrics orphan_metrics(registry);
   const JobMetrics job_metrics(registry);
   const ConfigMetrics config_metrics(registry);
-  const FeatureMetrics feature_metrics(registry);
-  feature_metrics.Set(flags.features);
 
   // The name by which this process leads is in all that it asks, too: an audit log tells what the leader before has written.
   const std::string identity = kube::NewLeaderIdentity();
@@ -269,13 +266,12 @@ int Main(int argc, char** argv) {
   };
   ProgressWatch progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
-      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); },
-      flags.features.measured_links ? ProgressWatch::Told(learn) : nullptr,
+      [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); }, learn,
       [&](const kube::WorkKey& job, const std::string& uid, const RunEvent& event) {
         events.RecordOfRun({job.ns, job.name}, uid, event);
       });
   std::unique_ptr<Advisor> advisor;
-  if (!flags.scheduler.empty() && flags.features.scheduler_advice) {
+  if (!flags.scheduler.empty()) {
     advisor = std::make_unique<Advisor>(
         AskSchedulerAt(flags.scheduler),
         [&](const JobIdentity& job) {
@@ -294,7 +290,6 @@ int Main(int argc, char** argv) {
                                                                  .advisor = advisor.get(),
                                                                  .measured = &measured,
                                                                  .workloads = &workloads,
-                                                                 .features = flags.features,
                                                                  .metrics = &job_metrics},
                                                jobs, hub, registry_of_clusters, tombstones, progress, events, clock);
 

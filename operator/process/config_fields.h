@@ -39,7 +39,6 @@ void Visit(V& v, Flags& f) {
   v.Field("execProgram", f.exec_programs, {.one_or_many = true}, "--exec-program");
   v.Field("clusterProfileProviders", f.profile_providers, text, "--cluster-profile-providers");
   v.Field("workers", f.workers, {.min = 1, .max = 256}, "--workers");
-  v.Field("featureGates", f.features, {}, "--feature-gates");
   v.Field("metricsAddress", f.common.metrics_address, {}, "--metrics-address");
   v.Field("logLevel", f.common.log_level, {}, "--log-level");
   v.Field("logFormat", f.common.log_format, {}, "--log-format");

@@ -12,6 +12,7 @@
 #include "lib/kube/auth/small_file.h"
 #include "operator/process/config_fields.h"
 #include "operator/process/image_reference.h"
+#include "operator/process/removed_gates.h"
 
 namespace fusionllm::op {
 namespace {
@@ -59,10 +60,11 @@ absl::StatusOr<Flags> MergeFlags(absl::string_view yaml, absl::string_view file,
   job::Node root;
   if (!job::LoadDocument(yaml, root, problems)) return problems.ToStatus();
   problems.SetRoot(&root);
+  const bool feature_gates = TakeRemovedGates(root, problems);
   job::Reader(root, problems).ReadObject(flags);
-  if (problems.Touches("featureGates")) problems.Add("featureGates", absl::StrCat("the gates are ", FeatureGateNames()));
   CheckTexts(flags, problems);
   FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());
+  flags.feature_gates = feature_gates;
   CLI::App app;
   AddFlags(app, flags);
   try {

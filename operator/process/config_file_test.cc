@@ -49,7 +49,8 @@ TEST(ConfigFileTest, ItHasEveryFlagByItsNameButThoseThatAreCommands) {
   Flags flags;
   CLI::App app;
   AddFlags(app, flags);
-  std::vector<std::string> of_flags, of_file = {"config", "askReady", "stopJobs", "stopPatience", "tryJob", "help", "version"};
+  std::vector<std::string> of_flags,
+      of_file = {"config", "askReady", "stopJobs", "stopPatience", "tryJob", "featureGates", "help", "version"};
   for (const CLI::Option* option : app.get_options()) of_flags.push_back(SettingOf(option->get_lnames().at(0)));
   for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
     if (!field.constant.empty()) continue;
@@ -84,10 +85,9 @@ TEST(ConfigFileTest, BoundsAreThoseOfTheFlags) {
 }
 
 TEST(ConfigFileTest, TheCommandLineGoesBeforeTheFileAndThatBeforeDefaults) {
-  const auto flags = Merge(
-      "workers: 3\nkubeApiQps: 2.5\norigin: lab\nleaderElect: true\nwatchNamespaces: [a, b]\nexecProgram: [aws]\nlogLevel: debug\n"
-      "featureGates: {MeasuredLinks: false, DryRunTrials: false}\n",
-      {"--origin=here", "--watch-namespaces=c", "--feature-gates=DryRunTrials=true"});
+  const auto flags =
+      Merge("workers: 3\nkubeApiQps: 2.5\norigin: lab\nleaderElect: true\nwatchNamespaces: [a, b]\nexecProgram: [aws]\nlogLevel: debug\n",
+            {"--origin=here", "--watch-namespaces=c"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->workers, 3);
   EXPECT_EQ(flags->hub_qps, 2.5);
@@ -97,7 +97,6 @@ TEST(ConfigFileTest, TheCommandLineGoesBeforeTheFileAndThatBeforeDefaults) {
   EXPECT_THAT(flags->namespaces, ElementsAre("c"));
   EXPECT_THAT(flags->exec_programs, ElementsAre("aws"));
   EXPECT_EQ(flags->common.log_level, "debug");
-  EXPECT_EQ(flags->features, FeatureGates{.measured_links = false}) << "each gate by itself";
 }
 
 TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
@@ -123,11 +122,20 @@ TEST(ConfigFileTest, WhatIsWrongIsNamedByLineAndField) {
   EXPECT_THAT(FileRefusal("metricsAddress: localhost"), HasSubstr("operator.yaml:3: metricsAddress: 'localhost' is no address"));
   EXPECT_THAT(FileRefusal("scheduler: nowhere"), HasSubstr("operator.yaml:3: scheduler: "));
   EXPECT_THAT(FileRefusal("workers: 1\nworkers: 2"), HasSubstr("operator.yaml:4: workers: duplicate key"));
-  const std::string gate = FileRefusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2");
-  EXPECT_THAT(gate, HasSubstr("operator.yaml:4: featureGates.Dry: unknown field"));
-  EXPECT_THAT(gate, HasSubstr("operator.yaml:5: featureGates.MeasuredLinks: must be true or false, got 2"));
-  EXPECT_THAT(gate, HasSubstr("the gates are SchedulerAdvice, MeasuredLinks, DryRunTrials"));
   EXPECT_THAT(std::string(MergeFlags("kind: FusionJob", "f", {}).status().message()), HasSubstr("f:1: kind: must be OperatorConfig"));
+}
+
+TEST(ConfigFileTest, RemovedGatesMayOnlyBeOn) {
+  EXPECT_TRUE(Merge("featureGates: {SchedulerAdvice: true, DryRunTrials: true}")->feature_gates);
+  EXPECT_TRUE(Merge("featureGates: {}")->feature_gates);
+  EXPECT_TRUE(Merge("", {"--feature-gates=MeasuredLinks=true, DryRunTrials=true"})->feature_gates);
+  EXPECT_FALSE(Merge("workers: 3")->feature_gates);
+  const std::string gates = FileRefusal("featureGates:\n  Dry: true\n  MeasuredLinks: 2\n  DryRunTrials: no\nworker: 3");
+  EXPECT_THAT(gates, HasSubstr("operator.yaml:4: featureGates.Dry: there is no feature gate \"Dry\""));
+  EXPECT_THAT(gates, HasSubstr("operator.yaml:5: featureGates.MeasuredLinks: the gate MeasuredLinks must be true or false, got 2"));
+  EXPECT_THAT(gates, HasSubstr("operator.yaml:6: featureGates.DryRunTrials: the gate DryRunTrials is gone"));
+  EXPECT_THAT(gates, HasSubstr("operator.yaml:7: worker: unknown field"));
+  EXPECT_THAT(FileRefusal("featureGates: all"), HasSubstr("operator.yaml:3: featureGates: must be a map of gates"));
 }
 
 TEST(ConfigFileTest, NamesAreWhatLabelsAndNamespacesTake) {
@@ -141,7 +149,7 @@ TEST(ConfigFileTest, NamesAreWhatLabelsAndNamespacesTake) {
 }
 
 TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
-  const std::set<std::string> few_words = {"featureGates", "imagePullPolicy", "logFormat", "logLevel", "scheduler"};
+  const std::set<std::string> few_words = {"imagePullPolicy", "logFormat", "logLevel", "scheduler"};
   for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
     if (!field.constant.empty() || few_words.contains(field.name)) continue;
     const std::string value = field.name == "leaderElect" || field.name == "hubOnDemand" ? "true"
@@ -162,10 +170,11 @@ TEST(ConfigFileTest, ASettingIsThatOfItsFlag) {
 }
 
 TEST(ConfigFileTest, FlagsThatCannotBeAreRefusedAtTheStart) {
-  for (const char* argument : {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf",
-                               "--hub-address=hub:7000", "--hub-address=0.0.0.0", "--broker-image=Broker v1",
-                               "--scheduler-image=a:", "--executor-image=/a", "--executor-cuda-image=A", "--watch-namespaces=a,B",
-                               "--watch-namespaces=team/a", "--exec-program=./aws", "--scheduler=nowhere", "--image-pull-policy=never"}) {
+  for (const char* argument :
+       {"--origin=a b/c", "--cluster-name=Foo!", "--namespace=../x", "--kube-api-qps=nan", "--kube-api-qps=inf", "--hub-address=hub:7000",
+        "--hub-address=0.0.0.0", "--broker-image=Broker v1", "--scheduler-image=a:", "--executor-image=/a", "--executor-cuda-image=A",
+        "--watch-namespaces=a,B", "--watch-namespaces=team/a", "--exec-program=./aws", "--scheduler=nowhere", "--image-pull-policy=never",
+        "--feature-gates=DryRunTrials=false", "--feature-gates=Dry=true", "--feature-gates=DryRunTrials"}) {
     Flags flags;
     CLI::App app;
     AddFlags(app, flags);
@@ -207,6 +216,15 @@ TEST(ConfigFileTest, TheProgramEndsWithTwoForAFileThatIsWrongOrAway) {
   EXPECT_EQ(code, 2);
   EXPECT_THAT(run(folder / "none.yaml", code), HasSubstr("none.yaml"));
   EXPECT_EQ(code, 2);
+}
+
+TEST(ConfigFileTest, TheProgramWarnsOfRemovedGates) {
+  std::string program = kProgram, flag = "--feature-gates=DryRunTrials=true";
+  char* argv[] = {program.data(), flag.data(), nullptr};
+  Flags flags;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseFlags(2, argv, flags), std::nullopt);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("DryRunTrials) is always on"));
 }
 
 }  // namespace

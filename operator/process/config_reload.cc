@@ -30,20 +30,14 @@ class SettingTexts {
 
   template <class T>
   void Field(absl::string_view name, T& value, const job::Rule& rule, absl::string_view) {
-    const std::string path = absl::StrCat(inside_, name);
     if constexpr (job::IsVector<T>::value) {
-      settings_.emplace_back(path, absl::StrCat("[", absl::StrJoin(value, ", "), "]"));
-    } else if constexpr (job::kIsScalar<T>) {
-      settings_.emplace_back(path, job::ScalarText(value, rule));
+      settings_.emplace_back(name, absl::StrCat("[", absl::StrJoin(value, ", "), "]"));
     } else {
-      const std::string outside = std::exchange(inside_, absl::StrCat(path, "."));
-      Visit(*this, value);
-      inside_ = outside;
+      settings_.emplace_back(name, job::ScalarText(value, rule));
     }
   }
 
  private:
-  std::string inside_;
   std::vector<Setting> settings_;
 };
 

@@ -30,7 +30,7 @@ class ConfigMetrics {
   metrics::Gauge successful_, success_time_;
 };
 
-// "workers", "featureGates.MeasuredLinks": the settings in which the two differ, under their names in the file, in the order of its table.
+// "workers", "watchNamespaces": the settings in which the two differ, under their names in the file, in the order of its table.
 std::vector<std::string> Differences(const Flags& one, const Flags& other);
 
 // Not thread-safe, but for its own thread.

@@ -87,8 +87,8 @@ TEST_F(ConfigReloadTest, TheLogLevelAndTheHubsRatesHoldAtOnce) {
 
 TEST_F(ConfigReloadTest, WhatElseHasChangedIsNamedAndWaits) {
   Begin("workers: 3\nwatchNamespaces: [a]\n");
-  Write("workers: 4\nwatchNamespaces: [a, b]\nfeatureGates: {DryRunTrials: false}\nlogLevel: debug\n");
-  EXPECT_THAT(Look(), HasSubstr("needs a restart: watchNamespaces, workers, featureGates.DryRunTrials\n"));
+  Write("workers: 4\nwatchNamespaces: [a, b]\nmemberCacheMib: 96\nlogLevel: debug\n");
+  EXPECT_THAT(Look(), HasSubstr("needs a restart: watchNamespaces, memberCacheMib, workers\n"));
   ASSERT_THAT(applied_, SizeIs(1));
   EXPECT_THAT(Differences(first_, applied_[0]), ElementsAre("logLevel"));
   EXPECT_THAT(Look(), IsEmpty()) << "said once";

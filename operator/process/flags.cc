@@ -7,9 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/dns_label.h"
 #include "lib/base/host_port.h"
+#include "lib/base/log.h"
 #include "lib/kube/auth/exec_plugin.h"
 #include "operator/process/config_file.h"
 #include "operator/process/image_reference.h"
+#include "operator/process/removed_gates.h"
 #include "services/version.h"
 
 namespace fusionllm::op {
@@ -106,13 +108,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "are reached. Default: such FusionClusters are not used");
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option_function<std::string>(
-      "--feature-gates",
-      [&flags](const std::string& text) {
-        const absl::Status status = SetFeatureGates(text, flags.features);
-        if (!status.ok()) throw CLI::ValidationError("--feature-gates", std::string(status.message()));
-      },
-      "Name=true,Other=false: features that are turned on or off, of those below");
-  app.footer(absl::StrCat("Feature gates:\n", DescribeFeatureGates()));
+         "--feature-gates", [&flags](const std::string&) { flags.feature_gates = true; }, "Gone")
+      ->check(CheckRemovedGates)
+      ->group("");  // not in --help
   daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, flags.common);
 }
 
@@ -128,7 +126,12 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags& flags) {
     if (!merged.ok()) throw CLI::ValidationError(std::string(merged.status().message()));
     flags = *std::move(merged);
   });
-  return daemon::ParseFlags(app, argc, argv, kProgram, flags.common);
+  const std::optional<int> code = daemon::ParseFlags(app, argc, argv, kProgram, flags.common);
+  if (!code.has_value() && flags.feature_gates) {
+    base::Log(base::LogLevel::kWarning, absl::StrCat("--feature-gates and featureGates are gone: what they turned on (", RemovedGateNames(),
+                                                     ") is always on. Leave them out: the next version refuses them"));
+  }
+  return code;
 }
 
 }  // namespace fusionllm::op

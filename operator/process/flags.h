@@ -7,7 +7,6 @@
 
 #include "lib/daemon/program.h"
 #include "lib/kube/auth/exec_rules.h"
-#include "operator/features/feature_gates.h"
 #include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/run_objects.h"
 
@@ -30,7 +29,7 @@ struct Flags {
   bool elect = false;
   bool hub_on_demand = false;
   std::vector<std::string> namespaces;
-  FeatureGates features;
+  bool feature_gates = false;  // some are given (removed_gates.h)
   daemon::CommonFlags common;
 };
 

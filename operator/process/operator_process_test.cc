@@ -142,26 +142,6 @@ TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
   EXPECT_LT(MonotonicNow() - begin, kGrace);
 }
 
-TEST(OperatorProcessTest, AFeatureGateReachesWhatItIsThereFor) {
-  for (const bool on : {true, false}) {
-    Federation fleet(1);
-    std::vector<std::string> arguments = fleet.Arguments(/*elect=*/false);
-    arguments.push_back(absl::StrCat("--feature-gates=DryRunTrials=", on ? "true" : "false"));
-    OperatorProcess process(arguments, fleet.log());
-    process.WaitReady();
-    EXPECT_THAT(process.Metrics(), HasSubstr(absl::StrCat("fusionllm_feature_enabled{name=\"DryRunTrials\",stage=\"BETA\"} ", on ? 1 : 0)));
-    fleet.Submit("job", 2);
-    Federation::Await("the job runs", [&] { return fleet.Job("job").state == "Running"; });
-    int tried = 0;
-    for (SimCluster* cluster : {&fleet.hub(), fleet.members()[0].get()}) {
-      for (const auto& request : fleet.OperatorRequests(*cluster)) tried += request.target.find("dryRun") != std::string::npos;
-    }
-    EXPECT_EQ(tried > 0, on) << tried;
-    process.Signal(SIGTERM);
-    EXPECT_EQ(process.Wait(), 0);
-  }
-}
-
 TEST(OperatorProcessTest, ItStopsWhileTheHubIsStillBeingListed) {
   Federation fleet(1);
   fleet.hub().server().AddFault({.verb = "list", .target = "/fusionjobs", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});

@@ -454,7 +454,7 @@ class JobReconciler::Pass {
   const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;
   absl::Status queued_;  // whether it is known what the job's queue says
-  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images, owner_.options_.features.dry_run_trials};
+  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images};
 };
 
 JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
@@ -463,8 +463,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member&
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members, options_.features.scheduler_advice ? options_.advisor : nullptr,
-              options_.features.measured_links ? options_.measured : nullptr),
+      placer_(hub, members, options_.advisor, options_.measured),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

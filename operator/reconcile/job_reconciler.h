@@ -21,7 +21,6 @@
 #include "lib/kube/queue/controller.h"
 #include "operator/cleanup/tombstones.h"
 #include "operator/credentials/authority_cache.h"
-#include "operator/features/feature_gates.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/run_objects.h"
 #include "operator/members/conflicts.h"
@@ -75,8 +74,7 @@ struct ReconcilerOptions {
   Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
   const MeasuredWays* measured = nullptr;  // null: nothing has been measured
   WorkloadSource* workloads = nullptr;     // null: labels of Kueue mean nothing
-  FeatureGates features = {};
-  const JobMetrics* metrics = nullptr;  // null: none
+  const JobMetrics* metrics = nullptr;     // null: none
 };
 
 class JobReconciler {

@@ -409,35 +409,19 @@ TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
   EXPECT_EQ(asked_, 1);
 }
 
-TEST_F(AdvisedTest, WithoutItsGateTheSchedulerIsNotAsked) {
-  answer_ = PlanOn({"tokyo-0", "tokyo-1"});
-  features_.scheduler_advice = false;
-  Restart();
-  SubmitReachable(ElasticJob(2, 2, false));
-  EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
-  EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
-  EXPECT_EQ(asked_, 0);
-}
-
-// One run of each; the gate decides.
-class MeasuredLinksTest : public AdvisedTest, public ::testing::WithParamInterface<bool> {};
-
-TEST_P(MeasuredLinksTest, WhatRunsHaveMeasuredIsToldAsTheGateSays) {
+TEST_F(AdvisedTest, SendsMeasuredLinksToTheScheduler) {
   MeasuredWays ways;
   job::FusionJob routed;
   routed.spec.network.mode = job::NetworkMode::kDirect;
   ways.Learn(R"({"links":[{"src":"local-0","dst":"tokyo-0","bandwidth_bytes_per_second":7654321,"rtt_seconds":0.2}]})", routed,
              {"local", "tokyo"}, members_.Clusters(), clock_.Now());
   measured_ = &ways;
-  features_.measured_links = GetParam();
   Restart();
   answer_ = PlanOn({"local-0", "tokyo-0"});
   Look();
-  EXPECT_EQ(profiles_.find("7654321") != std::string::npos, GetParam()) << profiles_;
+  EXPECT_THAT(profiles_, HasSubstr("7654321"));
   reconciler_.reset();
 }
-
-INSTANTIATE_TEST_SUITE_P(Gate, MeasuredLinksTest, ::testing::Bool());
 
 // Its API server has been out of reach for too long.
 TEST_F(TwoPlacesTest, ARunThatHasLostAClusterMovesIfMoreWouldTrainElsewhere) {

@@ -52,10 +52,9 @@ void PodTrials::LookAt(Observation& seen) const {
     if (lacks || seen.deleted_at.has_value()) {
       cluster.refusal = standing.refusal;
       cluster.again = standing.again;
-      // Where nobody is asked, what is made next is the question.
-      cluster.accepts = standing.accepted || (!asks_ && seen.now >= standing.again);
+      cluster.accepts = standing.accepted;
     }
-    if (!asks_ || IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
+    if (IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
     // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
     cluster.untried = !seen.placed || seen.now < trials_.Await(About(seen, cluster.name), seen.now) + kAnswerPatience;
   }
@@ -71,7 +70,6 @@ std::string PodTrials::ConflictIn(const Observation& seen, const std::string& cl
 }
 
 void PodTrials::Try(Member& member, const Observation& seen, ClusterView& here, const std::string& hub, std::stop_token stop) {
-  if (!asks_) return;
   const Lack lack = LackIn(seen, here);
   if (!lack.any()) return;
   const Trials::About about = About(seen, here.name);

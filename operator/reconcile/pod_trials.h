@@ -17,10 +17,8 @@ class PodTrials {
   // How long a job's beginning waits for a member to say whether it would take its pods.
   static constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
 
-  // All must outlive it. `generation`: of the job's spec. Without `asks` nobody is asked: what a cluster refuses is learned when it is
-  // made.
-  PodTrials(Trials& trials, int64_t generation, const Images& images, bool asks)
-      : trials_(trials), generation_(generation), images_(images), asks_(asks) {}
+  // All must outlive it. `generation`: of the job's spec.
+  PodTrials(Trials& trials, int64_t generation, const Images& images) : trials_(trials), generation_(generation), images_(images) {}
 
   // Fills in what is known of each cluster.
   void LookAt(Observation& seen) const;
@@ -48,7 +46,6 @@ class PodTrials {
   Trials& trials_;
   const int64_t generation_;
   const Images& images_;
-  const bool asks_;
   bool accepts_ = false;  // Try() was told so
   bool news_ = false, look_again_ = false;
 };

@@ -128,20 +128,6 @@ TEST_F(RefusedJobTest, ABrokerTemplateOfWhichNoPodCanBeMadeIsSaid) {
   EXPECT_THAT(PodNames(), IsEmpty());
 }
 
-TEST_F(RefusedJobTest, WithoutTheGateNobodyIsAskedBeforeAndWhatIsRefusedIsSaidAllTheSame) {
-  features_.dry_run_trials = false;
-  Restart();
-  tokyo_server_.AddFault(Quota(1));
-  Submit2();
-  SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "False QuotaExceeded");
-  EXPECT_THAT(PodNames(), Not(IsEmpty())) << "nobody waits for an answer that does not come";
-  clock_.Advance(absl::Minutes(1));
-  SettleBoth();
-  EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
-  for (const testing::FakeApiServer* server : {&server_, &tokyo_server_}) EXPECT_THAT(Writes(*server), Each(Not(StartsWith("dry"))));
-}
-
 // Whose side effects a trial must not have: it has not seen the Pod.
 TEST_F(RefusedJobTest, AWebhookThatTakesNoDryRunsRefusesNothing) {
   members_.remote_.clear();

@@ -81,13 +81,13 @@ TEST_F(ChartTest, WhatHoldsAtOnceRestartsNothing) {
   }
 }
 
-TEST_F(ChartTest, FeatureGatesAreGivenAsAFlag) {
-  EXPECT_THAT(Arguments(""), Each(Not(StartsWith("--feature-gates"))));
-  const std::string some = "--set operator.featureGates.DryRunTrials=false,operator.featureGates.MeasuredLinks=true";
-  EXPECT_THAT(Arguments(some), Contains("--feature-gates=DryRunTrials=false,MeasuredLinks=true"));
-  std::vector<std::string> gates;
-  for (const op::FeatureGate& gate : op::kFeatureGates) gates.emplace_back(gate.name);
-  EXPECT_THAT(Keys(OperatorSchema()["featureGates"]["properties"]), UnorderedElementsAreArray(gates));
+TEST_F(ChartTest, RemovedFeatureGatesAreNotPassedOn) {
+  const std::string on = "--set operator.featureGates.MeasuredLinks=true";
+  EXPECT_THAT(Arguments(on), Each(Not(StartsWith("--feature-gates"))));
+  EXPECT_EQ(FileIn(on), FileIn(""));
+  const Outcome off = Render(on + ",operator.featureGates.DryRunTrials=false");
+  EXPECT_NE(off.code, 0);
+  EXPECT_THAT(off.text, HasSubstr("operator.featureGates.DryRunTrials: the gate is gone"));
   const Outcome unknown = Render("--set operator.featureGates.Nothing=true");
   EXPECT_NE(unknown.code, 0);
   EXPECT_THAT(unknown.text, HasSubstr("Nothing"));
@@ -96,7 +96,7 @@ TEST_F(ChartTest, FeatureGatesAreGivenAsAFlag) {
 // Two places for one setting, and the file would lose against the flag without a word.
 TEST_F(ChartTest, EachSettingHasOnePlace) {
   const std::string all =
-      "--set scheduler.enabled=true,operator.hubAddress=x,operator.featureGates.DryRunTrials=true,operator.clusterProfiles.enabled=true,"
+      "--set scheduler.enabled=true,operator.hubAddress=x,operator.clusterProfiles.enabled=true,"
       "operator.clusterProfiles.configMap=mine --set 'watchNamespaces={a}'";
   std::vector<std::string> placed = Keys(OperatorSchema()["config"]["properties"]), settings;
   for (const std::string& key : Keys(YAML::Load(FileIn("")))) placed.push_back(key);

@@ -43,6 +43,12 @@ TEST_F(ChartTest, WhoeverHasNoSchedulerIsToldHowJobsAreSpread) {
   EXPECT_THAT(Notes("--set role=member"), Not(note)) << "it is the hub's to ask";
 }
 
+TEST_F(ChartTest, NotesWarnOfRemovedFeatureGates) {
+  const auto warning = HasSubstr("operator.featureGates does nothing any more");
+  EXPECT_THAT(Notes("--set operator.featureGates.MeasuredLinks=true"), warning);
+  EXPECT_THAT(Notes(""), Not(warning));
+}
+
 TEST_F(ChartTest, WhoeverSetsWhatTheRoleDoesNotUseIsToldByName) {
   const auto none = Not(HasSubstr("Without effect"));
   for (const auto& [value, name] : std::vector<std::pair<const char*, const char*>>{
@@ -53,7 +59,6 @@ TEST_F(ChartTest, WhoeverSetsWhatTheRoleDoesNotUseIsToldByName) {
            {"operator.clusterProfiles.enabled=true,operator.clusterProfiles.configMap=x", "operator.clusterProfiles.enabled"},
            {"operator.replicas=2", "operator.replicas"},
            {"operator.config.memberCacheMib=96", "operator.config"},
-           {"operator.featureGates.SchedulerAdvice=false", "operator.featureGates"},
            {"operator.hubAddress=192.0.2.1", "operator.hubAddress"},
            {"operator.extraArgs={--tombstone-days=3}", "operator.extraArgs"},
            {"operator.extraEnv[0].name=X", "operator.extraEnv"}}) {

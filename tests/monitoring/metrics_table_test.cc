@@ -18,7 +18,6 @@
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/informer_metrics.h"
 #include "operator/cleanup/orphan_collector.h"
-#include "operator/features/feature_gates.h"
 #include "operator/federation/connect_metrics.h"
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/process/config_reload.h"
@@ -56,7 +55,6 @@ std::map<std::string, Exported> AllFamilies() {
   const op::JobMetrics jobs(op);
   const op::OrphanMetrics orphans(op);
   const op::ConfigMetrics config(op);
-  const op::FeatureMetrics features(op);
   for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {

@@ -110,7 +110,6 @@ given by one file of values is for neither to refuse: NOTES.txt tells.
       "operator.kueue.enabled" $operator.kueue.enabled
       "operator.replicas" (gt (int $operator.replicas) 1)
       "operator.config" $operator.config
-      "operator.featureGates" $operator.featureGates
       "operator.hubAddress" $operator.hubAddress
       "operator.extraArgs" $operator.extraArgs
       "operator.extraEnv" $operator.extraEnv -}}

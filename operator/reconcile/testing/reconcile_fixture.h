@@ -302,7 +302,6 @@ class JobReconcilerTest : public ::testing::Test {
                           .advisor = advisor_,
                           .measured = measured_,
                           .workloads = workloads_,
-                          .features = features_,
                           .metrics = metrics_},
         *jobs_, *hub_, members_, *tombstones_, progress_, events_, clock_);
   }
@@ -406,8 +405,7 @@ class JobReconcilerTest : public ::testing::Test {
   Advisor* advisor_ = nullptr;              // of the next operator; must outlive it
   const MeasuredWays* measured_ = nullptr;  // as that
   WorkloadSource* workloads_ = nullptr;     // as that
-  FeatureGates features_;
-  const JobMetrics* metrics_ = nullptr;  // as that
+  const JobMetrics* metrics_ = nullptr;     // as that
   std::unique_ptr<JobReconciler> reconciler_;
 };
 
