@@ -38,7 +38,6 @@ struct WatchOptions {
   std::string label_selector = {};
   std::string field_selector = {};
   std::string resource_version = {};  // from right after this one
-  bool bookmarks = true;
   bool metadata_only = false;
   absl::Duration server_timeout = absl::Seconds(300);  // after which the server ends the watch; rounded to seconds
   absl::Duration header_timeout = absl::Seconds(60);   // within which the watch must be established

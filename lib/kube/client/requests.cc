@@ -71,7 +71,7 @@ HttpRequest WatchRequest(const Resource& resource, absl::string_view ns, const W
       {"labelSelector", options.label_selector},
       {"fieldSelector", options.field_selector},
       {"resourceVersion", options.resource_version},
-      {"allowWatchBookmarks", options.bookmarks ? "true" : ""},
+      {"allowWatchBookmarks", "true"},
       {"timeoutSeconds", absl::StrCat(absl::ToInt64Seconds(options.server_timeout))},
   };
   return {.method = "GET",

@@ -22,17 +22,17 @@ WorkQueue::~WorkQueue() {
 
 void WorkQueue::Add(const WorkKey& key, Priority priority) {
   const std::lock_guard lock(mutex_);
-  if (!Refuses(key)) AddLocked(key, priority);
+  if (!shut_down_) AddLocked(key, priority);
 }
 
 void WorkQueue::AddAfter(const WorkKey& key, absl::Duration delay, Priority priority) {
   const std::lock_guard lock(mutex_);
-  if (!Refuses(key)) AddAfterLocked(key, delay, priority);
+  if (!shut_down_) AddAfterLocked(key, delay, priority);
 }
 
 void WorkQueue::AddRateLimited(const WorkKey& key, Priority priority) {
   const std::lock_guard lock(mutex_);
-  if (Refuses(key)) return;
+  if (shut_down_) return;
   Entry& entry = entries_[key];
   const absl::Duration own = BackoffDelay(limits_, entry.failures);
   if (own < limits_.max_delay) ++entry.failures;
@@ -81,36 +81,6 @@ void WorkQueue::Done(const WorkKey& key) {
     EraseIfIdle(found);
   }
   changed_.notify_all();  // whoever drains waits for this as well
-}
-
-void WorkQueue::Disengage(absl::string_view cluster) {
-  const std::lock_guard lock(mutex_);
-  disengaged_.insert(std::string(cluster));
-  for (Lane& lane : lanes_) {
-    const auto keys = lane.clusters.find(cluster);
-    if (keys == lane.clusters.end()) continue;
-    lane.clusters.erase(keys);
-    lane.turns.erase(std::find(lane.turns.begin(), lane.turns.end(), cluster));
-  }
-  std::erase_if(due_, [&](const Due& due) { return due.key->cluster == cluster; });
-  absl::erase_if(entries_, [&](auto& of) {
-    auto& [key, entry] = of;
-    if (key.cluster != cluster) return false;
-    if (entry.place.has_value()) --depth_;
-    entry.place.reset();
-    entry.added = false;
-    entry.due.reset();
-    entry.failures = 0;
-    return !entry.processing;
-  });
-  if (const auto bucket = buckets_.find(cluster); bucket != buckets_.end()) buckets_.erase(bucket);
-  if (metrics_ != nullptr) metrics_->Depth(name_, depth_);
-  changed_.notify_all();
-}
-
-void WorkQueue::Engage(absl::string_view cluster) {
-  const std::lock_guard lock(mutex_);
-  disengaged_.erase(std::string(cluster));
 }
 
 void WorkQueue::ShutDown() {

@@ -21,9 +21,7 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/queue_metrics.h"
@@ -57,10 +55,6 @@ class WorkQueue {
   std::optional<WorkKey> Get();
   // The worker has finished with a key that Get() gave.
   void Done(const WorkKey& key);
-
-  // Drops the keys of a cluster and takes no more of it until Engage(); those being worked on do not come again.
-  void Disengage(absl::string_view cluster);
-  void Engage(absl::string_view cluster);
 
   // Takes no more keys and drops those whose time has not come. Get() still hands out what waits.
   void ShutDown();
@@ -107,7 +101,6 @@ class WorkQueue {
   std::optional<WorkKey> Pop();
   std::optional<WorkKey> PopLane(Lane& lane);
   void EraseIfIdle(Entries::iterator at);
-  bool Refuses(const WorkKey& key) const { return shut_down_ || disengaged_.contains(key.cluster); }
   Lane& LaneOf(Priority priority) { return lanes_[priority == Priority::kHigh ? 1 : 0]; }
 
   const std::string name_;
@@ -124,7 +117,6 @@ class WorkQueue {
   uint64_t taken_ = 0;
   std::set<Due> due_;
   std::map<std::string, TokenBucket, std::less<>> buckets_;  // by cluster
-  absl::flat_hash_set<std::string> disengaged_;
   bool shut_down_ = false;
 };
 

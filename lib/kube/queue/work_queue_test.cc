@@ -182,27 +182,6 @@ TEST_F(WorkQueueTest, OneClusterDoesNotUseUpTheSharesOfOthers) {
   EXPECT_THAT(names, ::testing::Contains("x"));
 }
 
-TEST_F(WorkQueueTest, AClusterThatLeavesTakesItsKeysAlong) {
-  queue_.Add(Key("running", "a"));
-  const WorkKey running = *queue_.Get();
-  queue_.Add(Key("waiting", "a"));
-  queue_.AddAfter(Key("later", "a"), absl::Seconds(1));
-  queue_.Add(Key("other", "b"));
-  queue_.AddRateLimited(Key("failed", "a"));
-  queue_.Disengage("a");
-  EXPECT_EQ(queue_.Failures(Key("failed", "a")), 0);
-  queue_.Add(running);
-  queue_.Add(Key("new", "a"));
-  queue_.AddAfter(Key("new", "a"), absl::Milliseconds(1));
-  queue_.AddRateLimited(Key("new", "a"));
-  queue_.Done(running);
-  clock_.Advance(absl::Seconds(5));
-  EXPECT_THAT(TakeAll(), ElementsAre("other"));
-  queue_.Engage("a");
-  queue_.Add(Key("back", "a"));
-  EXPECT_THAT(TakeAll(), ElementsAre("back"));
-}
-
 TEST_F(WorkQueueTest, ShutDownTakesNoMoreAndHandsOutWhatIsThere) {
   queue_.Add(Key("a"));
   queue_.AddAfter(Key("later"), absl::Seconds(1));
