@@ -230,8 +230,8 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
 }
 
 // Depth by Little's law: the micro-batches that start while one goes down the pipeline and its gradient comes back, which is
-// (stages - s) (1 + 2 (x + a) / C) on equal stages (WarmUpDepth). `extra` deepens it, since stages drift apart on uneven links; a negative
-// one asks for the textbook depth.
+// (stages - s) (1 + 2 (x + a) / C) on equal stages (WarmUpDepth in pipeline_model_test.cc). `extra` deepens it, since stages drift apart on
+// uneven links; a negative one asks for the textbook depth.
 void Evaluator::SetDepths(int extra) {
   const int count = static_cast<int>(stages_.size());
   double period_s = 0;

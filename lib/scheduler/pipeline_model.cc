@@ -1,7 +1,6 @@
 #include "lib/scheduler/pipeline_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace fusionllm::scheduler {
@@ -403,11 +402,5 @@ PipelineResult PipelineSimulator::Run(const PipelineInput& input, std::vector<Ti
 }
 
 double FillPlusBottleneck(double fill_s, double bottleneck_s, int micro_batches) { return fill_s + (micro_batches - 1) * bottleneck_s; }
-
-int WarmUpDepth(int stage, int stages, double crossing_s, double stage_s, int micro_batches) {
-  const double stretch = stage_s > 0 ? 1 + 2 * crossing_s / stage_s : micro_batches;
-  const double depth = std::ceil((stages - stage) * stretch - 1e-9) + (crossing_s > 0 ? 1 : 0);
-  return static_cast<int>(std::clamp(depth, 1.0, static_cast<double>(micro_batches)));
-}
 
 }  // namespace fusionllm::scheduler

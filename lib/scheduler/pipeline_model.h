@@ -235,9 +235,4 @@ class PipelineSimulator {
 // time model: T = sum C_p + 2 sum (a + x) + (m - 1) max(max C, max x)). What partitioners minimise before the simulator decides.
 double FillPlusBottleneck(double fill_s, double bottleneck_s, int micro_batches);
 
-// Latency-aware warm-up depth of stage `stage` of `stages`: (stages - stage) (1 + 2 (x + a) / (F + B)), rounded up, one more when
-// links take time (rounding leaves stages out of step: at x = F the utilisation of eight stages is 0.70 without it, 0.73 with), at least 1,
-// at most micro_batches; crossing_s = serialisation + latency of the slowest link after it, stage_s = its forward + backward.
-int WarmUpDepth(int stage, int stages, double crossing_s, double stage_s, int micro_batches);
-
 }  // namespace fusionllm::scheduler

@@ -1,5 +1,7 @@
 #include "lib/scheduler/pipeline_model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <tuple>
@@ -26,6 +28,15 @@ PipelineInput EqualChain(int stages, int micro_batches, double x, double a) {
                            .backward = {.used = true, .latency_s = a, .wires = {{wire + 1, x}}}});
   }
   return input;
+}
+
+// Latency-aware warm-up depth of stage `stage` of `stages`: (stages - stage) (1 + 2 (x + a) / (F + B)), rounded up, one more when
+// links take time (rounding leaves stages out of step: at x = F the utilisation of eight stages is 0.70 without it, 0.73 with), at least 1,
+// at most micro_batches; crossing_s = serialisation + latency of the slowest link after it, stage_s = its forward + backward.
+int WarmUpDepth(int stage, int stages, double crossing_s, double stage_s, int micro_batches) {
+  const double stretch = stage_s > 0 ? 1 + 2 * crossing_s / stage_s : micro_batches;
+  const double depth = std::ceil((stages - stage) * stretch - 1e-9) + (crossing_s > 0 ? 1 : 0);
+  return static_cast<int>(std::clamp(depth, 1.0, static_cast<double>(micro_batches)));
 }
 
 double Utilisation(const PipelineInput& input) {

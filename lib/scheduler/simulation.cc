@@ -167,10 +167,6 @@ std::vector<double> SimulateStepSeconds(const PipelineInput& input, const NoiseS
   return seconds;
 }
 
-StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop) {
-  return SpreadOf(SimulateStepSeconds(input, noise, steps, stop));
-}
-
 StepSpread SpreadOf(std::vector<double> seconds) {
   StepSpread spread{.steps = static_cast<int>(seconds.size())};
   if (seconds.empty()) return spread;

@@ -74,6 +74,5 @@ inline constexpr int kMaxSimulatedSteps = 100'000;
 std::vector<double> SimulateStepSeconds(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop = nullptr);
 // Percentiles are of the nearest rank.
 StepSpread SpreadOf(std::vector<double> seconds);
-StepSpread SimulateSteps(const PipelineInput& input, const NoiseSpec& noise, int steps, const StopFunction& stop = nullptr);
 
 }  // namespace fusionllm::scheduler

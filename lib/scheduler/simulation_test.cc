@@ -216,21 +216,25 @@ TEST(SimulationTest, HalfDuplexMakesBothDirectionsWaitForEachOther) {
   EXPECT_GE(half.step_s, half.shared[0].busy_s);
 }
 
+StepSpread SpreadOfSteps(const PipelineInput& input, const NoiseSpec& noise, int steps) {
+  return SpreadOf(SimulateStepSeconds(input, noise, steps));
+}
+
 TEST(SimulationTest, NoiseFollowsTheSeedAndKeepsItsMean) {
   PipelineInput input;
   input.micro_batches = 16;
   input.stages.assign(1, {.forward_s = 1, .backward_s = 2, .in_flight = 1});
   const NoiseSpec noise{.jitter = 0.3, .seed = 7};
-  const StepSpread spread = SimulateSteps(input, noise, 400), again = SimulateSteps(input, noise, 400);
+  const StepSpread spread = SpreadOfSteps(input, noise, 400), again = SpreadOfSteps(input, noise, 400);
   EXPECT_EQ(spread.mean_s, again.mean_s);
   EXPECT_EQ(spread.p95_s, again.p95_s);
-  EXPECT_NE(spread.mean_s, SimulateSteps(input, {.jitter = 0.3, .seed = 8}, 400).mean_s);
+  EXPECT_NE(spread.mean_s, SpreadOfSteps(input, {.jitter = 0.3, .seed = 8}, 400).mean_s);
   // 400 steps of 32 independent passes: the mean is within 1 % (five standard errors).
   EXPECT_NEAR(spread.mean_s, 48, 0.48);
   EXPECT_LT(spread.least_s, spread.p50_s);
   EXPECT_LT(spread.p50_s, spread.p95_s);
   EXPECT_LE(spread.p95_s, spread.most_s);
-  EXPECT_EQ(SimulateSteps(input, {}, 3).p95_s, 48);
+  EXPECT_EQ(SpreadOfSteps(input, {}, 3).p95_s, 48);
 }
 
 TEST(SimulationTest, AStragglerLagsInItsShareOfTheSteps) {
@@ -244,8 +248,8 @@ TEST(SimulationTest, AStragglerLagsInItsShareOfTheSteps) {
   EXPECT_EQ(slowed.stages[0], input.stages[0]);
   EXPECT_EQ(slowed.stages[1].backward_s, 6);
   const double slow_s = PipelineSimulator().Run(slowed).step_s;
-  EXPECT_EQ(SimulateSteps(input, always, 5).least_s, slow_s);
-  const StepSpread often = SimulateSteps(input, {.stragglers = {{.worker = 1, .factor = 3, .probability = 0.25}}, .seed = 3}, 1000);
+  EXPECT_EQ(SpreadOfSteps(input, always, 5).least_s, slow_s);
+  const StepSpread often = SpreadOfSteps(input, {.stragglers = {{.worker = 1, .factor = 3, .probability = 0.25}}, .seed = 3}, 1000);
   EXPECT_EQ(often.least_s, step_s);
   EXPECT_EQ(often.most_s, slow_s);
   EXPECT_NEAR((often.mean_s - step_s) / (slow_s - step_s), 0.25, 0.07);
