@@ -6,12 +6,6 @@
 
 namespace fusionllm::opdag::ops {
 
-Types InputTypes(const Graph& graph, const Op& op) {
-  Types types;
-  for (const ValueId input : op.inputs) types.push_back(graph.value(input).type);
-  return types;
-}
-
 std::optional<int64_t> CheckedElements(const Extents& extents) {
   int64_t product = 1;
   for (const int64_t extent : extents) {

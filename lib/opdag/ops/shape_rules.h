@@ -37,7 +37,6 @@ inline const TensorType& InputType(const Graph& graph, const Op& op, int index) 
 inline const TensorType& OutputType(const Graph& graph, const Op& op, int index = 0) { return graph.value(op.outputs[index]).type; }
 inline double OutputElements(const Graph& graph, const Op& op) { return static_cast<double>(OutputType(graph, op).elements()); }
 inline double InputElements(const Graph& graph, const Op& op) { return static_cast<double>(InputType(graph, op, 0).elements()); }
-Types InputTypes(const Graph& graph, const Op& op);
 
 // Rank, extents >= 1 and number of elements within the limits of graph.h, without overflow.
 absl::Status CheckLimits(const TensorType& type);

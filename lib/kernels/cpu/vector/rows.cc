@@ -160,7 +160,6 @@ HWY_AFTER_NAMESPACE();
 namespace fusionllm::kernels::cpu {
 
 HWY_EXPORT(Max);
-HWY_EXPORT(SumRow);
 HWY_EXPORT(Dot);
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(SoftmaxGrad);
@@ -168,7 +167,6 @@ HWY_EXPORT(LayerNorm);
 HWY_EXPORT(LayerNormGrad);
 
 float RowMax(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Max)(x, n); }
-float RowSum(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumRow)(x, n); }
 float RowDot(const float* a, const float* b, int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot)(a, b, n); }
 float RowExp(const float* x, float offset, float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpRow)(x, offset, y, n); }
 void SoftmaxRowGrad(const float* p, const float* dp, float delta, float scale, float* ds, int64_t n) {

@@ -8,7 +8,6 @@
 namespace fusionllm::kernels::cpu {
 
 float RowMax(const float* x, int64_t n);
-float RowSum(const float* x, int64_t n);
 float RowDot(const float* a, const float* b, int64_t n);
 // Sum of e^(x - offset) for x <= offset + 88; writes the terms to y unless it is nullptr (y may be x).
 float RowExp(const float* x, float offset, float* y, int64_t n);
