@@ -1,4 +1,4 @@
-// Reads the JSON lines of a run (contract section 4, and the broker's trace and error lines) into a report::Run.
+// Reads the JSON lines of a run (docs/reference/events.md) into a report::Run.
 //
 // Lenient, as a reader of another program's output must be: unknown types and fields are passed over, missing fields keep their defaults,
 // a number that JSON cannot write (null) is NaN. Not thread-safe.

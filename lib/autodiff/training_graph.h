@@ -7,9 +7,9 @@
 // micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch. Losses
 // that other ops make of cross_entropy ops are to be weighed before (opdag::WeighTargets).
 //
-// Bit-equality (contract section 6): a value read by several ops gets its gradient as a left fold of explicit `add` ops in descending order
-// of consumer id (an op that reads the value twice: in descending order of input), whatever the placement; each use of a parameter has its
-// own gradient value, never summed here.
+// So that any number of stages gives the same bits (docs/design/architecture.md, "Same bits on any number of stages"), a value read by
+// several ops gets its gradient as a left fold of explicit `add` ops in descending order of consumer id (an op that reads the value twice:
+// in descending order of input), whatever the placement; each use of a parameter has its own gradient value, never summed here.
 //
 // Every gradient value belongs to one forward value: where a rule passes dy on as it is (add, a cut of a residual), an identity `reshape`
 // stands between, run in the stage of the op that passes it on, so a gradient always returns over the edges its value came by.

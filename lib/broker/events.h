@@ -293,7 +293,7 @@ struct DataFile {
   std::string path;
   int64_t bytes = 0;
 };
-struct Announce {  // an event of contract section 4
+struct Announce {  // a line of type "event" (docs/reference/events.md)
   std::string reason;
   int64_t step = 0;
   std::string message;

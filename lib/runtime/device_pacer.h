@@ -1,4 +1,4 @@
-// Emulates a device that is slower than this machine (contract section 2, computeScale).
+// Emulates a device that is slower than this machine (computeScale of a topology; docs/design/cost-model.md, "Emulated devices").
 //
 // An op takes its own uncontended time divided by the scale; what is left of it after the real work is waited out. The uncontended time is
 // measured on this machine before training. That takes 0.2 s and may fall into a slow moment of the machine: if kMinRuns later runs took

@@ -3,7 +3,7 @@
 //
 // One thread calls Run, Evaluate and the store; Inbox may be filled from any thread and cancelled from any thread, which ends Run early.
 //
-// A step (contract section 6): m micro-batches, each forward then backward, both in ascending order whatever the schedule; then the use
+// A step (docs/design/step.md): m micro-batches, each forward then backward, both in ascending order whatever the schedule; then the use
 // gradients of shared parameters are exchanged, every stage reports sums of squares to stage 0, which combines them in the order of
 // parameter names and decides; then each stage updates its parameters. Stage 0 finishes its backward pass last, so that round trip mostly
 // hides behind it.

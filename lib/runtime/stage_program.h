@@ -51,7 +51,8 @@ struct Pass {
   std::vector<Location> location;  // by value id
 };
 
-// What a stage needs, in bytes; the estimator predicts the same sums (contract: memory predicted within 15 %).
+// What a stage needs, in bytes; the estimator predicts the same sums (docs/results/memory.md has the goal, within 15 %, and how near it
+// is).
 struct StageMemory {
   size_t parameters = 0;
   size_t gradients = 0;  // one buffer for each use

@@ -231,8 +231,8 @@ class PipelineSimulator {
   const PassNoise* noise_ = nullptr;
 };
 
-// Closed-form estimate: sum of stage times and link crossings once (fill), plus (m - 1) times the slowest of them (architecture of the
-// time model: T = sum C_p + 2 sum (a + x) + (m - 1) max(max C, max x)). What partitioners minimise before the simulator decides.
+// Closed-form estimate: sum of stage times and link crossings once (fill), plus (m - 1) times the slowest of them:
+// T = sum C_p + 2 sum (a + x) + (m - 1) max(max C, max x). What partitioners minimise before the simulator decides.
 double FillPlusBottleneck(double fill_s, double bottleneck_s, int micro_batches);
 
 }  // namespace fusionllm::scheduler

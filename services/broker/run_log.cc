@@ -18,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-// The first two steps of a plan warm caches and connections up; the contract leaves them out of the median.
-
 double Median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();  // written as null: nothing was measured
   std::sort(values.begin(), values.end());

@@ -1,4 +1,4 @@
-// What a run prints: one JSON object a line (contract section 4), and the figures its summary needs.
+// What a run prints: one JSON object a line (docs/reference/events.md), and the figures its summary needs.
 // Not thread-safe: used by the broker's loop.
 #pragma once
 
