@@ -113,10 +113,6 @@ void RunState::Handle(const StepDone& event) {
   told_restored_.clear();
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
-  if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {
-    Fail(last_checkpoint_lost_->status);
-    return;
-  }
   Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
   Tell(watch_.OnStep(event.record.step, event.record.step_seconds));
   WatchLoss(event.record);
@@ -209,7 +205,7 @@ void RunState::EndLateReplicas() {
 
 void RunState::FinishWhenAllEnded() {
   if (ended_at_.size() < plan_.devices.size()) return;
-  if (last_checkpoint_lost_.has_value()) {
+  if (last_checkpoint_lost_.has_value() && last_checkpoint_lost_->step >= last_step_) {
     Fail(last_checkpoint_lost_->status);
     return;
   }

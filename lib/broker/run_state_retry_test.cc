@@ -61,6 +61,17 @@ TEST_F(RetryTest, FailuresWithoutAStepBetweenThemWaitTwiceAsLongEachTime) {
   EXPECT_THAT(told[3].message, AllOf(HasSubstr("recovery 4 of at most 100 in 4 s"), HasSubstr("HTTP 503 Service Unavailable")));
 }
 
+TEST_F(RetryTest, ALossAfterAFailedLastCheckpointMakesNoStepsAgain) {
+  by_hand_ = false;
+  Join();
+  run_.Step(100);
+  run_.Feed(run_.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
+  ASSERT_EQ(run_.state.phase(), Phase::kRunning);
+  run_.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
+}
+
 TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
   Join();
   for (int i = 0; i < 3; ++i) {

@@ -12,6 +12,11 @@
 namespace fusionllm::broker {
 
 void RunState::Drain(const std::string& why) {
+  // The step is made: what it lacks is room on the disk, and not another try.
+  if (last_checkpoint_lost_.has_value() && last_checkpoint_lost_->step == last_step_) {
+    Fail(last_checkpoint_lost_->status);
+    return;
+  }
   phase_ = Phase::kDraining;
   cause_ = why;
   drained_at_step_ = last_step_;
