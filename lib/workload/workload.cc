@@ -33,17 +33,6 @@ kernels::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
           .nesterov = optimizer.nesterov};
 }
 
-runtime::LearningRateSchedule ScheduleOf(const job::Training& training) {
-  using Kind = runtime::LearningRateSchedule::Kind;
-  Kind kind = Kind::kConstant;
-  if (training.schedule.name == job::ScheduleName::kCosine) kind = Kind::kCosine;
-  if (training.schedule.name == job::ScheduleName::kLinear) kind = Kind::kLinear;
-  return {.kind = kind,
-          .warmup_steps = training.schedule.warmup_steps,
-          .total_steps = training.steps,
-          .minimum = training.schedule.min_learning_rate};
-}
-
 data::DatasetKind KindOf(job::DataKind kind) {
   switch (kind) {
     case job::DataKind::kText:
