@@ -10,6 +10,13 @@
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
+namespace {
+
+constexpr char kAfterDivergence[] =
+    "; the same command again would end there again: lower spec.training.optimizer.learningRate, lengthen its warm-up "
+    "(spec.training.schedule.warmupSteps), or clip gradients harder (spec.training.gradientClipNorm; 0 is off)";
+
+}  // namespace
 
 void RunState::Load() {
   const bool first = epoch_ == options_.last_epoch;
@@ -153,7 +160,12 @@ void RunState::Handle(const Ended& event) {
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
       const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
-      FailByStage(event.name, lost ? base::LostUnderRun(event.status) : event.status);
+      absl::Status status = lost ? base::LostUnderRun(event.status) : event.status;
+      // Before the first step it is what the parameters begin with, or the data.
+      if (event.not_finite && last_step_ > 0) {
+        status = absl::Status(status.code(), absl::StrCat(status.message(), kAfterDivergence));
+      }
+      FailByStage(event.name, status);
     }
     return;
   }

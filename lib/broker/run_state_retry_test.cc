@@ -72,6 +72,22 @@ TEST_F(RetryTest, ALossAfterAFailedLastCheckpointMakesNoStepsAgain) {
   EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
 }
 
+TEST_F(RetryTest, TrainingThatDivergesEndsTheRunWithWhatWouldHelp) {
+  by_hand_ = false;
+  Join();
+  run_.Step(5);
+  run_.Feed(Ended{.epoch = run_.state.epoch(),
+                  .name = "b0",
+                  .last_step = 5,
+                  .status = absl::DataLossError("the gradient norm is nan at step 6"),
+                  .not_finite = true});
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()),
+              AllOf(HasSubstr("the gradient norm is nan at step 6; the same command again would end there again: lower "
+                              "spec.training.optimizer.learningRate"),
+                    HasSubstr("spec.training.gradientClipNorm")));
+}
+
 TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
   Join();
   for (int i = 0; i < 3; ++i) {

@@ -84,6 +84,7 @@ TEST_F(BadLuckTest, AGradientThatIsNoNumberNamesParameterAndOpAndKeepsEarlierChe
   const std::string words = Failing(1, settings);
   EXPECT_THAT(words, ContainsRegex("stage [0-2] on a-[0-2]: the gradient norm is (nan|inf) at step [0-9]+, where the loss is [0-9.e+]+: "
                                    "the gradient of parameter 'transformer[^']*' of op '[^']*' is not finite"));
+  EXPECT_THAT(words, HasSubstr("lower spec.training.optimizer.learningRate"));
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
   FusionctlChild verify({"checkpoint", "verify", "out/checkpoints/latest"}, folder_.path());
   EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
