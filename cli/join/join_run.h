@@ -20,7 +20,7 @@ struct JoinOptions {
   std::string name;                      // wanted; empty: the broker chooses
   std::string device = "auto";           // as kernels::ChooseDevice takes it
   bool fastest = false;                  // fusion-executor's
-  bool spare = false;                    // stay in the backup pool
+  bool spare = false;                    // no stage until another machine is lost
   std::optional<std::string> listen;     // host:port of this machine that the others can dial; absent: they are met at the broker
   std::optional<std::string> advertise;  // host:port dialable, that they dial instead and that leads to `listen`
   std::string site;                      // that the machine is of; empty: one of its own

@@ -31,8 +31,7 @@ void RunState::Load() {
     for (const auto& [name, member] : members_) {
       const int seat = SeatOf(name);
       Announce joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
-      joined.message =
-          seat < 0 ? absl::StrCat(name, " joined the backup pool") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
+      joined.message = seat < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
       SetPlace(seat, joined);
       Do(std::move(joined));
     }

@@ -162,7 +162,7 @@ void RunState::TakeFigures(const PlanSummary& plan) {
 void RunState::LoadOnSpares(bool figures_are_theirs) {
   asks_for_figures_ = false;
   for (Announce& activated : activated_) {
-    if (!figures_are_theirs) absl::StrAppend(&activated.message, ", for which the plan's figures still are");
+    if (!figures_are_theirs) absl::StrAppend(&activated.message, "; the predicted times are still those of the machine before it");
     Do(std::move(activated));
   }
   activated_.clear();

@@ -125,7 +125,7 @@ TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) 
       << "one sentence for each, and one for the bound";
 }
 
-TEST(StrategyTest, ADeviceThatWouldSlowTheJobGoesToTheBackupPool) {
+TEST(StrategyTest, ADeviceThatWouldSlowTheJobIsASpare) {
   PlanRequest request = TwoSites(16);
   request.devices[5].time_scale = 1000;
   EXPECT_THAT(PlanOrDie("op-fence", request).left_out, Contains("tokyo-2"));
