@@ -196,8 +196,7 @@ TEST(RunStateTest, ASpareTakesOverEvenIfNobodySaysWhatIsToBeExpected) {
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
     EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
     EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0})) << "not b0's";
-    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message,
-                HasSubstr("from b0; the predicted times are still those of the machine before it"));
+    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, HasSubstr("from b0; the predicted times are still"));
   }
 }
 
