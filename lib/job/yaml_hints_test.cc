@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr char kHead[] =
+constexpr char kHeadOfJob[] =
     "apiVersion: fusionllm.io/v1alpha1\n"
     "kind: FusionJob\n"
     "metadata: {name: t}\n"
@@ -43,7 +43,7 @@ TEST(YamlHintsTest, CommonSlipsAreNamedBeforeTheWordsOfTheParser) {
       {"  data: {path: \"C:\\data\"}\n", "job.yaml:5: not YAML: in double quotes", "single quotes", "(unknown escape character: d)"},
   };
   for (const auto& c : cases) {
-    const std::string error(ParseFusionJob(absl::StrCat(kHead, c.spec), "job.yaml").status().message());
+    const std::string error(ParseFusionJob(absl::StrCat(kHeadOfJob, c.spec), "job.yaml").status().message());
     EXPECT_THAT(error, AllOf(HasSubstr(c.place), HasSubstr(c.hint), HasSubstr(c.parser))) << c.spec;
   }
 }

@@ -37,7 +37,8 @@ constexpr size_t kMaxMisfitBytes = 384;
 std::string ChangedLearningRate(const job::Training& then, const job::Training& now, int64_t steps_made) {
   if (then.steps == now.steps && then.schedule == now.schedule) return "";
   const int64_t next = steps_made + 1;
-  const std::string before = absl::StrFormat("%.2g", LearningRateOf(then, next)), after = absl::StrFormat("%.2g", LearningRateOf(now, next));
+  const std::string before = absl::StrFormat("%.2g", LearningRateOf(then, next)),
+                    after = absl::StrFormat("%.2g", LearningRateOf(now, next));
   if (next > now.steps || before == after) return "";
   return absl::StrFormat("the learning rate of step %d is %s instead of %s", next, after, before);
 }

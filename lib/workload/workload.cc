@@ -17,6 +17,7 @@
 #include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 #include "lib/workload/input_limits.h"
+#include "lib/workload/job_learning_rate.h"
 
 namespace fusionllm::workload {
 namespace {
