@@ -99,7 +99,7 @@ struct Plan {
   std::vector<PlanStage> stages;  // in pipeline order
   std::vector<PlanLink> links;    // ascending by (src_stage, dst_stage)
   std::vector<TiedExchange> tied;
-  std::vector<std::string> left_out;  // usable devices without a stage: spares, whether the job declared them so or not
+  std::vector<std::string> left_out;  // usable devices without a stage: the backup pool, spares included
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;  // never kAuto
   double predicted_step_s = 0;

@@ -88,7 +88,7 @@ struct Device {
   int cost_class = 0;
   double time_scale = 1;  // seconds here = seconds of the class * time_scale (1 / computeScale of an emulated device)
   int64_t memory_bytes = 0;
-  bool spare = false;  // declared so: no stage
+  bool spare = false;  // kept in the backup pool: no stage
   // Shared resources that all it sends and receives over site links with `through_ports` passes; -1: none.
   int out_port = -1;
   int in_port = -1;

@@ -149,7 +149,7 @@ struct PlanDocument {
   double fitted_relative_error = 0;
   std::vector<std::string> specifications;
   std::vector<std::string> arithmetic;  // of these, in their order: what matrix products are reckoned in, "fp32", "tf32" or "bf16"
-  std::vector<std::string> left_out;    // devices without a stage: spares
+  std::vector<std::string> left_out;    // devices without a stage: the backup pool
   double search_cpu_seconds = 0;
   std::vector<std::string> explain;
   // What the step means for the job. Empty and 0 in plans of other builds.
