@@ -67,13 +67,19 @@ TEST_F(StartTest, ADryRunRefusesAnotherArchitectureInTheSameWordsAndOnlyReads) {
   ASSERT_EQ(Run(run).code, 0);
   const auto before = Files("out");
   for (const std::string other : {" --set spec.model.config.nLayer=1 --set spec.training.steps=4", " --set spec.training.steps=1",
-                                  " --set spec.model.config.nLayer=1 --set spec.checkpoint.resume=out/kept/step-000001"}) {
+                                  " --set spec.model.config.nLayer=1 --set spec.checkpoint.resume=out/kept/step-000001",
+                                  " --set spec.checkpoint.resume=nothere/step-000005"}) {
     const Outcome dry = Run(absl::StrCat(run, other, " --dry-run")), real = Run(run + other);
     EXPECT_EQ(dry.code, 2) << other << dry.out;
     EXPECT_EQ(dry.code, real.code) << other;
     EXPECT_THAT(real.err, HasSubstr(dry.err.substr(sizeof "fusionctl: " - 1))) << other;
     EXPECT_EQ(dry.out, "") << "no plan is shown";
   }
+  const Outcome nowhere = Run("run job.yaml --set spec.checkpoint.resume=nothere/step-000005");
+  EXPECT_THAT(nowhere.err,
+              AllOf(HasSubstr(absl::StrCat("spec.checkpoint.resume: checkpoint ", Path("nothere/step-000005"), " does not exist\n")),
+                    Not(HasSubstr("this is a new run")), Not(HasSubstr("training: "))));
+  EXPECT_EQ(nowhere.code, 2);
   const Outcome good = Run(run + " --set spec.training.steps=4 --dry-run");
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_THAT(good.err, AllOf(HasSubstr("it would go on from "), HasSubstr("out/kept/step-000002, after step 2")));

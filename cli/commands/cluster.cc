@@ -43,8 +43,7 @@ struct RemoveFlags {
 
 // As kubectl finds it.
 absl::StatusOr<kube::ClientConfig> FindConfig(const std::string& file, const std::string& context) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::Kubeconfig config,
-                             kube::LoadKubeconfig(file.empty() ? kube::DefaultKubeconfigPaths() : std::vector<std::string>{file}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::Kubeconfig config, kube::LoadKubeconfigOrDefault(file));
   return kube::ResolveContext(config, context);
 }
 

@@ -51,7 +51,7 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   command->add_flag("--fastest", flags->options.fastest,
                     "on a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the "
                     "number of stages");
-  command->add_flag("--spare", flags->options.spare, "stay in the backup pool until another machine is lost");
+  command->add_flag("--spare", flags->options.spare, "be a spare: no stage until another machine is lost");
   CLI::Option* const site =
       command->add_option("--site", flags->options.site, "site of this machine (default: one of its own)")->check(SiteName());
   command

@@ -89,6 +89,18 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
   return found;
 }
 
+// A checkpoint that spec.checkpoint.resume names and that is not there, in the words of CheckGoingOn. What it holds the broker reads.
+absl::Status CheckNamedCheckpoint(const RunJobOptions& options) {
+  const std::optional<job::Checkpoint>& checkpoint = options.job.spec.checkpoint;
+  if (!checkpoint || options.fresh || checkpoint->resume == "auto" || checkpoint->resume == "never" || base::IsUri(checkpoint->resume)) {
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  const std::string path = (std::filesystem::path(options.base) / checkpoint->resume).string();
+  if (std::filesystem::exists(path, error) || error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: checkpoint ", path, " does not exist"));
+}
+
 // All that is checked before a run, and its plan; nothing is started, and no folder is made.
 absl::StatusOr<int> DryRun(const RunFlags& flags, const RunJobOptions& options, const CheckedInput& input, const Globals& globals) {
   if (options.listen) {
@@ -197,9 +209,9 @@ void TellUnfinishedRun(const RunJobOptions& options) {
   if (!options.output.empty() || options.fresh || options.format != OutputFormat::kText) return;
   const std::optional<UnfinishedRun> run = FindUnfinishedRun(options.job);
   if (!run) return;
-  std::fprintf(stderr, "this is a new run; %s has one of this job that ended at step %lld of %lld, which goes on by\n  %s\n",
-               run->folder.c_str(), static_cast<long long>(run->step), static_cast<long long>(options.job.spec.training.steps),
-               CommandToGoOn(options.command, options.job, run->folder).c_str());
+  std::fprintf(stderr, "this is a new run; %s has one of the job %s that ended at step %lld of %lld, which goes on by\n  %s\n",
+               run->folder.c_str(), options.job.metadata.name.c_str(), static_cast<long long>(run->step),
+               static_cast<long long>(run->steps), CommandToGoOn(options.command, options.job, run->folder).c_str());
 }
 
 absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, bool reads_start, const RunFlags& flags,
@@ -239,6 +251,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
   FUSIONLLM_RETURN_IF_ERROR(CheckNames(*input.workload, options, places));
   FUSIONLLM_RETURN_IF_ERROR(CheckRunFolders(options));
   if (flags.dry_run) return DryRun(flags, options, input, globals);
+  FUSIONLLM_RETURN_IF_ERROR(CheckNamedCheckpoint(options));
   options.command = CommandOf(flags, globals);
   TellUnfinishedRun(options);
   if (options.format == OutputFormat::kText) std::fprintf(stderr, "training: %s\n", job::TrainingSentence(options.job).c_str());

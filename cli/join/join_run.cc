@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -84,8 +85,7 @@ absl::Status Explain(const grpc::Status& status, const std::string& address, con
                          " is not the run that this token is for: it is another program, or its certificate is of "
                          "another authority (each start of a run prints a new token)"));
       }
-      return absl::UnavailableError(
-          absl::StrCat("cannot reach ", address, ": ", said, "; does the run wait there, and does a firewall let it be dialled?"));
+      return absl::UnavailableError(WhyUnreachable(address, said));
     default:
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
   }
@@ -130,6 +130,17 @@ class Work {
 };
 
 }  // namespace
+
+std::string WhyUnreachable(absl::string_view address, absl::string_view said) {
+  if (!absl::StartsWith(said, "DNS resolution failed")) {
+    return absl::StrCat("cannot reach ", address, ": ", said, "; does the run wait there, and does a firewall let it be dialled?");
+  }
+  // "DNS resolution failed for HOST:PORT: C-ares status is not ARES_SUCCESS qtype=A name=HOST is_balancer=0: Domain name not found"
+  const size_t last = said.rfind(": ");
+  return absl::StrCat("cannot reach ", address, ": no address is found for its name",
+                      last == absl::string_view::npos ? "" : absl::StrCat(" (", said.substr(last + 2), ")"),
+                      "; is it written right, and does this machine know it?");
+}
 
 absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   if (const absl::Status address = base::CheckDialable(options.address); !address.ok()) {
@@ -194,6 +205,8 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   if (bin.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(bin, ProgramFolder());
   }
+  // What gRPC logs of a failure stands before the sentence that says it. Unless the user has chosen; its thread is not there yet.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   FUSIONLLM_ASSIGN_OR_RETURN(const Enrolled enrolled, Enroll(options));
 
   FUSIONLLM_ASSIGN_OR_RETURN(const JoinFolder kept, JoinFolder::Create(std::filesystem::temp_directory_path().string()));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "cli/run/signal_watch.h"
 
 namespace fusionllm::cli {
@@ -20,7 +21,7 @@ struct JoinOptions {
   std::string name;                      // wanted; empty: the broker chooses
   std::string device = "auto";           // as kernels::ChooseDevice takes it
   bool fastest = false;                  // fusion-executor's
-  bool spare = false;                    // stay in the backup pool
+  bool spare = false;                    // no stage until another machine is lost
   std::optional<std::string> listen;     // host:port of this machine that the others can dial; absent: they are met at the broker
   std::optional<std::string> advertise;  // host:port dialable, that they dial instead and that leads to `listen`
   std::string site;                      // that the machine is of; empty: one of its own
@@ -41,6 +42,8 @@ struct Enrolled {
 // Blocks up to enroll_limit_s. Errors, as sentences: InvalidArgument (the token is not one, not that of the run, or of another run; the
 // name is in use or no name; no such address), FailedPrecondition (another version), Unavailable (nobody answers), others by the broker.
 absl::StatusOr<Enrolled> Enroll(const JoinOptions& options);
+// The sentence of its Unavailable, where gRPC `said` why there is no connection.
+std::string WhyUnreachable(absl::string_view address, absl::string_view said);
 
 // What JoinRun starts: the fusion-executor of `bin_folder` under the name that the broker gave, with the credentials of that folder, and
 // closed to the run but for what the options open.

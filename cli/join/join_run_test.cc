@@ -70,6 +70,16 @@ TEST_F(EnrollTest, ACertificateOfAnotherRunIsNotPutDownToTheClock) {
   EXPECT_THAT(ErrorWith(absl::Now()), AllOf(HasSubstr("of another authority"), Not(HasSubstr("clock"))));
 }
 
+TEST(WhyUnreachableTest, ANameWithoutAnAddressIsSaidPlainly) {
+  EXPECT_EQ(WhyUnreachable("lab:7000",
+                           "DNS resolution failed for lab:7000: C-ares status is not ARES_SUCCESS qtype=A name=lab is_balancer=0: Domain "
+                           "name not found"),
+            "cannot reach lab:7000: no address is found for its name (Domain name not found); is it written right, and does this machine "
+            "know it?");
+  EXPECT_THAT(WhyUnreachable("lab:7000", "connection refused"),
+              AllOf(HasSubstr("cannot reach lab:7000: connection refused; does the run wait there")));
+}
+
 TEST(ExecutorCommandTest, AnExecutorThatJoinsIsClosedWhateverIsOpened) {
   const JoinOptions nothing{.address = "host:7000", .token = "secret"};
   const JoinOptions all{.address = "host:7000",

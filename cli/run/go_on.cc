@@ -21,9 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsOfJob(const fs::path& folder, const job::FusionJob& job) {
-  const absl::StatusOr<job::FusionJob> earlier = job::LoadFusionJob((folder / "job.yaml").string());
-  return earlier.ok() && earlier->metadata.name == job.metadata.name;
+constexpr absl::string_view kResume = "spec.checkpoint.resume=";
+
+// `words` without what they say of the checkpoint to go on from.
+std::vector<std::string> WithoutResume(std::vector<std::string> words) {
+  for (size_t i = 0; i + 1 < words.size();) {
+    if (words[i] == "--set" && absl::StartsWith(words[i + 1], kResume)) {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+    } else {
+      ++i;
+    }
+  }
+  return words;
 }
 
 }  // namespace
@@ -62,12 +71,15 @@ std::string CommandInFolder(const std::vector<std::string>& command, const std::
 
 std::string CommandToGoOn(const std::vector<std::string>& command, const job::FusionJob& job, const std::string& folder) {
   if (command.empty() || !NewestCheckpoint(job, folder)) return "";
-  return absl::StrCat(CommandInFolder(command, folder), job.spec.checkpoint->resume == "auto" ? "" : " --set spec.checkpoint.resume=auto");
+  if (job.spec.checkpoint->resume == "auto") return CommandInFolder(command, folder);
+  return absl::StrCat(CommandInFolder(WithoutResume(command), folder), " --set ", kResume, "auto");
 }
 
 std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {
-  if (!job.spec.checkpoint || base::IsUri(job.spec.checkpoint->path) || fs::path(job.spec.checkpoint->path).is_absolute())
+  if (!job.spec.checkpoint || job.spec.checkpoint->resume != "auto" || base::IsUri(job.spec.checkpoint->path) ||
+      fs::path(job.spec.checkpoint->path).is_absolute()) {
     return std::nullopt;
+  }
   std::error_code error;
   std::vector<fs::path> folders;
   for (fs::directory_iterator entry("runs", error), end; !error && entry != end; entry.increment(error)) {
@@ -79,9 +91,12 @@ std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {
   folders.resize(std::min(folders.size(), kMostFolders));
   for (const fs::path& folder : folders) {
     const std::optional<SavedStep> saved = NewestCheckpoint(job, folder.string());
-    if (!saved || !IsOfJob(folder, job)) continue;
-    if (saved->step >= job.spec.training.steps || FolderLock::IsHeld(folder.string())) return std::nullopt;  // the newest says it all
-    return UnfinishedRun{folder.string(), saved->step};
+    const absl::StatusOr<job::FusionJob> earlier = job::LoadFusionJob((folder / "job.yaml").string());
+    if (!saved || !earlier.ok() || earlier->metadata.name != job.metadata.name) continue;
+    const int64_t steps = earlier->spec.training.steps;  // its own: another job may have the name by now
+    const bool ended = saved->step >= std::min(steps, job.spec.training.steps);
+    if (ended || FolderLock::IsHeld(folder.string())) return std::nullopt;  // the newest says it all
+    return UnfinishedRun{folder.string(), saved->step, steps};
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "cli/run/folder_lock.h"
 #include "cli/run/run_outcome.h"
 #include "gmock/gmock.h"
@@ -56,6 +57,9 @@ TEST_F(GoOnTest, TheCommandHasWhatWasTypedAndTheFolder) {
   job_.spec.checkpoint->resume = "never";
   EXPECT_THAT(CommandToGoOn(command, job_, "/elsewhere"), "") << "nothing was saved there";
   EXPECT_THAT(CommandToGoOn(command, job_, folder_ / "runs/t-1"), ::testing::EndsWith(" --set spec.checkpoint.resume=auto"));
+  EXPECT_EQ(
+      CommandToGoOn({"fusionctl", "run", "job.yaml", "--set", "spec.checkpoint.resume=never", "--fastest"}, job_, folder_ / "runs/t-1"),
+      "fusionctl run job.yaml --fastest --output runs/t-1 --set spec.checkpoint.resume=auto");
   job_.spec.checkpoint.reset();
   EXPECT_EQ(CommandToGoOn(command, job_, folder_ / "runs/t-1"), "");
 }
@@ -87,6 +91,17 @@ TEST_F(GoOnTest, TheNewestRunThatEndedEarlyIsFound) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->folder, "runs/t-20260101-000000");
   EXPECT_EQ(found->step, 40);
+  job_.spec.training.steps = 1000;
+  ASSERT_TRUE(FindUnfinishedRun(job_));
+  EXPECT_EQ(FindUnfinishedRun(job_)->steps, 100) << "its own, whatever the job of that name has now";
+  job_.spec.checkpoint->resume = "runs/t-1/checkpoints/latest";
+  EXPECT_FALSE(FindUnfinishedRun(job_)) << "the job says where it begins";
+  job_.spec.checkpoint->resume = "auto";
+  MakeRun("runs/t-20260101-000001", 100);
+  folder_.Write("runs/t-20260101-000001/job.yaml", absl::StrReplaceAll(job::ToYaml(job_), {{"steps: 1000", "steps: 100"}}));
+  EXPECT_FALSE(FindUnfinishedRun(job_)) << "made all of its own steps";
+  fs::remove_all("runs/t-20260101-000001");
+  job_.spec.training.steps = 100;
   MakeRun("runs/t-20260102-000000", 100);
   EXPECT_FALSE(FindUnfinishedRun(job_)) << "a later one came to its end";
 }

@@ -38,6 +38,14 @@ std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<jo
   return absl::StrFormat("start them on this machine by --device with %d entries, or by %s", needed, file);
 }
 
+// "let the job use so many by --set ..", where its own limits are below `needed`; else empty.
+std::string HowToRaiseLimits(const job::Executors& executors, int64_t needed) {
+  std::vector<std::string> limits;
+  if (executors.max.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.max=", needed));
+  if (executors.replicas.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.replicas=", needed));
+  return limits.empty() ? "" : absl::StrCat("let the job use so many by ", absl::StrJoin(limits, " "));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text) {
@@ -113,6 +121,20 @@ std::string HowToHaveEnough(absl::string_view reason, const job::Spec& spec, con
   return advice.empty() ? "" : absl::StrCat(". To have enough executors, ", advice);
 }
 
+std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> gather_seconds) {
+  if (reason != scheduler::refusals::kTooFewExecutors) return "";
+  const job::Strategy& strategy = spec.strategy;
+  std::string way = HowToRaiseLimits(spec.executors, std::max(strategy.FewestExecutors(), spec.executors.min));
+  if (way.empty()) {
+    way = "start `fusionctl join` on more machines";
+    if (gather_seconds) absl::StrAppendFormat(&way, ", sooner, or wait for them longer than by --gather-seconds %g", *gather_seconds);
+  }
+  std::vector<std::string> less;
+  if (strategy.stages > 1) less.push_back("--set spec.strategy.stages=0 (the planner then chooses)");
+  if (spec.executors.min > 1) less.push_back("a smaller spec.executors.min");
+  return absl::StrCat(". To have enough executors, ", way, less.empty() ? "" : "; or ask for less by ", absl::StrJoin(less, " and "));
+}
+
 std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices,
                            bool starts_executors) {
   const job::Strategy& strategy = spec.strategy;
@@ -134,15 +156,10 @@ std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topol
     if (needed_here > needed)
       absl::StrAppendFormat(&ways.back(), ", %d of them to be held back as %s", held_back, held_back == 1 ? "a spare" : "spares");
   }
-  std::vector<std::string> limits;
-  if (spec.executors.max.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.max=", needed));
-  if (spec.executors.replicas.value_or(needed) < needed) limits.push_back(absl::StrCat("--set spec.executors.replicas=", needed));
-  if (!limits.empty()) {
-    const std::string raise = absl::StrCat("let the job use so many by ", absl::StrJoin(limits, " "));
-    ways.empty() ? ways.push_back(raise) : absl::StrAppend(&ways.back(), ", and ", raise);
-  }
+  const std::string raise = HowToRaiseLimits(spec.executors, needed);
+  if (!raise.empty()) ways.empty() ? ways.push_back(raise) : absl::StrAppend(&ways.back(), ", and ", raise);
   if (ways.empty()) return "";  // they are enough
-  if (limits.empty() && usable >= needed) {
+  if (raise.empty() && usable >= needed) {
     ways.push_back(absl::StrCat("hold fewer back by --set spec.executors.spares=", spares + usable - needed));
   }
   std::vector<std::string> wishes;

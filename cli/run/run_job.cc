@@ -399,7 +399,8 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
   ended.error = options.places.Located(ended.error);  // the processes know the job without its file
-  if (!options.listen) absl::StrAppend(&ended.error, HowToHaveEnough(ended.reason, options.job.spec, options.topology, options.devices));
+  absl::StrAppend(&ended.error, options.listen ? HowToHaveEnoughJoin(ended.reason, options.job.spec, options.gather_seconds)
+                                               : HowToHaveEnough(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;

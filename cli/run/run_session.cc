@@ -275,7 +275,9 @@ class Session {
       stop_asked_ = true;
       if (broker_.child) {
         if (!reader_gone_) {
-          observer_.OnNotice(EndOfCopies().value_or("stopping after this step; interrupt once more to end at once"));
+          const bool trains = run_.plans > 0 || run_.steps.size() > run_.earlier_steps;
+          observer_.OnNotice(EndOfCopies().value_or(
+              absl::StrCat("stopping", trains ? " after this step" : " before the first step", "; interrupt once more to end at once")));
           tell_again_at_ = After(options_.stop_told_again_s);
         }
         broker_.child->Signal(SIGTERM);

@@ -48,6 +48,20 @@ TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
   ExpectNoChildLeft();
 }
 
+TEST_F(RunSessionTest, AStopWhileMachinesAreAwaitedNamesNoStep) {
+  Script(
+      {R"(print {"type":"event","reason":"ExecutorArrived","step":0,"message":"lab is here; 2 of 3 executors"})", "wait-term", "exit 130"});
+  collector_.on_line = [](LineType type, const report::Run&) {
+    if (type == LineType::kEvent) kill(getpid(), SIGTERM);
+    return true;
+  };
+  const auto result = Run();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, kExitInterrupted);
+  EXPECT_THAT(collector_.notices, ::testing::Contains("stopping before the first step; interrupt once more to end at once"));
+  ExpectNoChildLeft();
+}
+
 TEST_F(RunSessionTest, AStopThatWaitsForAnotherSiteSaysSo) {
   Script({kStep1, R"(print {"type":"event","reason":"CollectingShards","step":1,"message":"9 bytes of step-1"})", "wait-term",
           "wait " + folder_ / "go", kSummary, "exit 130"});

@@ -63,6 +63,7 @@ bool TakeOverRecord(const EarlierRecord& earlier, report::Run& run) {
   const int64_t made = summary.is_object() && found != summary.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
   const auto all = static_cast<int64_t>(run.steps.size());
   run.steps_made = made > 0 ? made : all;
+  run.of_earlier_start = true;
   run.earlier_steps = static_cast<size_t>(all - std::min(all, run.steps_made));
   run.summary = earlier.run.summary;
   if (!run.summary) run.summary.emplace();  // none of them came to an end

@@ -21,8 +21,7 @@ std::string Limits(const std::vector<DeviceMemory>& devices) {
   return devices.size() <= kMaxNamed ? text : absl::StrCat(text, " and ", devices.size() - kMaxNamed, " more");
 }
 
-constexpr char kRemedy[] =
-    "; give executors more memory (in Kubernetes resources.limits.memory in spec.executors.template), or train a smaller model";
+constexpr char kOrSmaller[] = ", or train a smaller model";
 
 }  // namespace
 
@@ -37,12 +36,13 @@ std::string WhyTooLarge(const LeastMemory& least, const std::vector<DeviceMemory
   if (least.largest_bytes > largest) {
     return absl::StrFormat(
         "the stage with %s needs %s at least, for parameters, gradients and the optimizer's state; the limit is %s (%s)%s", least.largest,
-        Size(least.largest_bytes), Size(largest), Limits(devices), kRemedy);
+        Size(least.largest_bytes), Size(largest), Limits(devices), scheduler::MemoryRemedy(kOrSmaller));
   }
   if (least.all_bytes > all) {
     return absl::StrFormat(
         "the model needs %s at least, for parameters, gradients and the optimizer's state; the limits add up to %s (%s)%s",
-        Size(least.all_bytes), Size(all), Limits(devices), devices.size() < 2 ? kRemedy : absl::StrCat(", or more executors", kRemedy));
+        Size(least.all_bytes), Size(all), Limits(devices),
+        scheduler::MemoryRemedy(absl::StrCat(", let more executors take part", kOrSmaller)));
   }
   return "";
 }

@@ -6,6 +6,7 @@
 namespace fusionllm::broker {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
@@ -21,13 +22,15 @@ TEST(LeastMemory, OfOneOpMustBeHadByOneExecutor) {
   const std::string why = WhyTooLarge(kLeastMemory, {{"east-0", 256 * kMiB}, {"east-1", 128 * kMiB}});
   EXPECT_THAT(why, HasSubstr("the stage with wte needs 400 MiB at least"));
   EXPECT_THAT(why, HasSubstr("the limit is 256 MiB (east-0 256 MiB, east-1 128 MiB)"));
-  EXPECT_THAT(why, HasSubstr("spec.executors.template"));
+  EXPECT_THAT(why, EndsWith("); give executors more memory (memory of a topology's devices; in Kubernetes resources.limits.memory in "
+                            "spec.executors.template), or train a smaller model"));
 }
 
 TEST(LeastMemory, OfTheModelMustBeHadByAllTogether) {
-  EXPECT_THAT(
-      WhyTooLarge(kLeastMemory, {{"a", 450 * kMiB}, {"b", 450 * kMiB}}),
-      HasSubstr("the model needs 1000 MiB at least, for parameters, gradients and the optimizer's state; the limits add up to 900 MiB"));
+  const std::string why = WhyTooLarge(kLeastMemory, {{"a", 450 * kMiB}, {"b", 450 * kMiB}});
+  EXPECT_THAT(why, HasSubstr("the model needs 1000 MiB at least, for parameters, gradients and the optimizer's state; the limits add up to "
+                             "900 MiB (a 450 MiB, b 450 MiB); give executors more memory"));
+  EXPECT_THAT(why, EndsWith("), let more executors take part, or train a smaller model"));
 }
 
 TEST(LeastMemory, OfAnExecutorWhoseLimitIsNotKnownRefusesNothing) { EXPECT_EQ(WhyTooLarge(kLeastMemory, {{"a", 1}, {"b", 0}}), ""); }

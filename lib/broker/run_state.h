@@ -302,8 +302,8 @@ class RunState {
   std::map<int64_t, std::map<int, ShardWritten>> shards_;  // by step, stage
   std::set<int64_t> committing_;
   bool stop_asked_ = false;
-  // The last checkpoint of the epoch under way cannot be saved, which fails the run once its last step has been told: a stage that cannot
-  // write says so before the step is reported by another.
+  // The last checkpoint of the epoch under way cannot be saved, which fails the run once its stages have ended: the step may not have been
+  // reported yet, and the evaluation after it needs no disk.
   struct LostCheckpoint {
     int64_t step = 0;
     absl::Status status;

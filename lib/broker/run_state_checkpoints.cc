@@ -98,7 +98,7 @@ void RunState::Handle(const CheckpointCommitted& event) {
     const bool is_last = (phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_;
     if (is_last && !IsBehindTheCheckpoint(event.step)) {
       const absl::Status failure = base::LostUnderRun(absl::Status(event.status.code(), message));
-      if (phase_ == Phase::kRunning && event.step > last_step_) {
+      if (phase_ == Phase::kRunning && event.step >= last_step_) {
         last_checkpoint_lost_ = {event.step, failure};
       } else {
         Fail(failure);

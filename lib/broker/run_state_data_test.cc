@@ -203,7 +203,7 @@ TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
                                 .refusal_reason = "InsufficientMemory"});
   EXPECT_THAT(run_->Alternatives(), SizeIs(1)) << "s0 reads nothing any more";
   ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
-  EXPECT_EQ(run_->Told("PlanKept")[0].message, "b0 stays in the backup pool: not with a0");
+  EXPECT_EQ(run_->Told("PlanKept")[0].message, "b0 stays a spare: not with a0");
 }
 
 // ---- Losses -----------------------------------------------------------------------------------------------------------------------------

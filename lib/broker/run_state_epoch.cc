@@ -10,6 +10,13 @@
 #include "lib/broker/patience.h"
 
 namespace fusionllm::broker {
+namespace {
+
+constexpr char kAfterDivergence[] =
+    "; the same command again would end there again: lower spec.training.optimizer.learningRate, lengthen its warm-up "
+    "(spec.training.schedule.warmupSteps), or clip gradients harder (spec.training.gradientClipNorm; 0 is off)";
+
+}  // namespace
 
 void RunState::Load() {
   const bool first = epoch_ == options_.last_epoch;
@@ -24,8 +31,7 @@ void RunState::Load() {
     for (const auto& [name, member] : members_) {
       const int seat = SeatOf(name);
       Announce joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
-      joined.message =
-          seat < 0 ? absl::StrCat(name, " joined the backup pool") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
+      joined.message = seat < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
       SetPlace(seat, joined);
       Do(std::move(joined));
     }
@@ -113,10 +119,6 @@ void RunState::Handle(const StepDone& event) {
   told_restored_.clear();
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
-  if (last_checkpoint_lost_.has_value() && last_step_ >= last_checkpoint_lost_->step) {
-    Fail(last_checkpoint_lost_->status);
-    return;
-  }
   Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
   Tell(watch_.OnStep(event.record.step, event.record.step_seconds));
   WatchLoss(event.record);
@@ -157,7 +159,12 @@ void RunState::Handle(const Ended& event) {
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
       const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
-      FailByStage(event.name, lost ? base::LostUnderRun(event.status) : event.status);
+      absl::Status status = lost ? base::LostUnderRun(event.status) : event.status;
+      // Before the first step it is what the parameters begin with, or the data.
+      if (event.not_finite && last_step_ > 0) {
+        status = absl::Status(status.code(), absl::StrCat(status.message(), kAfterDivergence));
+      }
+      FailByStage(event.name, status);
     }
     return;
   }
@@ -209,7 +216,7 @@ void RunState::EndLateReplicas() {
 
 void RunState::FinishWhenAllEnded() {
   if (ended_at_.size() < plan_.devices.size()) return;
-  if (last_checkpoint_lost_.has_value()) {
+  if (last_checkpoint_lost_.has_value() && last_checkpoint_lost_->step >= last_step_) {
     Fail(last_checkpoint_lost_->status);
     return;
   }

@@ -62,7 +62,7 @@ void RunState::Handle(const Joined& event) {
     if (!same_process) {
       Do(Announce{.reason = "ExecutorJoined",
                   .step = last_step_,
-                  .message = absl::StrCat(member.name, " joined the backup pool", OutlookOf(member)),
+                  .message = absl::StrCat(member.name, " joined as a spare", OutlookOf(member)),
                   .device = member.name,
                   .pid = member.pid});
     }

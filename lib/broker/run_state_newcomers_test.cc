@@ -100,7 +100,7 @@ TEST_F(ShortRun, WhereTheMoveDoesNotPayThatIsToldOnceForEachJoin) {
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
   ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
   EXPECT_EQ(run_->Told("PlanKept")[0].device, "b0");
-  EXPECT_THAT(run_->Told("PlanKept")[0].message, AllOf(HasSubstr("b0 stays in the backup pool"), HasSubstr("instead of 0.6 s")));
+  EXPECT_THAT(run_->Told("PlanKept")[0].message, AllOf(HasSubstr("b0 stays a spare"), HasSubstr("instead of 0.6 s")));
   Lose("b0", 2);
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/3);
   Steps(200);
@@ -128,7 +128,7 @@ TEST_F(ShortRun, AWholeRunKeepsWhoComesAsASpare) {
   Lose("b0");
   ASSERT_THAT(devices(), ElementsAre("a0", "s0", "c0")) << "its stage went to the spare";
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
-  EXPECT_EQ(run_->Told("ExecutorJoined").back().message, "b0 joined the backup pool");
+  EXPECT_EQ(run_->Told("ExecutorJoined").back().message, "b0 joined as a spare");
   Steps(100);
   Lose("b0", 2);
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/3);

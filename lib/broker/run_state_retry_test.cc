@@ -61,6 +61,33 @@ TEST_F(RetryTest, FailuresWithoutAStepBetweenThemWaitTwiceAsLongEachTime) {
   EXPECT_THAT(told[3].message, AllOf(HasSubstr("recovery 4 of at most 100 in 4 s"), HasSubstr("HTTP 503 Service Unavailable")));
 }
 
+TEST_F(RetryTest, ALossAfterAFailedLastCheckpointMakesNoStepsAgain) {
+  by_hand_ = false;
+  Join();
+  run_.Step(100);
+  run_.Feed(run_.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
+  ASSERT_EQ(run_.state.phase(), Phase::kRunning);
+  run_.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
+}
+
+TEST_F(RetryTest, TrainingThatDivergesEndsTheRunWithWhatWouldHelp) {
+  by_hand_ = false;
+  Join();
+  run_.Step(5);
+  run_.Feed(Ended{.epoch = run_.state.epoch(),
+                  .name = "b0",
+                  .last_step = 5,
+                  .status = absl::DataLossError("the gradient norm is nan at step 6"),
+                  .not_finite = true});
+  EXPECT_EQ(run_.state.phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()),
+              AllOf(HasSubstr("the gradient norm is nan at step 6; the same command again would end there again: lower "
+                              "spec.training.optimizer.learningRate"),
+                    HasSubstr("spec.training.gradientClipNorm")));
+}
+
 TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
   Join();
   for (int i = 0; i < 3; ++i) {

@@ -196,7 +196,7 @@ TEST(RunStateTest, ASpareTakesOverEvenIfNobodySaysWhatIsToBeExpected) {
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
     EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
     EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0})) << "not b0's";
-    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, HasSubstr("for which the plan's figures still are"));
+    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, HasSubstr("from b0; the predicted times are still"));
   }
 }
 
@@ -306,9 +306,11 @@ TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("/ckpt/x"));
   run.Feed(run.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
-  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "its step has not been told yet";
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "its step has not been reported yet";
   run.Step(100);
   EXPECT_EQ(Of<PublishStep>(run.all).back().record.step, 100);
+  EXPECT_EQ(run.state.phase(), Phase::kRunning) << "the evaluation after the last step needs no disk";
+  run.EndAll(100);
   EXPECT_EQ(run.state.phase(), Phase::kFailed) << "the last checkpoint is what the user wanted";
 }
 
@@ -322,6 +324,8 @@ TEST(RunStateTest, ALastCheckpointThatCannotBeSavedFailsTheRunWhoeverIsHeardFirs
     run.Feed(run.Shard(100, 1, full));
     if (!step_first) run.Step(100);
     EXPECT_EQ(Of<PublishStep>(run.all).back().record.step, 100);
+    EXPECT_EQ(run.state.phase(), Phase::kRunning) << "the evaluation is still to come";
+    run.EndAll(100);
     EXPECT_EQ(run.state.phase(), Phase::kFailed);
     EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
   }
@@ -435,6 +439,7 @@ TEST(RunStateTest, ALastCheckpointWhoseFolderIsGoneIsAFailureOfTheRun) {
   run.Step(100);
   run.SaveShards(100);
   run.Feed(CheckpointCommitted{.step = 100, .status = absl::NotFoundError("cannot create manifest.json")});
+  run.EndAll(100);
   ASSERT_EQ(run.state.phase(), Phase::kFailed);
   EXPECT_TRUE(absl::IsDataLoss(Of<Finish>(run.all).back().status)) << Of<Finish>(run.all).back().status;
 }

@@ -12,6 +12,11 @@
 namespace fusionllm::broker {
 
 void RunState::Drain(const std::string& why) {
+  // The step is made: what it lacks is room on the disk, and not another try.
+  if (last_checkpoint_lost_.has_value() && last_checkpoint_lost_->step == last_step_) {
+    Fail(last_checkpoint_lost_->status);
+    return;
+  }
   phase_ = Phase::kDraining;
   cause_ = why;
   drained_at_step_ = last_step_;
@@ -157,7 +162,7 @@ void RunState::TakeFigures(const PlanSummary& plan) {
 void RunState::LoadOnSpares(bool figures_are_theirs) {
   asks_for_figures_ = false;
   for (Announce& activated : activated_) {
-    if (!figures_are_theirs) absl::StrAppend(&activated.message, ", for which the plan's figures still are");
+    if (!figures_are_theirs) absl::StrAppend(&activated.message, "; the predicted times are still those of the machine before it");
     Do(std::move(activated));
   }
   activated_.clear();

@@ -202,7 +202,7 @@ void RunState::KeepPlan(const std::vector<std::string>& newcomers, absl::string_
   Do(Announce{
       .reason = "PlanKept",
       .step = last_step_,
-      .message = absl::StrFormat("%s stay%s in the backup pool: %s", absl::StrJoin(newcomers, ", "), newcomers.size() == 1 ? "s" : "", why),
+      .message = absl::StrFormat("%s %s: %s", absl::StrJoin(newcomers, ", "), newcomers.size() == 1 ? "stays a spare" : "stay spares", why),
       .device = newcomers.front()});
 }
 

@@ -151,6 +151,13 @@ bool HasLostItsManifest(const std::string& folder) {
   return false;
 }
 
+// Of a run, or of its checkpoints, where nothing else is in it.
+bool IsWithoutCheckpointsYet(const std::string& folder) {
+  std::error_code error;
+  if (Exists(absl::StrCat(folder, "/events.jsonl")) || Exists(absl::StrCat(folder, "/checkpoints"))) return true;
+  return fs::path(folder).filename() == "checkpoints" && fs::is_empty(folder, error) && !error;
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept { *this = std::move(other); }
@@ -209,9 +216,13 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere e
   const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));
   if (Exists(single)) return AddFile(single);
   if (Exists(absl::StrCat(folder, "/", kIndexName))) return OpenIndexed(folder);
+  if (IsWithoutCheckpointsYet(folder)) {
+    return absl::InvalidArgumentError(absl::StrCat("no checkpoints in ", folder,
+                                                   " yet; where the run's spec.checkpoint.path is another folder than checkpoints/, name "
+                                                   "that one"));
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors",
-                   Exists(absl::StrCat(folder, "/checkpoints")) ? absl::StrCat("; is ", folder, "/checkpoints meant?") : ""));
+      absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors"));
 }
 
 absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, Elsewhere elsewhere) {

@@ -156,6 +156,11 @@ TEST(ReaderTest, SaysWhatIsWrongWithAPath) {
   const base::TempFolder folder;
   EXPECT_THAT(OpenError(folder / "none"), HasSubstr("does not exist"));
   EXPECT_THAT(OpenError(folder.path()), HasSubstr("is no checkpoint"));
+  folder.Write("run/events.jsonl", "");
+  EXPECT_THAT(OpenError(folder / "run"), HasSubstr(absl::StrCat("no checkpoints in ", folder / "run", " yet; ")));
+  std::filesystem::create_directories(folder / "other/checkpoints");
+  EXPECT_THAT(OpenError(folder / "other"), HasSubstr(absl::StrCat("no checkpoints in ", folder / "other", " yet; ")));
+  EXPECT_THAT(OpenError(folder / "other/checkpoints"), HasSubstr("/checkpoints yet; "));
   EXPECT_THAT(OpenError("/dev/null"), HasSubstr("neither a file nor a folder"));
   folder.Write("h/model.safetensors.index.json", R"({"weight_map":{"a":"gone.safetensors"}})");
   EXPECT_THAT(OpenError(folder / "h"), HasSubstr("gone.safetensors"));

@@ -16,6 +16,7 @@
 #include "lib/base/file_format.h"
 #include "lib/base/yaml_scalar.h"
 #include "lib/job/scalar.h"
+#include "lib/job/yaml_hints.h"
 
 namespace fusionllm::job {
 namespace {
@@ -324,7 +325,8 @@ std::optional<Refused> ParseYaml(absl::string_view document_text, Node& root, co
   } catch (const Refused& refused) {
     return refused;
   } catch (const YAML::Exception& error) {
-    const Refused cause = FindInvisibleCause(text, error.mark.line).value_or(Refused{std::max(error.mark.line, 0) + 1, error.msg});
+    const Refused cause =
+        FindInvisibleCause(text, error.mark.line).value_or(Refused{std::max(error.mark.line, 0) + 1, ExplainYamlError(error.msg)});
     return Refused{cause.line, absl::StrCat("not YAML: ", cause.why)};
   } catch (const std::exception& error) {
     return Refused{1, absl::StrCat("not YAML: ", error.what())};

@@ -260,7 +260,12 @@ FieldHints::FieldHints(const FieldSchema& root, Document document) : document_(d
 
 std::string FieldHints::For(absl::string_view path, absl::string_view key, std::span<const std::string> known) const {
   const std::string folded = base::FoldName(key);
+  // YAML takes `steps:5` for one word.
+  const size_t colon = key.find(':');
   for (const std::string& name : known) {
+    if (colon != absl::string_view::npos && key.substr(0, colon) == name) {
+      return absl::StrCat("a blank is missing behind ':', as in ", name, ": ", key.substr(colon + 1));
+    }
     if (base::FoldName(name) == folded) return DidYouMean(name);
   }
   const bool job = document_ == Document::kFusionJob;
@@ -284,6 +289,8 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
 
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {
   if (document_ != Document::kFusionJob || absl::StrContains(wrong, "did you mean")) return "";
+  if (path == "spec.data.validation.fraction" && absl::StrContains(wrong, "must be above 0"))
+    return "; to hold nothing out write spec.data.validation: null";
   if (path == "spec.strategy.backend") return absl::StrCat("; ", kDevice);
   if (path == "spec.data.kind") return "; text that a tokenizer is to read becomes a file of token ids first (docs/tasks/prepare-data.md)";
   if (path == "spec.training.precision" && absl::StrContains(wrong, "\"fp16\""))

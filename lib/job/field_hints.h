@@ -21,7 +21,8 @@ class FieldHints {
   // For `key` in the mapping at `path` ("spec.training"; empty: the document), whose fields are `known`. "did you mean steps?",
   // "did you mean spec.training.optimizer.learningRate?", or a sentence on what takes its place; empty: nothing is near.
   std::string For(absl::string_view path, absl::string_view key, std::span<const std::string> known) const;
-  // Behind `wrong`, what is said of a word that is none of the choices at `path`: what to do where none of them is meant. Mostly empty.
+  // Behind `wrong`, what is said of a value at `path` that is refused: what to do where none of what may stand there is meant. Mostly
+  // empty.
   std::string ForValue(absl::string_view path, absl::string_view wrong) const;
 
  private:

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"FractionOfAll", 6, "  data: {path: [a], validation: {fraction: 1}}",
                "6: spec.data.validation.fraction: must be below 1, got 1"},
         BadJob{"FractionOfNothing", 6, "  data: {path: [a], validation: {fraction: 0}}",
-               "6: spec.data.validation.fraction: must be above 0, got 0"},
+               "6: spec.data.validation.fraction: must be above 0, got 0; to hold nothing out write spec.data.validation: null"},
         BadJob{"VolumeAsText", 6, "  data: {path: [a], volume: disk}", "6: spec.data.volume: must be a mapping, got \"disk\""}),
     Name);
 
@@ -145,6 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"MisspeltSteps", 7, "  training: {stpes: 3}", "7: spec.training.stpes: unknown field; did you mean steps?"},
         BadJob{"SnakeCase", 7, "  training: {global_batch_size: 3}",
                "7: spec.training.global_batch_size: unknown field; did you mean globalBatchSize?"},
+        BadJob{"NoBlankBehindTheColon", 7, "  training: {steps:5}",
+               "7: spec.training.\"steps:5\": unknown field; a blank is missing behind ':', as in steps: 5"},
         BadJob{"NothingLikeIt", 7, "  training: {colour: 3}", "7: spec.training.colour: unknown field"},
         BadJob{"FractionalSteps", 7, "  training: {steps: 1.5}", "7: spec.training.steps: must be a whole number, got 1.5"},
         BadJob{"QuotedSteps", 7, "  training: {steps: \"5\"}", "7: spec.training.steps: must be a whole number, got \"5\""},

@@ -95,7 +95,7 @@ class Reader {
       }
     } else if constexpr (kIsScalar<T>) {
       std::string wrong = ReadScalar(node, rule, value);
-      if (std::is_enum_v<T> && !wrong.empty() && hints_ != nullptr) wrong += hints_->ForValue(path, wrong);
+      if (!wrong.empty() && hints_ != nullptr) wrong += hints_->ForValue(path, wrong);
       if (!wrong.empty()) problems_.AddAtNode(node, path, wrong);
     } else {
       Enter(node, path, value);

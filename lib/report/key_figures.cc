@@ -84,7 +84,8 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
   const auto own = static_cast<int64_t>(OwnSteps(run));
   if (own == 0) return;
   std::vector<std::string> remarks;
-  if (run.elapsed_s > 0) remarks.push_back(absl::StrCat(ElapsedTime(run.elapsed_s), " with start, evaluations and checkpoints"));
+  if (run.elapsed_s > 0 && !run.of_earlier_start)
+    remarks.push_back(absl::StrCat(ElapsedTime(run.elapsed_s), " with start, evaluations and checkpoints"));
   if (const int64_t left = run.total_steps - run.steps.back().step; left > 0 && measured > 0) {
     remarks.push_back(absl::StrFormat("the %s would take about %s at the measured step",
                                       left == 1 ? "last step" : absl::StrCat("other ", left, " steps"),
@@ -379,8 +380,9 @@ std::vector<KeyFigure> KeyFigures(const Run& run) {
   std::vector<KeyFigure> figures;
   if (!run.steps.empty()) {
     const std::string of_total = run.total_steps > 0 ? absl::StrCat(" of ", run.total_steps) : "";
+    const char* const start = run.of_earlier_start ? "the last start that trained, whose figures these are" : "this start";
     figures.push_back({"steps", absl::StrCat(run.steps.back().step, of_total), "",
-                       run.earlier_steps > 0 ? absl::StrCat(OwnSteps(run), " of them by this start") : ""});
+                       run.earlier_steps > 0 ? absl::StrCat(OwnSteps(run), " of them by ", start) : ""});
   }
   if (run.parameters > 0) figures.push_back({"parameters", WholeNumber(run.parameters), "", ""});
   AddLosses(run, figures);

@@ -94,6 +94,9 @@ TEST(KeyFiguresTest, TimesAreThoseOfAStepOfThisStartAndOfAllSteps) {
             "2.00s measured, 1.60s predicted (9.00s with start, evaluations and checkpoints; the other 30 steps would take about 15s at "
             "the measured "
             "step)");
+  run.of_earlier_start = true;
+  EXPECT_EQ(Sentence(run, "steps"), "10 of 40 (4 of them by the last start that trained, whose figures these are)");
+  EXPECT_THAT(Sentence(run, "time of 4 steps"), ::testing::Not(HasSubstr("with start")));
 }
 
 TEST(KeyFiguresTest, StepsThatAreLeftAreTimedByTheMeasuredStepAlone) {

@@ -156,11 +156,12 @@ struct Span {
 
 struct Run {
   std::string title;
-  std::string job;               // metadata.name
-  std::string unit = "tokens";   // what a sample is counted in: "tokens" or "images"
-  std::vector<StepPoint> steps;  // ascending
-  size_t earlier_steps = 0;      // so many of them, the first, were made by earlier starts in the same folder
-  int64_t steps_made = 0;        // by this start, those that were made again after a restore counted each time
+  std::string job;                // metadata.name
+  std::string unit = "tokens";    // what a sample is counted in: "tokens" or "images"
+  std::vector<StepPoint> steps;   // ascending
+  size_t earlier_steps = 0;       // so many of them, the first, were made by earlier starts in the same folder
+  bool of_earlier_start = false;  // this start found all steps made: what follows of "this start" is of the one that made the last of them
+  int64_t steps_made = 0;         // by this start, those that were made again after a restore counted each time
   std::vector<EvaluationPoint> evaluations;
   std::vector<Event> events;
   std::vector<Checkpoint> checkpoints;            // ascending; of earlier starts, too

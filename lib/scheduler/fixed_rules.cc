@@ -96,7 +96,7 @@ class FixedRule final : public Strategy {
     const int stages = problem.max_stages();
     const Assignment assignment{.begins = cut_(problem, stages), .devices = order_(problem, stages)};
     const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kFull);
-    if (!evaluation.feasible()) return RefusalFor(problem, assignment, evaluation);
+    if (!evaluation.feasible()) return WithMemoryRemedy(RefusalFor(problem, assignment, evaluation));
     return assignment;
   }
 

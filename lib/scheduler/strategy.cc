@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/counted.h"
@@ -40,7 +43,19 @@ std::optional<Refusal> TooFewWithRoom(const Problem& problem) {
                         : request.use_all_devices ? "the planner, which uses all executors,"
                                                   : "executors.min",
                         base::Counted(problem.min_stages(), "stage"), with_room, static_cast<int>(problem.usable().size()));
-  return refusal;
+  return WithMemoryRemedy(std::move(refusal), ", or ask for fewer");
+}
+
+// What of `bytes` of memory no stage may use; empty: nothing.
+std::string MemoryNotForStages(const PlanRequest& request, int64_t bytes) {
+  std::vector<std::string> less;
+  if (request.memory_reserve_bytes > 0) {
+    less.push_back(
+        absl::StrFormat("what each process takes before its first op, %s", SizeText(static_cast<double>(request.memory_reserve_bytes))));
+  }
+  if (request.memory_headroom > 0) less.push_back(absl::StrFormat("the %.0f%% that stay free", 100 * request.memory_headroom));
+  if (less.empty()) return "";
+  return absl::StrFormat(" (of %s, less %s)", SizeText(static_cast<double>(bytes)), absl::StrJoin(less, " and "));
 }
 
 // Devices in descending memory take the longest prefix that fits; what the last one would have to take is what is missing.
@@ -57,17 +72,18 @@ Refusal GreedyShortfall(const Problem& problem) {
   }
   const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
-  if (largest == 0) return NoRoomForAProcess(problem, devices[count - 1]);
+  if (largest == 0) return WithMemoryRemedy(NoRoomForAProcess(problem, devices[count - 1]), "");
   if (needed <= largest) {
-    return {refusals::kInsufficientMemory,
-            "one micro-batch in flight would fit the memory of the executors, and no placement was found for as many as the schedule keeps "
-            "(gpipe: all of a step)",
-            {"memory_bytes", needed, largest}};
+    return WithMemoryRemedy({refusals::kInsufficientMemory,
+                             "one micro-batch in flight would fit the memory of the executors, and no placement was found for as many as "
+                             "the schedule keeps (gpipe: all of a step)",
+                             {"memory_bytes", needed, largest}});
   }
-  return {refusals::kInsufficientMemory,
-          absl::StrFormat("stage %d needs %s, largest free device has %s (%s)", count - 1, SizeText(needed), SizeText(largest),
-                          problem.request().devices[devices[count - 1]].name),
-          {"memory_bytes", needed, largest}};
+  const Device& last = problem.request().devices[devices[count - 1]];
+  return WithMemoryRemedy({refusals::kInsufficientMemory,
+                           absl::StrFormat("stage %d needs %s, largest free device has %s for it, %s%s", count - 1, SizeText(needed),
+                                           SizeText(largest), last.name, MemoryNotForStages(problem.request(), last.memory_bytes)),
+                           {"memory_bytes", needed, largest}});
 }
 
 // No placement that was found keeps to the limit: what the declared order would send tells by how much.
@@ -125,41 +141,56 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
   }
 }
 
+Refusal WithMemoryRemedy(Refusal refusal, absl::string_view also) {
+  if (refusal.reason == refusals::kInsufficientMemory || refusal.reason == refusals::kOpTooLarge) {
+    absl::StrAppend(&refusal.message, MemoryRemedy(also));
+  }
+  return refusal;
+}
+
 Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   const PlanRequest& request = problem.request();
-  int64_t largest = 0, together = 0;
-  std::vector<int64_t> memories;
-  for (int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
+  int64_t largest = 0, together = 0, together_whole = 0;
+  std::vector<std::pair<int64_t, int64_t>> memories;  // for stages, and all of it
+  for (int device : problem.usable()) memories.emplace_back(problem.UsableMemory(device), request.devices[device].memory_bytes);
   std::sort(memories.rbegin(), memories.rend());
-  largest = memories[0];
+  largest = memories[0].first;
   const Device& roomiest = request.devices[*std::max_element(problem.usable().begin(), problem.usable().end(), [&](int a, int b) {
     return request.devices[a].memory_bytes < request.devices[b].memory_bytes;
   })];
   if (largest == 0) {
-    return {refusals::kInsufficientMemory,
-            absl::StrFormat("an executor takes %s before its first op, and %s, which has the most, has %s",
-                            SizeText(static_cast<double>(request.memory_reserve_bytes)), roomiest.name,
-                            SizeText(static_cast<double>(roomiest.memory_bytes))),
-            {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(roomiest.memory_bytes)}};
+    return WithMemoryRemedy(
+        {refusals::kInsufficientMemory,
+         absl::StrFormat("an executor takes %s before its first op, and %s, which has the most, has %s",
+                         SizeText(static_cast<double>(request.memory_reserve_bytes)), roomiest.name,
+                         SizeText(static_cast<double>(roomiest.memory_bytes))),
+         {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(roomiest.memory_bytes)}},
+        "");
   }
   if (std::optional<Refusal> few = TooFewWithRoom(problem)) return *std::move(few);
-  for (int k = 0; k < problem.max_stages(); ++k) together += memories[k];
+  for (int k = 0; k < problem.max_stages(); ++k) {
+    together += memories[k].first;
+    together_whole += memories[k].second;
+  }
   for (int p = 0; p < problem.positions(); ++p) {
     const int64_t need = problem.NeedAlone(p, p + 1);
     if (need > largest) {
-      return {refusals::kOpTooLarge,
-              absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it", request.ops[problem.op_at(p)].name,
-                              SizeText(static_cast<double>(need)), roomiest.name, SizeText(static_cast<double>(largest))),
-              {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}};
+      return WithMemoryRemedy({refusals::kOpTooLarge,
+                               absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it%s",
+                                               request.ops[problem.op_at(p)].name, SizeText(static_cast<double>(need)), roomiest.name,
+                                               SizeText(static_cast<double>(largest)), MemoryNotForStages(request, roomiest.memory_bytes)),
+                               {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}});
     }
   }
   const int64_t whole = problem.NeedAlone(0, problem.positions());
   if (whole > together) {
-    return {refusals::kInsufficientMemory,
-            absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together",
-                            SizeText(static_cast<double>(whole)), base::Counted(problem.max_stages(), "executor"),
-                            problem.max_stages() == 1 ? "has" : "have", SizeText(static_cast<double>(together))),
-            {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
+    return WithMemoryRemedy({refusals::kInsufficientMemory,
+                             absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together for it%s",
+                                             SizeText(static_cast<double>(whole)), base::Counted(problem.max_stages(), "executor"),
+                                             problem.max_stages() == 1 ? "has" : "have", SizeText(static_cast<double>(together)),
+                                             MemoryNotForStages(request, together_whole)),
+                             {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}},
+                            ", let more executors take part, or train a smaller model");
   }
   if (problem.HasPins()) {
     if (std::optional<Refusal> shortfall = PinShortfall(problem)) return *std::move(shortfall);

@@ -48,6 +48,8 @@ absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanReque
 
 // The refusal that fits an infeasible evaluation: names stage, device, ops, bytes.
 Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);
+// With what would help behind the message, where it is one for want of memory.
+Refusal WithMemoryRemedy(Refusal refusal, absl::string_view also = ", or train a smaller model");
 // Why no assignment at all fits, by memory or by links: the refusal of searches that found nothing.
 Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 

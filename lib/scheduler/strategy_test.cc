@@ -13,9 +13,11 @@ namespace fusionllm::scheduler {
 namespace {
 
 using testing::AddDevice;
+using ::testing::AllOf;
 using testing::Chain;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::LinkSites;
@@ -123,7 +125,7 @@ TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) 
       << "one sentence for each, and one for the bound";
 }
 
-TEST(StrategyTest, ADeviceThatWouldSlowTheJobGoesToTheBackupPool) {
+TEST(StrategyTest, ADeviceThatWouldSlowTheJobIsASpare) {
   PlanRequest request = TwoSites(16);
   request.devices[5].time_scale = 1000;
   EXPECT_THAT(PlanOrDie("op-fence", request).left_out, Contains("tokyo-2"));
@@ -402,16 +404,23 @@ TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
   request.ops[5].parameter_bytes = int64_t{40} << 30;
   const Refusal op = RefusalOrDie("op-fence", request);
   EXPECT_EQ(op.reason, "OpTooLarge");
-  EXPECT_THAT(op.message, HasSubstr("op3"));
+  EXPECT_THAT(op.message, AllOf(HasSubstr("op3"), HasSubstr("GiB for it (of "),
+                                HasSubstr(" GiB, less the 5% that stay free); give executors "), EndsWith("), or train a smaller model")));
   EXPECT_EQ(op.shortfall.what, "memory_bytes");
   EXPECT_GT(op.shortfall.needed, op.shortfall.available);
   request = TwoSites(8);
   for (OpNode& node : request.ops) node.parameter_bytes = int64_t{6} << 30;
   const Refusal whole = RefusalOrDie("op-fence", request);
   EXPECT_EQ(whole.reason, "InsufficientMemory");
-  EXPECT_THAT(whole.message, HasSubstr("GiB"));
+  EXPECT_THAT(whole.message,
+              AllOf(HasSubstr("GiB together for it (of "), EndsWith("), let more executors take part, or train a smaller model")));
   const Refusal stage = RefusalOrDie("equal-ops", request);
-  EXPECT_THAT(stage.message, HasSubstr("stage 0 needs"));
+  EXPECT_THAT(stage.message,
+              AllOf(HasSubstr("stage 0 needs"), HasSubstr("; give executors more memory (memory of a topology's devices; ")));
+  request.memory_reserve_bytes = 1 << 20;
+  EXPECT_THAT(
+      RefusalOrDie("op-fence", request).message,
+      HasSubstr(", less what each process takes before its first op, 1.0 MiB and the 5% that stay free); give executors more memory"));
 }
 
 TEST(StrategyTest, DevicesWithoutALinkCannotShareAJob) {

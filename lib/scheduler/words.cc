@@ -1,5 +1,6 @@
 #include "lib/scheduler/words.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace fusionllm::scheduler {
@@ -30,6 +31,12 @@ std::string DurationText(double seconds) {
   if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
   if (seconds < 1) return absl::StrFormat("%.3g ms", seconds * 1e3);
   return absl::StrFormat("%.3g s", seconds);
+}
+
+std::string MemoryRemedy(absl::string_view also) {
+  return absl::StrCat(
+      "; give executors more memory (memory of a topology's devices; in Kubernetes resources.limits.memory in spec.executors.template)",
+      also);
 }
 
 }  // namespace fusionllm::scheduler

@@ -20,6 +20,7 @@
 #include "lib/job/differences.h"
 #include "lib/job/parse.h"
 #include "lib/workload/forward_graph.h"
+#include "lib/workload/job_learning_rate.h"
 #include "lib/workload/stored_parameters.h"
 
 namespace fusionllm::workload {
@@ -31,6 +32,16 @@ constexpr char kFreshStartHint[] =
     "begin anew by another spec.checkpoint.path, spec.checkpoint.resume: never or, with fusionctl run, --fresh or another --output";
 // Of what differs: what to do comes behind it, and of a broker in a cluster a KiB is kept (services/termination_sentence.h).
 constexpr size_t kMaxMisfitBytes = 384;
+
+// Warm-up and decay follow the number of steps, so that more of them may make the rate jump.
+std::string ChangedLearningRate(const job::Training& then, const job::Training& now, int64_t steps_made) {
+  if (then.steps == now.steps && then.schedule == now.schedule) return "";
+  const int64_t next = steps_made + 1;
+  const std::string before = absl::StrFormat("%.2g", LearningRateOf(then, next)),
+                    after = absl::StrFormat("%.2g", LearningRateOf(now, next));
+  if (next > now.steps || before == after) return "";
+  return absl::StrFormat("the learning rate of step %d is %s instead of %s", next, after, before);
+}
 
 // What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
@@ -52,6 +63,8 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   const bool same_model = then->spec.model.graph == job.spec.model.graph && then->spec.model.init.from == job.spec.model.init.from;
   const std::string contents = same_model ? ChangedContents(found.contents, ContentsOf(job, base_directory)) : "";
   if (!contents.empty()) changed.push_back(contents);
+  const std::string rate = ChangedLearningRate(then->spec.training, job.spec.training, found.step);
+  if (!rate.empty()) changed.push_back(rate);
   found.changed = absl::StrJoin(changed, "; ");
   const std::vector<job::FieldDifference> architecture = job::ArchitectureDifferences(differences);
   std::vector<std::string> why;

@@ -27,6 +27,7 @@ namespace {
 constexpr size_t kMaxListed = 20;   // tensors of a kind
 constexpr size_t kMaxPatterns = 6;  // of an advice: more of them are no remedy
 constexpr size_t kMaxPassedOver = 5;
+constexpr size_t kMaxOfOtherType = 5;
 
 StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   StoredEntries stored;
@@ -90,10 +91,20 @@ std::set<std::string> RunningStatistics(const opdag::Graph& graph, const StoredE
   return names;
 }
 
-// Types have their names in capitals there.
+// "f32" for "F32": types have their names in capitals there.
+bool IsInSmallLetters(const checkpoint::TensorEntry& entry) {
+  return !entry.dtype && checkpoint::StoredDType(absl::AsciiStrToUpper(entry.dtype_name));
+}
+
+// All but the type is right: a conversion of the file helps, and nothing has to begin fresh.
+bool IsOfOtherType(const checkpoint::TensorEntry& entry, const tensor::TensorType& type) {
+  return type.dtype == tensor::DType::kF32 && entry.shape == type.shape && !IsInSmallLetters(entry);
+}
+
 std::string Unlike(const opdag::Parameter& parameter, const checkpoint::TensorEntry& entry) {
-  if (const std::string capitals = absl::AsciiStrToUpper(entry.dtype_name); !entry.dtype && checkpoint::StoredDType(capitals)) {
-    return absl::StrCat(parameter.name, " is of a type \"", entry.dtype_name, "\", which safetensors does not have: write ", capitals);
+  if (IsInSmallLetters(entry)) {
+    return absl::StrCat(parameter.name, " is of a type \"", entry.dtype_name, "\", which safetensors does not have: write ",
+                        absl::AsciiStrToUpper(entry.dtype_name));
   }
   const bool shape_alone = checkpoint::CanFill(entry, {parameter.type.dtype, entry.shape});
   return absl::StrCat(parameter.name, " is ", shape_alone ? "" : entry.dtype_name, entry.shape.ToString(), ", not ",
@@ -143,9 +154,13 @@ class Comparison {
         (statistics.contains(name) ? misfit_.statistics : misfit_.missing).push_back(name);
       } else if (found->second != nullptr && !checkpoint::CanFill(*found->second, parameter.type)) {
         if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
+        if (IsOfOtherType(*found->second, parameter.type)) {
+          misfit_.other_types[found->second->dtype_name].push_back(name);
+          continue;
+        }
         all_transposed_ = all_transposed_ && IsTransposed(*found->second, parameter.type);
         misfit_.unlike.push_back(Unlike(parameter, *found->second));
-        unlike_.push_back(name);
+        if (found->second->shape != parameter.type.shape) unlike_.push_back(name);
       }
     }
   }
@@ -206,7 +221,7 @@ class Comparison {
   const StoredEntries stored_;
   std::set<std::string> wanted_;
   NameCounts model_counts_, stored_counts_;
-  std::vector<std::string> unlike_;  // names of misfit_.unlike
+  std::vector<std::string> unlike_;  // names of misfit_.unlike, where shapes differ
   bool all_transposed_ = true;
   ParameterMisfit misfit_;
 };
@@ -225,6 +240,7 @@ std::string Remedy(const ParameterMisfit& misfit) {
   std::vector<std::string> fields;
   for (const job::FieldDifference& field : misfit.fields) fields.push_back(absl::StrCat(field.path, ": ", field.from));
   std::vector<std::string> remedies;
+  if (!misfit.other_types.empty()) remedies.push_back("convert the file to one of these types");
   if (misfit.transposed) {
     remedies.push_back(
         "transpose these matrices and all others of their kind (square ones show nothing): they lie [out, in], as torch.nn.Linear has "
@@ -284,6 +300,10 @@ std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
   // Under which names it has what is missing.
   if (!misfit.missing.empty()) tell(misfit.passed_over, absl::StrCat("it has ", Count(misfit.passed_over), " of other names: "));
   tell(misfit.unlike, "");
+  for (const auto& [type, names] : misfit.other_types) {
+    parts.push_back(absl::StrCat(Count(names), names.size() == 1 ? " is " : " are ", type,
+                                 ", where F32, F16 and BF16 are read: ", Some(names, kMaxOfOtherType)));
+  }
   return absl::StrCat(path, ": ", absl::StrJoin(parts, "; "));
 }
 

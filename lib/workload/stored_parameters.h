@@ -4,6 +4,7 @@
 // Blocks on the disk where a tied head is compared with the embedding; holds no state.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,13 @@ struct ParameterMisfit {
   std::vector<std::string> unread;           // stored and no parameter of the model, which would compute something else without them
   bool transposed = false;                   // all of `unlike` have the extents of a matrix the other way round
   std::vector<std::string> unlike;           // "fc.weight is [10, 512], not [5, 512]", stored first; with the dtypes where these differ
-  std::vector<std::string> unmatched;        // patterns of skip that match nothing
-  std::vector<std::string> skip;             // patterns of skip with which it would fit
-  std::vector<std::string> passed_over;      // stored and no parameter of the model, unread too: no misfit, but worth a word
-  bool empty() const { return missing.empty() && statistics.empty() && unread.empty() && unlike.empty() && unmatched.empty(); }
+  std::map<std::string, std::vector<std::string>> other_types;  // of the right shape, and of a type that is not read: names by type
+  std::vector<std::string> unmatched;                           // patterns of skip that match nothing
+  std::vector<std::string> skip;                                // patterns of skip with which it would fit
+  std::vector<std::string> passed_over;  // stored and no parameter of the model, unread too: no misfit, but worth a word
+  bool empty() const {
+    return missing.empty() && statistics.empty() && unread.empty() && unlike.empty() && other_types.empty() && unmatched.empty();
+  }
 };
 
 // All that differs. For a start and an evaluation only these are unread: a layer whose number is beyond the model's, and a lm_head.weight

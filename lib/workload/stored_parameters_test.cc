@@ -206,7 +206,22 @@ TEST(StoredParametersTest, ADtypeThatTheModelCannotReadIsNamed) {
   const job::FusionJob job = Gpt2("nLayer: 1");
   StoredFile file(job);
   file.Add("transformer.ln_f.bias", {8}, 0, tensor::DType::kI32).Add("transformer.ln_f.weight", {8}, 0, tensor::DType::kBF16);
-  EXPECT_THAT(file.Check(job).message(), AllOf(HasSubstr("transformer.ln_f.bias is I32[8], not f32[8]"), Not(HasSubstr("ln_f.weight is"))));
+  EXPECT_THAT(file.Check(job).message(),
+              AllOf(HasSubstr("1 tensor is I32, where F32, F16 and BF16 are read: transformer.ln_f.bias; convert "
+                              "the file to one of these types"),
+                    Not(HasSubstr("ln_f.weight")), Not(HasSubstr("skip"))));
+}
+
+TEST(StoredParametersTest, ManyTensorsOfAnotherTypeAreCountedAndToBeConverted) {
+  const job::FusionJob job = Gpt2("nLayer: 1");
+  StoredFile file(job);
+  for (const char* name :
+       {"attn.c_attn.bias", "attn.c_proj.bias", "ln_1.bias", "ln_1.weight", "ln_2.bias", "ln_2.weight", "mlp.c_proj.bias"}) {
+    const int64_t size = std::string(name) == "attn.c_attn.bias" ? 24 : 8;
+    file.Add(absl::StrCat("transformer.h.0.", name), {size}, 0, tensor::DType::kI32);
+  }
+  EXPECT_THAT(file.Check(job).message(), AllOf(HasSubstr("7 tensors are I32, where F32, F16 and BF16 are read: transformer.h.0."),
+                                               HasSubstr(" and 2 more; convert the file"), Not(HasSubstr("skip"))));
 }
 
 TEST(StoredParametersTest, ATiedHeadMayBeStoredTwiceAndOfItsOwnItIsRefused) {

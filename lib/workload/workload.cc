@@ -17,6 +17,7 @@
 #include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 #include "lib/workload/input_limits.h"
+#include "lib/workload/job_learning_rate.h"
 
 namespace fusionllm::workload {
 namespace {
@@ -31,17 +32,6 @@ kernels::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
           .epsilon = optimizer.epsilon,
           .momentum = adamw ? 0 : optimizer.momentum,
           .nesterov = optimizer.nesterov};
-}
-
-runtime::LearningRateSchedule ScheduleOf(const job::Training& training) {
-  using Kind = runtime::LearningRateSchedule::Kind;
-  Kind kind = Kind::kConstant;
-  if (training.schedule.name == job::ScheduleName::kCosine) kind = Kind::kCosine;
-  if (training.schedule.name == job::ScheduleName::kLinear) kind = Kind::kLinear;
-  return {.kind = kind,
-          .warmup_steps = training.schedule.warmup_steps,
-          .total_steps = training.steps,
-          .minimum = training.schedule.min_learning_rate};
 }
 
 data::DatasetKind KindOf(job::DataKind kind) {

@@ -130,6 +130,21 @@ TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParamet
                                         HasSubstr("1 tensor that the model does not have: layer.0.weight")));
 }
 
+TEST_F(CheckpointsTest, MoreStepsNameTheLearningRateOfTheNextStepWhereItChanges) {
+  job_.spec.training.steps = 10;
+  job_.spec.training.optimizer.learning_rate = 0.1;
+  job_.spec.training.schedule = {.name = job::ScheduleName::kLinear};
+  auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
+  staged.resolved_job = job::ToYaml(job_);
+  ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
+  EXPECT_EQ(FindCheckpoint(job_, root_, folder_.path())->changed, "") << "no step is left";
+  job_.spec.training.steps = 20;
+  EXPECT_EQ(FindCheckpoint(job_, root_, folder_.path())->changed,
+            "spec.training.steps 10 -> 20; the learning rate of step 11 is 0.045 instead of 0");
+  job_.spec.training.schedule.min_learning_rate = 0.1;
+  EXPECT_THAT(FindCheckpoint(job_, root_, folder_.path())->changed, HasSubstr("step 11 is 0.1 instead of 0"));
+}
+
 TEST_F(CheckpointsTest, AFileOfAnotherContentUnderTheSameNameIsTold) {
   const std::string graph =
       "graph \"net\" {\n  images = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 3072]}\n"

@@ -177,13 +177,13 @@ TEST_F(RunProgressEventsTest, OfTheEventsOfARunThoseAreToldThatAUserWantsToRead)
 
 TEST_F(RunProgressEventsTest, OfExecutorsThatJoinThoseAreToldThatComeToARunThatHasBegun) {
   progress_.Event({.reason = "ExecutorJoined", .message = "a joined and runs stage 0", .device = "a", .stage = 0});
-  progress_.Event({.reason = "ExecutorJoined", .message = "b joined the backup pool", .device = "b"});
+  progress_.Event({.reason = "ExecutorJoined", .message = "b joined as a spare", .device = "b"});
   EXPECT_THAT(Told(), ::testing::IsEmpty());
   broker::RunState begun({.total_steps = 100});
   begun.Adopt(1, {.devices = {"a"}}, {}, {}, 5, {}, {}, {});
   progress_.State(begun);
-  progress_.Event({.reason = "ExecutorJoined", .message = "c joined the backup pool", .device = "c"});
-  EXPECT_THAT(Told(), ::testing::ElementsAre("normal ExecutorJoined: c joined the backup pool"));
+  progress_.Event({.reason = "ExecutorJoined", .message = "c joined as a spare", .device = "c"});
+  EXPECT_THAT(Told(), ::testing::ElementsAre("normal ExecutorJoined: c joined as a spare"));
 }
 
 TEST_F(RunProgressEventsTest, NumbersRiseAlsoOverLivesOfTheBroker) {

@@ -107,7 +107,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--object-stores", flags.host.access.object_stores, "With --closed: fetch data from stores with this machine's credentials")
       ->needs(closed);
   app.add_flag("--phases", flags.phases, "Print what it is doing on stdout, a line each");
-  app.add_flag("--spare", flags.host.spare, "Stay in the backup pool");
+  app.add_flag("--spare", flags.host.spare, "Be a spare: no stage until another executor is lost");
   app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();

@@ -31,7 +31,7 @@ namespace fusionllm::services {
 namespace {
 
 // Also what a machine does that joins a run which goes on without it.
-constexpr char kWaiting[] = "waiting for the plan, in the backup pool until it has a stage for this machine";
+constexpr char kWaiting[] = "waiting for the plan, as a spare until it has a stage for this machine";
 
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
 constexpr size_t kMaxRetriedBytes = 2048;
@@ -132,7 +132,8 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
     case v1::BrokerMessage::kWelcome:
       Post([this, welcome = message.welcome()] {
         if (!welcomed_) welcome_status_ = Welcome(welcome);
-        if (!welcomed_ && welcome_status_.ok()) Phase("waiting for the other machines");
+        if (!welcomed_ && welcome_status_.ok())
+          Phase(options_.spare ? "waiting as a spare until another machine is lost" : "waiting for the other machines");
         welcomed_ = true;
         if (welcome_status_.ok()) return;
         // Now, not when it is asked to do something; and again to a broker that has come back, which does not know.

@@ -84,6 +84,7 @@ TEST_F(BadLuckTest, AGradientThatIsNoNumberNamesParameterAndOpAndKeepsEarlierChe
   const std::string words = Failing(1, settings);
   EXPECT_THAT(words, ContainsRegex("stage [0-2] on a-[0-2]: the gradient norm is (nan|inf) at step [0-9]+, where the loss is [0-9.e+]+: "
                                    "the gradient of parameter 'transformer[^']*' of op '[^']*' is not finite"));
+  EXPECT_THAT(words, HasSubstr("lower spec.training.optimizer.learningRate"));
   EXPECT_TRUE(std::filesystem::exists(Path("out/checkpoints/step-000001/manifest.json")));
   FusionctlChild verify({"checkpoint", "verify", "out/checkpoints/latest"}, folder_.path());
   EXPECT_EQ(verify.Wait(kRunLimit), 0) << verify.Stderr();
@@ -139,9 +140,15 @@ TEST_F(BadLuckTest, AFullDiskAtACheckpointIsToldAndTrainingGoesOn) {
   if (geteuid() != 0 || mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64k") != 0) {
     GTEST_SKIP() << "NotAvailable: a small tmpfs cannot be mounted here";
   }
-  auto run = Start({"spec.training.steps=12", absl::StrCat("spec.checkpoint={path: ", small, "/, everySteps: 5}")});
+  auto run = Start({"spec.training.steps=12", absl::StrCat("spec.checkpoint={path: ", small, "/, everySteps: 5}"),
+                    "spec.data.validation={fraction: 0.1}", "spec.training.evaluation={everySteps: 6, batches: 2}"});
   EXPECT_EQ(run->Wait(kRunLimit), 1);  // the last checkpoint is what the user wanted
   EXPECT_EQ(BitsOf(*run).size(), 12);
+  std::vector<int> evaluated;
+  for (const json& line : run->lines()) {
+    if (line.value("type", "") == "eval") evaluated.push_back(line["step"]);
+  }
+  EXPECT_THAT(evaluated, ::testing::ElementsAre(6, 12)) << "the evaluation after the last step needs no disk";
   EXPECT_THAT(Event(*run, "CheckpointFailed").dump(), AllOf(HasSubstr("No space left"), HasSubstr("small/"), Not(HasSubstr("//"))));
   EXPECT_THAT(run->Stderr(), HasSubstr("No space left"));
   EXPECT_TRUE(run->NobodyIsLeft(10));

@@ -152,7 +152,7 @@ TEST_F(NewcomerTest, WhereAnotherStageWouldOnlyAddLatencyTheRunKeepsItsPlanAndSa
   const auto kept = run->WaitForEvent("PlanKept", kRunLimit);
   ASSERT_TRUE(kept) << run->Stderr();
   EXPECT_EQ((*kept)["device"], "a-1");
-  EXPECT_THAT((*kept)["message"].get<std::string>(), ::testing::MatchesRegex("a-1 stays in the backup pool: .+"));
+  EXPECT_THAT((*kept)["message"].get<std::string>(), ::testing::MatchesRegex("a-1 stays a spare: .+"));
   ExpectGoodEnd(*run);
   ExpectSameBits(*run, BitsOf(*reference), 1, kSteps);
   EXPECT_THAT(StagesOfPlans(*run), ElementsAre(3, 2)) << Told(*run);

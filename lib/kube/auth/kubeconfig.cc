@@ -331,6 +331,16 @@ std::vector<std::string> DefaultKubeconfigPaths() {
   return {absl::StrCat(home, "/.kube/config")};
 }
 
+absl::StatusOr<Kubeconfig> LoadKubeconfigOrDefault(const std::string& file) {
+  if (!file.empty()) return LoadKubeconfig({file});
+  absl::StatusOr<Kubeconfig> config = LoadKubeconfig(DefaultKubeconfigPaths());
+  if (!absl::IsNotFound(config.status())) return config;
+  const char* const listed = std::getenv("KUBECONFIG");
+  const bool named = listed != nullptr && *listed != '\0';
+  return absl::NotFoundError(absl::StrCat(
+      config.status().message(), named ? "; the path is that of KUBECONFIG" : "; KUBECONFIG, which could name another, is not set"));
+}
+
 absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context) {
   const std::string where = config.files.empty() ? "" : config.files + ": ";
   const std::string name(context.empty() ? absl::string_view(config.current_context) : context);

@@ -49,6 +49,8 @@ absl::StatusOr<Kubeconfig> ParseKubeconfig(absl::string_view text, absl::string_
 absl::StatusOr<Kubeconfig> LoadKubeconfig(const std::vector<std::string>& paths);
 // Those of $KUBECONFIG, separated by ':', else ~/.kube/config.
 std::vector<std::string> DefaultKubeconfigPaths();
+// `file`, or with an empty one those; then NotFound says whether KUBECONFIG named them.
+absl::StatusOr<Kubeconfig> LoadKubeconfigOrDefault(const std::string& file);
 
 // What the context names; empty: the current one. NotFound says what is missing, and in which files.
 absl::StatusOr<ClientConfig> ResolveContext(const Kubeconfig& config, absl::string_view context = {});

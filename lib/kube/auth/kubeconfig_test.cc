@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -226,6 +229,19 @@ TEST(Kubeconfig, AnExtensionIsBounded) {
 TEST(Kubeconfig, HugeAndDeepTextIsRefused) {
   EXPECT_FALSE(ParseKubeconfig(std::string(kMaxKubeconfigBytes + 1, ' '), "config", "").ok());
   EXPECT_FALSE(ParseKubeconfig(std::string(100'000, '['), "config", "").ok());
+}
+
+TEST(Kubeconfig, WhereNoneIsFoundItIsSaidWhoNamedIt) {
+  const base::TempFolder folder;
+  const char* const listed = std::getenv("KUBECONFIG");
+  const std::optional<std::string> before = listed == nullptr ? std::nullopt : std::optional<std::string>(listed);
+  const std::string empty = folder.Write("empty", "");
+  setenv("KUBECONFIG", empty.c_str(), 1);
+  EXPECT_EQ(LoadKubeconfigOrDefault("").status().message(),
+            absl::StrCat(empty, ": is empty: there is no kubeconfig in it; the path is that of KUBECONFIG"));
+  EXPECT_THAT(std::string(LoadKubeconfigOrDefault(empty).status().message()), Not(HasSubstr("KUBECONFIG")));
+  unsetenv("KUBECONFIG");
+  if (before.has_value()) setenv("KUBECONFIG", before->c_str(), 1);
 }
 
 TEST(Kubeconfig, OfSeveralFilesTheFirstWins) {

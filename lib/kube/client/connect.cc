@@ -16,9 +16,7 @@ absl::StatusOr<ClientConfig> FindConfig(const ConnectOptions& options) {
     absl::StatusOr<ClientConfig> pod = InClusterConfig();
     if (!absl::IsNotFound(pod.status())) return pod;
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(
-      const Kubeconfig config,
-      LoadKubeconfig(options.kubeconfig.empty() ? DefaultKubeconfigPaths() : std::vector<std::string>{options.kubeconfig}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const Kubeconfig config, LoadKubeconfigOrDefault(options.kubeconfig));
   return ResolveContext(config, options.context);
 }
 

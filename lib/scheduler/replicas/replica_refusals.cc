@@ -145,7 +145,7 @@ Refusal NoGridFits(const Problem& problem, const FoundGrid& failed) {
   refusal.message =
       absl::StrFormat("no grid of pipelines fits; with %s of %s, in pipeline %d: %s", base::Counted(failed.grid.pipelines(), "pipeline"),
                       base::Counted(failed.grid.stages(), "stage"), pipeline, refusal.message);
-  return refusal;
+  return WithMemoryRemedy(std::move(refusal));
 }
 
 }  // namespace fusionllm::scheduler::replicas

@@ -174,8 +174,9 @@ TEST(ReplicaRefusalsTest, OfAGridThatDoesNotFitThePipelineIsNamed) {
   request.devices[1].memory_bytes = 20'000;
   const Refusal refusal = RefusalFor(request, 2);
   EXPECT_EQ(refusal.reason, "InsufficientMemory");
-  EXPECT_THAT(refusal.message, ::testing::MatchesRegex("no grid of pipelines fits; with 2 pipelines of 1 stage, in pipeline [01]: stage 0 "
-                                                       "needs [0-9.]+ [KM]iB, device paris-1 has 18.6 KiB"));
+  EXPECT_THAT(refusal.message,
+              ::testing::MatchesRegex("no grid of pipelines fits; with 2 pipelines of 1 stage, in pipeline [01]: stage 0 "
+                                      "needs [0-9.]+ [KM]iB, device paris-1 has 18.6 KiB; give executors more memory [(].*"));
 }
 
 }  // namespace
