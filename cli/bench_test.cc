@@ -100,7 +100,7 @@ TEST(MeasureEmulatedLinks, PlansByThemSeeTheNetworkOfTheTopology) {
 
 TEST(MeasureEmulatedLinks, TooManyDevicesAreRefused) {
   const auto topology = job::ParseTopology(kUnevenTopology, "t.yaml");
-  EXPECT_EQ(MeasureEmulatedLinks(*topology, std::vector<std::string>(kMostLinkedDevices + 1, "a-0")).status().code(),
+  EXPECT_EQ(MeasureEmulatedLinks(*topology, std::vector<std::string>(kMaxLinkedDevices + 1, "a-0")).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

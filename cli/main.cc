@@ -14,7 +14,7 @@
 #include "cli/commands/unexpected.h"
 #include "lib/base/log.h"
 #include "lib/base/thread_limit.h"
-#include "lib/daemon/standard_files.h"
+#include "lib/daemon/standard_fds.h"
 
 namespace {
 
@@ -100,7 +100,7 @@ int Main(int argc, char** argv) {
 }
 
 std::string WhatIsWrong(const std::system_error& error) {
-  return fusionllm::base::IsRefusedThread(error) ? fusionllm::base::NoMoreThreads("a thread") : error.what();
+  return fusionllm::base::IsRefusedThread(error) ? fusionllm::base::ThreadLimitMessage("a thread") : error.what();
 }
 
 // Of a thread, whose exceptions come to nobody. Every other one is a mistake of ours: loudly.
@@ -120,7 +120,7 @@ std::string WhatIsWrong(const std::system_error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fusionllm::daemon::HoldStandardFiles();
+  fusionllm::daemon::ReserveStandardFds();
   fusionllm::daemon::FailWritesBeyondSizeLimit();
   std::set_terminate(TellAndEnd);
   try {

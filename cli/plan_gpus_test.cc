@@ -122,7 +122,7 @@ TEST_F(PlanGpus, ARunIsRefusedBeforeItLeavesAnything) {
   EXPECT_FALSE(std::filesystem::exists(program_.Path("run")));
 }
 
-TEST_F(PlanGpus, AProfileThatNobodyKnowsIsRefusedWithTheLineAndTheNamesThereAre) {
+TEST_F(PlanGpus, RejectsUnknownGpuProfileNamingLineAndChoices) {
   program_.Write("t.yaml", absl::StrReplaceAll(kGpuTopology, {{"nvidia-t4", "nvidia-t5"}}));
   const Outcome outcome = program_.Run("plan job.yaml --topology t.yaml");
   EXPECT_EQ(outcome.code, 2);

@@ -18,32 +18,32 @@
 #include "lib/kube/http/curl_transport.h"
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/lease/leader_elector.h"
+#include "lib/kube/watch/heartbeat_client.h"
 #include "lib/kube/watch/object.h"
-#include "lib/kube/watch/pulsed_client.h"
 #include "operator/cleanup/orphan_collector.h"
 #include "operator/cleanup/tombstones.h"
 #include "operator/federation/access_providers.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/connect_metrics.h"
 #include "operator/federation/leader_fence.h"
+#include "operator/federation/member_check.h"
 #include "operator/federation/member_client.h"
-#include "operator/federation/member_probe.h"
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/hooks/chart_hooks.h"
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/members/log_fields.h"
-#include "operator/placement/advisor.h"
-#include "operator/placement/measured_ways.h"
+#include "operator/placement/hint_cache.h"
+#include "operator/placement/measured_links.h"
 #include "operator/placement/plan_call.h"
 #include "operator/process/build_commit.h"
 #include "operator/process/config_reload.h"
 #include "operator/process/first_sync.h"
 #include "operator/process/flags.h"
-#include "operator/process/hub_housekeeper.h"
+#include "operator/process/hub_cleanup.h"
 #include "operator/process/liveness.h"
 #include "operator/process/malloc_trimmer.h"
-#include "operator/progress/progress_watch.h"
+#include "operator/progress/progress_poller.h"
 #include "operator/queueing/workload_cache.h"
 #include "operator/reconcile/job_cache.h"
 #include "operator/reconcile/job_events.h"
@@ -53,25 +53,25 @@
 namespace fusionllm::op {
 namespace {
 
-using daemon::Complain;
 using daemon::kExitBadInput;
 using daemon::kExitDone;
 using daemon::kExitFailed;
+using daemon::ReportError;
 
 // After a signal to stop: with what members (a second, all at once), events and the Lease take besides it stays below the 30 s that
 // Kubernetes gives a Pod.
-constexpr absl::Duration kDrainPatience = absl::Seconds(15);
+constexpr absl::Duration kDrainTimeout = absl::Seconds(15);
 constexpr absl::Duration kStandbyAgain = absl::Seconds(5);
-constexpr absl::Duration kFetchPatience = absl::Seconds(2);
-constexpr absl::Duration kFlushPatience = absl::Seconds(2);
+constexpr absl::Duration kFetchTimeout = absl::Seconds(2);
+constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 // Pods end in swarms: jobs that wait for room are looked at once for all that ended within this.
 constexpr absl::Duration kGrowthPause = absl::Seconds(1);
 
 // A page of a program's monitoring server.
 absl::StatusOr<std::string> FetchPage(const std::string& address, const char* page) {
-  auto transport = kube::CurlTransport::Make({.server = absl::StrCat("http://", address), .connect_timeout = kFetchPatience});
+  auto transport = kube::CurlTransport::Make({.server = absl::StrCat("http://", address), .connect_timeout = kFetchTimeout});
   if (!transport.ok()) return transport.status();
-  const kube::UnaryLimits limits{.timeout = kFetchPatience, .max_response_bytes = kMaxProgressBytes};
+  const kube::UnaryLimits limits{.timeout = kFetchTimeout, .max_response_bytes = kMaxProgressBytes};
   auto response = (*transport)->Send({.target = page}, limits, {});
   if (!response.ok()) return response.status();
   if (response->code != 200) return absl::UnavailableError(absl::StrCat("HTTP ", response->code, " ", response->body));
@@ -82,7 +82,7 @@ absl::StatusOr<std::string> FetchPage(const std::string& address, const char* pa
 int AskReady(const std::string& address) {
   const absl::StatusOr<std::string> answer = FetchPage(address, "/readyz");
   if (!answer.ok()) {
-    return Complain(absl::UnavailableError(absl::StrCat("the operator at ", address, " is not ready: ", answer.status().message())));
+    return ReportError(absl::UnavailableError(absl::StrCat("the operator at ", address, " is not ready: ", answer.status().message())));
   }
   std::printf("the operator at %s is ready\n", address.c_str());
   return kExitDone;
@@ -116,8 +116,8 @@ int Main(int argc, char** argv) {
   if (!flags.ask_ready.empty()) {
     if (const int code = AskReady(flags.ask_ready); code != kExitDone || flags.hooks.try_job.empty()) return code;
   }
-  daemon::HoldStopSignals();
-  daemon::HoldHangup();
+  daemon::BlockStopSignals();
+  daemon::BlockHangupSignal();
 
   metrics::Registry registry(kProgram, services::kBuildVersion);
   daemon::AddProcessMetrics(registry);
@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
       kube::Connect({.kubeconfig = flags.kubeconfig,
                      .rest = {.user_agent = user_agent, .requests_per_second = flags.hub_qps, .burst = static_cast<int>(flags.hub_burst)}},
                     clock, &rest_metrics);
-  if (!client.ok()) return Complain(client.status());
+  if (!client.ok()) return ReportError(client.status());
   if (const auto code = RunHook(flags.hooks, flags.namespaces, **client, clock)) return *code;
 
   const auto apply = [&](const Flags& now) {
@@ -160,7 +160,7 @@ int Main(int argc, char** argv) {
   AccessProviders access_providers;
   if (!flags.profile_providers.empty()) {
     absl::StatusOr<AccessProviders> loaded = LoadAccessProviders(flags.profile_providers);
-    if (!loaded.ok()) return Complain(loaded.status());
+    if (!loaded.ok()) return ReportError(loaded.status());
     access_providers = *std::move(loaded);
   }
 
@@ -173,13 +173,13 @@ int Main(int argc, char** argv) {
   const std::string ns = flags.ns.empty() ? (*client)->default_namespace() : flags.ns;
   const absl::StatusOr<std::string> hub_uid = ReadHubUid(**client, stop.get_token());
   if (stop.stop_requested()) return kExitDone;
-  if (!hub_uid.ok()) return Complain(hub_uid.status(), kExitFailed);
+  if (!hub_uid.ok()) return ReportError(hub_uid.status(), kExitFailed);
 
   kube::LeaderElector elector(**client, clock, flags.elect ? &leader_metrics : nullptr,
                               {.lease = {ns, kProgram}, .identity = identity, .on_lost = StopLeading});
   LeaderFence fence(elector, StopLeading);
   const auto may_write = [&] { return flags.elect ? fence.MayWrite() : absl::OkStatus(); };
-  kube::PulsedClient hub_reads(**client, clock);
+  kube::HeartbeatClient hub_reads(**client, clock);
   kube::FencedClient hub_client(hub_reads, may_write);
 
   kube::WorkQueue queue("fusionjob", clock, &queue_metrics);
@@ -241,7 +241,7 @@ int Main(int argc, char** argv) {
        .may_write = may_write,
        .collect =
            [&](Member& member, std::stop_token stop_token) {
-             return leads ? collector.Collect(member, std::move(stop_token)) : kube::ReconcileResult::Again(kStandbyAgain);
+             return leads ? collector.Collect(member, std::move(stop_token)) : kube::ReconcileResult::RequeueAfter(kStandbyAgain);
            },
        .grew = grew,
        .limits = member_options.limits,
@@ -256,7 +256,7 @@ int Main(int argc, char** argv) {
              }
              return namespaces;
            }});
-  MeasuredWays measured;
+  MeasuredLinks measured;
   const auto learn = [&](const kube::WorkKey& key, const std::string& page) {
     const auto job = jobs.Find({key.ns, key.name});
     if (job == nullptr || !job->job.ok()) return;
@@ -264,28 +264,28 @@ int Main(int argc, char** argv) {
     for (const kubeapi::ClusterStatus& cluster : job->status.cluster_statuses) used.push_back(cluster.name);
     measured.Learn(page, *job->job, used, registry_of_clusters.Clusters(), clock.Now());
   };
-  ProgressWatch progress(
+  ProgressPoller progress(
       clock, [](const std::string& address) { return FetchPage(address, "/progress"); },
       [&](const kube::WorkKey& job) { queue.Add(job, kube::Priority::kLow); }, learn,
       [&](const kube::WorkKey& job, const std::string& uid, const RunEvent& event) {
         events.RecordOfRun({job.ns, job.name}, uid, event);
       });
-  std::unique_ptr<Advisor> advisor;
+  std::unique_ptr<HintCache> advisor;
   if (!flags.scheduler.empty()) {
-    advisor = std::make_unique<Advisor>(
-        AskSchedulerAt(flags.scheduler),
+    advisor = std::make_unique<HintCache>(
+        SchedulerPlanCall(flags.scheduler),
         [&](const JobIdentity& job) {
           queue.Add({"", job.ns, job.name}, kube::Priority::kHigh);
         },
         clock);
   }
-  const auto poke = [&](const std::string& cluster, const kube::ObjectKey& job) {
-    cluster.empty() ? changed(job, /*urgent=*/true) : registry_of_clusters.Poke(cluster, job, /*urgent=*/true);
+  const auto enqueue = [&](const std::string& cluster, const kube::ObjectKey& job) {
+    cluster.empty() ? changed(job, /*urgent=*/true) : registry_of_clusters.Enqueue(cluster, job, /*urgent=*/true);
   };
   reconciler = std::make_unique<JobReconciler>(ReconcilerOptions{.images = flags.images,
                                                                  .hub_address = flags.hub_address,
                                                                  .hub_on_demand = flags.hub_on_demand,
-                                                                 .poke = poke,
+                                                                 .enqueue = enqueue,
                                                                  .fence = flags.elect ? &fence : nullptr,
                                                                  .advisor = advisor.get(),
                                                                  .measured = &measured,
@@ -303,16 +303,16 @@ int Main(int argc, char** argv) {
         return at_work.ok() ? elector.Check() : at_work;
       },
       [&] { return ready ? absl::OkStatus() : absl::UnavailableError("the caches are not complete yet"); });
-  if (!monitoring.ok()) return Complain(monitoring.status());
+  if (!monitoring.ok()) return ReportError(monitoring.status());
 
   hub.Start();
   jobs.Start();
   registry_of_clusters.Start();
-  const auto complete = [](auto& cache) { return [&cache](absl::Duration patience) { return cache.WaitForSync(patience); }; };
+  const auto complete = [](auto& cache) { return [&cache](absl::Duration timeout) { return cache.WaitForSync(timeout); }; };
   if (!AwaitFirstSync({complete(hub), complete(jobs), complete(registry_of_clusters)}, stop.get_token(), clock)) {
     registry_of_clusters.Stop();
     if (stop.stop_requested()) return kExitDone;
-    return Complain(
+    return ReportError(
         absl::DeadlineExceededError("cannot list FusionJobs, FusionClusters, pods and config maps of the hub; the log says why"),
         kExitFailed);
   }
@@ -323,7 +323,7 @@ int Main(int argc, char** argv) {
     const absl::Status acquired = elector.Acquire(stop.get_token());
     if (!acquired.ok()) registry_of_clusters.Stop();
     if (absl::IsCancelled(acquired)) return kExitDone;
-    if (!acquired.ok()) return Complain(acquired, kExitFailed);
+    if (!acquired.ok()) return ReportError(acquired, kExitFailed);
     base::Log(base::LogLevel::kInfo, "leading");
   }
   leads = true;
@@ -332,33 +332,34 @@ int Main(int argc, char** argv) {
   for (const std::shared_ptr<const JobView>& job : jobs.All()) {
     queue.Add({"", job->identity.ns, job->identity.name}, kube::Priority::kLow);
     for (const kubeapi::ClusterStatus& part : job->status.cluster_statuses) {
-      registry_of_clusters.Poke(part.name, {job->identity.ns, job->identity.name}, /*urgent=*/false);
+      registry_of_clusters.Enqueue(part.name, {job->identity.ns, job->identity.name}, /*urgent=*/false);
     }
   }
   kube::Controller controller(queue, clock, &controller_metrics, reconcile,
                               {.workers = static_cast<int>(flags.workers), .report = LogFailure, .describe = LogFieldsOf});
   const auto look_at_waiting = [&](const kube::WorkKey&, std::stop_token) {
-    for (const kube::ObjectKey& job : jobs.ShortOfRoom()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);
+    for (const kube::ObjectKey& job : jobs.JobsShortOfCapacity()) queue.Add({"", job.ns, job.name}, kube::Priority::kLow);
     return kube::ReconcileResult::Done();
   };
   kube::Controller growth_controller(growth, clock, &controller_metrics, look_at_waiting, {.workers = 1});
-  HubHousekeeper house_of_hub([&] { reconciler->Tidy(); }, hub, jobs, collector, clock);
-  kube::Controller housekeeper(house, clock, &controller_metrics,
-                               [&](const kube::WorkKey&, const std::stop_token& stop_token) { return house_of_hub.KeepHouse(stop_token); },
-                               {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {
-                                  return base::LogFields{{"cluster", key.name}};
-                                }});
+  HubCleanup house_of_hub([&] { reconciler->Tidy(); }, hub, jobs, collector, clock);
+  kube::Controller housekeeper(
+      house, clock, &controller_metrics,
+      [&](const kube::WorkKey&, const std::stop_token& stop_token) { return house_of_hub.RunPeriodicCleanup(stop_token); },
+      {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {
+         return base::LogFields{{"cluster", key.name}};
+       }});
   house.Add({"", "", flags.cluster});
   stopped.get_future().wait();
   ready = false;
   growth_controller.Stop(absl::ZeroDuration());
   housekeeper.Stop(absl::ZeroDuration());
-  controller.Stop(kDrainPatience);
+  controller.Stop(kDrainTimeout);
   registry_of_clusters.Stop();
   workloads.Stop();
   jobs.Stop();
   hub.Stop();
-  events.Flush(kFlushPatience);
+  events.Flush(kFlushTimeout);
   // Last: whoever leads next finds nothing of ours still writing.
   if (flags.elect) (void)elector.Release();
   return kExitDone;

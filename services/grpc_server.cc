@@ -48,9 +48,9 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builde
   return server;
 }
 
-absl::Status CheckHealth(grpc::ChannelInterface& channel, absl::Duration patience) {
+absl::Status CheckHealth(grpc::ChannelInterface& channel, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(patience));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check", grpc::internal::RpcMethod::NORMAL_RPC);
   const grpc::Slice nothing;
   const grpc::ByteBuffer request(&nothing, 1);

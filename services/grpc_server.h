@@ -22,8 +22,8 @@ inline constexpr int kMaxMessageBytes = 64 << 20;  // of plans and profiles; ten
 absl::StatusOr<std::unique_ptr<grpc::Server>> Listen(grpc::ServerBuilder& builder, const std::string& address,
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials, bool logs_json = false);
 
-// Asks grpc.health.v1 of the server at the other end; blocks up to `patience`. OK: it serves. Unavailable: it says that it does not, or
+// Asks grpc.health.v1 of the server at the other end; blocks up to `timeout`. OK: it serves. Unavailable: it says that it does not, or
 // says nothing.
-absl::Status CheckHealth(grpc::ChannelInterface& channel, absl::Duration patience = absl::Seconds(2));
+absl::Status CheckHealth(grpc::ChannelInterface& channel, absl::Duration timeout = absl::Seconds(2));
 
 }  // namespace fusionllm::services

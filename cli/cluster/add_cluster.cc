@@ -14,7 +14,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/time.h"
-#include "lib/kube/client/account_token.h"
+#include "lib/kube/client/service_account_token.h"
 #include "lib/kube/http/server_url.h"
 #include "lib/kubeapi/pod_policy.h"
 
@@ -46,7 +46,7 @@ absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const ku
   const std::string server = options.server.empty() ? config.server : options.server;
   if (!absl::StartsWith(server, "https://")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the member's server ", kube::WithoutUser(server), " is not https://; --server names another"));
+        absl::StrCat("the member's server ", kube::RedactUserInfo(server), " is not https://; --server names another"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServerUrl url, kube::ParseServerUrl(server));
   if (!base::IsLoopback(url.host)) return server;
@@ -132,7 +132,7 @@ absl::Status CheckNoJobsLoseRights(const AddClusterOptions& options, const Withd
   const std::set<std::string> gone(withdrawn.namespaces.begin(), withdrawn.namespaces.end());
   if (kept.empty() || (gone.empty() && !withdrawn.all)) return absl::OkStatus();  // rights in all namespaces are more than those in some
   const auto concerns = [&](const std::string& ns) { return withdrawn.all ? !kept.contains(ns) : gone.contains(ns); };
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsThere(hub, options.name, concerns));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsInCluster(hub, options.name, concerns));
   if (jobs.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("cluster ", options.name, " has objects of ", JobsText(jobs),
                                                     "; in namespaces that are not named the hub could neither watch nor delete them: "
@@ -140,9 +140,9 @@ absl::Status CheckNoJobsLoseRights(const AddClusterOptions& options, const Withd
 }
 
 absl::StatusOr<std::string> TokenBoundTo(const AddClusterOptions& options, kube::ApiClient& member, const json& secret) {
-  const kube::AccountToken wanted{.account = {options.member_namespace, options.account},
-                                  .secret = TokenSecret(options).name,
-                                  .secret_uid = TextAt(secret, "/metadata/uid")};
+  const kube::ServiceAccountToken wanted{.account = {options.member_namespace, options.account},
+                                         .secret = TokenSecret(options).name,
+                                         .secret_uid = TextAt(secret, "/metadata/uid")};
   absl::StatusOr<std::string> token = kube::RequestToken(member, wanted, kubeapi::kTokenLife);
   if (token.ok()) return token;
   return absl::Status(token.status().code(),
@@ -176,14 +176,14 @@ absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClie
 // made.
 absl::StatusOr<std::string> WaitForAuthority(const AddClusterOptions& options, kube::ApiClient& member, kube::Clock& clock) {
   const kube::ObjectKey key{options.member_namespace, "kube-root-ca.crt"};
-  const absl::Duration end = clock.Monotonic() + options.patience;
+  const absl::Duration end = clock.Monotonic() + options.timeout;
   for (;; clock.WaitFor(kAddedPollInterval, {})) {
     FUSIONLLM_ASSIGN_OR_RETURN(const json map, Existing(member, kConfigMapResource, key));
     std::string ca_pem = map.is_null() ? "" : TextAt(map, "/data/ca.crt");
     if (!ca_pem.empty()) return ca_pem;
     if (clock.Monotonic() >= end) {
       return absl::DeadlineExceededError(
-          absl::StrCat("member: no ca.crt appeared in ConfigMap ", key.ToString(), " within ", absl::FormatDuration(options.patience)));
+          absl::StrCat("member: no ca.crt appeared in ConfigMap ", key.ToString(), " within ", absl::FormatDuration(options.timeout)));
     }
   }
 }
@@ -224,11 +224,11 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(options, member_config, member, clock));
   FUSIONLLM_ASSIGN_OR_RETURN(const json secret, BoundSecret(options, member, bound, tell));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string token, TokenBoundTo(options, member, secret));
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServiceAccountToken read, kube::ReadServiceAccountToken(token));
   tell(absl::StrCat("member: made a token valid until ", kube::TimeText(*read.expires_at), "; the hub's operator renews it before then"));
   const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, token);
   FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", tell));
-  const absl::Duration end = clock.Monotonic() + options.patience;
+  const absl::Duration end = clock.Monotonic() + options.timeout;
   for (;;) {
     FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, Existing(hub, kFusionClusterResource, {"", options.name}));
     AddedCluster added = ReadyOf(cluster);

@@ -26,7 +26,7 @@ struct AddClusterOptions {
   std::vector<std::string> job_service_accounts;  // that Pods of jobs may use besides their namespace's `default`
   bool owner_references_enforced = false;         // the member has OwnerReferencesPermissionEnforcement
   std::string server;                             // URL by which the hub reaches the member; empty: that of the member's kubeconfig
-  absl::Duration patience = absl::Seconds(60);    // for the member's authority, and then for the hub to be connected
+  absl::Duration timeout = absl::Seconds(60);     // for the member's authority, and then for the hub to be connected
 };
 
 struct AddedCluster {

@@ -51,7 +51,7 @@ TEST_F(AddClusterTest, MakesAnAccountASecretAndTheCluster) {
   EXPECT_EQ(Get(member_, roles, {"", "fusion-hub-watch"})["rules"], json(kubeapi::MemberWatchRules()));
   const json cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
   EXPECT_EQ(cluster["spec"]["kubeConfig"]["location"], "paris");
-  EXPECT_THAT(told_, AllOf(Contains("member: ServiceAccount fusionllm/fusion-hub"), Contains("hub: FusionCluster paris")));
+  EXPECT_THAT(output_, AllOf(Contains("member: ServiceAccount fusionllm/fusion-hub"), Contains("hub: FusionCluster paris")));
 }
 
 TEST_F(AddClusterTest, WhereOwnersAreGuardedTheRightToTheirFinalizersIsGiven) {
@@ -71,8 +71,8 @@ TEST_F(AddClusterTest, TheKubeconfigHoldsTheAccountAndNothingOfTheUsers) {
   EXPECT_EQ(config.server, "https://paris.example:6443");
   EXPECT_EQ(config.tls_server_name, "kubernetes");
   EXPECT_EQ(config.ca.data, "authority");
-  EXPECT_THAT(kube::CheckForeignConfig(config), IsEmpty()) << "what the operator accepts of a Secret";
-  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr(config.token)));
+  EXPECT_THAT(kube::CheckUntrustedConfig(config), IsEmpty()) << "what the operator accepts of a Secret";
+  for (const std::string& line : output_) EXPECT_THAT(line, Not(HasSubstr(config.token)));
 }
 
 TEST_F(AddClusterTest, APasswordInAnAddressIsNotRepeated) {
@@ -83,12 +83,12 @@ TEST_F(AddClusterTest, APasswordInAnAddressIsNotRepeated) {
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()), Not(HasSubstr("hunter2")));
   }
-  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("hunter2")));
+  for (const std::string& line : output_) EXPECT_THAT(line, Not(HasSubstr("hunter2")));
 }
 
 TEST_F(AddClusterTest, TheTokenEndsAndIsBoundToASecretOfTheMember) {
   ASSERT_TRUE(Add().ok());
-  const kube::AccountToken token = TokenOnHub();
+  const kube::ServiceAccountToken token = TokenOnHub();
   EXPECT_EQ(token.account, (kube::ObjectKey{"fusionllm", "fusion-hub"}));
   ASSERT_TRUE(token.expires_at.has_value());
   EXPECT_EQ(*token.expires_at - token.issued_at, absl::Hours(24 * 30));
@@ -130,7 +130,7 @@ TEST_F(AddClusterTest, ATokenThatNeverEndsIsReplacedAndItsSecretDeleted) {
               AllOf(HasSubstr("member: a token of ServiceAccount fusionllm/fusion-hub"), HasSubstr("no tokens")));
   EXPECT_EQ(Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["metadata"]["uid"], uid) << "the hub has no other";
   ASSERT_TRUE(Add().ok());
-  EXPECT_THAT(told_, Contains("member: deleted Secret fusionllm/fusion-hub-token"));
+  EXPECT_THAT(output_, Contains("member: deleted Secret fusionllm/fusion-hub-token"));
   EXPECT_NE(TokenOnHub().secret_uid, uid);
   EXPECT_EQ(Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"})["type"], "Opaque");
 }
@@ -180,10 +180,10 @@ TEST_F(AddClusterTest, AServerThatLeadsTheHubToItselfIsRefusedBeforeAnythingIsMa
   }
   options_.server = "https://10.0.0.9:6443";
   EXPECT_TRUE(Add().ok());
-  for (const std::string& line : told_) EXPECT_THAT(line, Not(HasSubstr("warning"))) << line;
+  for (const std::string& line : output_) EXPECT_THAT(line, Not(HasSubstr("warning"))) << line;
   options_.server = "https://127.0.0.1";
   EXPECT_TRUE(Add().ok()) << "who says so himself may know why";
-  EXPECT_THAT(told_, Contains(AllOf(HasSubstr("warning"), HasSubstr("https://127.0.0.1 leads each machine to itself"))));
+  EXPECT_THAT(output_, Contains(AllOf(HasSubstr("warning"), HasSubstr("https://127.0.0.1 leads each machine to itself"))));
 }
 
 TEST_F(AddClusterTest, WhatTheAccountMayMakeIsBoundByPolicies) {
@@ -237,7 +237,7 @@ TEST_F(AddClusterTest, OnceMoreWithFewerRightsTakesTheOthersAway) {
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-watch"),
                                               Not(Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")),
                                               Contains("rolebindings.rbac.authorization.k8s.io research/fusion-hub-work")));
-  EXPECT_THAT(told_, Contains("member: deleted ClusterRoleBinding fusion-hub-work"));
+  EXPECT_THAT(output_, Contains("member: deleted ClusterRoleBinding fusion-hub-work"));
   options_.all_namespaces = false;
   options_.job_namespaces = {"training"};
   ASSERT_TRUE(Add().ok());
@@ -257,13 +257,13 @@ TEST_F(AddClusterTest, RightsThatJobsNeedAreNotTakenAway) {
   const auto refused = [this](const std::vector<std::string>& job_namespaces) {
     options_.all_namespaces = false;
     options_.job_namespaces = job_namespaces;
-    told_.clear();
+    output_.clear();
     const std::vector<std::string> hub = hub_server_.objects(), member = member_server_.objects();
     const absl::Status status = Add().status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_EQ(hub_server_.objects(), hub);
     EXPECT_EQ(member_server_.objects(), member);
-    EXPECT_THAT(told_, IsEmpty());
+    EXPECT_THAT(output_, IsEmpty());
     return std::string(status.message());
   };
   EXPECT_THAT(refused({"training"}), HasSubstr("cluster paris has objects of 1 job: research/llm; in namespaces that are not named"))
@@ -302,7 +302,7 @@ TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work"),
                                               Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")));
-  EXPECT_THAT(told_, Contains("member: left ClusterRoleBinding fusion-hub-work, which somebody else made"));
+  EXPECT_THAT(output_, Contains("member: left ClusterRoleBinding fusion-hub-work, which somebody else made"));
 }
 
 // As its schema and admission policies would.
@@ -324,7 +324,7 @@ TEST_F(AddClusterTest, AHubThatRefusesItIsToldBeforeAnythingIsMade) {
 
 TEST_F(AddClusterTest, OnceMoreChangesNothingButTheToken) {
   ASSERT_TRUE(Add().ok());
-  const kube::AccountToken token = TokenOnHub();
+  const kube::ServiceAccountToken token = TokenOnHub();
   const json bound = Get(member_, kSecretResource, {"fusionllm", "fusion-hub-token"}),
              cluster = Get(hub_, kFusionClusterResource, {"", "paris"});
   clock_.Advance(absl::Hours(1));

@@ -20,7 +20,7 @@ constexpr absl::Duration kRemovedPollInterval = absl::Milliseconds(500);
 
 absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& hub) {
   if (options.force) return absl::OkStatus();
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsThere(hub, options.name));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsInCluster(hub, options.name));
   if (jobs.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("cluster ", options.name, " has objects of ", JobsText(jobs),
                                                     "; delete them first, or take --force, which leaves in the cluster what nobody can "
@@ -53,14 +53,14 @@ absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::Ap
   const std::string uid = TextAt(*cluster, "/metadata/uid");
   const auto deleted = hub.Delete(kFusionClusterResource, key, {.uid = uid});
   if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), "hub", kFusionClusterResource, key);
-  for (const absl::Duration end = clock.Monotonic() + options.patience;; clock.WaitFor(kRemovedPollInterval, {})) {
+  for (const absl::Duration end = clock.Monotonic() + options.timeout;; clock.WaitFor(kRemovedPollInterval, {})) {
     cluster = Existing(hub, kFusionClusterResource, key);
     if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
     if (cluster->is_null() || TextAt(*cluster, "/metadata/uid") != uid) break;
     if (clock.Monotonic() >= end) {
       return absl::DeadlineExceededError(absl::StrCat("hub: FusionCluster ", options.name, " is held by its finalizers ",
                                                       cluster->value("/metadata/finalizers"_json_pointer, json::array()).dump(), " after ",
-                                                      absl::FormatDuration(options.patience)));
+                                                      absl::FormatDuration(options.timeout)));
     }
   }
   tell(absl::StrCat("hub: deleted FusionCluster ", options.name));

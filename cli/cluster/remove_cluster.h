@@ -13,11 +13,11 @@ namespace fusionllm::cli {
 
 struct RemoveClusterOptions {
   std::string name;
-  std::string hub_namespace = "fusionllm";      // where the operator runs
-  std::string member_namespace = "fusionllm";   // as at `add`
-  std::string account = "fusion-hub";           // as at `add`
-  bool force = false;                           // although jobs have objects there
-  absl::Duration patience = absl::Seconds(60);  // for the FusionCluster to be gone
+  std::string hub_namespace = "fusionllm";     // where the operator runs
+  std::string member_namespace = "fusionllm";  // as at `add`
+  std::string account = "fusion-hub";          // as at `add`
+  bool force = false;                          // although jobs have objects there
+  absl::Duration timeout = absl::Seconds(60);  // for the FusionCluster to be gone
 };
 
 // Calls block. `tell` is called with what has been done, or left because this command's kind did not make it, a line each. Namespaces stay.

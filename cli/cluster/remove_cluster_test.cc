@@ -25,7 +25,7 @@ class RemoveClusterTest : public testing::HubAndMember {
 
   absl::Status Remove(bool with_member = true) {
     return RemoveCluster(remove_, hub_, with_member ? &member_ : nullptr, clock_,
-                         [this](const std::string& line) { told_.push_back(line); });
+                         [this](const std::string& line) { output_.push_back(line); });
   }
 
   RemoveClusterOptions remove_{.name = "paris"};
@@ -37,16 +37,16 @@ TEST_F(RemoveClusterTest, NothingIsLeftOfWhatAddMadeButNamespaces) {
   ASSERT_TRUE(Remove().ok());
   EXPECT_EQ(hub_server_.objects(), hub_before_);
   EXPECT_THAT(member_server_.objects(), UnorderedElementsAre("namespaces default", "namespaces kube-system", "namespaces fusionllm"));
-  EXPECT_THAT(told_, Contains("hub: deleted FusionCluster paris"));
+  EXPECT_THAT(output_, Contains("hub: deleted FusionCluster paris"));
   EXPECT_TRUE(absl::IsNotFound(Remove())) << "once more there is nothing";
 }
 
 TEST_F(RemoveClusterTest, WithTheSecretToWhichTheyAreBoundTokensEnd) {
   ASSERT_TRUE(Add().ok());
-  const kube::AccountToken token = TokenOnHub();
+  const kube::ServiceAccountToken token = TokenOnHub();
   ASSERT_TRUE(Remove().ok());
-  EXPECT_THAT(told_, AllOf(Contains("member: deleted Secret fusionllm/" + token.secret),
-                           Contains("member: deleted ServiceAccount fusionllm/fusion-hub")));
+  EXPECT_THAT(output_, AllOf(Contains("member: deleted Secret fusionllm/" + token.secret),
+                             Contains("member: deleted ServiceAccount fusionllm/fusion-hub")));
   EXPECT_FALSE(member_.Get(kSecretResource, {"fusionllm", token.secret}).ok());
 }
 
@@ -98,7 +98,7 @@ TEST_F(RemoveClusterTest, WhatSomebodyElseMadeIsLeftAndTold) {
   ASSERT_TRUE(Remove().ok());
   EXPECT_THAT(hub_server_.objects(), Contains("secrets fusionllm/paris"));
   EXPECT_THAT(hub_server_.objects(), Not(Contains(HasSubstr("fusionclusters"))));
-  EXPECT_THAT(told_, Contains(HasSubstr("left Secret fusionllm/paris, which somebody else made")));
+  EXPECT_THAT(output_, Contains(HasSubstr("left Secret fusionllm/paris, which somebody else made")));
 }
 
 TEST_F(RemoveClusterTest, AClusterThatIsHeldIsToldWithWhatHoldsIt) {

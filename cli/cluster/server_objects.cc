@@ -50,8 +50,8 @@ absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, c
   return namespaces;
 }
 
-absl::StatusOr<std::vector<std::string>> JobsThere(kube::ApiClient& hub, const std::string& cluster,
-                                                   const std::function<bool(const std::string& ns)>& concerns) {
+absl::StatusOr<std::vector<std::string>> JobsInCluster(kube::ApiClient& hub, const std::string& cluster,
+                                                       const std::function<bool(const std::string& ns)>& concerns) {
   const absl::StatusOr<std::string> listed = hub.List(kFusionJobResource, "");
   if (kube::IsApiNotFound(listed.status())) return std::vector<std::string>{};
   if (!listed.ok()) return absl::Status(listed.status().code(), absl::StrCat("hub: FusionJobs: ", listed.status().message()));

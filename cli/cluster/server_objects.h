@@ -32,8 +32,8 @@ absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, c
 
 // NAMESPACE/NAME of the hub's FusionJobs that have a part in the cluster, finished ones too: what is left of them there goes with the job,
 // as long as the hub can reach it. With `concerns`, of the namespaces alone that it says yes to. Errors: the server's.
-absl::StatusOr<std::vector<std::string>> JobsThere(kube::ApiClient& hub, const std::string& cluster,
-                                                   const std::function<bool(const std::string& ns)>& concerns = nullptr);
+absl::StatusOr<std::vector<std::string>> JobsInCluster(kube::ApiClient& hub, const std::string& cluster,
+                                                       const std::function<bool(const std::string& ns)>& concerns = nullptr);
 
 // "2 jobs: a/b, a/c", with the first few by name.
 std::string JobsText(const std::vector<std::string>& jobs);

@@ -14,12 +14,12 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -63,8 +63,8 @@ std::vector<OpRow> Rows(const workload::Workload& workload, const wire::DevicePr
 // "12.3 +-8%": a rate as what it is the inverse of, and its 95 % interval as a share; "-" where the rate plays no part.
 std::string RateText(double seconds, const std::optional<double>& half_width) {
   if (seconds <= 0) return "-";
-  const bool told = half_width.has_value() && *half_width < seconds;
-  const std::string certain = told ? absl::StrFormat(" +-%.0f%%", 100 * *half_width / seconds) : " ?";
+  const bool is_measured = half_width.has_value() && *half_width < seconds;
+  const std::string certain = is_measured ? absl::StrFormat(" +-%.0f%%", 100 * *half_width / seconds) : " ?";
   return absl::StrFormat("%.2f", 1e-9 / seconds) + certain;
 }
 
@@ -159,10 +159,10 @@ absl::StatusOr<int> Bench(const BenchFlags& flags, OutputFormat format) {
   if (flags.calibrate && topology.has_value()) {
     std::vector<std::string> devices;
     for (const wire::DeviceProfile& device : document.devices) devices.push_back(device.name);
-    if (devices.size() <= kMostLinkedDevices) {
+    if (devices.size() <= kMaxLinkedDevices) {
       FUSIONLLM_ASSIGN_OR_RETURN(document.links, MeasureEmulatedLinks(*topology, devices));
     } else {
-      absl::FPrintF(stderr, "fusionctl: more than %d devices: their links are left out; plan with --topology\n", kMostLinkedDevices);
+      absl::FPrintF(stderr, "fusionctl: more than %d devices: their links are left out; plan with --topology\n", kMaxLinkedDevices);
     }
   }
   const std::string text = wire::PrintProfiles(document);
@@ -171,9 +171,9 @@ absl::StatusOr<int> Bench(const BenchFlags& flags, OutputFormat format) {
     absl::PrintF("%s\n", text);
   } else if (flags.calibrate) {
     absl::PrintF("%s: times of %s on %s, %s; use them with --profiles\n", flags.output,
-                 base::Counted(static_cast<int64_t>(document.devices[0].ops.size()), "op"),
-                 base::Counted(static_cast<int64_t>(document.devices.size()), "device"),
-                 base::Counted(static_cast<int64_t>(document.links.size()), "link"));
+                 base::Pluralize(static_cast<int64_t>(document.devices[0].ops.size()), "op"),
+                 base::Pluralize(static_cast<int64_t>(document.devices.size()), "device"),
+                 base::Pluralize(static_cast<int64_t>(document.links.size()), "link"));
   } else {
     PrintRates(*workload, document.devices[0]);
   }
@@ -198,7 +198,7 @@ void AddBench(CLI::App& app, const Globals& globals, Action& action) {
     if (output->count() > 0 && !flags->calibrate) throw CLI::ValidationError("--output", "is not read without --calibrate");
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Bench(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

@@ -22,8 +22,8 @@
 #include "lib/checkpoint/export.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/job/gpt2_config_json.h"
-#include "lib/job/start_model.h"
-#include "lib/report/words.h"
+#include "lib/job/initial_model.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -52,7 +52,7 @@ absl::StatusOr<int> List(const CheckpointFlags& flags, OutputFormat format) {
     return absl::NotFoundError(
         absl::StrCat(flags.path, std::filesystem::exists(flags.path, ignored) ? " is not a folder" : " does not exist"));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, base::OfNamedFile(CheckpointsIn(flags.path)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto checkpoints, base::AsBadInput(CheckpointsIn(flags.path)));
   json list = json::array();
   TextTable table({"checkpoint", ">step", ">size", "state"});
   for (const checkpoint::CheckpointInfo& info : checkpoints) {
@@ -77,7 +77,7 @@ absl::StatusOr<int> List(const CheckpointFlags& flags, OutputFormat format) {
 }
 
 absl::StatusOr<int> Inspect(const CheckpointFlags& flags, OutputFormat format) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.path)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::AsBadInput(checkpoint::CheckpointReader::Open(flags.path)));
   json document = {{"path", reader.path()}, {"tensors", json::array()}};
   if (reader.manifest().has_value()) {
     const checkpoint::Manifest& manifest = *reader.manifest();
@@ -117,7 +117,7 @@ absl::StatusOr<int> Inspect(const CheckpointFlags& flags, OutputFormat format) {
 absl::StatusOr<std::vector<std::string>> CheckpointsMeant(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return std::vector<std::string>{path};
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, base::OfNamedFile(CheckpointsIn(path)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto inside, base::AsBadInput(CheckpointsIn(path)));
   std::vector<std::string> meant;
   for (const checkpoint::CheckpointInfo& info : inside) meant.push_back(info.path);
   if (meant.empty()) meant.push_back(path);
@@ -129,7 +129,7 @@ absl::StatusOr<int> VerifyOne(const CheckpointFlags& flags, OutputFormat format)
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(flags.path, ignored);
   // Damage is what was asked about, and no error of this command.
-  if (!status.ok() && (!is_there || !absl::IsDataLoss(status))) return base::OfNamedFile(status);
+  if (!status.ok() && (!is_there || !absl::IsDataLoss(status))) return base::AsBadInput(status);
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", json{{"path", flags.path}, {"whole", status.ok()}, {"problem", std::string(status.message())}}.dump());
   } else if (status.ok()) {
@@ -163,8 +163,8 @@ absl::StatusOr<int> Verify(const CheckpointFlags& flags, OutputFormat format) {
 // The config.json that transformers wants beside the parameters of a GPT-2: from the job of the checkpoint, or as it lies beside a model of
 // Hugging Face. Empty: it is no GPT-2, or nobody says what it is.
 absl::StatusOr<std::string> ConfigFor(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::OfNamedFile(checkpoint::CheckpointReader::Open(path)));
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> model, job::ReadStartModel(reader.path()));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::AsBadInput(checkpoint::CheckpointReader::Open(path)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::InitialModel> model, job::ReadInitialModel(reader.path()));
   return model.has_value() ? job::FormatGpt2ConfigJson(model->sizes) : "";
 }
 
@@ -172,7 +172,7 @@ absl::StatusOr<std::string> ConfigFor(const std::string& path) {
 absl::Status CheckConfigThere(const std::string& file, const std::string& config) {
   const absl::StatusOr<std::string> there = base::ReadSmallFile(file, kMaxConfigBytes);
   if (absl::IsNotFound(there.status())) return absl::OkStatus();
-  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(there.status()));
+  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(there.status()));
   const auto theirs = job::ParseGpt2ConfigJson(*there), ours = job::ParseGpt2ConfigJson(config);
   if (theirs.ok() && theirs->has_value() && (*theirs)->problems.empty() && (*theirs)->sizes == (*ours)->sizes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(file, " is of another model: name another folder for what is exported, or remove it"));
@@ -206,11 +206,11 @@ absl::StatusOr<int> Export(const CheckpointFlags& flags, OutputFormat format) {
   if (!config.empty()) FUSIONLLM_RETURN_IF_ERROR(CheckConfigThere(config_file, config));
   if (folder) {
     fs::create_directories(flags.output, ignored);
-    if (ignored) return base::OfNamedFile(base::FileError(ignored.value(), "make the folder", flags.output));
+    if (ignored) return base::AsBadInput(base::FileError(ignored.value(), "make the folder", flags.output));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, base::OfNamedFile(checkpoint::ExportModel(flags.path, out.string())));
+  FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::WrittenFile file, base::AsBadInput(checkpoint::ExportModel(flags.path, out.string())));
   const bool writes_config = !config.empty() && !fs::exists(config_file, ignored);
-  if (writes_config) FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(base::ReplaceFile(config_file, config)));
+  if (writes_config) FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(base::ReplaceFile(config_file, config)));
   if (format == OutputFormat::kJson) {
     json document = {{"path", out.string()}, {"bytes", file.bytes}, {"sha256", file.sha256}};
     if (!config.empty()) document["config"] = config_file;
@@ -262,7 +262,7 @@ void AddCheckpoint(CLI::App& app, const Globals& globals, Action& action) {
     sub->callback([run = verb.run, flags, &globals, &action] {
       action = [run, flags, &globals] {
         const absl::StatusOr<int> code = run(*flags, globals.format);
-        return code.ok() ? *code : Complain(code.status());
+        return code.ok() ? *code : ReportError(code.status());
       };
     });
   }

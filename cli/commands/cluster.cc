@@ -63,7 +63,7 @@ absl::StatusOr<int> AddToHub(const AddFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig hub_config, FindConfig(servers.hub_kubeconfig, servers.hub_context));
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ClientConfig member_config, FindConfig(servers.member_kubeconfig, servers.member_context));
   if (hub_config.server == member_config.server) {
-    return absl::InvalidArgumentError(absl::StrCat("hub and member are the same server, ", kube::WithoutUser(hub_config.server),
+    return absl::InvalidArgumentError(absl::StrCat("hub and member are the same server, ", kube::RedactUserInfo(hub_config.server),
                                                    ": a hub lends its own devices by a FusionCluster with spec.local"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto hub, Open(hub_config));
@@ -152,9 +152,9 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     if (!flags->servers.HaveMember()) throw CLI::RequiredError("--member-kubeconfig or --member-context");
     action = [flags, &globals] {
-      flags->options.patience = absl::Seconds(flags->wait_s);
+      flags->options.timeout = absl::Seconds(flags->wait_s);
       const absl::StatusOr<int> code = AddToHub(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }
@@ -171,9 +171,9 @@ void AddRemoveCommand(CLI::App& cluster, const Globals& globals, Action& action)
   command->footer("Example:\n  fusionctl cluster remove paris --context hub --member-context paris");
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
-      flags->options.patience = absl::Seconds(flags->wait_s);
+      flags->options.timeout = absl::Seconds(flags->wait_s);
       const absl::StatusOr<int> code = RemoveFromHub(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

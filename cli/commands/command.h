@@ -38,6 +38,6 @@ void AddKubernetesCommands(CLI::App& app, const Globals& globals, Action& action
 void AddCompletion(CLI::App& app, const Globals& globals, Action& action);
 
 // Tells an error on stderr as "fusionctl: SENTENCE" and gives its exit code.
-int Complain(const absl::Status& status);
+int ReportError(const absl::Status& status);
 
 }  // namespace fusionllm::cli

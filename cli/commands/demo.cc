@@ -17,7 +17,7 @@ void AddDemo(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--seconds", options->seconds, "the first run ends then at the latest; the others make as many steps as it did")
       ->check(NumberAbove(0))
-      ->check(CLI::Range(0.0, daemon::kMostSeconds));
+      ->check(CLI::Range(0.0, daemon::kMaxFlagSeconds));
   command->add_option("--output", options->output, "folder for all that the runs leave (default runs/demo-TIMESTAMP)");
   command->add_option("--source", options->source, "folder of the source code (default: found from where fusionctl is)");
   command->footer("Example:\n  fusionctl demo --steps 60 --output runs/demo");
@@ -27,7 +27,7 @@ void AddDemo(CLI::App& app, const Globals& globals, Action& action) {
       options->log_level = globals.log_level;
       SignalWatch signals;
       const absl::StatusOr<int> code = RunDemo(*options, signals);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

@@ -29,14 +29,14 @@
 #include "lib/base/processor_use.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/devices.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
 
-constexpr double kLeastMemoryBytes = 2.0 * (int64_t{1} << 30);
-constexpr double kLeastDiskBytes = 1.0 * (int64_t{1} << 30);
-constexpr int kLeastOpenFiles = 1024;
+constexpr double kMinMemoryBytes = 2.0 * (int64_t{1} << 30);
+constexpr double kMinDiskBytes = 1.0 * (int64_t{1} << 30);
+constexpr int kMinOpenFiles = 1024;
 
 Check Processor() {
   std::ifstream in("/proc/cpuinfo");
@@ -101,7 +101,7 @@ Check Memory() {
     std::getline(in, unit);
     if (key == "MemAvailable:") free = kib * 1024;
   }
-  const bool enough = free >= kLeastMemoryBytes;
+  const bool enough = free >= kMinMemoryBytes;
   return {.name = "memory",
           .verdict = enough ? Verdict::kGood : Verdict::kWarning,
           .finding = absl::StrCat(report::MemoryBytes(free), " free of ", report::MemoryBytes(total)),
@@ -164,7 +164,7 @@ Check NetworkNamespaces() {
 Check OpenFiles() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const bool enough = limit.rlim_cur >= static_cast<rlim_t>(kLeastOpenFiles);
+  const bool enough = limit.rlim_cur >= static_cast<rlim_t>(kMinOpenFiles);
   return {.name = "open files",
           .verdict = enough ? Verdict::kGood : Verdict::kWarning,
           .finding = absl::StrCat("at most ", static_cast<uint64_t>(limit.rlim_cur), " in a process"),
@@ -193,11 +193,11 @@ Check Disk(const std::string& folder) {
   const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   const bool writable = access(folder.c_str(), W_OK) == 0;
   return {.name = "disk",
-          .verdict = free < kLeastDiskBytes || !writable ? Verdict::kWarning : Verdict::kGood,
+          .verdict = free < kMinDiskBytes || !writable ? Verdict::kWarning : Verdict::kGood,
           .finding = absl::StrCat(report::MemoryBytes(free), " free here", writable ? "" : ", not writable"),
-          .advice = !writable                ? "runs leave their files in the working directory: use --output"
-                    : free < kLeastDiskBytes ? "checkpoints may not fit: use --output on a larger disk"
-                                             : ""};
+          .advice = !writable              ? "runs leave their files in the working directory: use --output"
+                    : free < kMinDiskBytes ? "checkpoints may not fit: use --output on a larger disk"
+                                           : ""};
 }
 
 const char* Word(Verdict verdict) {

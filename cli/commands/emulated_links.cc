@@ -16,7 +16,7 @@ namespace fusionllm::cli {
 namespace {
 
 constexpr uint64_t kSeed = 1;
-constexpr uint64_t kLeastBytes = 256, kMostBytes = 16 << 20;  // growing four times
+constexpr uint64_t kMinTransferBytes = 256, kMaxTransferBytes = 16 << 20;  // growing four times
 constexpr int kTimes = 3;
 constexpr int64_t kPauseNs = 60'000'000'000;  // longer than any transfer's aftermath
 
@@ -47,7 +47,7 @@ absl::StatusOr<wire::MeasuredLink> Measure(const job::EffectiveLink& declared, c
                              transport::LinkEmulator::Create(std::move(buckets), path, kSeed, absl::StrCat(ends.first, "->", ends.second)));
   std::vector<estimator::TransferSample> samples;
   int64_t now_ns = 0;
-  for (uint64_t bytes = kLeastBytes; bytes <= kMostBytes; bytes *= 4) {
+  for (uint64_t bytes = kMinTransferBytes; bytes <= kMaxTransferBytes; bytes *= 4) {
     for (int i = 0; i < kTimes; ++i) {
       const double seconds = Carry(link, now_ns, bytes);
       samples.push_back({static_cast<double>(bytes), std::max(seconds, 1e-9)});
@@ -74,8 +74,8 @@ absl::StatusOr<wire::MeasuredLink> Measure(const job::EffectiveLink& declared, c
 
 absl::StatusOr<std::vector<wire::MeasuredLink>> MeasureEmulatedLinks(const job::Topology& topology,
                                                                      const std::vector<std::string>& devices) {
-  if (devices.size() > kMostLinkedDevices) {
-    return absl::InvalidArgumentError(absl::StrFormat("links of %d devices: more than %d", devices.size(), kMostLinkedDevices));
+  if (devices.size() > kMaxLinkedDevices) {
+    return absl::InvalidArgumentError(absl::StrFormat("links of %d devices: more than %d", devices.size(), kMaxLinkedDevices));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable table, job::LinkTable::Create(topology));
   std::map<std::string, std::string> site_of;

@@ -14,12 +14,12 @@
 namespace fusionllm::cli {
 
 // Beyond so many devices a document of links would be larger than the topology that says the same.
-inline constexpr size_t kMostLinkedDevices = 256;
+inline constexpr size_t kMaxLinkedDevices = 256;
 
 // One pair for each ordered pair of sites, and one for the inside of each site; pairs with a link of their own have an entry each, measured
 // once for each such link. Ends are among `devices`, names of the topology. Jitter and loss show in the intervals. What transfers cannot
 // tell, for jitter hides it, is taken from the topology, with 0 samples. Errors: those of LinkTable::Create; InvalidArgument for more than
-// kMostLinkedDevices.
+// kMaxLinkedDevices.
 absl::StatusOr<std::vector<wire::MeasuredLink>> MeasureEmulatedLinks(const job::Topology& topology,
                                                                      const std::vector<std::string>& devices);
 

@@ -17,9 +17,9 @@
 #include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/data_rules.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/parse.h"
-#include "lib/job/start_model.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -41,7 +41,7 @@ bool IsFileOfTokens(absl::string_view path) {
 }
 
 // A Hugging Face GPT-2 says in its config.json what it is; what its tokens are the file must tell.
-absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::StartModel& start) {
+absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::InitialModel& start) {
   if (flags.data.empty()) {
     const bool bytes = start.sizes.vocab_size == kBytesOfText;
     return absl::InvalidArgumentError(
@@ -50,9 +50,9 @@ absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::St
                      ", as in fusionctl eval ", flags.checkpoint, " --data FILE", bytes ? "" : ".bin"));
   }
   const bool tokens = IsFileOfTokens(flags.data);
-  const bool told = std::any_of(flags.overrides.begin(), flags.overrides.end(),
-                                [](const std::string& text) { return absl::StartsWith(text, "spec.data"); });
-  if (!tokens && !told && start.sizes.vocab_size != kBytesOfText) {
+  const bool is_overridden = std::any_of(flags.overrides.begin(), flags.overrides.end(),
+                                         [](const std::string& text) { return absl::StartsWith(text, "spec.data"); });
+  if (!tokens && !is_overridden && start.sizes.vocab_size != kBytesOfText) {
     return absl::InvalidArgumentError(absl::StrCat("--data ", flags.data, ": of text every byte is a token, and ", start.file,
                                                    " has a vocabulary of ", start.sizes.vocab_size, "; give token ids (",
                                                    absl::StrJoin(kTokenEndings, ", "), "), or say --set spec.data.kind=text"));
@@ -76,7 +76,7 @@ absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::St
 absl::StatusOr<job::FusionJob> JobOf(const EvalFlags& flags, const checkpoint::CheckpointReader& stored) {
   if (!flags.job.empty()) return job::LoadFusionJob(flags.job, flags.overrides);
   if (!stored.manifest().has_value()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::StartModel> start, job::ReadStartModel(stored.path()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::InitialModel> start, job::ReadInitialModel(stored.path()));
     if (start.has_value()) return JobOfConfig(flags, *start);
     return absl::InvalidArgumentError(
         absl::StrCat(stored.path(), " does not say what model it belongs to: give a job file by --job, or put its config.json there",
@@ -91,9 +91,9 @@ absl::StatusOr<job::FusionJob> JobOf(const EvalFlags& flags, const checkpoint::C
 }
 
 absl::StatusOr<int> Eval(const EvalFlags& flags, OutputFormat format) {
-  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(checkpoint::VerifyCheckpoint(flags.checkpoint)));
+  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(checkpoint::VerifyCheckpoint(flags.checkpoint)));
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader stored,
-                             base::OfNamedFile(checkpoint::CheckpointReader::Open(flags.checkpoint)));
+                             base::AsBadInput(checkpoint::CheckpointReader::Open(flags.checkpoint)));
   FUSIONLLM_ASSIGN_OR_RETURN(job::FusionJob job, JobOf(flags, stored));
   const int threads = flags.threads > 0 ? flags.threads : MachineCores();
   FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationReport report,
@@ -138,7 +138,7 @@ void AddEval(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Eval(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

@@ -16,8 +16,8 @@
 #include "lib/base/exit_code.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/dataset.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
-#include "lib/job/start_model.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/workload/stored_parameters.h"
@@ -84,11 +84,11 @@ absl::StatusOr<runtime::EvaluationResult> Evaluate(job::FusionJob job, const che
   NoPeers port;
   runtime::Inbox inbox;
   FileOrder source(dataset, batch);
-  runtime::DevicePacer pacer;
+  runtime::DeviceThrottle throttle;
   const std::vector<int> one_stage(workload->training.graph.ops().size(), 0);
   FUSIONLLM_ASSIGN_OR_RETURN(const auto stage,
                              runtime::StageExecutor::Create(workload->training, one_stage, 0, 1, workload::StageConfigOf(*workload),
-                                                            runtime::ExactEdgeCodec(), backend, port, inbox, source, pacer, {}));
+                                                            runtime::ExactEdgeCodec(), backend, port, inbox, source, throttle, {}));
   FUSIONLLM_RETURN_IF_ERROR(LoadParameters(stored, stage->store()));
   return stage->Evaluate(/*step=*/0, /*batches=*/std::nullopt);
 }
@@ -134,12 +134,12 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, std::move(resolved));
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
-  FUSIONLLM_RETURN_IF_ERROR(job::CheckStartModel(job, stored.path()));
+  FUSIONLLM_RETURN_IF_ERROR(job::CheckInitialModel(job, stored.path()));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
-                             base::OfNamedFile(workload::CheckStart(job, graph, stored, workload::ReadFor::kEvaluation)));
+                             base::AsBadInput(workload::CheckStart(job, graph, stored, workload::ReadFor::kEvaluation)));
   for (const std::string& warning : warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
   workload->data.part = data::Part::kTest;  // of a folder of images or tokens
-  FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::OfNamedFile(data::OpenTrainingData(workload->data)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::AsBadInput(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend, kernels::CreateBackend(job::ToString(job.spec.strategy.backend), {.threads = threads}));

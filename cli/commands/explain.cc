@@ -107,7 +107,7 @@ int Explain(const ExplainFlags& flags, OutputFormat format) {
   }
   if (!flags.job.empty()) {
     absl::StatusOr<std::optional<Value>> read = ValueIn(flags, found->path);
-    if (!read.ok()) return Complain(read.status());
+    if (!read.ok()) return ReportError(read.status());
     value = *std::move(read);
   }
   if (format == OutputFormat::kJson) {

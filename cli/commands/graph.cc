@@ -45,11 +45,11 @@ absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, co
 }
 
 absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
-  job::FieldPlaces places;
+  job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve(&places));
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
   int64_t micro_batch_size = workload->micro_batch_size;
-  wire::PlanAnswer answer;
+  wire::PlanResult answer;
   if (flags.with_plan) {
     FUSIONLLM_ASSIGN_OR_RETURN(answer, flags.plan.Plan(*workload, places));
     if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) micro_batch_size = plan->micro_batch_size;
@@ -57,8 +57,8 @@ absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, micro_batch_size));
   opdag::DrawingOptions options;
   if (flags.with_plan) {
-    if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) {
-      flags.plan.TellRefusal(workload->job.spec, *refusal);
+    if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) {
+      flags.plan.PrintRefusal(workload->job.spec, *refusal);
       return kExitInfeasible;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<wire::PlanDocument>(answer), graph));
@@ -71,14 +71,14 @@ absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, Draw(flags.output, graph, options));
     FUSIONLLM_RETURN_IF_ERROR(WriteTextFile(flags.output, text));
   }
-  const opdag::Weight weight = opdag::WeightOf(graph);
+  const opdag::Footprint weight = opdag::FootprintOf(graph);
   const bool chosen = !flags.with_plan && workload->job.spec.training.micro_batch_size == 0;
   if (format == OutputFormat::kJson) {
     absl::PrintF("{\"ops\":%d,\"parameters\":%d,\"flops\":%.0f,\"activation_bytes\":%d}\n", graph.ops().size(), weight.parameters,
                  weight.flops, weight.activation_bytes);
   } else {
     absl::PrintF("%s: %d ops, %s parameters, %s FLOPs forward for a micro-batch of %d%s\n", flags.output, graph.ops().size(),
-                 opdag::HumanCount(static_cast<double>(weight.parameters)), opdag::HumanCount(weight.flops), micro_batch_size,
+                 opdag::FormatCount(static_cast<double>(weight.parameters)), opdag::FormatCount(weight.flops), micro_batch_size,
                  chosen ? " (spec.training.microBatchSize is auto: a plan chooses it, --plan shows which)" : "");
   }
   return kExitDone;
@@ -97,7 +97,7 @@ void AddGraph(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Graph(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

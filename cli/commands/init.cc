@@ -143,7 +143,7 @@ void AddInit(CLI::App& app, const Globals&, Action& action) {
   command->callback([flags, &action] {
     action = [flags] {
       const absl::StatusOr<int> code = Init(*flags);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

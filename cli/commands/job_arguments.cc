@@ -27,8 +27,8 @@
 #include "lib/planning/calibrate.h"
 #include "lib/planning/pin_check.h"
 #include "lib/planning/plan_workload.h"
-#include "lib/report/words.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/report/number_format.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/tensor/memory.h"
 
@@ -64,8 +64,8 @@ void JobArguments::AddTo(CLI::App& command) {
   command.add_option("--set", overrides, kSetHelp)->allow_extra_args(false);
 }
 
-absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve(job::FieldPlaces* places) const {
-  job::FieldPlaces found;
+absl::StatusOr<std::unique_ptr<workload::Workload>> JobArguments::Resolve(job::FieldLocations* places) const {
+  job::FieldLocations found;
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob loaded, job::LoadFusionJob(job, overrides, &found, ReadRemoteStart));
   absl::StatusOr<std::unique_ptr<workload::Workload>> workload = workload::Resolve(loaded, "");  // loaded paths are absolute
   if (!workload.ok()) return found.Located(workload.status());
@@ -111,14 +111,14 @@ std::string SpecificationNote(const wire::PlanDocument& plan) {
       absl::StrJoin(plan.specifications, ", "), report::Percent(plan.fitted_relative_error));
 }
 
-absl::Status WriteTextFile(const std::string& path, absl::string_view text) { return base::OfNamedFile(base::ReplaceFile(path, text)); }
+absl::Status WriteTextFile(const std::string& path, absl::string_view text) { return base::AsBadInput(base::ReplaceFile(path, text)); }
 
 int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-std::optional<wire::RefusalDocument> RefusalOf(const absl::Status& measured) {
+std::optional<wire::PlanErrorDocument> RefusalOf(const absl::Status& measured) {
   if (!tensor::IsOutOfMemory(measured)) return std::nullopt;
-  return wire::RefusalDocument{.reason = scheduler::refusals::kInsufficientMemory, .message = std::string(measured.message())};
+  return wire::PlanErrorDocument{.reason = scheduler::plan_errors::kInsufficientMemory, .message = std::string(measured.message())};
 }
 
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
@@ -166,13 +166,14 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
 
 absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional<job::Topology>& topology,
                          const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
-                         const job::FieldPlaces& places) {
+                         const job::FieldLocations& places) {
   const planning::Hardware hardware{.measured = {.devices = devices}, .topology = topology, .machine_memory_bytes = MachineMemoryBytes()};
   return places.Located(
       planning::CheckPins(workload, hardware, topology ? absl::StrCat("topology ", topology->metadata.name) : place_of_devices));
 }
 
-absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload, const job::FieldPlaces& places) const {
+absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::Workload& workload,
+                                                               const job::FieldLocations& places) const {
   const auto warn = [&](const std::string& warning) {
     if (!warning.empty()) std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str());
   };
@@ -189,7 +190,7 @@ absl::StatusOr<planning::Hardware> PlanArguments::ReadHardware(const workload::W
     for (const std::string& warning : job::Warnings(workload.job, *hardware.topology)) warn(warning);
   }
   if (!profiles.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(profiles, kMaxProfileBytes)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallInput(profiles, kMaxProfileBytes)));
     absl::StatusOr<wire::ProfilesDocument> parsed = wire::ParseProfiles(text);
     if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat(profiles, ": ", std::string(parsed.status().message())));
     hardware.measured = *std::move(parsed);
@@ -210,7 +211,7 @@ planning::PlanOptions PlanArguments::Options() const {
           .explain = explain};
 }
 
-void PlanArguments::TellRefusal(const job::Spec& spec, const wire::RefusalDocument& refusal, bool starts_executors) const {
+void PlanArguments::PrintRefusal(const job::Spec& spec, const wire::PlanErrorDocument& refusal, bool starts_executors) const {
   std::string advice;
   std::optional<job::Topology> read;
   if (!topology.empty()) {
@@ -218,11 +219,11 @@ void PlanArguments::TellRefusal(const job::Spec& spec, const wire::RefusalDocume
     if (loaded.ok()) read = *std::move(loaded);
   }
   // The devices of saved calibration are not those that this machine would start.
-  if (starts_executors || profiles.empty() || read.has_value()) advice = HowToHaveEnough(refusal.reason, spec, read, {}, starts_executors);
+  if (starts_executors || profiles.empty() || read.has_value()) advice = AdviceSuffix(refusal.reason, spec, read, {}, starts_executors);
   absl::FPrintF(stderr, "fusionctl: no plan (%s): %s%s\n", refusal.reason, refusal.message, advice);
 }
 
-absl::StatusOr<wire::PlanAnswer> PlanArguments::Plan(const workload::Workload& workload, const job::FieldPlaces& places) const {
+absl::StatusOr<wire::PlanResult> PlanArguments::Plan(const workload::Workload& workload, const job::FieldLocations& places) const {
   const absl::StatusOr<planning::Hardware> hardware = ReadHardware(workload, places);
   if (auto refusal = RefusalOf(hardware.status())) return *std::move(refusal);
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());

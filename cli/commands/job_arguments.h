@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/job/field_places.h"
+#include "lib/job/field_locations.h"
 #include "lib/job/topology.h"
 #include "lib/planning/request.h"
 #include "lib/planning/what_if.h"
@@ -29,7 +29,7 @@ struct JobArguments {
   void AddTo(CLI::App& command);
   // `places` (may be null) is told where the fields of the job stand. Errors: those of the file and of the model, with the place of the
   // field.
-  absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve(job::FieldPlaces* places = nullptr) const;
+  absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve(job::FieldLocations* places = nullptr) const;
 };
 
 struct PlanArguments {
@@ -43,17 +43,17 @@ struct PlanArguments {
   void AddTo(CLI::App& command);
   // The topology and the profiles; without these measures this machine, which takes seconds and says so on stderr. Names in the job that
   // are not there are refused before.
-  absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload, const job::FieldPlaces& places) const;
+  absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload, const job::FieldLocations& places) const;
   planning::PlanOptions Options() const;
-  absl::StatusOr<wire::PlanAnswer> Plan(const workload::Workload& workload, const job::FieldPlaces& places) const;
+  absl::StatusOr<wire::PlanResult> Plan(const workload::Workload& workload, const job::FieldLocations& places) const;
   // Tells on stderr that there is no plan, why, and what to do about too few executors. `starts_executors`: the command has --device.
-  void TellRefusal(const job::Spec& spec, const wire::RefusalDocument& refusal, bool starts_executors = false) const;
+  void PrintRefusal(const job::Spec& spec, const wire::PlanErrorDocument& refusal, bool starts_executors = false) const;
 };
 
 // Names in the job's pins, against the devices of the topology, else against `devices`. Errors: those of planning::CheckPins, located.
 absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional<job::Topology>& topology,
                          const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
-                         const job::FieldPlaces& places);
+                         const job::FieldLocations& places);
 
 // What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
 // where all was measured.
@@ -69,7 +69,7 @@ int64_t MachineMemoryBytes();
 int MachineCores();
 
 // Of an error of MeasureMachine: that there can be no plan, where an op is too large for this machine's memory; else nullopt.
-std::optional<wire::RefusalDocument> RefusalOf(const absl::Status& measured);
+std::optional<wire::PlanErrorDocument> RefusalOf(const absl::Status& measured);
 
 // Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
 // devices; without a topology one profile of the whole machine, named "local-0". Devices that the topology gives a profile are left out.

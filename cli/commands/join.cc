@@ -83,12 +83,12 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       flags->options.log_level = globals.log_level;
-      if (const absl::Status token = CheckToken(flags->options.token); !token.ok()) return Complain(token);
+      if (const absl::Status token = CheckToken(flags->options.token); !token.ok()) return ReportError(token);
       if (!flags->listen.empty()) flags->options.listen = flags->listen;
       if (!flags->advertise.empty()) flags->options.advertise = flags->advertise;
       SignalWatch signals;
       const absl::StatusOr<int> code = JoinRun(flags->options, signals);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

@@ -71,7 +71,7 @@ void AddKubernetesCommands(CLI::App& app, const Globals& globals, Action& action
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Prepare(*flags, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

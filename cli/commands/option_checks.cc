@@ -54,10 +54,10 @@ CLI::Validator JobName() {
 }
 
 CLI::Validator ClusterName() {
-  static constexpr size_t kMostLetters = 20;  // as the definition of FusionClusters has it
+  static constexpr size_t kMaxNameLength = 20;  // as the definition of FusionClusters has it
   const auto check = [](const std::string& text) -> std::string {
-    if (base::IsDnsLabel(text) && text.size() <= kMostLetters) return "";
-    return absl::StrFormat("'%s' is no name: up to %d small letters, digits and '-', which stands at neither end", text, kMostLetters);
+    if (base::IsDnsLabel(text) && text.size() <= kMaxNameLength) return "";
+    return absl::StrFormat("'%s' is no name: up to %d small letters, digits and '-', which stands at neither end", text, kMaxNameLength);
   };
   return CLI::Validator(check, "NAME", "ClusterName");
 }

@@ -18,10 +18,10 @@
 #include "cli/commands/plan_running.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/text_table.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
+#include "lib/report/number_format.h"
 #include "lib/report/plan_sentences.h"
-#include "lib/report/words.h"
 #include "lib/scheduler/explain.h"
 
 namespace fusionllm::cli {
@@ -117,7 +117,7 @@ std::string UnevenStages(const wire::PlanDocument& plan) {
 }
 
 void PrintPlanText(const wire::PlanDocument& plan) {
-  absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Counted(plan.micro_batches, "micro-batch", "micro-batches"),
+  absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"),
                plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan));
   const report::PlanFigures figures = FiguresOf(plan);
   for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
@@ -188,17 +188,17 @@ void RefuseIdleOptions(const CLI::App& command, bool grid) {
 }  // namespace
 
 absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat format, bool as_run_line) {
-  job::FieldPlaces places;
+  job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, arguments.Plan(*workload, places));
-  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, arguments.Plan(*workload, places));
+  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
   if (format == OutputFormat::kJson) {
     const std::string text = wire::PrintPlan(answer);
     absl::PrintF("%s\n", as_run_line ? WithField(text, "type", "plan") : text);
   } else if (refusal == nullptr) {
     PrintPlanText(std::get<wire::PlanDocument>(answer));
   }
-  if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
+  if (refusal != nullptr) arguments.PrintRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 
@@ -224,7 +224,7 @@ void AddPlan(CLI::App& app, const Globals& globals, Action& action) {
       const absl::StatusOr<int> code = grid->wanted()      ? PlanGrid(*grid, arguments->strategy, arguments->seed, globals.format)
                                        : running->wanted() ? PlanRunning(*arguments, *running, globals.format)
                                                            : PrintPlanOf(*arguments, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

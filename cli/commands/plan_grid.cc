@@ -24,7 +24,7 @@ constexpr int64_t kMaxNetworkBytes = int64_t{64} << 20;
 absl::StatusOr<grid::GridPlan> Search(const grid::GridProblem& problem, const GridArguments& arguments, const std::string& strategy,
                                       uint64_t seed) {
   if (!arguments.score.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(arguments.score, kMaxNetworkBytes)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallInput(arguments.score, kMaxNetworkBytes)));
     absl::StatusOr<grid::Grid> given = wire::ParseGrid(text);
     const absl::Status status = given.ok() ? grid::CheckGrid(problem, *given) : given.status();
     if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat(arguments.score, ": ", std::string(status.message())));
@@ -33,7 +33,7 @@ absl::StatusOr<grid::GridPlan> Search(const grid::GridProblem& problem, const Gr
   }
   if (strategy.empty() || strategy == "op-fence") return grid::FenceGrid(problem, seed);
   if (strategy == "dt-fm") return grid::Evolve(problem, seed);
-  if (strategy == "random") return grid::DealRandomly(problem, seed);
+  if (strategy == "random") return grid::RandomGrid(problem, seed);
   return absl::InvalidArgumentError(
       absl::StrFormat("--strategy %s does not plan for --objective dt-fm; op-fence, dt-fm and random do", strategy));
 }
@@ -62,7 +62,7 @@ absl::StatusOr<int> PlanGrid(const GridArguments& arguments, const std::string& 
     return absl::InvalidArgumentError(absl::StrFormat("%s: the GiB of %s must be %s, got %g", option, what, wanted, gib));
   }
   if (arguments.network.empty()) return absl::InvalidArgumentError("--objective dt-fm needs --network SCENARIO.json");
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(arguments.network, kMaxNetworkBytes)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallInput(arguments.network, kMaxNetworkBytes)));
   const auto named = [&](const absl::Status& status) {
     return absl::InvalidArgumentError(absl::StrCat(arguments.network, ": ", std::string(status.message())));
   };

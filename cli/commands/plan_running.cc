@@ -13,7 +13,7 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/replan_workload.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 #include "lib/scheduler/replan/replan.h"
 
 namespace fusionllm::cli {
@@ -22,8 +22,8 @@ namespace {
 constexpr int64_t kMaxPlanBytes = 64 << 20;
 
 absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& path) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallInput(path, kMaxPlanBytes)));
-  absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(text);
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallInput(path, kMaxPlanBytes)));
+  absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(text);
   if (!answer.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(answer.status().message())));
   if (!std::holds_alternative<wire::PlanDocument>(*answer)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a refusal, not a plan"));
@@ -63,16 +63,16 @@ void RunningArguments::AddTo(CLI::App& command) {
       ->group(group);
   command.add_option("--step-seconds", step_seconds, "of the running plan, as measured; without it as predicted")
       ->check(NumberFrom(0))
-      ->check(CLI::Range(0.0, scheduler::replan::kMostSeconds))
+      ->check(CLI::Range(0.0, scheduler::replan::kMaxReplanSeconds))
       ->needs(plan_option)
       ->group(group);
   command.add_option("--move-seconds", move_seconds, "what any move costs beside its transfers: a checkpoint, a restart")
       ->check(NumberFrom(0))
-      ->check(CLI::Range(0.0, scheduler::replan::kMostSeconds))
+      ->check(CLI::Range(0.0, scheduler::replan::kMaxReplanSeconds))
       ->needs(plan_option)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--least-gain", least_gain, "share of a step below which nothing moves")
+  command.add_option("--least-gain", min_improvement, "share of a step below which nothing moves")
       ->check(NumberFrom(0))
       ->check(CLI::Range(0.0, 1.0))
       ->needs(plan_option)
@@ -86,12 +86,12 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
         absl::StrCat("--strategy ", arguments.strategy, ": a running plan is left for one of op-fence's alone"));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(running.plan));
-  job::FieldPlaces places;
+  job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.ReadHardware(*workload, places);
   if (const auto refusal = RefusalOf(hardware.status())) {
     if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintReplan(*refusal));
-    arguments.TellRefusal(workload->job.spec, *refusal);
+    arguments.PrintRefusal(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
@@ -102,14 +102,14 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
                                {.steps_left = running.steps_left >= 0 ? running.steps_left : workload->job.spec.training.steps,
                                 .running_step_s = running.step_seconds,
                                 .fixed_s = running.move_seconds,
-                                .least_gain = running.least_gain}));
-  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+                                .min_improvement = running.min_improvement}));
+  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", wire::PrintReplan(answer));
   } else if (refusal == nullptr) {
     PrintChange(std::get<wire::ReplanDocument>(answer));
   }
-  if (refusal != nullptr) arguments.TellRefusal(workload->job.spec, *refusal);
+  if (refusal != nullptr) arguments.PrintRefusal(workload->job.spec, *refusal);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 

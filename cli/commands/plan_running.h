@@ -13,7 +13,7 @@ namespace fusionllm::cli {
 struct RunningArguments {
   std::string plan;  // a file; empty: there is no running plan
   int64_t steps_left = -1;
-  double step_seconds = 0, move_seconds = 0, least_gain = 0.05;
+  double step_seconds = 0, move_seconds = 0, min_improvement = 0.05;
 
   void AddTo(CLI::App& command);
   bool wanted() const { return !plan.empty(); }

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "lib/archive/start_outline.h"
+#include "lib/archive/fetch_headers.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
-using Found = absl::StatusOr<std::optional<job::StartModel>>;
+using Found = absl::StatusOr<std::optional<job::InitialModel>>;
 
 // Of the store, not of what lies there.
 absl::Status Unanswered(const absl::Status& status) { return absl::UnavailableError(status.message()); }
@@ -29,7 +29,7 @@ absl::Status Unanswered(const absl::Status& status) { return absl::UnavailableEr
 Found Read(const std::string& uri) {
   absl::StatusOr<objectstore::StoreSettings> settings = objectstore::SettingsFrom(objectstore::ProcessEnvironment);
   if (!settings.ok()) return Unanswered(settings.status());
-  objectstore::ObjectStore store(*std::move(settings), {.retried = TellRetried});
+  objectstore::ObjectStore store(*std::move(settings), {.retried = PrintRetry});
   const bool file = absl::EndsWith(uri, ".safetensors");
   const std::string folder(file ? absl::string_view(uri).substr(0, uri.rfind('/')) : absl::StripSuffix(uri, "/"));
   const auto read = [&](const std::string& name, int64_t bytes_max) -> absl::StatusOr<std::string> {
@@ -44,19 +44,19 @@ Found Read(const std::string& uri) {
     if (!newest.ok()) return Unanswered(newest.status());
     const std::string name = base::ToString(base::Below(*newest, checkpoint::kManifestName));
     const absl::StatusOr<std::string> manifest = read(name, checkpoint::kMaxManifestBytes);
-    if (manifest.ok()) return job::StartModelOfManifest(*manifest, name);
+    if (manifest.ok()) return job::InitialModelFromManifest(*manifest, name);
     if (!absl::IsNotFound(manifest.status())) return Unanswered(manifest.status());
   }
   const std::string name = absl::StrCat(folder, "/config.json");
   const absl::StatusOr<std::string> config = read(name, kMaxConfigBytes);
-  if (config.ok()) return job::StartModelOfConfig(*config, name);
+  if (config.ok()) return job::InitialModelFromConfig(*config, name);
   if (!absl::IsNotFound(config.status())) return Unanswered(config.status());
   return std::nullopt;
 }
 
 }  // namespace
 
-void TellRetried(const std::string& sentence) { base::Log(base::LogLevel::kWarning, sentence); }
+void PrintRetry(const std::string& sentence) { base::Log(base::LogLevel::kWarning, sentence); }
 
 Found ReadRemoteStart(const std::string& uri) {
   static auto& known = *new std::map<std::string, Found>();  // a job is loaded again for every variant of it; one thread does

@@ -5,16 +5,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "lib/job/start_model.h"
+#include "lib/job/initial_model.h"
 
 namespace fusionllm::cli {
 
 // Of the manifest of a checkpoint or the config.json of a Hugging Face GPT-2 at `uri`, or beside it where it is a .safetensors file; a
 // few small requests. A store that cannot be asked is told on stderr, once for each URI, and says nothing: whoever reads the parameters
-// fails there. Errors: InvalidArgument, as job::ReadStartModel.
-absl::StatusOr<std::optional<job::StartModel>> ReadRemoteStart(const std::string& uri);
+// fails there. Errors: InvalidArgument, as job::ReadInitialModel.
+absl::StatusOr<std::optional<job::InitialModel>> ReadRemoteStart(const std::string& uri);
 
 // StoreOptions::retried of a fusionctl: on stderr.
-void TellRetried(const std::string& sentence);
+void PrintRetry(const std::string& sentence);
 
 }  // namespace fusionllm::cli

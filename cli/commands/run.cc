@@ -18,8 +18,8 @@
 #include "cli/commands/plan.h"
 #include "cli/commands/remote_start.h"
 #include "cli/commands/run_input.h"
-#include "cli/run/go_on.h"
 #include "cli/run/local_executors.h"
+#include "cli/run/resume_command.h"
 #include "cli/run/run_folder.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/object_uri.h"
@@ -27,9 +27,9 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/daemon/program.h"
-#include "lib/job/field_places.h"
+#include "lib/job/field_locations.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/parse.h"
-#include "lib/job/start_model.h"
 #include "lib/job/training_defaults.h"
 #include "lib/job/warnings.h"
 #include "lib/kernels/devices.h"
@@ -50,7 +50,7 @@ struct RunFlags {
 };
 
 // Names in the job's pins, as far as it is known who will run it.
-absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions& options, const job::FieldPlaces& places) {
+absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions& options, const job::FieldLocations& places) {
   if (options.listen) return places.Located(planning::CheckPinnedOps(workload));
   std::vector<wire::DeviceProfile> devices;
   for (const LocalExecutor& executor : LocalExecutorsOf(options.topology, options.devices)) {
@@ -62,8 +62,8 @@ absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions&
 // Of the description that its sizes were taken from.
 void TellOfStart(const job::Model& model) {
   if (!model.init.from.has_value() || model.family != job::Family::kGpt2) return;
-  const absl::StatusOr<std::optional<job::StartModel>> start =
-      base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadStartModel(*model.init.from);
+  const absl::StatusOr<std::optional<job::InitialModel>> start =
+      base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadInitialModel(*model.init.from);
   if (!start.ok() || !start->has_value()) return;
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
@@ -84,7 +84,7 @@ absl::StatusOr<workload::CheckpointFound> CheckGoingOn(const RunJobOptions& opti
   const std::optional<std::string> folder = FolderToGoOnIn(options.job, flags);
   if (!folder) return workload::CheckpointFound{};
   FUSIONLLM_ASSIGN_OR_RETURN(workload::CheckpointFound found,
-                             base::OfNamedFile(workload::ForeseeCheckpoint(options.job, *folder, options.base)));
+                             base::AsBadInput(workload::PreviewCheckpoint(options.job, *folder, options.base)));
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckCanStartFrom(found));
   return found;
 }
@@ -183,7 +183,7 @@ std::string CheckpointAtHand(job::FusionJob job, const RunFlags& flags) {
 
 // A run that goes on reads nothing of its start, which may be gone by now, or be another model's: what the job leaves out of its sizes is
 // as its checkpoint, `goes_on_from`, has it.
-absl::StatusOr<job::FusionJob> LoadJob(const RunFlags& flags, job::FieldPlaces& places, std::string& goes_on_from) {
+absl::StatusOr<job::FusionJob> LoadJob(const RunFlags& flags, job::FieldLocations& places, std::string& goes_on_from) {
   absl::StatusOr<job::FusionJob> loaded = job::LoadFusionJob(flags.job, flags.overrides, &places, ReadRemoteStart);
   absl::StatusOr<job::FusionJob> without_start = loaded;
   if (!loaded.ok()) {  // perhaps for what its start says
@@ -197,7 +197,7 @@ absl::StatusOr<job::FusionJob> LoadJob(const RunFlags& flags, job::FieldPlaces& 
   if (goes_on_from.empty()) return loaded;
   std::vector<std::string> overrides = flags.overrides;
   overrides.push_back(absl::StrCat("spec.model.init.from=", nlohmann::json(std::filesystem::absolute(goes_on_from).string()).dump()));
-  job::FieldPlaces of_checkpoint;
+  job::FieldLocations of_checkpoint;
   absl::StatusOr<job::FusionJob> going_on = job::LoadFusionJob(flags.job, overrides, &of_checkpoint, ReadRemoteStart);
   if (!going_on.ok()) return loaded.ok() ? loaded : going_on;
   places = of_checkpoint;
@@ -211,10 +211,10 @@ void TellUnfinishedRun(const RunJobOptions& options) {
   if (!run) return;
   std::fprintf(stderr, "this is a new run; %s has one of the job %s that ended at step %lld of %lld, which goes on by\n  %s\n",
                run->folder.c_str(), options.job.metadata.name.c_str(), static_cast<long long>(run->step),
-               static_cast<long long>(run->steps), CommandToGoOn(options.command, options.job, run->folder).c_str());
+               static_cast<long long>(run->steps), ResumeCommand(options.command, options.job, run->folder).c_str());
 }
 
-absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& places, bool reads_start, const RunFlags& flags,
+absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldLocations& places, bool reads_start, const RunFlags& flags,
                               const Globals& globals) {
   const auto warn = [&](const std::string& warning) { std::fprintf(stderr, "fusionctl: warning: %s\n", places.Located(warning).c_str()); };
   options.kept_by_default = ChooseCheckpoint(flags, options.job);
@@ -262,7 +262,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldPlaces& pla
 
 absl::StatusOr<int> Run(const RunFlags& flags, const Globals& globals) {
   RunJobOptions options;
-  job::FieldPlaces places;
+  job::FieldLocations places;
   std::string goes_on_from;
   FUSIONLLM_ASSIGN_OR_RETURN(options.job, LoadJob(flags, places, goes_on_from));
   options.places = places;
@@ -305,7 +305,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
   command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")
       ->check(NumberAbove(0))
-      ->check(CLI::Range(0.0, daemon::kMostSeconds));
+      ->check(CLI::Range(0.0, daemon::kMaxFlagSeconds));
   command->footer(
       "Example:\n  fusionctl run examples/jobs/gpt2-two-sites.yaml --topology examples/topologies/two-sites.yaml --set "
       "spec.training.steps=50\n"
@@ -313,7 +313,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([flags, &globals, &action] {
     action = [flags, &globals] {
       const absl::StatusOr<int> code = Run(*flags, globals);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

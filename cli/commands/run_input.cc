@@ -17,8 +17,8 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
-#include "lib/job/start_model.h"
 #include "lib/objectstore/fetch.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
@@ -41,12 +41,12 @@ absl::Status CheckObjects(const job::Spec& spec, bool reads_start, bool& data_in
   if (reads_start && spec.model.init.from) add("spec.model.init.from", *spec.model.init.from);
   if (uris.empty()) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(objectstore::ProcessEnvironment));
-  objectstore::ObjectStore store(std::move(settings), {.retried = TellRetried});
+  objectstore::ObjectStore store(std::move(settings), {.retried = PrintRetry});
   for (const auto& [field, text] : uris) {
     FUSIONLLM_ASSIGN_OR_RETURN(const base::ObjectUri uri, base::ParseObjectUri(text));
-    const absl::Status there = objectstore::CheckThere(store, uri);
+    const absl::Status there = objectstore::CheckExists(store, uri);
     if (absl::IsUnavailable(there)) return there;
-    if (!there.ok()) return base::OfNamedFile(absl::Status(there.code(), absl::StrCat(field, ": ", there.message())));
+    if (!there.ok()) return base::AsBadInput(absl::Status(there.code(), absl::StrCat(field, ": ", there.message())));
   }
   return absl::OkStatus();
 }
@@ -94,13 +94,13 @@ absl::Status CheckStart(const job::Spec& spec, const std::string& base) {
     return absl::InvalidArgumentError(
         absl::StrCat("spec.model.init.from: ", *from, " does not exist", here.empty() ? HubAdvice(*from, base) : here));
   }
-  const absl::Status whole = base::OfNamedFile(checkpoint::VerifyCheckpoint(*from));
+  const absl::Status whole = base::AsBadInput(checkpoint::VerifyCheckpoint(*from));
   return whole.ok() ? whole : absl::Status(whole.code(), absl::StrCat("spec.model.init.from: ", whole.message()));
 }
 
 absl::StatusOr<std::vector<std::string>> CheckRemoteStartFits(const job::FusionJob& job) {
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, workload::BuildForwardGraph(job, ""));
-  return workload::CheckRemoteStart(job, graph, *job.spec.model.init.from, TellRetried);
+  return workload::CheckRemoteStart(job, graph, *job.spec.model.init.from, PrintRetry);
 }
 
 absl::StatusOr<std::vector<std::string>> CheckLocalStartFits(const job::FusionJob& job) {
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<std::string>> CheckStartFits(const job::FusionJob& jo
   if (!from.has_value()) return std::vector<std::string>();
   auto fits = base::IsUri(*from) ? CheckRemoteStartFits(job) : CheckLocalStartFits(job);
   if (absl::IsUnavailable(fits.status())) return fits.status();  // of the store: another time, perhaps
-  fits = base::OfNamedFile(std::move(fits));
+  fits = base::AsBadInput(std::move(fits));
   if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrCat("spec.model.init.from: ", fits.status().message()));
   for (std::string& warning : *fits) warning = absl::StrCat("spec.model.init.from: ", warning);
   return fits;
@@ -178,7 +178,7 @@ std::string UnknownHeadsWarning(const workload::Workload& workload) {
   if (model.family != job::Family::kGpt2 || !model.init.from.has_value() || base::IsUri(*model.init.from)) return "";
   std::error_code error;
   if (!std::filesystem::exists(*model.init.from, error)) return "";
-  const absl::StatusOr<std::optional<job::StartModel>> described = job::ReadStartModel(*model.init.from);
+  const absl::StatusOr<std::optional<job::InitialModel>> described = job::ReadInitialModel(*model.init.from);
   if (!described.ok() || described->has_value()) return "";
   const absl::StatusOr<job::ResolvedModel> resolved = job::ResolveModel(workload.job.spec);
   const auto* const gpt = resolved.ok() ? std::get_if<job::GptConfig>(&*resolved) : nullptr;
@@ -217,7 +217,7 @@ absl::StatusOr<CheckedInput> CheckInput(const job::FusionJob& job, const std::st
     input.data = (*opened)->Summary();
     return input;
   }
-  const absl::Status data = base::OfNamedFile(opened.status());
+  const absl::Status data = base::AsBadInput(opened.status());
   const bool has_field = absl::StartsWith(data.message(), "spec.");
   const char* const field = job.spec.data.path.empty() ? "spec.data: " : "spec.data.path: ";
   return absl::Status(data.code(), absl::StrCat(has_field ? "" : field, data.message()));

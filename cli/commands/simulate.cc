@@ -13,13 +13,13 @@
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
 #include "cli/run/text_table.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/simulate_workload.h"
 #include "lib/planning/step_document.h"
 #include "lib/report/html.h"
+#include "lib/report/number_format.h"
 #include "lib/report/pipeline_drawing.h"
-#include "lib/report/words.h"
 #include "lib/scheduler/simulation.h"
 
 namespace fusionllm::cli {
@@ -58,7 +58,7 @@ void PrintLinks(const wire::SimulatedStep& step) {
     }
     absl::PrintF("\n%s", links.ToString());
     if (small_norms > 0) {
-      absl::PrintF("and the global norm on %s, %s together, each busy less than %s of the step\n", base::Counted(small_norms, "link"),
+      absl::PrintF("and the global norm on %s, %s together, each busy less than %s of the step\n", base::Pluralize(small_norms, "link"),
                    report::TrafficBytes(static_cast<double>(norm_bytes)), report::Percent(kShownNorm));
     }
   }
@@ -97,7 +97,7 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
   if (what_ifs.empty()) return;
   TextTable table({"what if", ">before", ">same plan", ">planned anew", "limited then by"});
   for (const wire::WhatIfDocument& what_if : what_ifs) {
-    const auto* anew = std::get_if<wire::PlannedStep>(&what_if.replanned);
+    const auto* replanned = std::get_if<wire::PlannedStep>(&what_if.replanned);
     const auto limit = [](const wire::SimulatedStep& step) {
       if (step.limits.empty()) return std::string();
       return step.limits[0].gain < planning::kMinGainOfALimit ? "nothing alone" : step.limits[0].name;
@@ -106,30 +106,31 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
                what_if.same_plan      ? Against(what_if.same_plan->step_seconds, what_if.before_seconds)
                : planned.replicas > 1 ? "not simulated"
                                       : "cannot run",
-               anew == nullptr ? "refused" : Against(anew->step.step_seconds, what_if.before_seconds),
-               anew == nullptr ? "" : limit(anew->step)});
+               replanned == nullptr ? "refused" : Against(replanned->step.step_seconds, what_if.before_seconds),
+               replanned == nullptr ? "" : limit(replanned->step)});
   }
   absl::PrintF("\n%s", table.ToString());
   if (planned.replicas > 1) absl::PrintF("not simulated: of several pipelines a change is planned anew only\n");
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     if (!what_if.same_plan && planned.replicas == 1)
       absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
-    if (const auto* refusal = std::get_if<wire::RefusalDocument>(&what_if.replanned)) {
+    if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&what_if.replanned)) {
       absl::PrintF("%s: no plan (%s): %s\n", what_if.change, refusal->reason, refusal->message);
       continue;
     }
     // Planners seek the time to an equal loss, so the new plan may be the slower one.
-    const auto& [plan, anew] = std::get<wire::PlannedStep>(what_if.replanned);
+    const auto& [plan, replanned] = std::get<wire::PlannedStep>(what_if.replanned);
     if (plan.tokens_per_step != planned.tokens_per_step && planned.tokens_per_second > 0) {
       absl::PrintF("%s: a step then sees %d %s instead of %d: %s %s/s instead of %s\n", what_if.change, plan.tokens_per_step, plan.unit,
                    planned.tokens_per_step, report::Count(plan.tokens_per_second), plan.unit, report::Count(planned.tokens_per_second));
     }
-    if (what_if.same_plan && anew.step_seconds > what_if.same_plan->step_seconds && anew.loss_cost >= what_if.same_plan->loss_cost) {
+    if (what_if.same_plan && replanned.step_seconds > what_if.same_plan->step_seconds &&
+        replanned.loss_cost >= what_if.same_plan->loss_cost) {
       absl::PrintF("%s: the plan above is better than the one that the planner finds anew\n", what_if.change);
     }
-    if (what_if.same_plan && anew.loss_cost != what_if.same_plan->loss_cost) {
-      absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change, anew.loss_cost,
-                   what_if.same_plan->loss_cost);
+    if (what_if.same_plan && replanned.loss_cost != what_if.same_plan->loss_cost) {
+      absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change,
+                   replanned.loss_cost, what_if.same_plan->loss_cost);
     }
   }
 }
@@ -138,7 +139,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
   const wire::SimulatedStep& step = simulation.step;
   absl::PrintF("%s, schedule %s%s: a step of %s of %d takes %s%s\n", simulation.plan.strategy, step.schedule,
                step.virtual_stages > 1 ? absl::StrFormat(" with %d stages a device", step.virtual_stages) : std::string(),
-               base::Counted(step.micro_batches, "micro-batch", "micro-batches"), simulation.plan.micro_batch_size,
+               base::Pluralize(step.micro_batches, "micro-batch", "micro-batches"), simulation.plan.micro_batch_size,
                report::StepSeconds(step.step_seconds), ArithmeticPhrase(simulation.plan));
   std::fputs(SpecificationNote(simulation.plan).c_str(), stdout);
   if (step.replicas > 1) {
@@ -149,7 +150,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
   }
   if (const auto& spread = step.spread) {
-    absl::PrintF("%s: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", base::Counted(spread->steps, "step"),
+    absl::PrintF("%s: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", base::Pluralize(spread->steps, "step"),
                  report::StepSeconds(spread->mean_seconds), report::StepSeconds(spread->p50_seconds),
                  report::StepSeconds(spread->p95_seconds), report::StepSeconds(spread->least_seconds),
                  report::StepSeconds(spread->most_seconds));
@@ -207,12 +208,12 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   if (!arguments.schedule.empty()) {
     FUSIONLLM_ASSIGN_OR_RETURN(options.schedule, planning::ParseSchedule(arguments.schedule));
   }
-  job::FieldPlaces places;
+  job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.plan.ReadHardware(*workload, places);
   if (const auto refusal = RefusalOf(hardware.status())) {
     if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(*refusal));
-    arguments.plan.TellRefusal(workload->job.spec, *refusal);
+    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
@@ -223,8 +224,8 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   };
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, *hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
-  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&outcome.answer)) {
-    arguments.plan.TellRefusal(workload->job.spec, *refusal);
+  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&outcome.answer)) {
+    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   const auto& simulation = std::get<wire::SimulationDocument>(outcome.answer);
@@ -277,7 +278,7 @@ void AddSimulate(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([arguments, &globals, &action] {
     action = [arguments, &globals] {
       const absl::StatusOr<int> code = Simulate(*arguments, globals.format);
-      return code.ok() ? *code : Complain(code.status());
+      return code.ok() ? *code : ReportError(code.status());
     };
   });
 }

@@ -17,7 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "cli/join/join_folder.h"
-#include "cli/join/log_echo.h"
+#include "cli/join/log_tailer.h"
 #include "cli/run/child_process.h"
 #include "cli/run/listen_address.h"
 #include "cli/run/run_job.h"
@@ -57,7 +57,7 @@ absl::Status CheckOwnAddress(const std::string& address, bool advertised) {
     return absl::InvalidArgumentError(absl::StrCat("--listen: ", listen.message()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const base::HostPort at, base::SplitHostPort(address));
-  if (!advertised && base::StandsForAny(at.host)) {
+  if (!advertised && base::IsWildcardAddress(at.host)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--listen ", address, ": name the address of this machine that the others dial, or say --advertise; ", at.host, " stands for any"));
   }
@@ -124,7 +124,7 @@ class Work {
  private:
   ChildProcess child_;
   SignalWatch& signals_;
-  LogEcho echo_;
+  LogTailer echo_;
   bool interrupted_ = false;
   Clock::time_point kill_at_;
 };

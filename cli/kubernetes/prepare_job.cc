@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/kubernetes/named_files.h"
-#include "cli/run/go_on.h"
+#include "cli/run/resume_command.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/json_text.h"
 #include "lib/base/object_uri.h"
@@ -16,7 +16,7 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/document.h"
-#include "lib/job/field_places.h"
+#include "lib/job/field_locations.h"
 #include "lib/job/parse.h"
 #include "lib/job/server_fields.h"
 #include "lib/kubeapi/crd.h"
@@ -32,7 +32,7 @@ using json = nlohmann::ordered_json;
 struct Document {
   job::FusionJob job;
   json object;
-  job::FieldPlaces places;
+  job::FieldLocations places;
 };
 
 // In the order in which it is written. Documents that were read nest no deeper than job::kMaxDocumentDepth.
@@ -56,7 +56,7 @@ json ToObject(const job::Node& node) {
 }
 
 absl::StatusOr<Document> ReadDocument(const PrepareOptions& options) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::OfNamedFile(base::ReadSmallFile(options.job, job::kMaxDocumentBytes)));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallFile(options.job, job::kMaxDocumentBytes)));
   Document document;
   FUSIONLLM_ASSIGN_OR_RETURN(document.job, job::ParseFusionJob(text, options.job, options.overrides));
   job::Problems problems(options.job);
@@ -66,7 +66,7 @@ absl::StatusOr<Document> ReadDocument(const PrepareOptions& options) {
   FUSIONLLM_RETURN_IF_ERROR(problems.ToStatus());
   job::DropServerFields(root);
   document.object = ToObject(root);
-  document.places = job::FieldPlaces(options.job, std::move(root), options.overrides);
+  document.places = job::FieldLocations(options.job, std::move(root), options.overrides);
   return document;
 }
 

@@ -58,7 +58,7 @@ std::string DigestOf(absl::string_view text) {
 
 absl::Status Read(File& file, bool keep) {
   const auto fail = [&](const absl::Status& status) {
-    return base::OfNamedFile(absl::Status(status.code(), absl::StrCat(file.field, ": ", std::string(status.message()))));
+    return base::AsBadInput(absl::Status(status.code(), absl::StrCat(file.field, ": ", std::string(status.message()))));
   };
   if (!keep) {
     absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(file.file.path);

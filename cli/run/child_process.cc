@@ -92,7 +92,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const Options& options) {
   close(error_pipe[1]);
   ChildProcess child;
   child.stdout_fd_ = output[0];
-  if (pid < 0 && fork_error == EAGAIN) return absl::ResourceExhaustedError(base::NoMoreThreads(options.argv[0]));
+  if (pid < 0 && fork_error == EAGAIN) return absl::ResourceExhaustedError(base::ThreadLimitMessage(options.argv[0]));
   if (pid < 0) return SystemError(absl::StrCat("cannot start ", options.argv[0]), fork_error);
   child.name_ = options.name;
   child.log_path_ = options.log_path;

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/summary_text.h"
-#include "lib/base/counted.h"
 #include "lib/base/exit_code.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
 #include "lib/report/report.h"
@@ -102,7 +102,7 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
       run.profiles = measured;
     }
     if (options.format == OutputFormat::kText)
-      absl::FPrintF(stderr, "\nrun %d of %d, %s, %s\n", i + 1, rows.size(), run.title, base::Counted(steps, "step"));
+      absl::FPrintF(stderr, "\nrun %d of %d, %s, %s\n", i + 1, rows.size(), run.title, base::Pluralize(steps, "step"));
     FUSIONLLM_ASSIGN_OR_RETURN(RunJobResult result, RunJob(run, signals));
     if (result.exit_code != kExitDone) return result.exit_code;
     if (i == 0 && !result.run.steps.empty()) steps = result.run.steps.back().step;
@@ -110,7 +110,7 @@ absl::StatusOr<int> RunDemo(const DemoOptions& options, SignalWatch& signals) {
   }
 
   const std::string report_path = folder / "report.html";
-  FUSIONLLM_RETURN_IF_ERROR(base::LostUnderRun(folder.WriteFile("report.html", report::ToHtml(whole))));
+  FUSIONLLM_RETURN_IF_ERROR(base::AsDataLossInRun(folder.WriteFile("report.html", report::ToHtml(whole))));
   const Comparison comparison = Compare(whole.runs);
   if (options.format == OutputFormat::kJson) {
     absl::PrintF("%s\n", ComparisonJson(comparison, report_path));

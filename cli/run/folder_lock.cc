@@ -51,8 +51,8 @@ absl::Status FolderLock::CheckCanWrite(const std::string& path) {
   // A link that leads nowhere is there, too: no folder can be made in its place.
   while (!fs::exists(fs::symlink_status(there, error)) && there.has_relative_path()) there = there.parent_path();
   const absl::string_view what = there == fs::path(path) ? "write to" : "make the folder";
-  if (!fs::is_directory(there, error)) return base::OfNamedFile(base::FileError(ENOTDIR, "make the folder", path));
-  if (access(there.c_str(), W_OK | X_OK) != 0) return base::OfNamedFile(base::FileError(errno, what, path));
+  if (!fs::is_directory(there, error)) return base::AsBadInput(base::FileError(ENOTDIR, "make the folder", path));
+  if (access(there.c_str(), W_OK | X_OK) != 0) return base::AsBadInput(base::FileError(errno, what, path));
   if (!IsOfTheKernel(there)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("cannot ", what, " ", path, ": ", there.string(), " is of the kernel and keeps no files"));
 }
@@ -65,11 +65,11 @@ absl::Status FolderLock::Check(const std::string& path, absl::string_view remedy
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::string_view remedy) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return base::OfNamedFile(base::FileError(error.value(), "make the folder", path));
+  if (error) return base::AsBadInput(base::FileError(error.value(), "make the folder", path));
   const std::string file = path + kLockFile;
   while (true) {
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return base::OfNamedFile(base::FileError(errno, "create", file));
+    if (fd < 0) return base::AsBadInput(base::FileError(errno, "create", file));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close(fd);
       return Taken(path, remedy);

@@ -63,7 +63,7 @@ std::vector<std::string> HostsOf(const std::optional<std::string>& listen) {
   if (!listen) return {};
   const absl::StatusOr<base::HostPort> at = base::SplitHostPort(*listen);
   if (!at.ok() || at->host == "localhost") return {};
-  if (base::StandsForAny(at->host)) return OwnAddresses();
+  if (base::IsWildcardAddress(at->host)) return OwnAddresses();
   return {at->host};
 }
 
@@ -89,7 +89,7 @@ absl::Status CheckListen(const std::string& address) {
 
 std::string AddressToDial(absl::string_view listening) {
   const absl::StatusOr<base::HostPort> at = base::SplitHostPort(listening);
-  if (!at.ok() || !base::StandsForAny(at->host)) return std::string(listening);
+  if (!at.ok() || !base::IsWildcardAddress(at->host)) return std::string(listening);
   const std::vector<std::string> own = OwnAddresses();
   const std::string host = own.empty() ? "ADDRESS-OF-THIS-MACHINE" : own.front();
   return base::JoinHostPort(host, absl::StrCat(at->port));

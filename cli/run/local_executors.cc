@@ -7,16 +7,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/plan_error_reasons.h"
 
 namespace fusionllm::cli {
 namespace {
 
-constexpr int64_t kMostWrittenOut = 4;  // of devices in an advice
+constexpr int64_t kMaxWrittenOut = 4;  // of devices in an advice
 
 int64_t CountOnCores(const std::vector<std::string>& devices) {
   return std::count_if(devices.begin(), devices.end(), [](const std::string& device) {
@@ -31,7 +31,7 @@ std::string HowToHaveMore(int64_t needed, int64_t usable, const std::optional<jo
   if (topology) return absl::StrFormat("give topology %s %d devices that may train, it has %d", topology->metadata.name, needed, usable);
   if (!starts_executors) return absl::StrFormat("describe them by --topology FILE with %d or more", needed);
   const std::string file = absl::StrFormat("--topology FILE with %d or more (emulated devices)", needed);
-  if (devices.empty() && needed <= kMostWrittenOut) {
+  if (devices.empty() && needed <= kMaxWrittenOut) {
     const std::vector<std::string> list(static_cast<size_t>(needed), "cpu");
     return absl::StrCat("start them on this machine by --device ", absl::StrJoin(list, ","), ", or by ", file);
   }
@@ -50,9 +50,9 @@ std::string HowToRaiseLimits(const job::Executors& executors, int64_t needed) {
 
 absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text) {
   std::vector<std::string> devices = absl::StrSplit(text, ',');
-  if (devices.size() > kMostLocalDevices) {
+  if (devices.size() > kMaxLocalDevices) {
     return absl::InvalidArgumentError(absl::StrFormat("a list of %d devices: an executor is a process, and one machine starts at most %d",
-                                                      devices.size(), kMostLocalDevices));
+                                                      devices.size(), kMaxLocalDevices));
   }
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].empty()) {
@@ -104,27 +104,27 @@ double WantedCores(const std::optional<job::Topology>& topology, int64_t threads
   return std::min(wanted, allowed);
 }
 
-std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors) {
+std::string OversubscriptionWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors) {
   const int64_t on_cores = CountOnCores(devices), threads = on_cores * std::max<int64_t>(1, executors.threads);
   if (on_cores < 2 || threads <= cores) return "";
   return absl::StrFormat(
       "--device: %d executors compute on the CPU with %s, and this machine has %s: they share them, and a step takes longer than "
       "predicted",
       on_cores, executors.threads > 1 ? absl::StrFormat("%d threads each", executors.threads) : "a thread each",
-      base::Counted(cores, "core"));
+      base::Pluralize(cores, "core"));
 }
 
-std::string HowToHaveEnough(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
-                            const std::vector<std::string>& devices, bool starts_executors) {
-  if (reason != scheduler::refusals::kTooFewExecutors) return "";
-  const std::string advice = AdviceOnTooFew(spec, topology, devices, starts_executors);
+std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
+                         const std::vector<std::string>& devices, bool starts_executors) {
+  if (reason != scheduler::plan_errors::kTooFewExecutors) return "";
+  const std::string advice = AdviseOnTooFewExecutors(spec, topology, devices, starts_executors);
   return advice.empty() ? "" : absl::StrCat(". To have enough executors, ", advice);
 }
 
 std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> gather_seconds) {
-  if (reason != scheduler::refusals::kTooFewExecutors) return "";
+  if (reason != scheduler::plan_errors::kTooFewExecutors) return "";
   const job::Strategy& strategy = spec.strategy;
-  std::string way = HowToRaiseLimits(spec.executors, std::max(strategy.FewestExecutors(), spec.executors.min));
+  std::string way = HowToRaiseLimits(spec.executors, std::max(strategy.MinExecutors(), spec.executors.min));
   if (way.empty()) {
     way = "start `fusionctl join` on more machines";
     if (gather_seconds) absl::StrAppendFormat(&way, ", sooner, or wait for them longer than by --gather-seconds %g", *gather_seconds);
@@ -135,8 +135,8 @@ std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec,
   return absl::StrCat(". To have enough executors, ", way, less.empty() ? "" : "; or ask for less by ", absl::StrJoin(less, " and "));
 }
 
-std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices,
-                           bool starts_executors) {
+std::string AdviseOnTooFewExecutors(const job::Spec& spec, const std::optional<job::Topology>& topology,
+                                    const std::vector<std::string>& devices, bool starts_executors) {
   const job::Strategy& strategy = spec.strategy;
   int64_t usable = 0, spares = 0;
   for (const LocalExecutor& executor : LocalExecutorsOf(topology, devices)) {
@@ -147,7 +147,7 @@ std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topol
   const int64_t held_back = std::max<int64_t>(0, spec.executors.spares - spares);
   const int64_t limit = std::min(spec.executors.max.value_or(usable), spec.executors.replicas.value_or(usable));
   const int64_t may_use = std::min(usable, std::max(std::min(limit, usable - held_back), spec.executors.min));
-  const int64_t needed = std::max(strategy.FewestExecutors(), spec.executors.min);
+  const int64_t needed = std::max(strategy.MinExecutors(), spec.executors.min);
   const int64_t needed_here = needed + (needed > spec.executors.min ? held_back : 0);
 
   std::vector<std::string> ways;
@@ -162,11 +162,11 @@ std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topol
   if (raise.empty() && usable >= needed) {
     ways.push_back(absl::StrCat("hold fewer back by --set spec.executors.spares=", spares + usable - needed));
   }
-  std::vector<std::string> wishes;
-  if (strategy.replicas > 1) wishes.push_back("--set spec.strategy.replicas=1");
-  if (strategy.stages > may_use) wishes.push_back("--set spec.strategy.stages=0 (the planner then chooses)");
-  if (spec.executors.min > usable) wishes.push_back(absl::StrCat("--set spec.executors.min=", usable));
-  if (!wishes.empty()) ways.push_back(absl::StrCat("ask for less by ", absl::StrJoin(wishes, " ")));
+  std::vector<std::string> settings;
+  if (strategy.replicas > 1) settings.push_back("--set spec.strategy.replicas=1");
+  if (strategy.stages > may_use) settings.push_back("--set spec.strategy.stages=0 (the planner then chooses)");
+  if (spec.executors.min > usable) settings.push_back(absl::StrCat("--set spec.executors.min=", usable));
+  if (!settings.empty()) ways.push_back(absl::StrCat("ask for less by ", absl::StrJoin(settings, " ")));
   return absl::StrJoin(ways, "; or ");
 }
 

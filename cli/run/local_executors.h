@@ -15,7 +15,7 @@
 
 namespace fusionllm::cli {
 
-inline constexpr size_t kMostLocalDevices = 256;  // an executor is a process
+inline constexpr size_t kMaxLocalDevices = 256;  // an executor is a process
 // "cpu,cuda:0": its entries. Errors: InvalidArgument for one that is empty, by its place, or no device's name, and for too many.
 absl::StatusOr<std::vector<std::string>> ParseDeviceList(absl::string_view text);
 
@@ -25,7 +25,7 @@ std::vector<LocalExecutor> LocalExecutorsOf(const std::optional<job::Topology>& 
 // Executors that compute on the CPU have equal parts of `cores`, a thread at least, where the job does not say how many threads.
 void ShareCores(const std::vector<std::string>& devices, int64_t cores, job::Executors& executors);
 // A sentence where they have more threads than there are cores, after ShareCores. Empty: each has cores of its own.
-std::string CrowdWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
+std::string OversubscriptionWarning(const std::vector<std::string>& devices, int64_t cores, const job::Executors& executors);
 
 // Cores that executors on this machine need for their speed: of emulated devices their share of them; without a topology those of
 // `devices`: `threads` each (spec.executors.threads; 0: all there are) on the CPU, one each on GPUs. No more than the process may use.
@@ -34,11 +34,11 @@ double WantedCores(const std::optional<job::Topology>& topology, int64_t threads
 // What to do about a plan that was refused for want of executors, as a sentence: more of them here, fewer held back, higher limits of the
 // job, or less asked for. `starts_executors`: the command has --device; else a topology alone describes more. Empty where none of these is
 // why.
-std::string AdviceOnTooFew(const job::Spec& spec, const std::optional<job::Topology>& topology, const std::vector<std::string>& devices,
-                           bool starts_executors = true);
+std::string AdviseOnTooFewExecutors(const job::Spec& spec, const std::optional<job::Topology>& topology,
+                                    const std::vector<std::string>& devices, bool starts_executors = true);
 // The same behind a refusal of any reason: ". To have enough executors, ..", or nothing.
-std::string HowToHaveEnough(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
-                            const std::vector<std::string>& devices, bool starts_executors = true);
+std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
+                         const std::vector<std::string>& devices, bool starts_executors = true);
 // The same of a run that machines join (--listen), which counts those that are there after `gather_seconds`, if given.
 std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> gather_seconds);
 

@@ -38,8 +38,8 @@ TEST(ParseDeviceListTest, ReadsItsEntriesAndNamesThoseThatAreNone) {
 }
 
 TEST(ParseDeviceListTest, StopsAtAsManyAsOneMachineCouldEverStart) {
-  const std::vector<std::string> most(kMostLocalDevices, "cpu");
-  EXPECT_THAT(*ParseDeviceList(absl::StrJoin(most, ",")), SizeIs(kMostLocalDevices));
+  const std::vector<std::string> most(kMaxLocalDevices, "cpu");
+  EXPECT_THAT(*ParseDeviceList(absl::StrJoin(most, ",")), SizeIs(kMaxLocalDevices));
   const absl::Status status = ParseDeviceList(absl::StrCat(absl::StrJoin(most, ","), ",cpu")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("a list of 257 devices"));
@@ -91,7 +91,7 @@ TEST(WantedCoresTest, ExecutorsOnGpusNeedOneEachWhateverTheJobsThreads) {
 
 TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {
   const auto warning = [](const std::vector<std::string>& devices, int64_t cores, int64_t threads) {
-    return CrowdWarning(devices, cores, {.threads = threads});
+    return OversubscriptionWarning(devices, cores, {.threads = threads});
   };
   EXPECT_THAT(warning({"cpu", "cpu", "cpu"}, 2, 1),
               HasSubstr("--device: 3 executors compute on the CPU with a thread each, and this machine has 2 cores: they share them"));
@@ -106,32 +106,32 @@ TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {
 TEST(AdviceTest, SaysHowToHaveEnoughExecutorsAndHowToNeedFewer) {
   job::Spec spec;
   spec.strategy.replicas = 2;
-  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, {}),
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, std::nullopt, {}),
             "start them on this machine by --device cpu,cpu, or by --topology FILE with 2 or more (emulated devices); or ask for less by "
             "--set spec.strategy.replicas=1");
   spec.strategy.stages = 3;
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}), HasSubstr("--device with 6 entries"));
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}), HasSubstr("by --set spec.strategy.replicas=1 --set spec.strategy.stages=0"));
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, {}), HasSubstr("--device with 6 entries"));
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, {}), HasSubstr("by --set spec.strategy.replicas=1 --set spec.strategy.stages=0"));
   const std::vector<std::string> three = {"cpu", "cpu", "cpu"};
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), Not(HasSubstr("stages=0"))) << "three are enough for three stages";
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, three), Not(HasSubstr("stages=0"))) << "three are enough for three stages";
   spec.strategy.replicas = 1;
   spec.executors.min = 4;
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), HasSubstr("with 4 entries"));
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, three), HasSubstr("by --set spec.executors.min=3"));
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, three), HasSubstr("with 4 entries"));
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, three), HasSubstr("by --set spec.executors.min=3"));
 }
 
 TEST(AdviceTest, ACommandThatStartsNothingIsSentToATopology) {
   job::Spec spec;
   spec.strategy.stages = 2;
-  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, {}, /*starts_executors=*/false),
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, std::nullopt, {}, /*starts_executors=*/false),
             "describe them by --topology FILE with 2 or more; or ask for less by --set spec.strategy.stages=0 (the planner then chooses)");
 }
 
 TEST(AdviceTest, OnlyTooFewExecutorsAreAdvisedOn) {
   job::Spec spec;
   spec.strategy.stages = 2;
-  EXPECT_THAT(HowToHaveEnough("TooFewExecutors", spec, std::nullopt, {}), HasSubstr(". To have enough executors, start them"));
-  EXPECT_EQ(HowToHaveEnough("NoOps", spec, std::nullopt, {}), "");
+  EXPECT_THAT(AdviceSuffix("TooFewExecutors", spec, std::nullopt, {}), HasSubstr(". To have enough executors, start them"));
+  EXPECT_EQ(AdviceSuffix("NoOps", spec, std::nullopt, {}), "");
 }
 
 TEST(AdviceTest, OfARunThatMachinesJoinIsToJoinSoonerOrToWaitLonger) {
@@ -155,9 +155,9 @@ TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {
   spec.strategy.replicas = 2;
   spec.strategy.exclude = {"b"};
   const job::Topology topology = TopologyOf({{.name = "a"}, {.name = "b"}, {.name = "s", .role = job::Role::kSpare}});
-  EXPECT_THAT(AdviceOnTooFew(spec, topology, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"));
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, topology, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"));
   spec.strategy.exclude.clear();
-  EXPECT_EQ(AdviceOnTooFew(spec, topology, {}), "") << "there are two: a limit of the job refuses them";
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, topology, {}), "") << "there are two: a limit of the job refuses them";
 }
 
 // Whoever does as it says is not refused again: what the job's limits leave of the executors is counted as the planner counts it.
@@ -167,33 +167,33 @@ TEST(AdviceTest, CountsWhatTheJobHoldsBackAndMayUse) {
   const std::vector<std::string> two = {"cpu", "cpu"};
   spec.executors.spares = 1;
   EXPECT_EQ(
-      AdviceOnTooFew(spec, std::nullopt, {}),
+      AdviseOnTooFewExecutors(spec, std::nullopt, {}),
       "start them on this machine by --device cpu,cpu,cpu, or by --topology FILE with 3 or more (emulated devices), 1 of them to be held "
       "back as a spare; or ask for less by --set spec.strategy.replicas=1");
   EXPECT_EQ(
-      AdviceOnTooFew(spec, std::nullopt, two),
+      AdviseOnTooFewExecutors(spec, std::nullopt, two),
       "start them on this machine by --device with 3 entries, or by --topology FILE with 3 or more (emulated devices), 1 of them to be "
       "held back as a spare; or hold fewer back by --set spec.executors.spares=0; or ask for less by --set spec.strategy.replicas=1");
   const std::vector<std::string> three = {"cpu", "cpu", "cpu"};
-  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, three), "");
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, std::nullopt, three), "");
   const job::Topology marked = TopologyOf({{.name = "a"}, {.name = "s", .role = job::Role::kSpare}});
-  EXPECT_THAT(AdviceOnTooFew(spec, marked, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"))
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, marked, {}), HasSubstr("give topology lab 2 devices that may train, it has 1; or"))
       << "the spare is there already";
   spec.executors.min = 2;
-  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, two), "") << "none is held back of those that must train";
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, std::nullopt, two), "") << "none is held back of those that must train";
 
   spec.executors = {.max = 1};
-  EXPECT_EQ(AdviceOnTooFew(spec, std::nullopt, two),
+  EXPECT_EQ(AdviseOnTooFewExecutors(spec, std::nullopt, two),
             "let the job use so many by --set spec.executors.max=2; or ask for less by --set spec.strategy.replicas=1");
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, {}),
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, {}),
               HasSubstr("--device cpu,cpu, or by --topology FILE with 2 or more (emulated devices), and let the job use so many by --set "
                         "spec.executors.max=2; or"));
   spec.executors = {.replicas = 1, .max = 2, .spares = 1};
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, two),
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, two),
               HasSubstr("--device with 3 entries, or by --topology FILE with 3 or more (emulated devices), 1 of them to be held back as a "
                         "spare, and let the job use so many by --set spec.executors.replicas=2; or"));
   spec.strategy.stages = 2;
-  EXPECT_THAT(AdviceOnTooFew(spec, std::nullopt, two), HasSubstr("--set spec.strategy.replicas=1 --set spec.strategy.stages=0"))
+  EXPECT_THAT(AdviseOnTooFewExecutors(spec, std::nullopt, two), HasSubstr("--set spec.strategy.replicas=1 --set spec.strategy.stages=0"))
       << "one executor is what the job may use";
 }
 

@@ -13,9 +13,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/report/loss_figures.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -80,9 +80,9 @@ std::string PlanLine(const report::Plan& plan) {
   }
   const auto stages = static_cast<int64_t>(plan.stages.size());
   std::string line = absl::StrCat("plan: ", plan.strategy, ", ", plan.replicas > 1 ? absl::StrCat(plan.replicas, " replicas of ") : "",
-                                  base::Counted(stages, "stage"));
+                                  base::Pluralize(stages, "stage"));
   if (stages > 0) absl::StrAppend(&line, " (", absl::StrJoin(pipelines, "; "), ")");
-  absl::StrAppend(&line, ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+  absl::StrAppend(&line, ", ", base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"));
   if (plan.micro_batch_size > 0) absl::StrAppend(&line, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&line, " (", absl::StrJoin(plan.micro_batches_by_replica, " + "), ")");
   if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");

@@ -45,7 +45,7 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::filesystem::path absolute, AbsoluteFolder(path));
   FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, kAnotherFolder));
   std::filesystem::create_directories(absolute / "logs", error);
-  if (error) return base::OfNamedFile(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
+  if (error) return base::AsBadInput(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
   return RunFolder(absolute, std::move(lock));
 }
 
@@ -54,8 +54,8 @@ absl::Status RunFolder::WriteFile(absl::string_view name, absl::string_view cont
 }
 
 absl::Status RunFolder::WriteJob(const job::FusionJob& job, const std::optional<job::Topology>& topology) const {
-  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(WriteFile("job.yaml", job::ToYaml(job))));
-  if (topology) return base::OfNamedFile(WriteFile("topology.yaml", job::ToYaml(*topology)));
+  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(WriteFile("job.yaml", job::ToYaml(job))));
+  if (topology) return base::AsBadInput(WriteFile("topology.yaml", job::ToYaml(*topology)));
   std::error_code ignored;  // an earlier run in this folder may have had one
   std::filesystem::remove(*this / "topology.yaml", ignored);
   return absl::OkStatus();

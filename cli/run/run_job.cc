@@ -25,11 +25,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/run/folder_lock.h"
-#include "cli/run/go_on.h"
 #include "cli/run/listen_address.h"
 #include "cli/run/local_executors.h"
 #include "cli/run/plan_drawing.h"
 #include "cli/run/progress.h"
+#include "cli/run/resume_command.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_lines.h"
 #include "cli/run/run_outcome.h"
@@ -41,8 +41,8 @@
 #include "lib/base/status_macros.h"
 #include "lib/daemon/monitoring_server.h"
 #include "lib/job/parse.h"
+#include "lib/report/number_format.h"
 #include "lib/report/report.h"
-#include "lib/report/words.h"
 #include "lib/security/renewal.h"
 #include "services/checkpoint_directory.h"
 #include "services/checkpoint_folders.h"
@@ -76,7 +76,7 @@ class Output : public SessionObserver {
       steps_made_ = true;
       lines_.Begin();
     }
-    error_told_ = error_told_ || type == LineType::kError;
+    error_printed_ = error_printed_ || type == LineType::kError;
     if (type == LineType::kSummary) {  // the last line, whatever there is to tell of the end: see End
       summary_ = std::string(line);
       if (options_.format == OutputFormat::kText) progress_.Show(type, run);
@@ -97,7 +97,7 @@ class Output : public SessionObserver {
     // A run that was resumed with nothing left to do, or not for long, is part of its history.
     const bool refused = result.exit_code != kExitDone && result.exit_code != kExitInterrupted;
     if (!options_.fresh && !refused) lines_.Begin();
-    if (!result.error.empty() && !error_told_) {
+    if (!result.error.empty() && !error_printed_) {
       Tell(nlohmann::json{{"type", "error"}, {"code", "INTERNAL"}, {"reason", ""}, {"message", result.error}}.dump());
     }
     if (!summary_.empty()) Tell(CompleteSummary(summary_, run, report_path_, already_done));
@@ -156,7 +156,7 @@ class Output : public SessionObserver {
   RunLines lines_;
   Progress progress_;
   std::string summary_, stdout_error_;
-  bool steps_made_ = false, error_told_ = false, lines_lost_ = false;
+  bool steps_made_ = false, error_printed_ = false, lines_lost_ = false;
 };
 
 // Devices with a profile exist on paper only.
@@ -175,9 +175,9 @@ absl::Status CheckEmulated(const job::Topology& topology) {
 // Of runs that begin in the same second the later one takes the next name.
 absl::StatusOr<RunFolder> OpenFolder(const RunJobOptions& options) {
   if (!options.output.empty()) return RunFolder::Open(options.output);
-  constexpr int kMostAttempts = 100;
+  constexpr int kMaxAttempts = 100;
   absl::StatusOr<RunFolder> folder = RunFolder::Open(DefaultRunFolder(options.job.metadata.name));
-  for (int i = 1; i < kMostAttempts && absl::IsFailedPrecondition(folder.status()); ++i) {
+  for (int i = 1; i < kMaxAttempts && absl::IsFailedPrecondition(folder.status()); ++i) {
     folder = RunFolder::Open(DefaultRunFolder(options.job.metadata.name));
   }
   return folder;
@@ -205,7 +205,7 @@ absl::Status PrepareForJoining(RunJobOptions& options) {
   }
   if (spec.model.graph.has_value() && spec.model.graph->file.has_value()) {
     const std::filesystem::path file = std::filesystem::path(options.base) / *spec.model.graph->file;
-    absl::StatusOr<std::string> text = base::OfNamedFile(base::ReadSmallFile(file.string(), kInlineGraphBytesMax));
+    absl::StatusOr<std::string> text = base::AsBadInput(base::ReadSmallFile(file.string(), kInlineGraphBytesMax));
     if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat("spec.model.graph.file: ", text.status().message()));
     spec.model.graph = job::GraphSource{.inline_text = *std::move(text)};
   }
@@ -310,13 +310,13 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   if (options.listen) FUSIONLLM_RETURN_IF_ERROR(PrepareForJoining(options));
   const auto cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   ShareCores(options.devices, cores, options.job.spec.executors);
-  if (const std::string crowd = CrowdWarning(options.devices, cores, options.job.spec.executors); !crowd.empty()) {
+  if (const std::string crowd = OversubscriptionWarning(options.devices, cores, options.job.spec.executors); !crowd.empty()) {
     absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, crowd);
   }
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, OpenFolder(options));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
-  FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFile(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
+  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
   const RunFolder::Earlier earlier = folder.Remember();
   if (const std::string other = OtherJobsRecord(earlier, folder, options.job); !other.empty()) {
     absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, other);
@@ -400,7 +400,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   }
   ended.error = options.places.Located(ended.error);  // the processes know the job without its file
   absl::StrAppend(&ended.error, options.listen ? HowToHaveEnoughJoin(ended.reason, options.job.spec, options.gather_seconds)
-                                               : HowToHaveEnough(ended.reason, options.job.spec, options.topology, options.devices));
+                                               : AdviceSuffix(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;
   result.error = ended.error;

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "cli/run/run_session.h"
 #include "cli/run/signal_watch.h"
-#include "lib/job/field_places.h"
+#include "lib/job/field_locations.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
 #include "lib/report/run_record.h"
@@ -25,9 +25,9 @@ namespace fusionllm::cli {
 enum class OutputFormat { kText, kJson };
 
 struct RunJobOptions {
-  job::FusionJob job;       // data, graph and init.from absolute
-  job::FieldPlaces places;  // of the job's fields in its file, for errors
-  std::string base;         // folder of the job file, where other relative paths start; empty: the output
+  job::FusionJob job;          // data, graph and init.from absolute
+  job::FieldLocations places;  // of the job's fields in its file, for errors
+  std::string base;            // folder of the job file, where other relative paths start; empty: the output
   std::optional<job::Topology> topology;
   std::vector<std::string> devices;  // without a topology: one executor for each, "cpu", "cuda:N" or "auto"; empty: one, as it likes
   bool fastest = false;              // on GPUs: whatever is fastest, same bits or not

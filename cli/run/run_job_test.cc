@@ -182,7 +182,7 @@ TEST_F(RunJobTest, CertificateThatNearsItsEndIsRenewedWhileTheRunGoesOn) {
       const auto old = security::IssueCredentials(*authority, "local-0", {.validity = absl::Minutes(5)});
       renewed = security::WriteCredentials(tls, "local-0", *old).ok() && ComesTrue("the certificate was renewed", [&] {
                   const std::string now = base::ReadWholeFile(certificate);
-                  return security::HaveOneKey(now, old->certificate_pem) && !security::NeedsRenewal(now, absl::Now()).value_or(true);
+                  return security::HaveSameKey(now, old->certificate_pem) && !security::NeedsRenewal(now, absl::Now()).value_or(true);
                 });
     }
     folder_.Write("renewed", "");

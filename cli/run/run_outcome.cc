@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "cli/run/go_on.h"
+#include "cli/run/resume_command.h"
 
 namespace fusionllm::cli {
 
@@ -38,7 +38,7 @@ std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>
     // After a loss there was no plan for what was left; a start would have all executors again.
     const bool too_few_left = exit_code == kExitInfeasible && steps_made;
     const bool early = exit_code == kExitInterrupted || exit_code == kExitFailed || too_few_left;
-    const std::string again = early ? CommandToGoOn(command, job, folder) : "";
+    const std::string again = early ? ResumeCommand(command, job, folder) : "";
     if (!again.empty())
       absl::StrAppend(&text, "to go on from step ", saved->step, too_few_left ? ", with all executors again" : "", ":\n  ", again, "\n");
     return text;

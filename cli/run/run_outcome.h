@@ -15,7 +15,7 @@ namespace fusionllm::cli {
 std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, const report::Run& run, bool steps_made, bool already_done);
 
 // Lines that say where the model is and, of a run that ended early, with what command it goes on, or begins again where nothing was saved.
-// `command`: as CommandToGoOn has it. `trained`: this start or an earlier one in the folder made a step;
+// `command`: as ResumeCommand has it. `trained`: this start or an earlier one in the folder made a step;
 // `steps_made`: this one did.
 std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
                        bool trained, bool steps_made);

@@ -219,7 +219,7 @@ TEST_F(RunRecordTest, ARefusedStartLeavesTheReportOfTheRunAndSaysWhyOnce) {
   }
 }
 
-TEST_F(RunRecordTest, AFreshRunThatMakesAStepTakesThePlaceOfTheEarlierOneWithAllThatItTold) {
+TEST_F(RunRecordTest, FreshRunReplacesEarlierRecordAfterFirstStep) {
   Script({kStep1, kStep2, kLinkSummary, "exit 0"});
   ASSERT_TRUE(Run().ok());
   options_.fresh = true;

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using report::Run;
 
-constexpr int64_t kMostReplicas = 10'000;
+constexpr int64_t kMaxReplicas = 10'000;
 constexpr size_t kMaxSpans = 200'000;  // more would make an unreadable drawing even of one step
 
 const json& Get(const json& object, const char* key) {
@@ -80,7 +80,7 @@ std::vector<int64_t> Integers(const json& object, const char* key) {
 }
 
 // A number that a plan may count its replicas by: no plan of ours has more, and what another one says takes no memory.
-int Replica(int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, 0, kMostReplicas)); }
+int Replica(int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, 0, kMaxReplicas)); }
 
 report::PlanFigures ReadFigures(const json& line) {
   report::PlanFigures figures;
@@ -138,8 +138,8 @@ report::Plan ReadPlan(const json& line) {
     stage.sync_bytes = Integer(item, "sync_bytes");
     stage.codec_s = Number(item, "codec_seconds");
     stage.update_s = Number(item, "update_seconds");
-    stage.by_replica = List<report::PlanSeat>(item, "by_replica", [](const json& seat) {
-      return report::PlanSeat{.compute_s = Number(seat, "compute_seconds"), .memory_bytes = Integer(seat, "memory_bytes")};
+    stage.by_replica = List<report::PlanRank>(item, "by_replica", [](const json& rank) {
+      return report::PlanRank{.compute_s = Number(rank, "compute_seconds"), .memory_bytes = Integer(rank, "memory_bytes")};
     });
     for (const int64_t replica : Integers(item, "chain")) stage.chain.push_back(Replica(replica));
     return stage;

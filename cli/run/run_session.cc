@@ -170,10 +170,10 @@ class Session {
     FUSIONLLM_RETURN_IF_ERROR(StartScheduler());
     while (true) {
       Wait();
-      if (signals_.Take()) stop_wishes_ = signals_.stop_requests();
+      if (signals_.Take()) stop_requests_ = signals_.stop_requests();
       FUSIONLLM_RETURN_IF_ERROR(ReadServer(scheduler_));
       if (broker_.child) FUSIONLLM_RETURN_IF_ERROR(ReadServer(broker_));
-      ServeStopWishes();
+      HandleStopRequests();
       if (killed_) return SessionResult{kExitInterrupted, false, ""};
       if (!broker_.child) {
         if (stop_asked_) return SessionResult{kExitInterrupted, false, ""};
@@ -204,7 +204,7 @@ class Session {
     std::optional<Clock::time_point> deadline = stop_at_;
     if (lonely_at_) deadline = std::min(deadline.value_or(*lonely_at_), *lonely_at_);
     if (restart_at_) deadline = std::min(deadline.value_or(*restart_at_), *restart_at_);
-    if (tell_again_at_) deadline = std::min(deadline.value_or(*tell_again_at_), *tell_again_at_);
+    if (remind_at_) deadline = std::min(deadline.value_or(*remind_at_), *remind_at_);
     for (Server* server : {&scheduler_, &broker_}) {
       if (!server->child) continue;
       if (server->open) fds.push_back({server->child->stdout_fd(), POLLIN, 0});
@@ -251,7 +251,7 @@ class Session {
     if (*type == LineType::kError) failure_ = recorder_.error();
     if (!observer_.OnLine(*type, line, run_) && !reader_gone_) {
       reader_gone_ = true;
-      ++stop_wishes_own_;
+      ++own_stop_requests_;
     }
   }
 
@@ -264,37 +264,37 @@ class Session {
     return pids;
   }
 
-  void ServeStopWishes() {
+  void HandleStopRequests() {
     if (stop_at_ && Clock::now() >= *stop_at_) {
       stop_at_.reset();
       time_was_up_ = true;
       if (broker_.child) broker_.child->Signal(SIGTERM);
     }
-    const int wishes = stop_wishes_ - stop_wishes_at_start_ + stop_wishes_own_;
-    if (wishes >= 1 && !stop_asked_) {
+    const int requests = stop_requests_ - stop_requests_at_start_ + own_stop_requests_;
+    if (requests >= 1 && !stop_asked_) {
       stop_asked_ = true;
       if (broker_.child) {
         if (!reader_gone_) {
           const bool trains = run_.plans > 0 || run_.steps.size() > run_.earlier_steps;
           observer_.OnNotice(EndOfCopies().value_or(
               absl::StrCat("stopping", trains ? " after this step" : " before the first step", "; interrupt once more to end at once")));
-          tell_again_at_ = After(options_.stop_told_again_s);
+          remind_at_ = After(options_.stop_reminder_s);
         }
         broker_.child->Signal(SIGTERM);
       }
     }
-    if (wishes >= 2) killed_ = true;
-    if (tell_again_at_ && Clock::now() >= *tell_again_at_) {
-      tell_again_at_.reset();
+    if (requests >= 2) killed_ = true;
+    if (remind_at_ && Clock::now() >= *remind_at_) {
+      remind_at_.reset();
       if (broker_.child && !broker_.child->Poll()) observer_.OnNotice(StillStopping());
     }
   }
 
   // Of a run that has only copies left to make; the broker may have told since that one failed.
   std::optional<std::string> EndOfCopies() const {
-    const auto told = std::find_if(run_.events.begin(), run_.events.end(), [](const auto& event) { return event.reason == kCopying; });
-    if (told == run_.events.end()) return std::nullopt;
-    return absl::StrFormat(kStopWhileCopying, told->message);
+    const auto copying = std::find_if(run_.events.begin(), run_.events.end(), [](const auto& event) { return event.reason == kCopying; });
+    if (copying == run_.events.end()) return std::nullopt;
+    return absl::StrFormat(kStopWhileCopying, copying->message);
   }
 
   std::string StillStopping() const {
@@ -426,7 +426,7 @@ class Session {
       pollfd fd = {signals_.fd(), POLLIN, 0};
       const double left_ms = std::chrono::duration<double, std::milli>(deadline - Clock::now()).count();
       poll(&fd, 1, static_cast<int>(std::clamp(std::ceil(left_ms), 0.0, 3600e3)));
-      if (signals_.Take() && signals_.stop_requests() - stop_wishes_at_start_ >= 2) break;  // no more patience
+      if (signals_.Take() && signals_.stop_requests() - stop_requests_at_start_ >= 2) break;  // no more patience
     }
     for (ChildProcess* child : all) child->Kill();
   }
@@ -450,9 +450,9 @@ class Session {
   bool executors_started_ = false;
   bool scheduler_gone_ = false;
   std::optional<RunRecorder::ErrorLine> failure_;
-  const int stop_wishes_at_start_ = signals_.stop_requests();
-  int stop_wishes_ = signals_.stop_requests();
-  int stop_wishes_own_ = 0;  // nobody reads our output any more
+  const int stop_requests_at_start_ = signals_.stop_requests();
+  int stop_requests_ = signals_.stop_requests();
+  int own_stop_requests_ = 0;  // nobody reads our output any more
   bool reader_gone_ = false;
   bool stop_asked_ = false;
   bool killed_ = false;
@@ -461,7 +461,7 @@ class Session {
   std::string failed_executor_;  // that ended before the first plan
   std::optional<Clock::time_point> stop_at_;
   std::optional<Clock::time_point> lonely_at_;
-  std::optional<Clock::time_point> tell_again_at_;  // that the run is stopping
+  std::optional<Clock::time_point> remind_at_;  // that the run is stopping
 };
 
 }  // namespace

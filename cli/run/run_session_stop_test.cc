@@ -30,7 +30,7 @@ TEST_F(RunSessionTest, TheFirstInterruptStopsAtAStepBoundary) {
 
 TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
   Script({kStep1, "wait-term", "wait " + folder_ / "go", kStep2, kSummary, "exit 130"});
-  options_.stop_told_again_s = 0.01;
+  options_.stop_reminder_s = 0.01;
   collector_.on_line = [](LineType type, const report::Run& run) {
     if (type == LineType::kStep && run.steps.size() == 1) kill(getpid(), SIGTERM);
     return true;
@@ -65,7 +65,7 @@ TEST_F(RunSessionTest, AStopWhileMachinesAreAwaitedNamesNoStep) {
 TEST_F(RunSessionTest, AStopThatWaitsForAnotherSiteSaysSo) {
   Script({kStep1, R"(print {"type":"event","reason":"CollectingShards","step":1,"message":"9 bytes of step-1"})", "wait-term",
           "wait " + folder_ / "go", kSummary, "exit 130"});
-  options_.stop_told_again_s = 0.01;
+  options_.stop_reminder_s = 0.01;
   collector_.on_line = [](LineType type, const report::Run&) {
     if (type == LineType::kEvent) kill(getpid(), SIGTERM);
     return true;
@@ -85,7 +85,7 @@ TEST_F(RunSessionTest, AStopWhileCheckpointsAreCopiedSaysSo) {
   Script({kStep1, R"(print {"type":"event","reason":"CopyingCheckpoints","step":1,"message":"step-1 to /mnt/copies"})",
           R"(print {"type":"event","reason":"CheckpointCopyFailed","step":1,"message":"no room"})", "wait-term", "wait " + folder_ / "go",
           kSummary, "exit 0"});
-  options_.stop_told_again_s = 0.01;
+  options_.stop_reminder_s = 0.01;
   collector_.on_line = [](LineType type, const report::Run& run) {
     if (type == LineType::kEvent && run.events.size() == 2) kill(getpid(), SIGTERM);
     return true;

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-TEST_F(RunSessionTest, ARunEndsWithTheBrokersCodeAndLeavesNobodyBehind) {
+TEST_F(RunSessionTest, ExitsWithBrokersCodeAndNoProcessesLeft) {
   Script({kStep1, kStep2, kSummary, "exit 0"});
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
@@ -139,7 +139,7 @@ TEST_F(RunSessionTest, AKilledBrokerComesBackInItsPlaceWithItsJournal) {
   ExpectNoChildLeft();
 }
 
-TEST_F(RunSessionTest, TheNextBrokerIsToldOfExecutorsThatEndedWithTheOneBefore) {
+TEST_F(RunSessionTest, RestartedBrokerLearnsWhichExecutorsEnded) {
   Script(
       {R"(print {"type":"plan","strategy":"op-fence","stages":[],"links":[]})", kStep1, "wait " + folder_ / "go", "die-once 1", "exit 0"});
   collector_.on_line = [&](LineType type, const report::Run&) {
@@ -206,7 +206,7 @@ TEST_F(RunSessionTest, AnExecutorThatFailsBeforeTheFirstPlanEndsTheRunWithTheEnd
   ExpectNoChildLeft();
 }
 
-TEST_F(RunSessionTest, TheExecutorWithTheDataIsAwaitedWhoeverMayJoin) {
+TEST_F(RunSessionTest, WaitsForDataExecutorInOpenRun) {
   Script({"wait-term", "exit 130"});
   options_.executor = {"/bin/sh", "-c", "echo the relay cannot be reached >&2; exit 1", "sh"};
   options_.executors = {{"local-0", false}};

@@ -23,7 +23,7 @@ using nlohmann::json;
 
 int64_t TrainedParameters(const job::FusionJob& job) {
   const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, "/");  // a resolved job has absolute paths
-  return graph.ok() ? opdag::WeightOf(*graph).parameters : 0;
+  return graph.ok() ? opdag::FootprintOf(*graph).parameters : 0;
 }
 
 json Parse(absl::string_view line) { return base::ParseJson(line); }
@@ -112,7 +112,7 @@ std::string CompleteSummary(absl::string_view line, const report::Run& run, cons
     if (report::KnowsSites(run)) add("bytes_between_sites", report::BytesBetweenSites(run));
     int64_t evaluation_bytes = 0;
     for (const report::LinkTotal& link : run.summary->links) evaluation_bytes += link.evaluation_bytes.value_or(0);
-    if (report::BytesOfRun(run).told_apart) add("evaluation_bytes", evaluation_bytes);
+    if (report::BytesOfRun(run).evaluation_known) add("evaluation_bytes", evaluation_bytes);
   }
   if (run.processors) {
     add("cores", run.processors->cores);

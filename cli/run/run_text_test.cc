@@ -42,13 +42,13 @@ TEST(StepLineTest, TheLineHasThePlanAndTheTimeLeft) {
 }
 
 TEST(StepLineTest, LargeGradientsAreWholeNumbers) {
-  for (const auto& [norm, told] : {std::pair<const char*, const char*>{"0.0123", "gnorm 0.012 "},
-                                   {"99.4", "gnorm 99 "},
-                                   {"200.2", "gnorm 200 "},
-                                   {"31415.9", "gnorm 31416 "},
-                                   {"2.5e7", "gnorm 2.5e+07 "}}) {
+  for (const auto& [norm, printed] : {std::pair<const char*, const char*>{"0.0123", "gnorm 0.012 "},
+                                      {"99.4", "gnorm 99 "},
+                                      {"200.2", "gnorm 200 "},
+                                      {"31415.9", "gnorm 31416 "},
+                                      {"2.5e7", "gnorm 2.5e+07 "}}) {
     EXPECT_THAT(StepLine(RunOf({absl::StrCat(R"({"type":"step","step":1,"loss":2,"step_seconds":1,"grad_norm":)", norm, "}")}), 2),
-                HasSubstr(told));
+                HasSubstr(printed));
   }
 }
 

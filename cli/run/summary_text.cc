@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/run/text_table.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/report/key_figures.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -22,9 +22,9 @@ namespace {
 void AddReplicas(const report::Run& run, TextTable& figures) {
   if (!run.plan || run.plan->replicas <= 1) return;
   const report::Plan& plan = *run.plan;
-  figures.Row({"replicas", absl::StrCat(plan.replicas, ", each of ", base::Counted(static_cast<int64_t>(plan.stages.size()), "stage"), ": ",
-                                        absl::StrJoin(plan.micro_batches_by_replica, " + "), " of ",
-                                        base::Counted(plan.micro_batches, "micro-batch", "micro-batches"))});
+  figures.Row({"replicas", absl::StrCat(plan.replicas, ", each of ", base::Pluralize(static_cast<int64_t>(plan.stages.size()), "stage"),
+                                        ": ", absl::StrJoin(plan.micro_batches_by_replica, " + "), " of ",
+                                        base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"))});
   std::string sums = absl::StrCat(report::StepSeconds(plan.sync_s), " and ", report::TrafficBytes(static_cast<double>(plan.sync_bytes)),
                                   " of a step predicted");
   const std::optional<int64_t> bytes = report::BytesBetweenReplicas(run);
@@ -57,10 +57,10 @@ std::string LinksText(const report::Summary& summary) {
   return links.ToString();
 }
 
-// A row for each seat: of several replicas one pipeline after the other, as the summary has them.
+// A row for each rank: of several replicas one pipeline after the other, as the summary has them.
 std::string StagesText(const report::Run& run) {
   const std::vector<report::StageTotal>& stages = run.summary->stages;
-  const bool several = std::any_of(stages.begin(), stages.end(), [](const report::StageTotal& seat) { return seat.replica > 0; });
+  const bool several = std::any_of(stages.begin(), stages.end(), [](const report::StageTotal& rank) { return rank.replica > 0; });
   std::vector<std::string> titles = {">stage", "device", ">busy", ">memory predicted", ">measured"};
   if (several) {
     titles.insert(titles.begin(), ">replica");

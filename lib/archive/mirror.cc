@@ -22,11 +22,11 @@ bool IsThere(const std::string& folder) {
 
 }  // namespace
 
-Mirror::Mirror(const MakePlace& make, MirrorOptions options)
+Mirror::Mirror(const MakeTarget& make, MirrorOptions options)
     : options_(std::move(options)),
-      place_(make({.progress = [this](int64_t) { Moved(); },
-                   .stop = stop_.get_token(),
-                   .retried = [this](const std::string& sentence) { Retried(sentence); }})),
+      target_(make({.progress = [this](int64_t) { Moved(); },
+                    .stop = stop_.get_token(),
+                    .retried = [this](const std::string& sentence) { Retried(sentence); }})),
       moved_(absl::Now()) {}
 
 Mirror::~Mirror() {
@@ -74,14 +74,14 @@ absl::Status Mirror::Copy(const Offered& offered, std::string& where) {
   }
   FUSIONLLM_RETURN_IF_ERROR(checkpoint::CheckpointReader::Open(offered.folder).status());
   if (!reader.manifest()) return absl::DataLossError(absl::StrCat(offered.folder, " has lost its manifest"));
-  FUSIONLLM_ASSIGN_OR_RETURN(where, place_->Put(offered.folder, *reader.manifest()));
-  return place_->Prune(options_.keep, options_.first_sequence);
+  FUSIONLLM_ASSIGN_OR_RETURN(where, target_->Put(offered.folder, *reader.manifest()));
+  return target_->Prune(options_.keep, options_.first_sequence);
 }
 
 void Mirror::Work() {
   const std::stop_token stop = stop_.get_token();
-  absl::Duration pause = options_.first_pause;
-  bool told = false;
+  absl::Duration pause = options_.initial_backoff;
+  bool reported = false;
   while (true) {
     Offered next;
     {
@@ -96,9 +96,9 @@ void Mirror::Work() {
     if (stop.stop_requested()) return;
     const bool damaged = absl::IsDataLoss(status);  // here: another try changes nothing
     // Before it counts as done: who waits for it in Finish() has heard of it.
-    if (options_.tell && !gone && (status.ok() || damaged || !told)) {
+    if (options_.tell && !gone && (status.ok() || damaged || !reported)) {
       const std::string sentence =
-          absl::StrCat("the copy of step ", next.step, " to ", place_->name(), " failed: ", std::string(status.message()),
+          absl::StrCat("the copy of step ", next.step, " to ", target_->name(), " failed: ", std::string(status.message()),
                        damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
       options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
     }
@@ -110,21 +110,21 @@ void Mirror::Work() {
       waiting_.pop_front();
       moved_ = absl::Now();
       last_retry_.clear();
-      pause = options_.first_pause;
+      pause = options_.initial_backoff;
       news_.notify_all();
     }
     const bool hurry = hurry_;
     lock.unlock();
-    told = !status.ok();
+    reported = !status.ok();
     if (status.ok() || damaged) continue;
     lock.lock();
     const absl::Duration now = hurry ? std::min(pause, kHurriedPause) : pause;
     news_.wait_for(lock, stop, absl::ToChronoNanoseconds(now), [&] { return hurry_ != hurry; });
-    pause = std::min(pause * 2, options_.longest_pause);
+    pause = std::min(pause * 2, options_.max_backoff);
   }
 }
 
-absl::Status Mirror::Finish(absl::Duration patience, std::stop_token stop) {
+absl::Status Mirror::Finish(absl::Duration timeout, std::stop_token stop) {
   std::unique_lock lock(mutex_);
   if (left_out_) {
     waiting_.push_back(*std::exchange(left_out_, std::nullopt));
@@ -137,13 +137,13 @@ absl::Status Mirror::Finish(absl::Duration patience, std::stop_token stop) {
   while (!waiting_.empty() && !stop.stop_requested()) {
     // Bytes that are taken and then refused are no progress.
     const absl::Time since = failing_since_ ? std::min(moved_, *failing_since_) : moved_;
-    const absl::Duration left = patience - (absl::Now() - since);
+    const absl::Duration left = timeout - (absl::Now() - since);
     if (left <= absl::ZeroDuration()) break;
     news_.wait_for(lock, stop, absl::ToChronoNanoseconds(std::min(absl::Seconds(1), left)), [this] { return waiting_.empty(); });
   }
   if (waiting_.empty()) return last_error_;
   if (!last_error_.ok()) return last_error_;
-  return absl::DeadlineExceededError(absl::StrCat("nothing has moved to ", place_->name(), " for ", absl::FormatDuration(patience),
+  return absl::DeadlineExceededError(absl::StrCat("nothing has moved to ", target_->name(), " for ", absl::FormatDuration(timeout),
                                                   last_retry_.empty() ? "" : ": ", last_retry_));
 }
 

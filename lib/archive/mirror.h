@@ -20,11 +20,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lib/archive/place.h"
+#include "lib/archive/mirror_target.h"
 
 namespace fusionllm::archive {
 
-struct MirrorNews {
+struct MirrorEvent {
   bool copied = false;  // else: failing, and tried again
   int64_t step = 0;
   std::string message;  // where the copy is, or a sentence
@@ -34,10 +34,10 @@ struct MirrorOptions {
   int64_t keep = 0;            // newest to keep there; 0: all
   int64_t first_sequence = 0;  // of those that may be removed there
   int64_t every_steps = 0;     // > 0: only checkpoints of steps that are multiples of it, and what Finish() finds to be the last
-  absl::Duration first_pause = absl::Seconds(1);
-  absl::Duration longest_pause = absl::Minutes(1);
+  absl::Duration initial_backoff = absl::Seconds(1);
+  absl::Duration max_backoff = absl::Minutes(1);
   // From the mirror's thread; must not block for long. What has been copied is told before Finish() returns.
-  std::function<void(const MirrorNews&)> tell;
+  std::function<void(const MirrorEvent&)> tell;
   // Likewise: what is tried again within a copy, and why.
   std::function<void(const std::string& sentence)> retried;
 };
@@ -45,14 +45,14 @@ struct MirrorOptions {
 class Mirror {
  public:
   // Makes the place, which gets this transfer; it is used by the mirror's thread alone, from the first Offer on.
-  using MakePlace = std::function<std::unique_ptr<Place>(Transfer transfer)>;
-  Mirror(const MakePlace& make, MirrorOptions options);
+  using MakeTarget = std::function<std::unique_ptr<MirrorTarget>(Transfer transfer)>;
+  Mirror(const MakeTarget& make, MirrorOptions options);
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
   // For what goes before the first Offer: to look for a checkpoint to begin with.
-  Place& place() { return *place_; }
+  MirrorTarget& place() { return *target_; }
   // Likewise.
   void RemoveFrom(int64_t first_sequence) { options_.first_sequence = first_sequence; }
   // Likewise: what brings files that lie in other sites into the folder of their checkpoint, which is held against removal meanwhile. It
@@ -66,9 +66,9 @@ class Mirror {
   // Whether there is anything that has been offered and is not there yet.
   bool behind() const;
 
-  // Copies what is left, the last that was offered in any case, and blocks meanwhile: until all is there, or for `patience` nothing has
+  // Copies what is left, the last that was offered in any case, and blocks meanwhile: until all is there, or for `timeout` nothing has
   // moved or every try has failed, or a stop is requested. The error is that of the last try, or DeadlineExceeded. Call it once, last.
-  absl::Status Finish(absl::Duration patience, std::stop_token stop);
+  absl::Status Finish(absl::Duration timeout, std::stop_token stop);
 
  private:
   struct Offered {
@@ -83,7 +83,7 @@ class Mirror {
   MirrorOptions options_;
   Gather gather_;
   std::stop_source stop_;
-  std::unique_ptr<Place> place_;
+  std::unique_ptr<MirrorTarget> target_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any news_;

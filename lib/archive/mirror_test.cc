@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "lib/archive/folder_place.h"
-#include "lib/archive/store_place.h"
+#include "lib/archive/folder_mirror_target.h"
+#include "lib/archive/object_store_mirror_target.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/objectstore/testing/fake_s3.h"
@@ -24,9 +24,9 @@ constexpr absl::Duration kLongEnough = absl::Seconds(30);
 class MirrorTest : public ::testing::Test {
  protected:
   std::unique_ptr<Mirror> Make(MirrorOptions options = {}) {
-    options.first_pause = absl::Milliseconds(1);
-    options.longest_pause = absl::Milliseconds(5);
-    options.tell = [this](const MirrorNews& news) {
+    options.initial_backoff = absl::Milliseconds(1);
+    options.max_backoff = absl::Milliseconds(5);
+    options.tell = [this](const MirrorEvent& news) {
       const std::lock_guard lock(mutex_);
       news_.push_back(news);
       said_.notify_all();
@@ -36,7 +36,7 @@ class MirrorTest : public ::testing::Test {
           objectstore::StoreOptions options = objectstore::testing::Hasty(1);
           options.progress = transfer.progress;
           options.stop = transfer.stop;
-          return std::make_unique<StorePlace>(base::ObjectUri{.bucket = "models", .key = "a"}, server_.Settings(), options);
+          return std::make_unique<ObjectStoreMirrorTarget>(base::ObjectUri{.bucket = "models", .key = "a"}, server_.Settings(), options);
         },
         options);
   }
@@ -46,7 +46,7 @@ class MirrorTest : public ::testing::Test {
     return said_.wait_for(lock, std::chrono::seconds(30), holds);
   }
   std::vector<std::string> InStore() {
-    StorePlace place({.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::Hasty());
+    ObjectStoreMirrorTarget place({.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::Hasty());
     return place.List().value();
   }
 
@@ -55,7 +55,7 @@ class MirrorTest : public ::testing::Test {
   objectstore::testing::FakeS3 server_;
   std::mutex mutex_;
   std::condition_variable said_;
-  std::vector<MirrorNews> news_;
+  std::vector<MirrorEvent> news_;
 };
 
 TEST_F(MirrorTest, WhatIsOfferedGetsThereAndOnlyTheNewestAreKept) {
@@ -72,8 +72,8 @@ TEST_F(MirrorTest, WhatIsOfferedGetsThereAndOnlyTheNewestAreKept) {
 TEST_F(MirrorTest, WhoWaitsHasHeardOfAllThatIsThere) {
   std::atomic<bool> heard = false, waited_for = false;
   Mirror* self = nullptr;
-  Mirror mirror([this](Transfer) { return std::make_unique<FolderPlace>(folder_ / "elsewhere", Transfer{}); },
-                {.tell = [&](const MirrorNews&) {
+  Mirror mirror([this](Transfer) { return std::make_unique<FolderMirrorTarget>(folder_ / "elsewhere", Transfer{}); },
+                {.tell = [&](const MirrorEvent&) {
                   waited_for = self->behind();  // as long as it is, Finish() waits
                   heard = true;
                 }});
@@ -84,7 +84,7 @@ TEST_F(MirrorTest, WhoWaitsHasHeardOfAllThatIsThere) {
   EXPECT_TRUE(waited_for);
 }
 
-TEST_F(MirrorTest, AStoreThatIsAwayIsToldOfOnceAndCaughtUpWith) {
+TEST_F(MirrorTest, UnavailableStoreIsReportedOnceAndCatchesUp) {
   std::atomic<bool> away = true;
   std::atomic<int> asked = 0;
   server_.SetHook([&](const auto&, kube::testing::RawConnection& connection) {
@@ -139,7 +139,7 @@ TEST_F(MirrorTest, OnlySomeStepsAreCopiedAndTheLast) {
   EXPECT_THAT(InStore(), ElementsAre("step-000050", "step-000040", "step-000020"));
 }
 
-TEST_F(MirrorTest, WhoWaitsForAStoreThatStaysAwayIsToldWhyItIsNotThere) {
+TEST_F(MirrorTest, FinishReportsWhyStoreIsUnavailable) {
   server_.SetHook([&](const auto&, kube::testing::RawConnection& connection) { return connection.Answer(403, ""); });
   const auto mirror = Make();
   mirror->Offer(Save(10), 10);

@@ -185,7 +185,7 @@ class Differentiator {
 
 }  // namespace
 
-std::vector<ValueId> TargetFigures(const TrainingGraph& training) {
+std::vector<ValueId> TargetStatistics(const TrainingGraph& training) {
   std::vector<ValueId> figures;
   for (const OpId op : training.target_ops) figures.push_back(training.graph.op(op).outputs[kCountedOutput]);
   if (figures.size() == 1) figures.push_back(training.graph.op(training.target_ops[0]).outputs[kCorrectOutput]);

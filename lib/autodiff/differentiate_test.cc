@@ -153,7 +153,7 @@ TEST(PlaceTest, BackwardRunsWhereForwardRunsAndEachCutSendsOneGradientBack) {
     std::vector<int> forward_stage;
     for (size_t i = 0; i < forward.ops().size(); ++i) forward_stage.push_back(static_cast<int>(i) / (3 * cut_seed));
     forward_stage[1] = forward_stage.back();  // targets live with the loss
-    const std::vector<int> stage = Place(training, forward_stage);
+    const std::vector<int> stage = AssignStages(training, forward_stage);
     ASSERT_EQ(stage.size(), graph.ops().size());
     for (ValueId value = 0; value < static_cast<ValueId>(graph.values().size()); ++value) {
       const ValueId of = training.differentiates[value];

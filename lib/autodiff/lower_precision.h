@@ -2,7 +2,7 @@
 //
 // A pass over types alone: ops, edges and shapes are as before, so plans, cuts and the order of sums are, too. It runs after types were
 // inferred; the shape rules know f32 only, so nothing may infer types of the result again. What a kernel does with such types is said in
-// lib/kernels/widened_kernel.h.
+// lib/kernels/upcast_kernel.h.
 //
 // bf16 becomes
 //   - a forward value that another forward op reads and that holds what a gradient may flow through: an op's first output, or any of a

@@ -47,14 +47,14 @@ struct TrainingGraph {
 };
 
 // `forward` must be typed and have a loss. `add` ops of a fold carry forward_op = the consumer whose term they add; their stage is
-// Place()'s own rule. The result is typed.
+// AssignStages()'s own rule. The result is typed.
 // Errors: InvalidArgument when the loss is not set, an op has no gradient rule though a gradient reaches it, or a trainable parameter is
 // not reached by any gradient (named).
 absl::StatusOr<TrainingGraph> Differentiate(const opdag::Graph& forward);
 
 // What the stage that owns the loss reads of the targets beside it: the share that counts of each of target_ops, and how many were right
 // where it is one. They are sent there where another stage makes them.
-std::vector<opdag::ValueId> TargetFigures(const TrainingGraph& training);
+std::vector<opdag::ValueId> TargetStatistics(const TrainingGraph& training);
 
 // By op id: whether all that the op does is to give its input another shape or another name, so that its output may be the bytes of its
 // input: nothing runs then, and it takes no time. Not where it rounds or widens, and not where either is the gradient of a parameter's use,
@@ -65,6 +65,6 @@ std::vector<bool> ViewsOf(const TrainingGraph& training);
 // Stage of each op of the training graph, given the stage of each forward op. A backward op runs where its forward op runs. An `add` of a
 // gradient fold runs where both its operands are if they share a stage, else in the stage of the forward value's producer, so that each
 // stage sends one partial gradient for a value it received and the fold's shape (its bits) never depends on the cut.
-std::vector<int> Place(const TrainingGraph& training, const std::vector<int>& forward_stage_of_op);
+std::vector<int> AssignStages(const TrainingGraph& training, const std::vector<int>& forward_stage_of_op);
 
 }  // namespace fusionllm::autodiff

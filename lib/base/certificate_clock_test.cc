@@ -10,7 +10,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(CertificateClockTest, WhatIsWrongWithDatesIsToldWithTheTimeHere) {
+TEST(CertificateClockTest, CertificateDateErrorsIncludeLocalTime) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   EXPECT_THAT(
       WithClock("SSL certificate problem: certificate is not yet valid", now),

@@ -7,7 +7,7 @@
 namespace fusionllm::base {
 namespace {
 
-TEST(DnsLabelTest, LabelsAreToldFromOtherNames) {
+TEST(DnsLabelTest, DistinguishesLabelsFromOtherNames) {
   for (const std::string label : {"a", "7", "train-2", "0-0", "a--b"}) EXPECT_TRUE(IsDnsLabel(label)) << label;
   for (const std::string other : {"", "-", "-a", "a-", "A", "a_b", "a.b", "a b", "../x", "caf\xc3\xa9"}) {
     EXPECT_FALSE(IsDnsLabel(other)) << other;

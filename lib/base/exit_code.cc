@@ -16,14 +16,14 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
-absl::Status OfNamedFile(const absl::Status& status) {
+absl::Status AsBadInput(const absl::Status& status) {
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   return absl::InvalidArgumentError(status.message());
 }
 
-absl::Status OfNamedFileIfLasting(const absl::Status& status) { return absl::IsUnavailable(status) ? status : OfNamedFile(status); }
+absl::Status AsBadInputIfPermanent(const absl::Status& status) { return absl::IsUnavailable(status) ? status : AsBadInput(status); }
 
-absl::Status LostUnderRun(const absl::Status& status) {
+absl::Status AsDataLossInRun(const absl::Status& status) {
   return ExitCodeFor(status) == kExitBadInput ? absl::DataLossError(status.message()) : status;
 }
 

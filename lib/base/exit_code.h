@@ -19,27 +19,27 @@ inline constexpr int kExitInfeasible = 3;     // a plan was refused
 inline constexpr int kExitInterrupted = 130;  // after a checkpoint, where the job keeps any
 
 // kExitBadInput for InvalidArgument, NotFound, FailedPrecondition and PermissionDenied, kExitFailed for other errors. Of what befell a file
-// that the user named, ask with OfNamedFile(status).
+// that the user named, ask with AsBadInput(status).
 int ExitCodeFor(const absl::Status& status);
 
 // The error of an attempt to use a file or folder that the user named: InvalidArgument with the same words, whatever it was, so that it is
 // bad input; but a full disk stays ResourceExhausted.
-absl::Status OfNamedFile(const absl::Status& status);
+absl::Status AsBadInput(const absl::Status& status);
 template <typename T>
-absl::StatusOr<T> OfNamedFile(absl::StatusOr<T> result) {
+absl::StatusOr<T> AsBadInput(absl::StatusOr<T> result) {
   if (result.ok()) return result;
-  return OfNamedFile(result.status());
+  return AsBadInput(result.status());
 }
 
 // The same in a program that tries again what may go well another time: of a file system that does not answer it stays Unavailable.
-absl::Status OfNamedFileIfLasting(const absl::Status& status);
+absl::Status AsBadInputIfPermanent(const absl::Status& status);
 template <typename T>
-absl::StatusOr<T> OfNamedFileIfLasting(absl::StatusOr<T> result) {
+absl::StatusOr<T> AsBadInputIfPermanent(absl::StatusOr<T> result) {
   if (result.ok()) return result;
-  return OfNamedFileIfLasting(result.status());
+  return AsBadInputIfPermanent(result.status());
 }
 
 // The error of a run that had begun: what says that files are missing or wrong is DataLoss then, for they were in order at the beginning.
-absl::Status LostUnderRun(const absl::Status& status);
+absl::Status AsDataLossInRun(const absl::Status& status);
 
 }  // namespace fusionllm::base

@@ -17,30 +17,30 @@ TEST(ExitCodeTest, WhatTheUserCanMendIsBadInputAndTheRestAFailure) {
   }
 }
 
-TEST(ExitCodeTest, ANamedFileThatCannotBeUsedIsBadInputWhateverIsWrongWithItAndAFullDiskIsNot) {
+TEST(ExitCodeTest, UnusableNamedFileIsBadInputButFullDiskIsNot) {
   for (const absl::Status& wrong : {absl::DataLossError("words"), absl::PermissionDeniedError("words"), absl::UnavailableError("words"),
                                     absl::InternalError("words"), absl::NotFoundError("words")}) {
-    EXPECT_EQ(ExitCodeFor(OfNamedFile(wrong)), 2) << wrong;
-    EXPECT_EQ(OfNamedFile(wrong).message(), "words");
+    EXPECT_EQ(ExitCodeFor(AsBadInput(wrong)), 2) << wrong;
+    EXPECT_EQ(AsBadInput(wrong).message(), "words");
   }
-  EXPECT_EQ(ExitCodeFor(OfNamedFile(absl::ResourceExhaustedError("No space left"))), 1);
-  EXPECT_TRUE(OfNamedFile(absl::OkStatus()).ok());
+  EXPECT_EQ(ExitCodeFor(AsBadInput(absl::ResourceExhaustedError("No space left"))), 1);
+  EXPECT_TRUE(AsBadInput(absl::OkStatus()).ok());
 }
 
 TEST(ExitCodeTest, OnlyAFileSystemThatDoesNotAnswerIsWorthAnotherTry) {
-  EXPECT_TRUE(absl::IsUnavailable(OfNamedFileIfLasting(absl::UnavailableError("words"))));
-  EXPECT_EQ(ExitCodeFor(OfNamedFileIfLasting(absl::InternalError("words"))), 2);
-  EXPECT_EQ(ExitCodeFor(OfNamedFileIfLasting(absl::ResourceExhaustedError("words"))), 1);
-  EXPECT_TRUE(OfNamedFileIfLasting(absl::OkStatus()).ok());
+  EXPECT_TRUE(absl::IsUnavailable(AsBadInputIfPermanent(absl::UnavailableError("words"))));
+  EXPECT_EQ(ExitCodeFor(AsBadInputIfPermanent(absl::InternalError("words"))), 2);
+  EXPECT_EQ(ExitCodeFor(AsBadInputIfPermanent(absl::ResourceExhaustedError("words"))), 1);
+  EXPECT_TRUE(AsBadInputIfPermanent(absl::OkStatus()).ok());
 }
 
 TEST(ExitCodeTest, WhatIsLostUnderARunIsAFailureAndKeepsItsWords) {
   for (const absl::Status& lost : {absl::NotFoundError("words"), absl::InvalidArgumentError("words"), absl::UnavailableError("words")}) {
-    EXPECT_EQ(ExitCodeFor(LostUnderRun(lost)), 1) << lost;
-    EXPECT_EQ(LostUnderRun(lost).message(), "words");
+    EXPECT_EQ(ExitCodeFor(AsDataLossInRun(lost)), 1) << lost;
+    EXPECT_EQ(AsDataLossInRun(lost).message(), "words");
   }
-  EXPECT_TRUE(absl::IsUnavailable(LostUnderRun(absl::UnavailableError("x")))) << "a peer may come back";
-  EXPECT_TRUE(LostUnderRun(absl::OkStatus()).ok());
+  EXPECT_TRUE(absl::IsUnavailable(AsDataLossInRun(absl::UnavailableError("x")))) << "a peer may come back";
+  EXPECT_TRUE(AsDataLossInRun(absl::OkStatus()).ok());
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ absl::Status CheckWhole(absl::string_view text, absl::string_view host) {
 }  // namespace
 
 // The bits decide: there are many ways to write them, of which inet_aton() takes all that the system takes of IPv4.
-bool StandsForAny(absl::string_view host) {
+bool IsWildcardAddress(absl::string_view host) {
   if (host.empty() || host == "*") return true;
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
   in_addr four;
@@ -114,14 +114,14 @@ absl::Status CheckDialableHost(absl::string_view host) {
   if (!is_six && (brackets || !IsHost(host) || (numeric && !is_four))) {
     return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" is no host name and no address; a port does not belong to it"));
   }
-  if (!StandsForAny(host)) return absl::OkStatus();
+  if (!IsWildcardAddress(host)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" stands for any address"));
 }
 
 absl::Status CheckDialable(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const Parsed parsed, Parse(text));
   if (parsed.port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
-  if (StandsForAny(parsed.host)) {
+  if (IsWildcardAddress(parsed.host)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", parsed.host, " stands for any address"));
   }
   return CheckWhole(text, parsed.host);

@@ -11,7 +11,7 @@ namespace fusionllm::base {
 
 // Whether a socket that is bound to `host` (an IPv6 address with or without brackets) takes connections at all addresses of its machine,
 // however it is spelt: nobody can dial such a host.
-bool StandsForAny(absl::string_view host);
+bool IsWildcardAddress(absl::string_view host);
 
 // Whether `host`, as above or a name, leads from each machine to that machine itself, however it is spelt: 127.0.0.0/8, ::1, localhost.
 bool IsLoopback(absl::string_view host);

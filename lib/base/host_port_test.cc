@@ -78,20 +78,20 @@ TEST(HostPortTest, TheyComeApartAgain) {
 }
 
 TEST(HostPortTest, AnyAddressIsKnownWithAndWithoutBrackets) {
-  for (const char* any : {"", "*", "0.0.0.0", "::", "[::]"}) EXPECT_TRUE(StandsForAny(any)) << any;
-  for (const char* one : {"lab", "10.0.0.1", "::1", "[::1]"}) EXPECT_FALSE(StandsForAny(one)) << one;
+  for (const char* any : {"", "*", "0.0.0.0", "::", "[::]"}) EXPECT_TRUE(IsWildcardAddress(any)) << any;
+  for (const char* one : {"lab", "10.0.0.1", "::1", "[::1]"}) EXPECT_FALSE(IsWildcardAddress(one)) << one;
 }
 
 TEST(HostPortTest, AnyAddressIsKnownHoweverItIsSpelt) {
   for (const char* any : {"0", "00", "0x0", "0X0", "0.0", "0.0.0", "000.000.000.000", "0x0.0", "0:0:0:0:0:0:0:0", "[0:0:0:0:0:0:0:0]",
                           "::0", "[::0]", "0::", "::0.0.0.0", "::ffff:0.0.0.0", "[::FFFF:0:0]", "::%lo", "[::%eth0]"}) {
-    EXPECT_TRUE(StandsForAny(any)) << any;
+    EXPECT_TRUE(IsWildcardAddress(any)) << any;
     EXPECT_EQ(CheckDialableHost(any).code(), absl::StatusCode::kInvalidArgument) << any;
     EXPECT_EQ(CheckDialable(JoinHostPort(any, "7001")).code(), absl::StatusCode::kInvalidArgument) << any;
   }
   for (const char* one : {"0.0.0.1", "0.1", "1", "0x1", "0x", "0.lab", "0-0", "00:00", "::1", "[::0:1]", "::ffff:0.0.0.1",
                           "[::ffff:127.0.0.1]", "64:ff9b::", "fe80::%eth0", "[::"}) {
-    EXPECT_FALSE(StandsForAny(one)) << one;
+    EXPECT_FALSE(IsWildcardAddress(one)) << one;
   }
 }
 

@@ -44,7 +44,7 @@ TEST(NearestNameTest, APartOfAChoiceOrAChoiceThatIsAPartIsMeant) {
   EXPECT_EQ(NearestNameOrPart("larg", sizes), "large");
 }
 
-TEST(NearestNameTest, FoldedNamesDifferByLettersAlone) {
+TEST(NearestNameTest, FoldNameIgnoresCaseAndSeparators) {
   EXPECT_EQ(FoldName("per_device_Batch-Size"), "perdevicebatchsize");
   EXPECT_EQ(FoldName(std::string(100, 'a')).size(), 64u);
 }

@@ -15,7 +15,7 @@ constexpr char kLimits[] = "ulimit -u of the user, or pids.max of the container"
 
 bool IsRefusedThread(const std::system_error& error) { return error.code() == std::errc::resource_unavailable_try_again; }
 
-std::string NoMoreThreads(absl::string_view what) {
+std::string ThreadLimitMessage(absl::string_view what) {
   return absl::StrCat("cannot start ", what, ": the system refuses more threads and processes (Resource temporarily unavailable); a limit ",
                       "is reached: ", kLimits);
 }

@@ -12,7 +12,7 @@ namespace fusionllm::base {
 bool IsRefusedThread(const std::system_error& error);
 
 // "cannot start WHAT: the system refuses more threads and processes (Resource temporarily unavailable); the limit is reached: ..".
-std::string NoMoreThreads(absl::string_view what);
+std::string ThreadLimitMessage(absl::string_view what);
 
 // Where the log of a program that has ended says that it was refused threads, as libraries do that abort: a sentence that names the limits
 // as the likely cause. Empty: it does not, or the program has named them itself.

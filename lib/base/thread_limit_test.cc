@@ -8,10 +8,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ThreadLimit, RefusedThreadIsToldFromOtherErrors) {
+TEST(ThreadLimit, DistinguishesRefusedThreadFromOtherErrors) {
   EXPECT_TRUE(IsRefusedThread(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
   EXPECT_FALSE(IsRefusedThread(std::system_error(std::make_error_code(std::errc::no_such_file_or_directory))));
-  EXPECT_THAT(NoMoreThreads("fusion-broker"), HasSubstr("cannot start fusion-broker: the system refuses more threads and processes"));
+  EXPECT_THAT(ThreadLimitMessage("fusion-broker"), HasSubstr("cannot start fusion-broker: the system refuses more threads and processes"));
 }
 
 TEST(ThreadLimit, LogsOfLibrariesThatAbortNameItAsTheLikelyCause) {
@@ -21,7 +21,7 @@ TEST(ThreadLimit, LogsOfLibrariesThatAbortNameItAsTheLikelyCause) {
     EXPECT_THAT(LikelyThreadLimit(log), HasSubstr("ulimit -u")) << log;
   }
   EXPECT_EQ(LikelyThreadLimit("error fusion-broker: job.yaml: no such file\n"), "");
-  EXPECT_EQ(LikelyThreadLimit("error fusion-broker: " + NoMoreThreads("a thread")), "") << "it says so itself";
+  EXPECT_EQ(LikelyThreadLimit("error fusion-broker: " + ThreadLimitMessage("a thread")), "") << "it says so itself";
 }
 
 }  // namespace

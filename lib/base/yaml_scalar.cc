@@ -108,7 +108,7 @@ YamlScalar ResolveYamlScalar(absl::string_view plain) {
   return {YamlScalar::Type::kFloat, std::string(plain), value};
 }
 
-std::string MendYamlEscapes(absl::string_view scalar) {
+std::string FixYamlEscapes(absl::string_view scalar) {
   std::string mended;
   for (size_t at = 0; at < scalar.size();) {
     const auto lead = static_cast<unsigned char>(scalar[at]);

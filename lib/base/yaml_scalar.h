@@ -29,6 +29,6 @@ YamlScalar ResolveYamlScalar(absl::string_view plain);
 
 // `scalar`, a text of well-formed UTF-8 as yaml-cpp read it, with what the escapes \N (U+0085) and \_ (U+00A0) mean in double quotes: it
 // makes one byte of each, which is no UTF-8.
-std::string MendYamlEscapes(absl::string_view scalar);
+std::string FixYamlEscapes(absl::string_view scalar);
 
 }  // namespace fusionllm::base

@@ -90,12 +90,12 @@ TEST(YamlScalarTest, InfinitiesAndNansAreNotFinite) {
 }
 
 TEST(YamlEscapesTest, LoneBytesBecomeTheCharactersThatTheyStandFor) {
-  EXPECT_EQ(MendYamlEscapes("a\xA0"
-                            "b\x85"),
+  EXPECT_EQ(FixYamlEscapes("a\xA0"
+                           "b\x85"),
             "a\xC2\xA0"
             "b\xC2\x85");
-  EXPECT_EQ(MendYamlEscapes("\xC3\xA0\xA0"), "\xC3\xA0\xC2\xA0") << "behind a character that ends in the same byte";
-  for (const char* whole : {"", "abc", "\xC2\xA0\xC2\x85", "\xE2\x80\xA8\xF0\x9F\xA0\x85"}) EXPECT_EQ(MendYamlEscapes(whole), whole);
+  EXPECT_EQ(FixYamlEscapes("\xC3\xA0\xA0"), "\xC3\xA0\xC2\xA0") << "behind a character that ends in the same byte";
+  for (const char* whole : {"", "abc", "\xC2\xA0\xC2\x85", "\xE2\x80\xA8\xF0\x9F\xA0\x85"}) EXPECT_EQ(FixYamlEscapes(whole), whole);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ CodecKind KindOf(job::TiedGradients choice) {
   return CodecKind::kExact;
 }
 
-// The harshest that is no harsher than the kind.
+// The most_aggressive that is no harsher than the kind.
 job::TiedGradients TiedOf(CodecKind kind) {
   switch (kind) {
     case CodecKind::kExact:
@@ -68,19 +68,19 @@ job::TiedGradients TiedOf(CodecKind kind) {
 
 }  // namespace
 
-std::optional<CodecSpec> HarshestCodec(const PlanSummary& plan) {
-  CodecSpec harshest;
+std::optional<CodecSpec> MostAggressiveCodec(const PlanSummary& plan) {
+  CodecSpec most_aggressive;
   const auto take = [&](const std::string& codec) {
     const absl::StatusOr<CodecSpec> spec = compression::ParseCodecSpec(codec);
-    if (spec.ok() && std::pair(spec->kind, spec->ratio) > std::pair(harshest.kind, harshest.ratio)) harshest = *spec;
+    if (spec.ok() && std::pair(spec->kind, spec->ratio) > std::pair(most_aggressive.kind, most_aggressive.ratio)) most_aggressive = *spec;
   };
   for (const PlannedLink& link : plan.links) take(link.codec);
   for (const std::string& codec : plan.tied_codecs) take(codec);
-  if (harshest.kind == CodecKind::kExact) return std::nullopt;
-  return harshest;
+  if (most_aggressive.kind == CodecKind::kExact) return std::nullopt;
+  return most_aggressive;
 }
 
-job::Compression LimitedTo(job::Compression compression, const CodecSpec& limit) {
+job::Compression WithCodecLimit(job::Compression compression, const CodecSpec& limit) {
   if (compression.policy == job::CompressionPolicy::kNone) return compression;
   // auto keeps within limit and codec by itself.
   if (compression.tied_gradients != job::TiedGradients::kAuto && KindOf(compression.tied_gradients) > limit.kind) {

@@ -19,52 +19,52 @@ PlanSummary PlanWith(const std::vector<std::string>& codecs) {
 }
 
 TEST(HarshestCodecTest, IsTheFurthestUpTheLadder) {
-  EXPECT_EQ(HarshestCodec(PlanWith({"fp32", "fp32"})), std::nullopt);
-  EXPECT_EQ(HarshestCodec(PlanWith({})), std::nullopt);
-  EXPECT_EQ(ToString(*HarshestCodec(PlanWith({"int8", "fp32", "int4", "fp16"}))), "int4");
-  EXPECT_EQ(ToString(*HarshestCodec(PlanWith({"topk@20:int8", "int4", "topk@100:int8"}))), "topk@100:int8");
+  EXPECT_EQ(MostAggressiveCodec(PlanWith({"fp32", "fp32"})), std::nullopt);
+  EXPECT_EQ(MostAggressiveCodec(PlanWith({})), std::nullopt);
+  EXPECT_EQ(ToString(*MostAggressiveCodec(PlanWith({"int8", "fp32", "int4", "fp16"}))), "int4");
+  EXPECT_EQ(ToString(*MostAggressiveCodec(PlanWith({"topk@20:int8", "int4", "topk@100:int8"}))), "topk@100:int8");
 }
 
 TEST(LimitedToTest, LeavesNothingBeyondTheLimit) {
   const Compression ladder{.policy = CompressionPolicy::kAdatopk};
-  EXPECT_EQ(LimitedTo(ladder, compression::TopK(50)).ratio, 50);
-  EXPECT_EQ(LimitedTo(ladder, compression::TopK(50)).limit, Codec::kAuto);
-  EXPECT_EQ(LimitedTo(ladder, {.kind = CodecKind::kInt8}).limit, Codec::kInt8);
-  EXPECT_EQ(LimitedTo(ladder, compression::Exact()).policy, CompressionPolicy::kNone);
+  EXPECT_EQ(WithCodecLimit(ladder, compression::TopK(50)).ratio, 50);
+  EXPECT_EQ(WithCodecLimit(ladder, compression::TopK(50)).limit, Codec::kAuto);
+  EXPECT_EQ(WithCodecLimit(ladder, {.kind = CodecKind::kInt8}).limit, Codec::kInt8);
+  EXPECT_EQ(WithCodecLimit(ladder, compression::Exact()).policy, CompressionPolicy::kNone);
   const Compression uniform{.policy = CompressionPolicy::kUniform, .codec = Codec::kTopk, .ratio = 20};
-  EXPECT_EQ(LimitedTo(uniform, compression::TopK(10)).ratio, 10);
-  EXPECT_EQ(LimitedTo(uniform, {.kind = CodecKind::kInt4}).codec, Codec::kInt4);
+  EXPECT_EQ(WithCodecLimit(uniform, compression::TopK(10)).ratio, 10);
+  EXPECT_EQ(WithCodecLimit(uniform, {.kind = CodecKind::kInt4}).codec, Codec::kInt4);
 }
 
 TEST(HarshestCodecTest, CountsGradientsOfTiedParameters) {
   PlanSummary plan = PlanWith({"fp32", "fp16"});
   plan.tied_codecs = {"int8"};
-  EXPECT_EQ(ToString(*HarshestCodec(plan)), "int8");
+  EXPECT_EQ(ToString(*MostAggressiveCodec(plan)), "int8");
   plan.tied_codecs = {"fp32"};
-  EXPECT_EQ(ToString(*HarshestCodec(plan)), "fp16");
+  EXPECT_EQ(ToString(*MostAggressiveCodec(plan)), "fp16");
 }
 
 TEST(LimitedToTest, TiedGradientsThatAJobAsksForKeepToTheLimitToo) {
   using job::TiedGradients;
   Compression asked{.policy = CompressionPolicy::kAdatopk, .tied_gradients = TiedGradients::kInt4};
-  EXPECT_EQ(LimitedTo(asked, compression::TopK(50)).tied_gradients, TiedGradients::kInt4);
-  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kInt8);
-  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kFp16}).tied_gradients, TiedGradients::kFp32) << "bf16 loses more";
+  EXPECT_EQ(WithCodecLimit(asked, compression::TopK(50)).tied_gradients, TiedGradients::kInt4);
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kInt8);
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kFp16}).tied_gradients, TiedGradients::kFp32) << "bf16 loses more";
   asked.tied_gradients = TiedGradients::kBf16;
-  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kBf16) << "no harsher than it was";
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kBf16) << "no harsher than it was";
   asked.tied_gradients = TiedGradients::kAuto;
-  EXPECT_EQ(LimitedTo(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kAuto) << "the planner keeps to the limit";
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kAuto) << "the planner keeps to the limit";
 }
 
 TEST(LimitedToTest, MakesNoJobHarsherThanItWas) {
   const Compression mild{.policy = CompressionPolicy::kUniform, .codec = Codec::kInt8};
-  EXPECT_EQ(LimitedTo(mild, {.kind = CodecKind::kInt4}), mild);
-  EXPECT_EQ(LimitedTo(mild, compression::TopK(50)).codec, Codec::kInt8);
+  EXPECT_EQ(WithCodecLimit(mild, {.kind = CodecKind::kInt4}), mild);
+  EXPECT_EQ(WithCodecLimit(mild, compression::TopK(50)).codec, Codec::kInt8);
   const Compression own_limit{.policy = CompressionPolicy::kAdatopk, .limit = Codec::kFp16, .ratio = 4};
-  EXPECT_EQ(LimitedTo(own_limit, {.kind = CodecKind::kInt8}), own_limit);
-  EXPECT_EQ(LimitedTo(own_limit, compression::TopK(10)), own_limit);
+  EXPECT_EQ(WithCodecLimit(own_limit, {.kind = CodecKind::kInt8}), own_limit);
+  EXPECT_EQ(WithCodecLimit(own_limit, compression::TopK(10)), own_limit);
   const Compression none;
-  EXPECT_EQ(LimitedTo(none, compression::Exact()), none);
+  EXPECT_EQ(WithCodecLimit(none, compression::Exact()), none);
 }
 
 TEST(LimitedToTest, RungByRungEveryJobEndsWithoutCompression) {
@@ -73,9 +73,9 @@ TEST(LimitedToTest, RungByRungEveryJobEndsWithoutCompression) {
     Compression compression{.policy = CompressionPolicy::kAdatopk, .codec = codec, .ratio = 1000};
     int rungs = 0;
     while (compression.policy != CompressionPolicy::kNone && rungs < 100) {
-      const auto gentler = compression::GentlerCodecs(limit, compression::Direction::kForward);
+      const auto gentler = compression::LessAggressiveCodecs(limit, compression::Direction::kForward);
       if (!gentler.empty()) limit = gentler.front();
-      compression = LimitedTo(compression, limit);
+      compression = WithCodecLimit(compression, limit);
       ++rungs;
     }
     EXPECT_LE(rungs, 13) << "a run is not planned anew forever";

@@ -37,22 +37,22 @@ struct Link {
 // The name of the line between two devices, by source and destination.
 using Lines = std::map<std::pair<std::string, std::string>, std::string>;
 
-// One direction between two stages of a replica, by their seats.
+// One direction between two stages of a replica, by their ranks.
 struct PlannedLink {
-  int src_seat = 0;
-  int dst_seat = 0;
+  int src_rank = 0;
+  int dst_rank = 0;
   std::string codec;
   double bytes = 0;      // of a step, on the wire
   double loss_cost = 0;  // nats
 };
 
-// What the state machine must know of a plan; the document itself is opaque to it. A seat is what one device does: a stage of a replica.
-// Seats are numbered replica by replica, so that with one replica they are its stages.
+// What the state machine must know of a plan; the document itself is opaque to it. A rank is what one device does: a stage of a replica.
+// Ranks are numbered replica by replica, so that with one replica they are its stages.
 struct PlanSummary {
   std::string document;
-  std::vector<std::string> devices;   // by seat
-  std::vector<int64_t> memory_bytes;  // by seat
-  std::vector<double> stage_busy_s;   // by seat, of a step; 0: unknown, as for a spare that was not measured. May be empty
+  std::vector<std::string> devices;   // by rank
+  std::vector<int64_t> memory_bytes;  // by rank
+  std::vector<double> stage_busy_s;   // by rank, of a step; 0: unknown, as for a spare that was not measured. May be empty
   std::vector<PlannedLink> links;
   std::vector<std::string> tied_codecs;  // of the gradients of each tied parameter
   double predicted_step_s = 0;
@@ -67,10 +67,10 @@ struct PlanSummary {
   int64_t micro_batches = 0;     // of a step, of all replicas; 0: not known
 
   int stages() const { return static_cast<int>(devices.size()) / replicas; }
-  int StageOf(int seat) const { return seat % stages(); }
-  int ReplicaOf(int seat) const { return seat / stages(); }
-  int64_t MicroBatchesOf(int seat) const;  // of a step, of the seat's replica; 0: not known
-  std::string Describe(int seat) const;    // "stage 1", "stage 1 of replica 0"
+  int StageOf(int rank) const { return rank % stages(); }
+  int ReplicaOf(int rank) const { return rank / stages(); }
+  int64_t MicroBatchesOf(int rank) const;  // of a step, of the rank's replica; 0: not known
+  std::string Describe(int rank) const;    // "stage 1", "stage 1 of replica 0"
 };
 
 struct ShardFile {
@@ -94,7 +94,7 @@ struct StepRecord {
 // ---- Events -----------------------------------------------------------------------------------------------------------------------------
 // The shell serves from now on. Whom a broker that takes over waits for is timed from here; a new run waits for its first executor as long
 // as it takes.
-struct Begun {};
+struct Started {};
 struct Joined {
   Member member;
   // What a rejoining executor is running; 0: nothing.
@@ -105,7 +105,7 @@ struct Left {
   uint64_t incarnation = 0;
   std::string why;
 };
-struct GatheringOver {};  // no more executors are waited for
+struct JoinTimeout {};  // no more executors are waited for
 struct Calibrated {
   std::string name;
   std::string profile_document;
@@ -116,7 +116,7 @@ struct LinkProbed {
   absl::Status status;
 };
 struct Planned {
-  uint64_t id = 0;  // of the question: AskPlan's
+  uint64_t id = 0;  // of the question: RequestPlan's
   PlanSummary plan;
 };
 // Of an answer that is no refusal of the planner: it was not reached, or has failed.
@@ -175,7 +175,7 @@ struct ShardWritten {
   absl::Status status;
   double seconds = 0;
 };
-// What AskPlan with an `alternative` is answered with, while the plan in force goes on.
+// What RequestPlan with an `alternative` is answered with, while the plan in force goes on.
 struct AlternativePlanned {
   uint64_t alternative = 0;
   absl::StatusOr<PlanSummary> plan;  // a refusal is an error
@@ -207,32 +207,32 @@ struct Ended {
   bool not_finite = false;  // the status is about numbers that are none, not about files or peers
 };
 struct StopAsked {};
-// The shell's timer for what it was asked to Expect has run out.
-struct Overdue {
+// The shell's timer for what it was asked to StartTimer has run out.
+struct TimerFired {
   uint64_t id = 0;
 };
 
 using Event =
-    std::variant<Begun, Joined, Left, GatheringOver, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
-                 StageMeasured, ShardWritten, CheckpointCommitted, CheckpointUnusable, CheckpointReplaced, Ended, StopAsked, Overdue>;
+    std::variant<Started, Joined, Left, JoinTimeout, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
+                 StageMeasured, ShardWritten, CheckpointCommitted, CheckpointUnusable, CheckpointReplaced, Ended, StopAsked, TimerFired>;
 
 // ---- Actions ----------------------------------------------------------------------------------------------------------------------------
-struct AskCalibrate {
+struct StartCalibration {
   std::string name;
 };
-struct AskProbe {
+struct StartLinkProbe {
   std::string src, dst;
 };
 // The plan in force, for a question whether to leave it.
 struct PlanInForce {
   std::string document;
-  std::vector<std::string> devices;  // by seat: those of now, where spares have taken stages over
+  std::vector<std::string> devices;  // by rank: those of now, where spares have taken stages over
   int64_t steps_left = 0;
   double step_s = 0;  // as measured lately
   double bias = 1;    // measured over predicted, while it ran well
   double move_s = 0;  // what leaving it costs, whatever the new plan
 };
-struct AskPlan {
+struct RequestPlan {
   uint64_t id = 0;                   // an answer to an earlier question is about executors that were there then
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
   // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
@@ -272,7 +272,7 @@ struct SendCodecLimit {  // while it runs
   uint32_t epoch = 0;
   std::string codec;
 };
-struct TurnAway {  // out of the run, which goes on
+struct Reject {  // out of the run, which goes on
   std::string name;
   std::string why;
 };
@@ -280,7 +280,7 @@ struct CommitCheckpoint {
   int64_t step = 0;
   int64_t samples_consumed = 0;
   std::vector<ShardFile> files;
-  std::string codec_limit;  // as AskPlan's; a run that goes on from the checkpoint keeps both
+  std::string codec_limit;  // as RequestPlan's; a run that goes on from the checkpoint keeps both
   CodecLimits codec_limits;
 };
 struct AbandonCheckpoint {  // remove what was written of it
@@ -293,7 +293,7 @@ struct DataFile {
   std::string path;
   int64_t bytes = 0;
 };
-struct Announce {  // a line of type "event" (docs/reference/events.md)
+struct EmitEvent {  // a line of type "event" (docs/reference/events.md)
   std::string reason;
   int64_t step = 0;
   std::string message;
@@ -305,7 +305,7 @@ struct Announce {  // a line of type "event" (docs/reference/events.md)
   std::optional<double> measured, planned;
   std::optional<CodecBackoff> backoff;            // that it is about
   double expected_loss_increase = 0;              // then: what the plan expects of the codec, nats
-  bool makes_gentler = false;                     // codecs are, now
+  bool reduces_compression = false;               // codecs are, now
   std::vector<DataFile> files, validation_files;  // the first ones that are read
 };
 struct PublishPlan {};  // the plan in force changed: print it
@@ -313,7 +313,7 @@ struct PublishStep {
   uint32_t epoch = 0;
   StepRecord record;
 };
-struct Expect {  // start a timer; a later Expect replaces it, id 0 stops it
+struct StartTimer {  // start a timer; a later StartTimer replaces it, id 0 stops it
   uint64_t id = 0;
   double seconds = 0;
   std::string what;
@@ -324,7 +324,8 @@ struct Finish {  // terminal
   std::string refusal_reason;  // set when the planner refused
 };
 
-using Action = std::variant<AskCalibrate, AskProbe, AskPlan, SendAssign, SendStart, SendAbort, SendStop, SendCodecLimit, TurnAway,
-                            CommitCheckpoint, AbandonCheckpoint, ReplaceCheckpoint, Announce, PublishPlan, PublishStep, Expect, Finish>;
+using Action =
+    std::variant<StartCalibration, StartLinkProbe, RequestPlan, SendAssign, SendStart, SendAbort, SendStop, SendCodecLimit, Reject,
+                 CommitCheckpoint, AbandonCheckpoint, ReplaceCheckpoint, EmitEvent, PublishPlan, PublishStep, StartTimer, Finish>;
 
 }  // namespace fusionllm::broker

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/scheduler/assignment.h"
 
 namespace fusionllm::broker {
@@ -14,7 +14,7 @@ double LossCost(const PlanSummary& plan) {
   if (shares.size() != static_cast<size_t>(plan.replicas)) shares.assign(static_cast<size_t>(plan.replicas), 1);
   double cost = 0;
   for (const PlannedLink& link : plan.links) {
-    const int replica = plan.replicas == 1 ? 0 : plan.ReplicaOf(link.src_seat);
+    const int replica = plan.replicas == 1 ? 0 : plan.ReplicaOf(link.src_rank);
     cost += link.loss_cost * static_cast<double>(shares[static_cast<size_t>(replica)]);
   }
   return cost / static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));
@@ -32,8 +32,8 @@ MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::s
                                   : absl::StrFormat(" (%.3g s predicted, times %.3g for what predictions of this run are off by)",
                                                     given.other_step_s / given.bias, given.bias);
   *figures = absl::StrFormat("%.3g s a step%s instead of %.3g s, %.3g s over %s for a move of about %.3g s", given.other_step_s, promise,
-                             given.step_s, in_all_s, base::Counted(given.steps_left, "step"), given.cost_s);
-  const bool pays = gain_s >= least_gain_ * now_s && in_all_s > given.cost_s;
+                             given.step_s, in_all_s, base::Pluralize(given.steps_left, "step"), given.cost_s);
+  const bool pays = gain_s >= min_improvement_ * now_s && in_all_s > given.cost_s;
   in_a_row_ = pays ? in_a_row_ + 1 : 0;
   if (!pays) return Verdict::kStay;
   if (in_a_row_ < confirmations_) return Verdict::kAskAgain;

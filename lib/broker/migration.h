@@ -10,7 +10,7 @@
 
 namespace fusionllm::broker {
 
-inline constexpr double kLeastGain = 0.05;  // of a step: less is noise
+inline constexpr double kMinImprovement = 0.05;  // of a step: less is noise
 
 // Plans are compared by the time to an equal loss (docs/design/adr/0003).
 // Nats, of its codecs: the mean over micro-batches of what the links of their replica cost, as the planner has it.
@@ -34,7 +34,8 @@ class MigrationJudge {
     kAskAgain,  // it would pay: find it once more before moving
     kMove,
   };
-  explicit MigrationJudge(int confirmations = 2, double least_gain = kLeastGain) : confirmations_(confirmations), least_gain_(least_gain) {}
+  explicit MigrationJudge(int confirmations = 2, double min_improvement = kMinImprovement)
+      : confirmations_(confirmations), min_improvement_(min_improvement) {}
 
   // *figures gets a phrase with the numbers.
   Verdict Judge(const MigrationCase& given, std::string* figures);
@@ -42,7 +43,7 @@ class MigrationJudge {
 
  private:
   int confirmations_;
-  double least_gain_;
+  double min_improvement_;
   int in_a_row_ = 0;
 };
 

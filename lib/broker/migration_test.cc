@@ -68,7 +68,7 @@ TEST(MigrationJudgeTest, TimeBoughtWithLossIsWorthLess) {
 // Two pipelines of two stages: c > d, the second, has the only link that costs anything.
 PlanSummary TwoPipelines(std::vector<int64_t> shares) {
   return {.devices = {"a", "b", "c", "d"},
-          .links = {{.src_seat = 0, .dst_seat = 1}, {.src_seat = 2, .dst_seat = 3, .codec = "topk", .loss_cost = 0.1}},
+          .links = {{.src_rank = 0, .dst_rank = 1}, {.src_rank = 2, .dst_rank = 3, .codec = "topk", .loss_cost = 0.1}},
           .replicas = 2,
           .micro_batches_by_replica = std::move(shares)};
 }
@@ -77,7 +77,7 @@ TEST(LossCostTest, APipelinesLinksCostWhatItTakesOfTheBatch) {
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({7, 1})), 0.1 / 8);
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({1, 7})), 0.1 * 7 / 8);
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({})), 0.1 / 2) << "as much each where the plan does not say";
-  EXPECT_DOUBLE_EQ(LossCost({.devices = {"a", "b"}, .links = {{.dst_seat = 1, .loss_cost = 0.1}, {.src_seat = 1, .loss_cost = 0.2}}}), 0.3);
+  EXPECT_DOUBLE_EQ(LossCost({.devices = {"a", "b"}, .links = {{.dst_rank = 1, .loss_cost = 0.1}, {.src_rank = 1, .loss_cost = 0.2}}}), 0.3);
 }
 
 // With the weight of half a batch the link would seem to take more than the least gain of a step.

@@ -57,7 +57,7 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
   last_step_ = last_step;
   stepped_ = last_step > options_.start_step;
   for (ShardWritten& shard : shards) {
-    if (!IsBehindTheCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);
+    if (!IsCoveredByCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);
   }
   ended_at_ = std::move(ended_at);
   if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
@@ -69,13 +69,13 @@ void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });
 }
 
-int64_t PlanSummary::MicroBatchesOf(int seat) const {
-  return micro_batches_by_replica.empty() ? micro_batches / replicas : micro_batches_by_replica[static_cast<size_t>(ReplicaOf(seat))];
+int64_t PlanSummary::MicroBatchesOf(int rank) const {
+  return micro_batches_by_replica.empty() ? micro_batches / replicas : micro_batches_by_replica[static_cast<size_t>(ReplicaOf(rank))];
 }
 
-std::string PlanSummary::Describe(int seat) const {
-  if (replicas == 1) return absl::StrCat("stage ", seat);
-  return absl::StrFormat("stage %d of replica %d", StageOf(seat), ReplicaOf(seat));
+std::string PlanSummary::Describe(int rank) const {
+  if (replicas == 1) return absl::StrCat("stage ", rank);
+  return absl::StrFormat("stage %d of replica %d", StageOf(rank), ReplicaOf(rank));
 }
 
 std::vector<Action> RunState::On(const Event& event) {
@@ -86,7 +86,7 @@ std::vector<Action> RunState::On(const Event& event) {
   return std::move(actions_);
 }
 
-void RunState::Await(double seconds, std::string what) { Do(Expect{.id = ++expect_id_, .seconds = seconds, .what = std::move(what)}); }
+void RunState::Await(double seconds, std::string what) { Do(StartTimer{.id = ++expect_id_, .seconds = seconds, .what = std::move(what)}); }
 
 void RunState::Fail(absl::Status status, std::string refusal_reason) {
   for (const std::string& device : plan_.devices) {
@@ -96,20 +96,20 @@ void RunState::Fail(absl::Status status, std::string refusal_reason) {
   Do(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
 }
 
-int RunState::SeatOf(const std::string& name) const {
+int RunState::RankOf(const std::string& name) const {
   const auto found = std::find(plan_.devices.begin(), plan_.devices.end(), name);
   return found == plan_.devices.end() ? -1 : static_cast<int>(found - plan_.devices.begin());
 }
 
 int RunState::StageOf(const std::string& name) const {
-  const int seat = SeatOf(name);
-  return seat < 0 ? -1 : plan_.StageOf(seat);
+  const int rank = RankOf(name);
+  return rank < 0 ? -1 : plan_.StageOf(rank);
 }
 
-void RunState::SetPlace(int seat, Announce& event) const {
-  if (seat < 0) return;
-  event.stage = plan_.StageOf(seat);
-  if (plan_.replicas > 1) event.replica = plan_.ReplicaOf(seat);
+void RunState::SetStageAndReplica(int rank, EmitEvent& event) const {
+  if (rank < 0) return;
+  event.stage = plan_.StageOf(rank);
+  if (plan_.replicas > 1) event.replica = plan_.ReplicaOf(rank);
 }
 
 }  // namespace fusionllm::broker

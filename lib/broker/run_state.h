@@ -4,7 +4,7 @@
 // so a whole run with its failures can be replayed from a list of events. Not thread-safe.
 //
 // Phases
-//   kGathering    waits until every expected executor has joined, or the shell says enough have (GatheringOver); again where one was lost
+//   kGathering    waits until every expected executor has joined, or the shell says enough have (JoinTimeout); again where one was lost
 //                 while the others were measured, or while the first plan was made; and where all that have the data were lost later
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
 //   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
@@ -37,12 +37,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lib/broker/data_stage_selector.h"
 #include "lib/broker/events.h"
-#include "lib/broker/least_memory.h"
-#include "lib/broker/plan_watch.h"
-#include "lib/broker/reader_choice.h"
-#include "lib/compression/guard.h"
+#include "lib/broker/min_model_memory.h"
+#include "lib/broker/plan_monitor.h"
 #include "lib/compression/guard_mode.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/spec.h"
 
 namespace fusionllm::broker {
@@ -51,26 +51,26 @@ enum class Phase { kGathering, kCalibrating, kProbing, kPlanning, kLoading, kRun
 const char* Name(Phase phase);
 
 struct RunOptions {
-  // Executors to wait for, spares included; empty: until GatheringOver. One that is lost before the first plan is waited for again, for it
+  // Executors to wait for, spares included; empty: until JoinTimeout. One that is lost before the first plan is waited for again, for it
   // may be being started again.
   std::set<std::string> expected;
   // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
   int min_executors = 0;
   std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
-  double data_patience_s = 0;          // for one of them to come back when all have been lost under the run; 0: nobody starts them again
+  double data_timeout_s = 0;           // for one of them to come back when all have been lost under the run; 0: nobody starts them again
   // How long to wait for an expected executor that is lost before the first step; then the others go on without it. 20 s are enough where
   // the same machine restarts its processes.
-  double executor_patience_s = 20;
+  double executor_timeout_s = 20;
   // Somebody (an operator) restarts lost executors. Then one that never joined is waited for without a limit. A plan that is refused for
   // want of lost ones, and a link that cannot be probed, are waited for as long as above; the run then ends as Unavailable, to be tried
   // again, not as infeasible.
   bool waits_for_executors = false;
   // Never take a stage, not even in need: devices that the job excludes, and those with less memory than it wants of any.
   std::set<std::string> excluded;
-  int64_t least_memory_bytes = 0;
+  int64_t min_executor_memory_bytes = 0;
   // What the job asks for, spec.strategy.stages and spec.executors.min: where a loss leaves less the new plan says so. 0: any number.
   int64_t stages_asked = 0, executors_asked = 0;
-  LeastMemory least_memory;  // of the model: where executors cannot have it they are not measured
+  MinModelMemory min_model_memory;  // of the model: where executors cannot have it they are not measured
   int64_t total_steps = 0;
   bool checkpoints = false;      // the job keeps checkpoints
   int64_t start_step = 0;        // steps already done by the checkpoint to resume from
@@ -105,8 +105,8 @@ class RunState {
 
   // Whether the report is about a stage of the plan in force and comes from its executor, and names what that stage may write. The shell
   // asks before it keeps a report for its next life; On() asks by itself.
-  bool Believes(const ShardWritten& event) const;
-  bool Believes(const Ended& event) const;
+  bool IsCurrent(const ShardWritten& event) const;
+  bool IsCurrent(const Ended& event) const;
 
   Phase phase() const { return phase_; }
   uint32_t epoch() const { return epoch_; }
@@ -117,22 +117,22 @@ class RunState {
   const std::map<std::string, std::string>& profiles() const { return profiles_; }
   const std::vector<Link>& links() const { return links_; }
   const Lines& lines() const { return options_.lines; }
-  std::string codec_limit() const;  // as AskPlan has it
+  std::string codec_limit() const;  // as RequestPlan has it
   const CodecLimits& codec_limits() const { return codec_limits_; }
   // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
-  const PlanWatch::Ends& telling_links() const { return watch_.telling_links(); }
+  const PlanMonitor::Ends& representative_links() const { return plan_monitor_.representative_links(); }
 
  private:
   // "; fewer stages than spec.strategy.stages, 2, asks for, since executors were lost"; empty: the plan has what was asked for.
   std::string LessThanAskedFor() const;
-  // What users are told of a seat that is needed no more.
-  static constexpr char kNotMissed[] = "; all steps of this plan had been made, so nothing is lost";
+  // What users are told of a rank that is needed no more.
+  static constexpr char kNoLongerRequired[] = "; all steps of this plan had been made, so nothing is lost";
 
   // One handler per event; they append to actions_.
-  void Handle(const Begun& event);
+  void Handle(const Started& event);
   void Handle(const Joined& event);
   void Handle(const Left& event);
-  void Handle(const GatheringOver& event);
+  void Handle(const JoinTimeout& event);
   void Handle(const Calibrated& event);
   void Handle(const LinkProbed& event);
   void Handle(const Planned& event);
@@ -147,16 +147,16 @@ class RunState {
   void Handle(const CheckpointCommitted& event);
   void Handle(const Ended& event);
   void Handle(const StopAsked& event);
-  void Handle(const Overdue& event);
+  void Handle(const TimerFired& event);
 
   void Do(Action action) { actions_.push_back(std::move(action)); }
   void Await(double seconds, std::string what);
   void Fail(absl::Status status, std::string refusal_reason = "");
-  int SeatOf(const std::string& name) const;   // -1: not in the plan
+  int RankOf(const std::string& name) const;   // -1: not in the plan
   int StageOf(const std::string& name) const;  // -1: not in the plan
-  void SetPlace(int seat, Announce& event) const;
+  void SetStageAndReplica(int rank, EmitEvent& event) const;
   bool Present(const std::string& name) const { return members_.contains(name); }
-  std::string IdleSpareFor(int seat) const;
+  std::string IdleSpareFor(int rank) const;
 
   std::vector<std::string> Missing() const;
   bool LacksData() const;
@@ -164,8 +164,8 @@ class RunState {
   bool IsComplete() const;
   bool OnlyDataIsMissing() const;  // of who is waited for before the first plan; nobody with the data has ever come
   void AwaitMembers();
-  void TellThatDataIsMissing();
-  void TellDataAwaited(const std::string& how_long);
+  void EmitMissingData();
+  void EmitDataAwaited(const std::string& how_long);
   bool AwaitLost(const std::string& why);
   bool RefuseTooLarge();
   bool ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why);
@@ -175,25 +175,25 @@ class RunState {
   enum class Then : uint8_t { kRecover, kPlan };
   bool AwaitOrFailWithoutData(Then then);  // true: there is none, and the run waits for it or has failed
   bool HasData(const std::string& name) const { return options_.data_devices.contains(name); }
-  std::vector<ReaderChoice::Reader> ReadersFor(const AskPlan& question) const;
-  void CannotTakePart(const std::string& name, const absl::Status& why);
-  bool CanDoWithout(const Member& member) const;
+  std::vector<DataStageSelector::Reader> ReadersFor(const RequestPlan& question) const;
+  void RejectUnfit(const std::string& name, const absl::Status& why);
+  bool IsDispensable(const Member& member) const;
   void CalibrateNext();
   void ProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why);
   const Member& SuspectOf(const std::string& src, const std::string& dst) const;
   void ProbeNext();
   void AskForPlan();
   void AskNextPlan();  // about the next that may read the data; or takes what was chosen
-  void TakeChosen();
-  void TellChoice();
+  void TakeSelectedPlan();
+  void EmitDataReaderChosen();
   void Take(PlanSummary plan);
   void Load();
-  void TellRestored(std::string message);
+  void EmitRestored(std::string message);
   void StartAll();
   std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
   void FailByStage(const std::string& name, const absl::Status& why);
   bool JoinedByItself(const std::string& name) const;  // to an open run, whose data it does not have
-  void TurnAwayFromPlan(const std::string& name, const absl::Status& why);
+  void RejectFromPlan(const std::string& name, const absl::Status& why);
   void Drain(const std::string& why);
   void DrainedOne(const std::string& name);
   void Recover();
@@ -204,54 +204,54 @@ class RunState {
   void LoadOnSpares(bool figures_are_theirs);
   void FailUnanswered();
   void MaybeFinish();
-  bool ReplicaZeroHasEnded() const;                       // all stages of it
-  bool IsNeededNoMore(int seat) const;                    // by the plan under way: a loss or an error of it is told, and that is all
-  void TellNotMissed(int seat, const std::string& what);  // of a seat that is needed no more
-  void EndOtherReplicas(const std::string& why);          // once replica 0 has: counts all seats as ended, and stops those that have not
-  void EndLateReplicas();                                 // the same, told of each that has not
-  void FinishWhenAllEnded();                              // to kFinishing
+  bool ReplicaZeroHasEnded() const;                           // all stages of it
+  bool IsNoLongerRequired(int rank) const;                    // by the plan under way: a loss or an error of it is told, and that is all
+  void EmitReplicaFailed(int rank, const std::string& what);  // of a rank that is needed no more
+  void EndOtherReplicas(const std::string& why);  // once replica 0 has: counts all ranks as ended, and stops those that have not
+  void EndLateReplicas();                         // the same, told of each that has not
+  void FinishWhenAllEnded();                      // to kFinishing
   bool IsOfItsStage(const ShardWritten& event) const;
   bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;
   void Replace();
   void CommitIfComplete(int64_t step);
   // Whether of this step nothing is to be saved any more: a newer checkpoint is whole, or the one that was made of it.
-  bool IsBehindTheCheckpoint(int64_t step) const { return !checkpoint_path_.empty() && step <= checkpoint_step_; }
-  void AbandonWhatIsBehind();
-  void TakeUpAdopted(bool time_is_up);
+  bool IsCoveredByCheckpoint(int64_t step) const { return !checkpoint_path_.empty() && step <= checkpoint_step_; }
+  void AbandonCoveredSteps();
+  void ResumeAdopted(bool time_is_up);
 
   // The run watches itself.
-  struct Renewal {
+  struct PlanSwitch {
     std::string why;
     std::optional<PlanSummary> plan;  // none: to be asked for
   };
-  void BeginWatch();
-  void Tell(const std::vector<Drift>& drifts);
+  void StartPlanMonitor();
+  void EmitDrifts(const std::vector<Drift>& drifts);
   void TakeBackoffs(const StageMeasured& event);
-  void TellBackoff(const StageMeasured& event, const CodecBackoff& found);
-  std::optional<compression::CodecSpec> HarshestInForce() const;
+  void EmitBackoff(const StageMeasured& event, const CodecBackoff& found);
+  std::optional<compression::CodecSpec> MostAggressiveInForce() const;
   void WatchLoss(const StepRecord& record);
-  void ConsiderMoving();
+  void ConsiderPlanSwitch();
   bool BackOffFromNotFinite(const Ended& event);
-  void EndEpochFor(Renewal renewal);
+  void EndEpochForPlanSwitch(PlanSwitch plan_switch);
   bool EndedForAnotherPlan() const;
-  void Renew();
+  void SwitchPlan();
   bool AskNextAlternative();
-  AskPlan PlanQuestion(bool with_spares);  // without saying who reads the data
-  void BeginChoice(AskPlan question, ReaderChoice::Wish wish);
-  void NoteAsked(const AskPlan& ask);
-  void KeepPlan(const std::vector<std::string>& newcomers, absl::string_view why);
+  RequestPlan PlanQuestion(bool with_spares);  // without saying who reads the data
+  void StartSelection(RequestPlan question, DataStageSelector::Objective objective);
+  void NoteAsked(const RequestPlan& ask);
+  void DeclineLateJoiners(const std::vector<std::string>& late_joiners, absl::string_view why);
 
   // Devices that come while the plan in force does with fewer than the run wants.
   bool MayTrain(const Member& member) const;  // by the job, in need
   int Trainers() const;                       // members that may and are no spares
   int Wanted() const;
-  bool IsShort() const;
-  bool SparesAreNeeded() const;                // to make up for who is missing
-  std::vector<std::string> Newcomers() const;  // that no planner was asked about yet, or not for the last time
-  bool NewcomersAreMeasured();                 // there are some, and all is known that a planner must know; orders what is missing
-  void TakeBesideTheRun(const LinkProbed& event);
+  bool IsBelowWantedExecutors() const;
+  bool SparesAreNeeded() const;                  // to make up for who is missing
+  std::vector<std::string> LateJoiners() const;  // that no planner was asked about yet, or not for the last time
+  bool LateJoinersAreMeasured();                 // there are some, and all is known that a planner must know; orders what is missing
+  void HandleProbeDuringRun(const LinkProbed& event);
   std::string OutlookOf(const Member& member) const;
-  double MoveSeconds(const PlanSummary& to) const;
+  double PlanSwitchSeconds(const PlanSummary& to) const;
   const std::string& SiteOf(const std::string& name) const;
   // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
   using Wire = std::tuple<std::string, std::string, std::string>;
@@ -270,8 +270,8 @@ class RunState {
   bool begun_ = false;                     // to measure: enough have joined
   bool gathering_over_ = false;            // as the shell says
   bool data_was_here_ = false;             // a device with the data has joined
-  bool data_wait_told_ = false;            // that one is waited for before the first plan
-  uint64_t untold_id_ = 0;                 // of the timer until that is told
+  bool data_wait_announced_ = false;       // that one is waited for before the first plan
+  uint64_t data_wait_notice_id_ = 0;       // of the timer until that is told
   std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
   bool joined_since_asked_ = false;        // for a plan
   std::string awaits_lost_;                // kGathering: why no plan is possible without them; empty: one may be
@@ -312,32 +312,32 @@ class RunState {
   bool plan_is_stale_ = false;     // no spare fitted: plan anew
   bool codecs_are_stale_ = false;  // too harsh: plan anew
   int recoveries_ = 0;
-  int fruitless_ = 0;      // of these, since a step was made last
-  std::string cause_;      // of the last loss or failure that stages were stopped for
-  bool retrying_ = false;  // kDraining: all have stopped, and the next try is waited for
+  int retries_without_progress_ = 0;  // of these, since a step was made last
+  std::string cause_;                 // of the last loss or failure that stages were stopped for
+  bool retrying_ = false;             // kDraining: all have stopped, and the next try is waited for
   int64_t drained_at_step_ = 0;
   uint64_t expect_id_ = 0;
-  PlanWatch watch_;
-  compression::LossTrendWatcher trend_;
-  std::string told_restored_;   // of the recovery under way, in words
-  bool told_of_trend_ = false;  // in this epoch, where nothing else can be done
+  PlanMonitor plan_monitor_;
+  compression::LossDivergenceDetector trend_;
+  std::string restored_message_;        // of the recovery under way, in words
+  bool trend_warning_emitted_ = false;  // in this epoch, where nothing else can be done
   std::optional<compression::CodecSpec> codec_limit_;
   CodecLimits codec_limits_;                                     // that senders have found
   std::set<std::tuple<std::string, std::string, bool>> warned_;  // of (device, value, gradient) whose codec stays
   int backoffs_from_not_finite_ = 0;
-  std::optional<Renewal> renewal_;  // the epoch has been told to end for it
-  std::string renewal_why_;         // for the announcement of the plan that was asked for
+  std::optional<PlanSwitch> plan_switch_;  // the epoch has been told to end for it
+  std::string plan_switch_reason_;         // for the announcement of the plan that was asked for
   uint64_t plans_asked_ = 0, alternatives_asked_ = 0;
-  bool asks_for_figures_ = false;    // in kPlanning: the last question is about the stages that spares have taken
-  std::vector<Announce> activated_;  // these spares; told when the figures are known
+  bool asks_for_figures_ = false;     // in kPlanning: the last question is about the stages that spares have taken
+  std::vector<EmitEvent> activated_;  // these spares; told when the figures are known
   bool awaits_alternative_ = false;
-  ReaderChoice choice_;                     // of the question last asked, its round
+  DataStageSelector data_stage_selector_;   // of the question last asked, its round
   std::vector<std::string> devices_asked_;  // of the question last asked, less those that nothing is known of
   int executors_asked_ = 0;                 // of these, those that may train
   int most_trainers_ = 0;                   // that a plan of this run was made over
   std::set<std::string> no_trainers_;       // of all that have joined: spares, and whom the job does not want
   std::set<std::string> considered_;        // members in a question that has its last answer
-  // Ways from stages to newcomers, on which nothing can be measured before the stages stop: the way back stands in for them until then.
+  // Ways from stages to late_joiners, on which nothing can be measured before the stages stop: the way back stands in for them until then.
   std::set<std::pair<std::string, std::string>> assumed_links_;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;

@@ -9,8 +9,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
-#include "lib/broker/patience.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
+#include "lib/broker/timeouts.h"
 
 namespace fusionllm::broker::testing {
 namespace {
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 RunOptions Waiting() {
   RunOptions options = Options({"a0", "b0", "c0"});
-  options.executor_patience_s = 300;
+  options.executor_timeout_s = 300;
   options.waits_for_executors = true;
   return options;
 }
@@ -30,7 +30,7 @@ RunOptions Waiting() {
 class AbsenceTest : public ::testing::Test {
  protected:
   explicit AbsenceTest(RunOptions options = Waiting()) : run_(std::move(options), {"a0", "b0", "c0"}) {
-    run_.refuse = [](const AskPlan& ask) -> std::optional<PlanRefused> {
+    run_.refuse = [](const RequestPlan& ask) -> std::optional<PlanRefused> {
       if (ask.devices.size() >= 3) return std::nullopt;
       return PlanRefused{.reason = "TooFewExecutors", .message = "spec.strategy.stages asks for 3 executors"};
     };
@@ -42,9 +42,9 @@ class AbsenceTest : public ::testing::Test {
   void ComeBack(const std::string& name) { run_.Join(name, /*spare=*/false, 100, /*incarnation=*/2); }
   // The time of the wait that is under way.
   void LetTimePass() {
-    if (run_.timer.has_value()) run_.Feed(Overdue{.id = run_.timer->id});
+    if (run_.timer.has_value()) run_.Feed(TimerFired{.id = run_.timer->id});
   }
-  Drill run_;
+  RunStateHarness run_;
 };
 
 TEST_F(AbsenceTest, OneThatNeverCameIsWaitedForWithoutALimit) {
@@ -56,7 +56,7 @@ TEST_F(AbsenceTest, OneThatNeverCameIsWaitedForWithoutALimit) {
 }
 
 TEST_F(AbsenceTest, RunWaitsWhereTheRemainingExecutorsAreTooFewToPlan) {
-  run_.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run_.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   JoinAll();
   run_.ignores = nullptr;
   Lose("c0");
@@ -64,8 +64,8 @@ TEST_F(AbsenceTest, RunWaitsWhereTheRemainingExecutorsAreTooFewToPlan) {
   EXPECT_EQ(run_.timer->seconds, 300);
   LetTimePass();
   EXPECT_EQ(run_.state.phase(), Phase::kGathering);
-  ASSERT_THAT(run_.Told("ExecutorsAwaited"), SizeIs(1));
-  EXPECT_EQ(run_.Told("ExecutorsAwaited")[0].message,
+  ASSERT_THAT(run_.EventsNamed("ExecutorsAwaited"), SizeIs(1));
+  EXPECT_EQ(run_.EventsNamed("ExecutorsAwaited")[0].message,
             "TooFewExecutors: spec.strategy.stages asks for 3 executors: the run waits for c0 to come back, 300 s without news at most");
   ComeBack("c0");
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
@@ -85,7 +85,7 @@ TEST_F(AbsenceTest, ExecutorThatStaysAwayEndsTheRunAsUnavailable) {
 
 TEST_F(AbsenceTest, WhereTheOthersAreEnoughTheyGoOnWhenItWasWaitedForLongEnough) {
   run_.refuse = nullptr;
-  run_.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run_.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   JoinAll();
   run_.ignores = nullptr;
   Lose("c0");
@@ -113,7 +113,7 @@ TEST_F(AbsenceTest, UnderStepsARunThatCannotGoOnWithTheOthersWaits) {
   run_.Step(1);
   Lose("c0");
   EXPECT_EQ(run_.state.phase(), Phase::kGathering);
-  EXPECT_THAT(run_.Told("ExecutorsAwaited"), SizeIs(1));
+  EXPECT_THAT(run_.EventsNamed("ExecutorsAwaited"), SizeIs(1));
   Lose("b0");
   for (const char* name : {"b0", "c0"}) ComeBack(name);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
@@ -135,7 +135,7 @@ TEST_F(AbsenceTest, AStopIsNotWaitedWith) {
 }
 
 TEST_F(AbsenceTest, APlanThatIsRefusedWithEverybodyHereEndsTheRunAsBefore) {
-  run_.refuse = [](const AskPlan&) { return PlanRefused{.reason = "InsufficientMemory", .message = "too large"}; };
+  run_.refuse = [](const RequestPlan&) { return PlanRefused{.reason = "InsufficientMemory", .message = "too large"}; };
   JoinAll();
   ASSERT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_EQ(Of<Finish>(run_.all)[0].refusal_reason, "InsufficientMemory");
@@ -145,7 +145,7 @@ class CutTest : public AbsenceTest {
  protected:
   CutTest() {
     run_.ignores = [this](const Action& action) {
-      const auto* probe = std::get_if<AskProbe>(&action);
+      const auto* probe = std::get_if<StartLinkProbe>(&action);
       if (probe == nullptr || !cut_) return false;
       run_.answers.push_back(
           LinkProbed{.link = {.src = probe->src, .dst = probe->dst}, .status = absl::UnavailableError("connection refused")});
@@ -158,13 +158,13 @@ class CutTest : public AbsenceTest {
 TEST_F(CutTest, TwoThatCannotReachEachOtherAreTriedAgainUntilTheyCan) {
   JoinAll();
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
-  ASSERT_THAT(run_.Told("ProbeFailed"), SizeIs(1));
-  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("cannot reach"));
-  EXPECT_THAT(run_.Told("ProbeFailed")[0].message, HasSubstr("; it is tried again, with pauses of 300 s in all at most"));
-  for (int i = 0; i < 3; ++i) run_.Feed(Overdue{.id = run_.timer->id});
+  ASSERT_THAT(run_.EventsNamed("ProbeFailed"), SizeIs(1));
+  EXPECT_THAT(run_.EventsNamed("ProbeFailed")[0].message, HasSubstr("cannot reach"));
+  EXPECT_THAT(run_.EventsNamed("ProbeFailed")[0].message, HasSubstr("; it is tried again, with pauses of 300 s in all at most"));
+  for (int i = 0; i < 3; ++i) run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kProbing);
   cut_ = false;
-  run_.Feed(Overdue{.id = run_.timer->id});
+  run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
 }
 
@@ -174,27 +174,27 @@ TEST_F(CutTest, WhereTheyNeverCanTheRunEndsAndSaysWho) {
   while (run_.state.phase() == Phase::kProbing) {
     ASSERT_TRUE(run_.timer.has_value());
     waited_s += run_.timer->seconds;
-    run_.Feed(Overdue{.id = run_.timer->id});
+    run_.Feed(TimerFired{.id = run_.timer->id});
   }
   ASSERT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_EQ(waited_s, 300);
-  EXPECT_THAT(run_.Told("ProbeFailed"), SizeIs(1)) << "once for all tries of the wait";
+  EXPECT_THAT(run_.EventsNamed("ProbeFailed"), SizeIs(1)) << "once for all tries of the wait";
   const Finish end = Of<Finish>(run_.all)[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(end.status.message()), HasSubstr("cannot reach"));
 }
 
-TEST_F(CutTest, WhereNobodyWaitsTheSecondFailureEndsTheRun) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+TEST_F(CutTest, SecondProbeFailureEndsRunWithoutRestarts) {
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.ignores = [&run](const Action& action) {
-    const auto* probe = std::get_if<AskProbe>(&action);
+    const auto* probe = std::get_if<StartLinkProbe>(&action);
     if (probe == nullptr) return false;
     run.answers.push_back(LinkProbed{.link = {.src = probe->src, .dst = probe->dst}, .status = absl::UnavailableError("refused")});
     return true;
   };
   for (const char* name : {"a0", "b0"}) run.Join(name);
   EXPECT_EQ(run.state.phase(), Phase::kFailed);
-  EXPECT_THAT(run.Told("ProbeFailed"), IsEmpty());
+  EXPECT_THAT(run.EventsNamed("ProbeFailed"), IsEmpty());
 }
 
 // At whatever moment before the first step some are lost, and however long they are away.
@@ -205,8 +205,8 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
   const base::CounterRng random(static_cast<uint64_t>(GetParam()), "losses");
   uint64_t drawn = 0;
   const auto below = [&](int n) { return static_cast<int>(random.Below(drawn++, static_cast<uint64_t>(n))); };
-  Drill run(Waiting(), {"a0", "b0", "c0"});
-  run.refuse = [](const AskPlan& ask) -> std::optional<PlanRefused> {
+  RunStateHarness run(Waiting(), {"a0", "b0", "c0"});
+  run.refuse = [](const RequestPlan& ask) -> std::optional<PlanRefused> {
     if (ask.devices.size() >= 3) return std::nullopt;
     return PlanRefused{.reason = "TooFewExecutors", .message = "three are wanted"};
   };
@@ -234,7 +234,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
         const auto* ready = std::get_if<Ready>(&event);
         return (calibrated != nullptr && away.contains(calibrated->name)) || (ready != nullptr && away.contains(ready->name));
       });
-      run.Feed(Overdue{.id = 0});
+      run.Feed(TimerFired{.id = 0});
     } else if (turn_of == 5 && losses > 0) {
       const std::string name = std::string(1, static_cast<char>('a' + below(3))) + "0";
       if (away.insert(name).second) {
@@ -247,7 +247,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
     } else if (turn_of == 7 && run.timer.has_value() && (held.empty() || !away.empty())) {
       // An order is answered in time, and nobody stays away for longer than the second wait.
       const std::string& what = run.timer->what;
-      if (what == "executors that were lost to be started again" || what == "the next try") run.Feed(Overdue{.id = run.timer->id});
+      if (what == "executors that were lost to be started again" || what == "the next try") run.Feed(TimerFired{.id = run.timer->id});
     }
   }
   EXPECT_EQ(run.state.phase(), Phase::kRunning)

@@ -11,17 +11,17 @@
 namespace fusionllm::broker {
 namespace {
 
-constexpr int64_t kMostFileBytes = int64_t{1} << 50;  // of a file that nobody here can look at: sums do not overflow
+constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that nobody here can look at: sums do not overflow
 
 }  // namespace
 
 bool RunState::IsOfItsStage(const ShardWritten& event) const {
-  // Replica 0 writes for all: its seats are those of its stages.
-  return event.epoch == epoch_ && event.stage >= 0 && SeatOf(event.name) == event.stage && event.stage < plan_.stages() &&
+  // Replica 0 writes for all: its ranks are those of its stages.
+  return event.epoch == epoch_ && event.stage >= 0 && RankOf(event.name) == event.stage && event.stage < plan_.stages() &&
          event.step >= 0 && event.step <= options_.total_steps;
 }
 
-bool RunState::Believes(const ShardWritten& event) const {
+bool RunState::IsCurrent(const ShardWritten& event) const {
   const int stages = plan_.stages();
   return IsOfItsStage(event) && std::all_of(event.files.begin(), event.files.end(), [&](const ShardFile& file) {
            return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event);
@@ -34,13 +34,13 @@ bool RunState::IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) 
   const auto member = members_.find(event.name);
   const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
   return member != members_.end() && member->second.holds_shards && member->second.site == file.site && folder.has_value() &&
-         folder->device == event.name && folder->step == event.step && file.bytes <= kMostFileBytes && file.tensor_bytes >= 0 &&
+         folder->device == event.name && folder->step == event.step && file.bytes <= kMaxFileBytes && file.tensor_bytes >= 0 &&
          file.tensor_bytes <= file.bytes;
 }
 
 void RunState::Handle(const ShardWritten& event) {
   if (!IsOfItsStage(event)) return;
-  if (event.status.ok() && !Believes(event)) {  // nothing better will come from this stage: the checkpoint fails
+  if (event.status.ok() && !IsCurrent(event)) {  // nothing better will come from this stage: the checkpoint fails
     ShardWritten refused = event;
     refused.status = absl::InvalidArgumentError(
         absl::StrFormat("stage %d on %s reported files that are not those of its shard", event.stage, event.name));
@@ -48,7 +48,7 @@ void RunState::Handle(const ShardWritten& event) {
     return;
   }
   // Repeated to a restarted broker whose checkpoint is whole already.
-  if (committing_.contains(event.step) || IsBehindTheCheckpoint(event.step)) return;
+  if (committing_.contains(event.step) || IsCoveredByCheckpoint(event.step)) return;
   if (event.status.ok()) shard_s_ = event.seconds;
   auto& shards = shards_[event.step];
   const bool first_failure =
@@ -83,8 +83,8 @@ void RunState::CommitIfComplete(int64_t step) {
 }
 
 // What is missing of these will not be believed any more: a report that a broker before this one lost, say.
-void RunState::AbandonWhatIsBehind() {
-  while (!shards_.empty() && IsBehindTheCheckpoint(shards_.begin()->first)) {
+void RunState::AbandonCoveredSteps() {
+  while (!shards_.empty() && IsCoveredByCheckpoint(shards_.begin()->first)) {
     Do(AbandonCheckpoint{.step = shards_.begin()->first});
     shards_.erase(shards_.begin());
   }
@@ -96,8 +96,8 @@ void RunState::Handle(const CheckpointCommitted& event) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
     // In the middle of a run training goes on, the earlier checkpoints are whole; at the end there is nothing left to try.
     const bool is_last = (phase_ == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= options_.total_steps || stop_asked_;
-    if (is_last && !IsBehindTheCheckpoint(event.step)) {
-      const absl::Status failure = base::LostUnderRun(absl::Status(event.status.code(), message));
+    if (is_last && !IsCoveredByCheckpoint(event.step)) {
+      const absl::Status failure = base::AsDataLossInRun(absl::Status(event.status.code(), message));
       if (phase_ == Phase::kRunning && event.step >= last_step_) {
         last_checkpoint_lost_ = {event.step, failure};
       } else {
@@ -105,16 +105,16 @@ void RunState::Handle(const CheckpointCommitted& event) {
       }
       return;
     }
-    Do(Announce{.reason = "CheckpointFailed", .step = event.step, .message = message});
+    Do(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
     MaybeFinish();
     return;
   }
   if (event.step >= checkpoint_step_) {
     checkpoint_step_ = event.step;
     checkpoint_path_ = event.path;
-    AbandonWhatIsBehind();
+    AbandonCoveredSteps();
   }
-  Do(Announce{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
+  Do(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
   MaybeFinish();
 }
 
@@ -136,25 +136,25 @@ void RunState::Handle(const CheckpointReplaced& event) {
   replacing_ = false;
   const CheckpointUnusable unusable = *std::exchange(unusable_, std::nullopt);
   if (!event.status.ok()) {
-    Fail(base::LostUnderRun(
+    Fail(base::AsDataLossInRun(
         absl::Status(event.status.code(), absl::StrFormat("%s cannot be restored: %s; %s", unusable.path,
                                                           std::string(unusable.status.message()), std::string(event.status.message())))));
     return;
   }
-  Do(Announce{.reason = "CheckpointUnusable",
-              .step = checkpoint_step_,
-              .message = absl::StrFormat("%s cannot be restored: %s; the newest that may is %s", unusable.path,
-                                         std::string(unusable.status.message()), event.path)});
+  Do(EmitEvent{.reason = "CheckpointUnusable",
+               .step = checkpoint_step_,
+               .message = absl::StrFormat("%s cannot be restored: %s; the newest that may is %s", unusable.path,
+                                          std::string(unusable.status.message()), event.path)});
   checkpoint_step_ = event.step;
   checkpoint_path_ = event.path;
-  fruitless_ = 0;
+  retries_without_progress_ = 0;
   Recover();
 }
 
 void RunState::MaybeFinish() {
   if (phase_ != Phase::kFinishing || !shards_.empty() || !committing_.empty()) return;
   if (EndedForAnotherPlan()) {
-    Renew();
+    SwitchPlan();
     return;
   }
   phase_ = Phase::kDone;

@@ -15,77 +15,80 @@
 namespace fusionllm::broker {
 
 // Of what the plan uses, less what was ordered since. What senders found of single values is not in it.
-std::optional<compression::CodecSpec> RunState::HarshestInForce() const {
-  std::optional<compression::CodecSpec> harshest = HarshestCodec(plan_);
-  if (harshest.has_value() && codec_limit_.has_value()) harshest = compression::GentlerOf(*harshest, *codec_limit_);
-  if (harshest.has_value() && harshest->kind == compression::CodecKind::kExact) return std::nullopt;
-  return harshest;
+std::optional<compression::CodecSpec> RunState::MostAggressiveInForce() const {
+  std::optional<compression::CodecSpec> most_aggressive = MostAggressiveCodec(plan_);
+  if (most_aggressive.has_value() && codec_limit_.has_value())
+    most_aggressive = compression::LessAggressiveOf(*most_aggressive, *codec_limit_);
+  if (most_aggressive.has_value() && most_aggressive->kind == compression::CodecKind::kExact) return std::nullopt;
+  return most_aggressive;
 }
 
 void RunState::TakeBackoffs(const StageMeasured& event) {
   for (const CodecBackoff& found : event.backoffs) {
     const absl::StatusOr<compression::CodecSpec> to = compression::ParseCodecSpec(found.to);
-    if (!to.ok() || SeatOf(event.name) < 0 || SeatOf(found.peer) < 0) continue;
+    if (!to.ok() || RankOf(event.name) < 0 || RankOf(found.peer) < 0) continue;
     if (found.to == found.from) {
-      if (warned_.insert({event.name, found.value, found.gradient}).second) TellBackoff(event, found);
+      if (warned_.insert({event.name, found.value, found.gradient}).second) EmitBackoff(event, found);
       continue;
     }
     std::string& known = codec_limits_[{found.value, found.gradient}];
-    if (const auto before = compression::ParseCodecSpec(known); before.ok() && compression::GentlerOf(*to, *before) == *before) continue;
+    if (const auto before = compression::ParseCodecSpec(known); before.ok() && compression::LessAggressiveOf(*to, *before) == *before)
+      continue;
     known = found.to;
-    TellBackoff(event, found);
+    EmitBackoff(event, found);
   }
 }
 
-void RunState::TellBackoff(const StageMeasured& event, const CodecBackoff& found) {
-  const int from = SeatOf(event.name), to = SeatOf(found.peer);
-  Announce told{.reason = "CompressionBackoff", .step = event.step, .device = event.name, .peer = found.peer, .backoff = found};
-  SetPlace(from, told);
+void RunState::EmitBackoff(const StageMeasured& event, const CodecBackoff& found) {
+  const int from = RankOf(event.name), to = RankOf(found.peer);
+  EmitEvent backoff_event{.reason = "CompressionBackoff", .step = event.step, .device = event.name, .peer = found.peer, .backoff = found};
+  SetStageAndReplica(from, backoff_event);
   for (const PlannedLink& link : plan_.links) {
-    const bool there = link.src_seat == from && link.dst_seat == to, back = link.src_seat == to && link.dst_seat == from;
-    if (there || back) told.expected_loss_increase = std::max(told.expected_loss_increase, link.loss_cost);  // the forward direction's
+    const bool there = link.src_rank == from && link.dst_rank == to, back = link.src_rank == to && link.dst_rank == from;
+    if (there || back)
+      backoff_event.expected_loss_increase = std::max(backoff_event.expected_loss_increase, link.loss_cost);  // the forward direction's
   }
-  told.message = absl::StrFormat(
+  backoff_event.message = absl::StrFormat(
       "%s > %s: %s%s (%s) by %s loses %.3g%% of its norm (cosine %.3f), and such a value bears %.3g%%; the plan expects %+.2f nats of "
       "this link; ",
       event.name, found.peer, found.gradient ? "the gradient of " : "", found.value, found.kind, found.from, 100 * found.relative_error,
-      found.cosine, 100 * found.limit, told.expected_loss_increase);
+      found.cosine, 100 * found.limit, backoff_event.expected_loss_increase);
   if (found.to != found.from) {
-    told.makes_gentler = true;
-    absl::StrAppendFormat(&told.message, "it goes by %s, which loses %.2g%%", found.to, 100 * found.remaining_error);
+    backoff_event.reduces_compression = true;
+    absl::StrAppendFormat(&backoff_event.message, "it goes by %s, which loses %.2g%%", found.to, 100 * found.remaining_error);
     if (options_.codecs_asked_for) {
-      absl::StrAppend(&told.message, ", in the place of what spec.compression asks for (spec.compression.guard: none keeps that)");
+      absl::StrAppend(&backoff_event.message, ", in the place of what spec.compression asks for (spec.compression.guard: none keeps that)");
     }
   } else if (options_.guard == compression::GuardMode::kWarn) {
-    absl::StrAppend(&told.message, "the codec stays (spec.compression.guard: warn)");
+    absl::StrAppend(&backoff_event.message, "the codec stays (spec.compression.guard: warn)");
   } else {
-    absl::StrAppend(&told.message, "no codec loses less under the mask of its activation");
+    absl::StrAppend(&backoff_event.message, "no codec loses less under the mask of its activation");
   }
-  Do(std::move(told));
+  Do(std::move(backoff_event));
 }
 
 void RunState::WatchLoss(const StepRecord& record) {
-  const std::optional<compression::CodecSpec> harshest = HarshestInForce();
-  if (!harshest.has_value() || phase_ != Phase::kRunning || renewal_.has_value() || stop_asked_) return;
+  const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce();
+  if (!most_aggressive.has_value() || phase_ != Phase::kRunning || plan_switch_.has_value() || stop_asked_) return;
   if (options_.guard == compression::GuardMode::kNone) return;
   if (record.counted == 0) return;  // no target counts: there is no loss
-  const std::optional<compression::LossTrendWatcher::Backoff> backoff = trend_.Observe(record.step, record.loss);
+  const std::optional<compression::LossDivergenceDetector::Backoff> backoff = trend_.Observe(record.step, record.loss);
   if (!backoff.has_value()) return;
-  Announce told{.reason = "CompressionBackoff", .step = record.step};
+  EmitEvent backoff_event{.reason = "CompressionBackoff", .step = record.step};
   if (options_.guard == compression::GuardMode::kWarn) {
-    if (std::exchange(told_of_trend_, true)) return;
-    told.message =
-        absl::StrFormat("%s; codecs up to %s stay (spec.compression.guard: warn)", backoff->message, compression::ToString(*harshest));
-    Do(std::move(told));
+    if (std::exchange(trend_warning_emitted_, true)) return;
+    backoff_event.message = absl::StrFormat("%s; codecs up to %s stay (spec.compression.guard: warn)", backoff->message,
+                                            compression::ToString(*most_aggressive));
+    Do(std::move(backoff_event));
     return;
   }
-  codec_limit_ = compression::AfterBadLoss(*harshest);
-  told.makes_gentler = true;
-  told.message =
-      absl::StrFormat("%s; compression backs off from %s to %s at most", backoff->message, compression::ToString(*harshest), codec_limit());
-  Do(std::move(told));
+  codec_limit_ = compression::CodecAfterDivergence(*most_aggressive);
+  backoff_event.reduces_compression = true;
+  backoff_event.message = absl::StrFormat("%s; compression backs off from %s to %s at most", backoff->message,
+                                          compression::ToString(*most_aggressive), codec_limit());
+  Do(std::move(backoff_event));
   if (options_.checkpoints) {  // other cuts may be better now
-    EndEpochFor({.why = absl::StrCat("codecs up to ", codec_limit())});
+    EndEpochForPlanSwitch({.why = absl::StrCat("codecs up to ", codec_limit())});
     return;
   }
   for (const std::string& device : plan_.devices) Do(SendCodecLimit{.name = device, .epoch = epoch_, .codec = codec_limit()});
@@ -93,18 +96,19 @@ void RunState::WatchLoss(const StepRecord& record) {
 
 // The first time to gentler codecs; when that does not help, compression is ruled out as the cause. True when the run goes on.
 bool RunState::BackOffFromNotFinite(const Ended& event) {
-  const std::optional<compression::CodecSpec> harshest = HarshestInForce();
-  if (!event.not_finite || !harshest.has_value() || !options_.checkpoints || options_.guard != compression::GuardMode::kAuto) return false;
-  codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::AfterBadLoss(*harshest);
+  const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce();
+  if (!event.not_finite || !most_aggressive.has_value() || !options_.checkpoints || options_.guard != compression::GuardMode::kAuto)
+    return false;
+  codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::CodecAfterDivergence(*most_aggressive);
   const std::string where = AtStage(event.name, event.status);
-  Do(Announce{.reason = "CompressionBackoff",
-              .step = last_step_,
-              .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
-                                         compression::ToString(*harshest), codec_limit()),
-              .device = event.name,
-              .makes_gentler = true});
+  Do(EmitEvent{.reason = "CompressionBackoff",
+               .step = last_step_,
+               .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
+                                          compression::ToString(*most_aggressive), codec_limit()),
+               .device = event.name,
+               .reduces_compression = true});
   codecs_are_stale_ = true;
-  renewal_why_ = absl::StrCat("codecs up to ", codec_limit());
+  plan_switch_reason_ = absl::StrCat("codecs up to ", codec_limit());
   Drain(where);
   DrainedOne(event.name);
   return true;

@@ -13,11 +13,11 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::MonitoredRun;
 using testing::Of;
 using ::testing::SizeIs;
-using testing::WatchedRun;
 
-class CompressedRun : public WatchedRun {
+class CompressedRun : public MonitoredRun {
  protected:
   void Losses(int count, float loss) {
     for (int i = 0; i < count; ++i) Step(0.4, 1, loss);
@@ -34,19 +34,20 @@ class CompressedRun : public WatchedRun {
 TEST_F(CompressedRun, ALossThatLeavesItsTrendIsAnsweredWithGentlerCodecsFromWhereItStands) {
   Start(WithSpare(), "topk@100:int8");
   Losses(60, 3);
-  EXPECT_THAT(run_->Told("CompressionBackoff"), IsEmpty());
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), IsEmpty());
   Losses(8, 4);
-  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, AllOf(HasSubstr("mean loss"), HasSubstr("from topk@100:int8 to int8 at most")));
+  ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff")[0].message,
+              AllOf(HasSubstr("mean loss"), HasSubstr("from topk@100:int8 to int8 at most")));
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const int64_t last = state().last_step();
   run_->EndAtBoundary();
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "int8");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().codec_limit, "int8");
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, last + 1);
-  EXPECT_THAT(run_->Told("Replanned").back().message, HasSubstr("codecs up to int8"));
+  EXPECT_THAT(run_->EventsNamed("Replanned").back().message, HasSubstr("codecs up to int8"));
   EXPECT_EQ(state().codec_limit(), "int8");
   Losses(38, 4);
-  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(1)) << "a new plan begins a new trend";
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1)) << "a new plan begins a new trend";
 }
 
 TEST_F(CompressedRun, ALossThatStaysBadEndsWithoutCompression) {
@@ -55,14 +56,14 @@ TEST_F(CompressedRun, ALossThatStaysBadEndsWithoutCompression) {
   while (state().plan().links[0].codec != "fp32" && backoffs < 50) {
     Losses(60, 3);
     Losses(20, 4);
-    ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(++backoffs));
+    ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(++backoffs));
     run_->EndAtBoundary();
   }
   EXPECT_EQ(state().codec_limit(), "fp32");
   EXPECT_EQ(backoffs, 3) << "int8, fp16, fp32";
   Losses(60, 3);
   Losses(40, 9);
-  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(3)) << "without compression it is not to blame";
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(3)) << "without compression it is not to blame";
 }
 
 TEST_F(CompressedRun, WithoutCheckpointsCodecsBecomeGentlerWhereTheyAre) {
@@ -79,7 +80,7 @@ TEST_F(CompressedRun, WithoutCheckpointsCodecsBecomeGentlerWhereTheyAre) {
     ordered.push_back(absl::StrCat(order.name, " ", order.codec));
   }
   EXPECT_THAT(ordered, ElementsAre("a0 int8", "b0 int8", "a0 fp16", "b0 fp16", "a0 fp32", "b0 fp32"));
-  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(3)) << "without compression it is not to blame";
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(3)) << "without compression it is not to blame";
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
   EXPECT_EQ(state().codec_limit(), "fp32") << "for whatever plan comes next";
 }
@@ -92,9 +93,9 @@ TEST_F(CompressedRun, AGuardThatOnlyWarnsChangesNothing) {
     Losses(60, 3);
     Losses(20, 4);
   }
-  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, HasSubstr("spec.compression.guard: warn"));
-  EXPECT_FALSE(run_->Told("CompressionBackoff")[0].makes_gentler);
+  ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff")[0].message, HasSubstr("spec.compression.guard: warn"));
+  EXPECT_FALSE(run_->EventsNamed("CompressionBackoff")[0].reduces_compression);
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
   EXPECT_EQ(state().codec_limit(), "");
 }
@@ -105,7 +106,7 @@ TEST_F(CompressedRun, WithoutAGuardTheLossIsTheUsersAffair) {
   Start(options, "topk@100:int8");
   Losses(60, 3);
   Losses(20, 9);
-  EXPECT_THAT(run_->Told("CompressionBackoff"), IsEmpty());
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), IsEmpty());
   NotFinite();
   EXPECT_EQ(state().phase(), Phase::kFailed);
 }
@@ -132,14 +133,14 @@ TEST_F(CompressedRun, WhatASenderFindsIsToldOnceWithItsFiguresAndKept) {
   for (int64_t step = 1; step <= 3; ++step) {  // reports repeat what the epoch has seen
     run_->Feed(StageMeasured{.epoch = state().epoch(), .name = "a0", .step = step, .busy_s = 0.4, .backoffs = {LogitsBackoff()}});
   }
-  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
-  const Announce told = run_->Told("CompressionBackoff")[0];
-  EXPECT_EQ(told.step, 1);
-  EXPECT_EQ(told.device, "a0");
-  EXPECT_EQ(told.peer, "b0");
-  EXPECT_TRUE(told.makes_gentler);
-  EXPECT_THAT(told.message, AllOf(HasSubstr("a0 > b0: lm_head (loss_input) by topk@24.8:int8"), HasSubstr("49.6%"),
-                                  HasSubstr("cosine 0.868"), HasSubstr("fp16"), HasSubstr("spec.compression.guard: none")));
+  ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1));
+  const EmitEvent backoff = run_->EventsNamed("CompressionBackoff")[0];
+  EXPECT_EQ(backoff.step, 1);
+  EXPECT_EQ(backoff.device, "a0");
+  EXPECT_EQ(backoff.peer, "b0");
+  EXPECT_TRUE(backoff.reduces_compression);
+  EXPECT_THAT(backoff.message, AllOf(HasSubstr("a0 > b0: lm_head (loss_input) by topk@24.8:int8"), HasSubstr("49.6%"),
+                                     HasSubstr("cosine 0.868"), HasSubstr("fp16"), HasSubstr("spec.compression.guard: none")));
   EXPECT_EQ(state().codec_limits(), (CodecLimits{{{"lm_head", false}, "fp16"}}));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty()) << "the sender has done it already";
 }
@@ -155,7 +156,7 @@ TEST_F(CompressedRun, OfTwoSendersOfAValueTheGentlerFindingHolds) {
   report(LogitsBackoff());
   report(milder);
   EXPECT_EQ(state().codec_limits(), (CodecLimits{{{"lm_head", false}, "fp16"}}));
-  EXPECT_THAT(run_->Told("CompressionBackoff"), SizeIs(2));
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(2));
 }
 
 TEST_F(CompressedRun, WhatWasFoundGoesIntoCheckpointsAndARunThatGoesOnBeginsWithIt) {
@@ -164,7 +165,7 @@ TEST_F(CompressedRun, WhatWasFoundGoesIntoCheckpointsAndARunThatGoesOnBeginsWith
   options.codec_limits = limits;
   options.codec_limit = "int8";
   Start(options, "topk@24.8:int8");
-  EXPECT_EQ(Of<AskPlan>(run_->all).front().codec_limit, "int8");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).front().codec_limit, "int8");
   EXPECT_EQ(state().codec_limits(), limits);
   for (const int stage : {0, 1}) run_->Feed(run_->Shard(10, stage));
   ASSERT_THAT(Of<CommitCheckpoint>(run_->all), SizeIs(1));
@@ -181,9 +182,9 @@ TEST_F(CompressedRun, ACodecThatStaysIsToldOnceToo) {
   for (int64_t step = 1; step <= 3; ++step) {
     run_->Feed(StageMeasured{.epoch = state().epoch(), .name = "a0", .step = step, .busy_s = 0.4, .backoffs = {warning}});
   }
-  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_FALSE(run_->Told("CompressionBackoff")[0].makes_gentler);
-  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message, HasSubstr("spec.compression.guard: warn"));
+  ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1));
+  EXPECT_FALSE(run_->EventsNamed("CompressionBackoff")[0].reduces_compression);
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff")[0].message, HasSubstr("spec.compression.guard: warn"));
   EXPECT_THAT(state().codec_limits(), IsEmpty());
 }
 
@@ -195,7 +196,7 @@ TEST_F(CompressedRun, FindingsOfStrangersAndWithoutACodecCountForNothing) {
   run_->Feed(StageMeasured{.epoch = state().epoch(), .name = "a0", .step = 1, .busy_s = 0.4, .backoffs = {unknown, elsewhere}});
   run_->Feed(StageMeasured{.epoch = state().epoch(), .name = "s0", .step = 1, .busy_s = 0.4, .backoffs = {LogitsBackoff()}});
   run_->Feed(StageMeasured{.epoch = state().epoch() + 1, .name = "a0", .step = 1, .busy_s = 0.4, .backoffs = {LogitsBackoff()}});
-  EXPECT_THAT(run_->Told("CompressionBackoff"), IsEmpty());
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff"), IsEmpty());
   EXPECT_THAT(state().codec_limits(), IsEmpty());
 }
 
@@ -205,8 +206,8 @@ TEST_F(CompressedRun, ALossThatIsNoNumberGoesBackToTheLastCheckpointTwiceAndThen
   run_->SaveShards(10);
   Losses(5, 3);
   NotFinite();
-  ASSERT_THAT(run_->Told("CompressionBackoff"), SizeIs(1));
-  EXPECT_THAT(run_->Told("CompressionBackoff")[0].message,
+  ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("CompressionBackoff")[0].message,
               AllOf(HasSubstr("stage 1 on b0"), HasSubstr("is nan"), HasSubstr("to int8 at most")));
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().last_step(), 10);
@@ -240,8 +241,8 @@ TEST_F(CompressedRun, TheLimitHoldsForEveryLaterPlan) {
   run_->EndAtBoundary();
   run_->Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
   run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().devices, std::vector<std::string>{"a0"});
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "int8");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().devices, std::vector<std::string>{"a0"});
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().codec_limit, "int8");
 }
 
 TEST_F(CompressedRun, ASpareThatRunsAStageIsPlannedOverAgain) {
@@ -252,7 +253,7 @@ TEST_F(CompressedRun, ASpareThatRunsAStageIsPlannedOverAgain) {
   Losses(60, 3);
   Losses(8, 4);
   run_->EndAtBoundary();
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().devices, (std::vector<std::string>{"a0", "s0"}));
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().devices, (std::vector<std::string>{"a0", "s0"}));
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
 
@@ -265,7 +266,7 @@ TEST_F(CompressedRun, AnExecutorLostOnTheWayToTheBoundaryIsRecoveredWithTheGentl
   run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().last_step(), 60);
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().codec_limit, "int8");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().codec_limit, "int8");
 }
 
 // Whatever happens in whatever order, the run keeps its promises (run_state_history_test.cc), and it never stops for good before its last

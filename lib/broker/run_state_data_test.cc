@@ -4,14 +4,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
-using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -19,6 +18,7 @@ using ::testing::Not;
 using testing::Of;
 using testing::Options;
 using testing::Reasons;
+using testing::RunStateHarness;
 using ::testing::SizeIs;
 
 // Executors of which some have the data; those whose names begin with s are spares.
@@ -26,19 +26,19 @@ class DataRun : public ::testing::Test {
  protected:
   using Names = std::vector<std::string>;
 
-  void Gather(const Names& names, std::set<std::string> data, double patience_s = 0) {
+  void Gather(const Names& names, std::set<std::string> data, double timeout_s = 0) {
     RunOptions options = Options({names.begin(), names.end()});
     options.data_devices = std::move(data);
-    options.data_patience_s = patience_s;
+    options.data_timeout_s = timeout_s;
     run_.emplace(std::move(options), names);
     // As the planner does: whoever reads the data comes first.
-    run_->refine_plan = [this](const AskPlan& ask, PlanSummary& plan) {
+    run_->refine_plan = [this](const RequestPlan& ask, PlanSummary& plan) {
       if (ask.figures_only || ask.data_device.empty()) return;
       std::erase(plan.devices, ask.data_device);
       plan.devices.insert(plan.devices.begin(), ask.data_device);
       if (step_s_.contains(ask.data_device)) plan.predicted_step_s = step_s_.at(ask.data_device);
     };
-    run_->refuse = [this](const AskPlan& ask) -> std::optional<PlanRefused> {
+    run_->refuse = [this](const RequestPlan& ask) -> std::optional<PlanRefused> {
       const auto found = refused_.find(ask.data_device);
       if (found == refused_.end() || ask.figures_only) return std::nullopt;
       return PlanRefused{.reason = found->second, .message = "not with " + ask.data_device};
@@ -47,8 +47,8 @@ class DataRun : public ::testing::Test {
     for (const std::string& name : names) run_->Join(name, /*spare=*/name[0] == 's');
   }
   // A run that has made 12 steps, the first 10 of them saved.
-  void Begin(const Names& names, std::set<std::string> data, double patience_s = 0) {
-    Gather(names, std::move(data), patience_s);
+  void Begin(const Names& names, std::set<std::string> data, double timeout_s = 0) {
+    Gather(names, std::move(data), timeout_s);
     ASSERT_EQ(state().phase(), Phase::kRunning);
     run_->Step(10);
     run_->SaveShards(10);
@@ -69,11 +69,11 @@ class DataRun : public ::testing::Test {
   // Whom the planner was asked about.
   Names Readers() {
     Names readers;
-    for (const AskPlan& ask : Of<AskPlan>(run_->all)) readers.push_back(ask.data_device);
+    for (const RequestPlan& ask : Of<RequestPlan>(run_->all)) readers.push_back(ask.data_device);
     return readers;
   }
 
-  std::optional<Drill> run_;
+  std::optional<RunStateHarness> run_;
   std::map<std::string, double> step_s_;        // of a plan with this one as the reader; others': unknown
   std::map<std::string, std::string> refused_;  // as readers, and why
   std::function<bool(const Action&)> ignores_;
@@ -85,7 +85,7 @@ TEST_F(DataRun, OneOfThoseWithTheDataReadsItRatherNoSpare) {
   EXPECT_THAT(devices(), ElementsAre("b0", "a0", "c0"));
   Lose("a0");
   EXPECT_THAT(devices(), ElementsAre("b0", "s0", "c0")) << "in need it is a spare like others";
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().data_device, "b0");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().data_device, "b0");
 }
 
 // ---- Which of several -------------------------------------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ TEST_F(DataRun, TheFirstPlanHasTheReaderOfTheShortestStep) {
   Begin({"a0", "b0", "c0", "s0"}, {"a0", "b0", "c0", "s0"});
   EXPECT_THAT(Readers(), ElementsAre("a0", "b0", "c0"));
   EXPECT_THAT(devices(), ElementsAre("b0", "a0", "c0"));
-  ASSERT_THAT(run_->Told("DataReaderChosen"), SizeIs(1));
-  EXPECT_EQ(run_->Told("DataReaderChosen")[0].message,
+  ASSERT_THAT(run_->EventsNamed("DataReaderChosen"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("DataReaderChosen")[0].message,
             "b0 reads the data: 1 s a step expected; with a0 instead 2 s; with c0 instead 1.5 s");
-  EXPECT_EQ(run_->Told("DataReaderChosen")[0].device, "b0");
+  EXPECT_EQ(run_->EventsNamed("DataReaderChosen")[0].device, "b0");
   EXPECT_EQ(state().plan().executors, 3);
 }
 
@@ -106,7 +106,7 @@ TEST_F(DataRun, WhereOneIsRefusedAnotherReads) {
   refused_ = {{"a0", "InsufficientMemory"}};
   Begin({"a0", "b0", "c0"}, {"a0", "c0"});
   ASSERT_THAT(devices(), ElementsAre("c0", "a0", "b0"));
-  EXPECT_EQ(run_->Told("DataReaderChosen").back().message, "c0 reads the data; not a0: InsufficientMemory: not with a0");
+  EXPECT_EQ(run_->EventsNamed("DataReaderChosen").back().message, "c0 reads the data; not a0: InsufficientMemory: not with a0");
 }
 
 TEST_F(DataRun, WhereAllAreRefusedTheRunEndsWithWhatAilsEach) {
@@ -117,35 +117,35 @@ TEST_F(DataRun, WhereAllAreRefusedTheRunEndsWithWhatAilsEach) {
   EXPECT_EQ(Of<Finish>(run_->all).back().refusal_reason, "InsufficientMemory");
 }
 
-TEST_F(DataRun, ASpareThatIsToBeKeptReadsWhereNobodyElseCan) {
+TEST_F(DataRun, HeldBackSpareReadsDataAsLastResort) {
   refused_ = {{"a0", "InsufficientMemory"}};
   Begin({"a0", "b0", "s0", "s1"}, {"a0", "s0"});
   ASSERT_THAT(Readers(), ElementsAre("a0", "s0"));
-  EXPECT_THAT(Of<AskPlan>(run_->all).back().devices, ElementsAre("a0", "b0", "s0")) << "and no other spare";
+  EXPECT_THAT(Of<RequestPlan>(run_->all).back().devices, ElementsAre("a0", "b0", "s0")) << "and no other spare";
   EXPECT_EQ(devices()[0], "s0");
   EXPECT_EQ(state().plan().executors, 3);
 }
 
 TEST_F(DataRun, AnAnswerThatDoesNotComeToAComparisonLeavesThePlanThereIs) {
   int questions = 0;
-  ignores_ = [&](const Action& action) { return std::holds_alternative<AskPlan>(action) && ++questions > 1; };
+  ignores_ = [&](const Action& action) { return std::holds_alternative<RequestPlan>(action) && ++questions > 1; };
   Gather({"a0", "b0"}, {"a0", "b0"});
   ASSERT_EQ(state().phase(), Phase::kPlanning);
   EXPECT_EQ(run_->timer->seconds, 20);
-  run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(TimerFired{.id = run_->timer->id});
   ASSERT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(devices()[0], "a0");
 }
 
-TEST_F(DataRun, ALossWhileReadersAreComparedBeginsTheComparisonAnew) {
+TEST_F(DataRun, LossDuringDataStageSelectionRestartsIt) {
   step_s_ = {{"a0", 1}, {"b0", 2}};
   int questions = 0;
-  ignores_ = [&](const Action& action) { return std::holds_alternative<AskPlan>(action) && ++questions == 2; };
+  ignores_ = [&](const Action& action) { return std::holds_alternative<RequestPlan>(action) && ++questions == 2; };
   Gather({"a0", "b0", "c0"}, {"a0", "b0"});
   ASSERT_EQ(state().phase(), Phase::kPlanning);
   Lose("a0");
   ASSERT_EQ(state().phase(), Phase::kGathering) << "for it may be being started again";
-  run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_THAT(devices(), ElementsAre("b0", "c0")) << "the plan with a0 counts no more";
 }
@@ -163,7 +163,7 @@ TEST_F(DataRun, AfterALossTheNextIsAskedAboutOnlyWhereOneIsRefused) {
   Lose("a0");
   ASSERT_EQ(Readers().size(), before + 3);
   EXPECT_THAT(devices(), ElementsAre("d0", "b0"));
-  EXPECT_EQ(run_->Told("DataReaderChosen").back().message,
+  EXPECT_EQ(run_->EventsNamed("DataReaderChosen").back().message,
             "d0 reads the data: 4 s a step expected; not b0: DisconnectedDevices: not with b0");
 }
 
@@ -184,13 +184,13 @@ TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
   EXPECT_TRUE(run_->Alternatives().back().in_force.has_value());
   run_->EndAtBoundary();
   EXPECT_EQ(devices()[0], "c0");
-  EXPECT_THAT(run_->Told("DataReaderChosen").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
+  EXPECT_THAT(run_->EventsNamed("DataReaderChosen").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
 }
 
 TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
   Begin({"a0", "b0", "c0"}, {"a0", "s0"});
   Lose("b0");
-  run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run_->ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   run_->Join("s0", /*spare=*/true);
   StepAndMeasure(13);  // so is s0
   ComeBack("b0");
@@ -202,8 +202,8 @@ TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
                                 .plan = absl::FailedPreconditionError("not with a0"),
                                 .refusal_reason = "InsufficientMemory"});
   EXPECT_THAT(run_->Alternatives(), SizeIs(1)) << "s0 reads nothing any more";
-  ASSERT_THAT(run_->Told("PlanKept"), SizeIs(1));
-  EXPECT_EQ(run_->Told("PlanKept")[0].message, "b0 stays a spare: not with a0");
+  ASSERT_THAT(run_->EventsNamed("PlanKept"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("PlanKept")[0].message, "b0 stays a spare: not with a0");
 }
 
 // ---- Losses -----------------------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ TEST_F(DataRun, ASpareWithTheDataTakesTheFirstStage) {
   EXPECT_THAT(devices(), ElementsAre("s1", "b0")) << "s0 cannot read it";
   EXPECT_THAT(Reasons(run_->all), AllOf(Contains("SpareActivated"), Not(Contains("Replanned"))));
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, 11);
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().data_device, "s1") << "the figures are of the stages as they are now";
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().data_device, "s1") << "the figures are of the stages as they are now";
 }
 
 TEST_F(DataRun, WithoutSuchASpareAnotherOneWithTheDataGetsTheFirstStageOfAnotherPlan) {
@@ -236,11 +236,11 @@ TEST_F(DataRun, ASpareThatIsTheLastOneWithTheDataIsPlannedInEvenIfItIsTooSmallFo
   run_->stage_devices = {"a0", "b0", "s0"};
   run_->Join("s0", /*spare=*/true, /*memory=*/10);
   Lose("a0");
-  EXPECT_EQ(Of<AskPlan>(run_->all).back().data_device, "s0");
+  EXPECT_EQ(Of<RequestPlan>(run_->all).back().data_device, "s0");
   EXPECT_THAT(devices(), ElementsAre("s0", "b0"));
 }
 
-TEST_F(DataRun, WhenNobodyWithTheDataIsLeftAndNobodyStartsThemAgainTheRunEndsAndNamesThemAll) {
+TEST_F(DataRun, FailsNamingDataDevicesWhenAllAreLost) {
   Begin({"a0", "b0", "c0"}, {"a0", "c0"});
   Lose("a0");
   ASSERT_EQ(state().phase(), Phase::kRunning);
@@ -253,30 +253,30 @@ TEST_F(DataRun, WhenNobodyWithTheDataIsLeftAndNobodyStartsThemAgainTheRunEndsAnd
 }
 
 TEST_F(DataRun, OneThatIsStartedAgainGoesOnWithItsStage) {
-  Begin({"a0", "b0"}, {"a0"}, /*patience_s=*/300);
-  const size_t plans = Of<AskPlan>(run_->all).size();
+  Begin({"a0", "b0"}, {"a0"}, /*timeout_s=*/300);
+  const size_t plans = Of<RequestPlan>(run_->all).size();
   Lose("a0");
   EXPECT_EQ(state().phase(), Phase::kGathering);
-  EXPECT_THAT(Of<Announce>(run_->all).back().message, AllOf(HasSubstr("a0 is waited for"), HasSubstr("300 s")));
+  EXPECT_THAT(Of<EmitEvent>(run_->all).back().message, AllOf(HasSubstr("a0 is waited for"), HasSubstr("300 s")));
   ASSERT_TRUE(run_->timer.has_value());
   EXPECT_EQ(run_->timer->seconds, 300);
   const uint64_t timer = run_->timer->id;
   run_->Join("s0", /*spare=*/true);
   Lose("s0");
-  run_->Feed(GatheringOver{});
+  run_->Feed(JoinTimeout{});
   EXPECT_EQ(state().phase(), Phase::kGathering) << "others are of no help";
   EXPECT_EQ(run_->timer->id, timer) << "nor do they make the wait longer";
   ComeBack("a0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_THAT(devices(), ElementsAre("a0", "b0"));
-  EXPECT_EQ(Of<AskPlan>(run_->all).size(), plans) << "the plan is what it was";
+  EXPECT_EQ(Of<RequestPlan>(run_->all).size(), plans) << "the plan is what it was";
   EXPECT_EQ(Of<SendAssign>(run_->all).back().first_step, 11);
   run_->Step(11);
   EXPECT_EQ(state().last_step(), 11);
 }
 
 TEST_F(DataRun, AnyOfThemWillDo) {
-  Begin({"a0", "b0", "c0"}, {"a0", "c0"}, /*patience_s=*/300);
+  Begin({"a0", "b0", "c0"}, {"a0", "c0"}, /*timeout_s=*/300);
   Lose("a0");
   Lose("c0");
   ASSERT_EQ(state().phase(), Phase::kGathering);
@@ -286,30 +286,30 @@ TEST_F(DataRun, AnyOfThemWillDo) {
 }
 
 TEST_F(DataRun, OneThatDoesNotComeBackEndsTheRunInTime) {
-  Begin({"a0", "b0"}, {"a0"}, /*patience_s=*/300);
+  Begin({"a0", "b0"}, {"a0"}, /*timeout_s=*/300);
   Lose("a0");
-  run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
   EXPECT_THAT(Failure(),
               HasSubstr("a0, which alone has the training data, was lost after step 12, and did not come back in 300 s; started"));
 }
 
 TEST_F(DataRun, APlanThatWasToBeMadeIsMadeWhenTheDataAreBack) {
-  Begin({"a0", "b0", "c0"}, {"a0"}, /*patience_s=*/300);
-  run_->ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  Begin({"a0", "b0", "c0"}, {"a0"}, /*timeout_s=*/300);
+  run_->ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   Lose("b0");
   ASSERT_EQ(state().phase(), Phase::kPlanning);
   Lose("a0");
   ASSERT_EQ(state().phase(), Phase::kGathering);
-  const size_t plans = Of<AskPlan>(run_->all).size();
+  const size_t plans = Of<RequestPlan>(run_->all).size();
   run_->ignores = nullptr;
   ComeBack("a0");
-  EXPECT_EQ(Of<AskPlan>(run_->all).size(), plans + 1);
+  EXPECT_EQ(Of<RequestPlan>(run_->all).size(), plans + 1);
   EXPECT_THAT(devices(), ElementsAre("a0", "c0"));
 }
 
 TEST_F(DataRun, AUserWhoStopsTheRunDoesNotWaitForTheData) {
-  Begin({"a0", "b0"}, {"a0"}, /*patience_s=*/300);
+  Begin({"a0", "b0"}, {"a0"}, /*timeout_s=*/300);
   Lose("a0");
   run_->Feed(StopAsked{});
   EXPECT_EQ(state().phase(), Phase::kDone);
@@ -318,28 +318,28 @@ TEST_F(DataRun, AUserWhoStopsTheRunDoesNotWaitForTheData) {
 
 // ---- Before the first plan --------------------------------------------------------------------------------------------------------------
 
-TEST_F(DataRun, WhereOnlyThoseWithTheDataHaveNotComeThatIsToldOnceAndInTime) {
+TEST_F(DataRun, AnnouncesWaitForDataDevicesOnce) {
   RunOptions options = Options({"a0", "b0", "c0", "d0"});
   options.data_devices = {"a0", "d0"};
   run_.emplace(std::move(options), Names{"a0", "b0", "c0", "d0"});
   run_->Join("b0");
   EXPECT_EQ(run_->timer->seconds, 120) << "c0 is missing, too";
   run_->Join("c0");
-  EXPECT_THAT(run_->Told("DataAwaited"), IsEmpty()) << "somebody is always the last";
+  EXPECT_THAT(run_->EventsNamed("DataAwaited"), IsEmpty()) << "somebody is always the last";
   EXPECT_EQ(run_->timer->seconds, 10);
-  run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(TimerFired{.id = run_->timer->id});
   ASSERT_EQ(state().phase(), Phase::kGathering);
-  ASSERT_THAT(run_->Told("DataAwaited"), SizeIs(1));
-  EXPECT_EQ(run_->Told("DataAwaited")[0].message,
+  ASSERT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("DataAwaited")[0].message,
             "nobody who has the training data is here: a0 or d0 is waited for, 110 s without news at most");
   ASSERT_TRUE(run_->timer.has_value());
   EXPECT_EQ(run_->timer->seconds, 110);
   Lose("c0");
   ComeBack("c0");
   EXPECT_EQ(run_->timer->seconds, 120) << "it has been told";
-  run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
-  EXPECT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
   EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 or d0 was waited for");
 }
 
@@ -352,9 +352,10 @@ TEST_F(DataRun, ARunThatOthersMayJoinWaitsForTheDataWithoutALimitAndSaysSo) {
   EXPECT_FALSE(run_->timer.has_value()) << "another one is missing besides";
   run_->Join("b0");
   ASSERT_TRUE(run_->timer.has_value());
-  run_->Feed(Overdue{.id = run_->timer->id});
-  ASSERT_THAT(run_->Told("DataAwaited"), SizeIs(1));
-  EXPECT_EQ(run_->Told("DataAwaited")[0].message, "nobody who has the training data is here: local-0 is waited for, without a limit");
+  run_->Feed(TimerFired{.id = run_->timer->id});
+  ASSERT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("DataAwaited")[0].message,
+            "nobody who has the training data is here: local-0 is waited for, without a limit");
   EXPECT_FALSE(run_->timer.has_value());
   run_->Join("local-0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
@@ -367,8 +368,8 @@ TEST_F(DataRun, WhoIsLostBeforeItIsToldHasAllTheTimeToComeBack) {
   run_->Join("b0");
   run_->Join("c0");
   Lose("c0");
-  run_->Feed(Overdue{.id = run_->timer->id});
-  EXPECT_THAT(run_->Told("DataAwaited"), IsEmpty());
+  run_->Feed(TimerFired{.id = run_->timer->id});
+  EXPECT_THAT(run_->EventsNamed("DataAwaited"), IsEmpty());
   ASSERT_EQ(state().phase(), Phase::kGathering);
   EXPECT_EQ(run_->timer->seconds, 120);
 }
@@ -378,10 +379,10 @@ TEST_F(DataRun, WhereNoMoreAreWaitedForTheDataStillAre) {
   options.data_devices = {"a0"};
   run_.emplace(std::move(options), Names{"a0", "b0", "c0"});
   run_->Join("b0");
-  run_->Feed(GatheringOver{});
+  run_->Feed(JoinTimeout{});
   ASSERT_EQ(state().phase(), Phase::kGathering) << "b0 has measured itself meanwhile";
-  run_->Feed(Overdue{.id = run_->timer->id});
-  EXPECT_THAT(run_->Told("DataAwaited"), SizeIs(1));
+  run_->Feed(TimerFired{.id = run_->timer->id});
+  EXPECT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
   EXPECT_EQ(run_->timer->seconds, 110);
   run_->Join("a0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
@@ -393,15 +394,15 @@ TEST_F(DataRun, WhereTheyDoNotComeTheRunEndsInsteadOfWaitingForEver) {
   options.data_devices = {"a0"};
   run_.emplace(std::move(options), Names{"a0", "b0"});
   run_->Join("b0");
-  run_->Feed(GatheringOver{});
-  for (int i = 0; i < 2; ++i) run_->Feed(Overdue{.id = run_->timer->id});
+  run_->Feed(JoinTimeout{});
+  for (int i = 0; i < 2; ++i) run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
   EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 was waited for");
 }
 
 TEST_F(DataRun, WhereAllHaveTheDataNobodyIsNamed) {
   Begin({"a0", "b0"}, {});
-  for (const AskPlan& ask : Of<AskPlan>(run_->all)) EXPECT_THAT(ask.data_device, IsEmpty());
+  for (const RequestPlan& ask : Of<RequestPlan>(run_->all)) EXPECT_THAT(ask.data_device, IsEmpty());
   Lose("a0");
   EXPECT_THAT(devices(), ElementsAre("b0"));
 }

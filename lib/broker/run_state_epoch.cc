@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/exit_code.h"
-#include "lib/broker/patience.h"
+#include "lib/broker/timeouts.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -29,36 +29,36 @@ void RunState::Load() {
   Do(PublishPlan{});
   if (first) {
     for (const auto& [name, member] : members_) {
-      const int seat = SeatOf(name);
-      Announce joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
-      joined.message = seat < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan_.Describe(seat));
-      SetPlace(seat, joined);
+      const int rank = RankOf(name);
+      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
+      joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan_.Describe(rank));
+      SetStageAndReplica(rank, joined);
       Do(std::move(joined));
     }
   }
   if (!checkpoint_path_.empty()) {
-    TellRestored(absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_));
+    EmitRestored(absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_));
   } else if (!first) {
-    TellRestored("no checkpoint yet: starting again from the initial parameters");
+    EmitRestored("no checkpoint yet: starting again from the initial parameters");
   }
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   load_s_ = 0;
   Await(kLoadSeconds, "stages to load");
-  for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
-    Do(SendAssign{.name = plan_.devices[static_cast<size_t>(seat)],
+  for (int rank = 0; rank < static_cast<int>(plan_.devices.size()); ++rank) {
+    Do(SendAssign{.name = plan_.devices[static_cast<size_t>(rank)],
                   .epoch = epoch_,
-                  .stage = plan_.StageOf(seat),
-                  .replica = plan_.ReplicaOf(seat),
+                  .stage = plan_.StageOf(rank),
+                  .replica = plan_.ReplicaOf(rank),
                   .restore_from = checkpoint_path_,
                   .first_step = checkpoint_step_ + 1});
   }
 }
 
 // Once where several tries are needed until a step is made.
-void RunState::TellRestored(std::string message) {
-  if (message == told_restored_) return;
-  told_restored_ = message;
-  Do(Announce{.reason = "Restored", .step = checkpoint_step_, .message = std::move(message)});
+void RunState::EmitRestored(std::string message) {
+  if (message == restored_message_) return;
+  restored_message_ = message;
+  Do(EmitEvent{.reason = "Restored", .step = checkpoint_step_, .message = std::move(message)});
 }
 
 void RunState::Handle(const Ready& event) {
@@ -67,10 +67,10 @@ void RunState::Handle(const Ready& event) {
     if (IsTransient(event.status)) {
       Drain(AtStage(event.name, event.status));
     } else if (JoinedByItself(event.name)) {
-      TurnAwayFromPlan(event.name, event.status);
+      RejectFromPlan(event.name, event.status);
     } else {
       // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
-      FailByStage(event.name, loaded_once_ ? base::LostUnderRun(event.status) : event.status);
+      FailByStage(event.name, loaded_once_ ? base::AsDataLossInRun(event.status) : event.status);
     }
     return;
   }
@@ -80,7 +80,7 @@ void RunState::Handle(const Ready& event) {
 }
 
 std::string RunState::AtStage(const std::string& name, const absl::Status& why) const {
-  return absl::StrFormat("%s on %s: %s", plan_.Describe(SeatOf(name)), name, std::string(why.message()));
+  return absl::StrFormat("%s on %s: %s", plan_.Describe(RankOf(name)), name, std::string(why.message()));
 }
 
 // A broken device, or a lie, of whoever holds a token is no reason to end the run of the others. Where all machines would meet the same,
@@ -89,11 +89,11 @@ bool RunState::JoinedByItself(const std::string& name) const {
   return options_.min_executors > 0 && members_.contains(name) && !HasData(name) && !options_.expected.contains(name);
 }
 
-void RunState::TurnAwayFromPlan(const std::string& name, const absl::Status& why) {
+void RunState::RejectFromPlan(const std::string& name, const absl::Status& why) {
   const uint64_t incarnation = members_.at(name).incarnation;
   unfit_[name] = incarnation;
   std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
-  Do(TurnAway{.name = name, .why = sentence});
+  Do(Reject{.name = name, .why = sentence});
   Handle(Left{.name = name, .incarnation = incarnation, .why = std::move(sentence)});
 }
 
@@ -102,36 +102,36 @@ void RunState::FailByStage(const std::string& name, const absl::Status& why) { F
 void RunState::StartAll() {
   phase_ = Phase::kRunning;
   loaded_once_ = true;
-  BeginWatch();
+  StartPlanMonitor();
   Await(kFirstStepSeconds, "the first step");
   for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
   if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
 }
 
 void RunState::Handle(const StepDone& event) {
-  if (event.epoch != epoch_ || SeatOf(event.name) != 0) return;
+  if (event.epoch != epoch_ || RankOf(event.name) != 0) return;
   if (event.record.step <= last_step_ || event.record.step > options_.total_steps) return;
   // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
   if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
   last_step_ = event.record.step;
-  fruitless_ = 0;
+  retries_without_progress_ = 0;
   stepped_ = true;
-  told_restored_.clear();
+  restored_message_.clear();
   Do(PublishStep{.epoch = epoch_, .record = event.record});
   if (phase_ != Phase::kRunning) return;
-  Await(std::max(kStepSecondsMin, kStepPatience * event.record.step_seconds), "the next step");
-  Tell(watch_.OnStep(event.record.step, event.record.step_seconds));
+  Await(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
+  EmitDrifts(plan_monitor_.OnStep(event.record.step, event.record.step_seconds));
   WatchLoss(event.record);
-  ConsiderMoving();
+  ConsiderPlanSwitch();
 }
 
-bool RunState::Believes(const Ended& event) const {
+bool RunState::IsCurrent(const Ended& event) const {
   if (event.epoch != epoch_ || StageOf(event.name) < 0) return false;
   return !event.status.ok() || (event.last_step >= 0 && event.last_step <= options_.total_steps);
 }
 
 void RunState::Handle(const Ended& event) {
-  if (!Believes(event)) return;
+  if (!IsCurrent(event)) return;
   if (phase_ == Phase::kDraining) {
     DrainedOne(event.name);
     return;
@@ -142,24 +142,24 @@ void RunState::Handle(const Ended& event) {
     } else {
       adopted_epoch_is_over_ = true;
     }
-    TakeUpAdopted(/*time_is_up=*/false);
+    ResumeAdopted(/*time_is_up=*/false);
     return;
   }
   if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
   if (!event.status.ok()) {
-    if (const int seat = SeatOf(event.name); IsNeededNoMore(seat)) {
+    if (const int rank = RankOf(event.name); IsNoLongerRequired(rank)) {
       ended_at_[event.name] = ended_at_.at(plan_.devices[0]);
-      TellNotMissed(seat, std::string(event.status.message()));
+      EmitReplicaFailed(rank, std::string(event.status.message()));
       EndOtherReplicas(absl::StrCat(event.name, " has failed"));
     } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
       Drain(AtStage(event.name, event.status));
       DrainedOne(event.name);
     } else if (!event.not_finite && JoinedByItself(event.name)) {
-      TurnAwayFromPlan(event.name, event.status);
+      RejectFromPlan(event.name, event.status);
     } else if (!BackOffFromNotFinite(event)) {
       // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
       const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
-      absl::Status status = lost ? base::LostUnderRun(event.status) : event.status;
+      absl::Status status = lost ? base::AsDataLossInRun(event.status) : event.status;
       // Before the first step it is what the parameters begin with, or the data.
       if (event.not_finite && last_step_ > 0) {
         status = absl::Status(status.code(), absl::StrCat(status.message(), kAfterDivergence));
@@ -180,18 +180,18 @@ bool RunState::ReplicaZeroHasEnded() const {
 
 // Replica 0 alone evaluates and saves checkpoints, and needs the others for its sums. But until each of its stages has ended, a lost
 // replica of it is a lost peer, which ends it.
-bool RunState::IsNeededNoMore(int seat) const {
+bool RunState::IsNoLongerRequired(int rank) const {
   const bool under_way = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
-  return under_way && seat >= 0 && plan_.ReplicaOf(seat) > 0 && ReplicaZeroHasEnded();
+  return under_way && rank >= 0 && plan_.ReplicaOf(rank) > 0 && ReplicaZeroHasEnded();
 }
 
-void RunState::TellNotMissed(int seat, const std::string& what) {
-  const std::string& device = plan_.devices[static_cast<size_t>(seat)];
-  Announce failed{.reason = "ReplicaFailed",
-                  .step = last_step_,
-                  .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(seat), device, what, kNotMissed),
-                  .device = device};
-  SetPlace(seat, failed);
+void RunState::EmitReplicaFailed(int rank, const std::string& what) {
+  const std::string& device = plan_.devices[static_cast<size_t>(rank)];
+  EmitEvent failed{.reason = "ReplicaFailed",
+                   .step = last_step_,
+                   .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(rank), device, what, kNoLongerRequired),
+                   .device = device};
+  SetStageAndReplica(rank, failed);
   Do(std::move(failed));
 }
 
@@ -199,8 +199,8 @@ void RunState::TellNotMissed(int seat, const std::string& what) {
 void RunState::EndOtherReplicas(const std::string& why) {
   if (phase_ != Phase::kRunning) return;  // they have ended
   const int64_t last_step = ended_at_.at(plan_.devices[0]);
-  for (size_t seat = static_cast<size_t>(plan_.stages()); seat < plan_.devices.size(); ++seat) {
-    const std::string& device = plan_.devices[seat];
+  for (size_t rank = static_cast<size_t>(plan_.stages()); rank < plan_.devices.size(); ++rank) {
+    const std::string& device = plan_.devices[rank];
     if (ended_at_.try_emplace(device, last_step).second && Present(device)) Do(SendAbort{.name = device, .epoch = epoch_, .why = why});
   }
   FinishWhenAllEnded();
@@ -208,8 +208,8 @@ void RunState::EndOtherReplicas(const std::string& why) {
 
 // The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
 void RunState::EndLateReplicas() {
-  for (int seat = plan_.stages(); seat < static_cast<int>(plan_.devices.size()); ++seat) {
-    if (!ended_at_.contains(plan_.devices[static_cast<size_t>(seat)])) TellNotMissed(seat, "it has not ended");
+  for (int rank = plan_.stages(); rank < static_cast<int>(plan_.devices.size()); ++rank) {
+    if (!ended_at_.contains(plan_.devices[static_cast<size_t>(rank)])) EmitReplicaFailed(rank, "it has not ended");
   }
   EndOtherReplicas("replica 0 has ended long ago");
 }

@@ -9,21 +9,21 @@
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
-using testing::Drill;
 using testing::Of;
 using testing::Options;
+using testing::RunStateHarness;
 
 // With no news at all any more, the timers alone end the run: it waits for nothing for ever.
-bool EndsInSilence(RunState state, std::optional<Expect> timer) {
+bool EndsInSilence(RunState state, std::optional<StartTimer> timer) {
   for (int timeouts = 0; timeouts < 50; ++timeouts) {
     if (state.phase() == Phase::kDone || state.phase() == Phase::kFailed) return true;
     if (!timer.has_value()) return false;
-    const std::vector<Expect> next = Of<Expect>(state.On(Overdue{.id = timer->id}));
+    const std::vector<StartTimer> next = Of<StartTimer>(state.On(TimerFired{.id = timer->id}));
     timer.reset();
     if (!next.empty()) timer = next.back();
   }
@@ -35,7 +35,7 @@ class History {
  public:
   explicit History(uint64_t seed) : rng_(seed, "history"), run_(OptionsOf(seed), {"a0", "b0", "c0"}) {
     run_.ignores = [this](const Action& action) {
-      const bool late = !std::holds_alternative<Expect>(action) && Below(8) == 0;
+      const bool late = !std::holds_alternative<StartTimer>(action) && Below(8) == 0;
       if (late) late_.push_back(action);
       return late;
     };
@@ -47,13 +47,13 @@ class History {
       if (Below(4) == 0) ended["a0"] = step;
       run_.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0", "c0"}, .memory_bytes = {50, 50, 50}}, {}, {}, step, shards, ended);
     }
-    run_.Feed(Begun{});
+    run_.Feed(Started{});
     if (run_.state.epoch() > 0) Check();  // a new run waits for its first executor as long as it takes
     for (const char* name : {"a0", "b0", "c0", "s0"}) Join(name);
   }
 
   bool over() const { return run_.state.phase() == Phase::kDone || run_.state.phase() == Phase::kFailed; }
-  Drill& run() { return run_; }
+  RunStateHarness& run() { return run_; }
 
   void Continue() {
     const std::string name = std::vector<std::string>{"a0", "b0", "c0", "s0"}[Below(4)];
@@ -78,7 +78,7 @@ class History {
         Trouble(name);
         break;
       case 5:
-        if (run_.timer.has_value()) run_.Feed(Overdue{.id = run_.timer->id});
+        if (run_.timer.has_value()) run_.Feed(TimerFired{.id = run_.timer->id});
         break;
       case 6:
       case 7:
@@ -97,7 +97,7 @@ class History {
   static RunOptions OptionsOf(uint64_t seed) {
     RunOptions options = Options({"a0", "b0", "c0", "s0"});
     if (seed % 4 == 0) options.data_devices = {"a0", "s0"};
-    if (seed % 8 == 0) options.data_patience_s = 300;
+    if (seed % 8 == 0) options.data_timeout_s = 300;
     return options;
   }
 
@@ -158,7 +158,7 @@ class History {
 
   const base::CounterRng rng_;
   uint64_t draw_ = 0;
-  Drill run_;
+  RunStateHarness run_;
   std::map<std::string, uint64_t> incarnation_;
   std::vector<Action> late_;  // orders whose answers are yet to come
 };
@@ -170,7 +170,7 @@ TEST(RunStateHistoryTest, SurvivesRandomHistories) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     History history(seed);
     for (int i = 0; i < 100 && !history.over(); ++i) history.Continue();
-    const Drill& run = history.run();
+    const RunStateHarness& run = history.run();
     ++ends[run.state.phase()];
     EXPECT_LE(Of<Finish>(run.all).size(), 1u);
     int64_t last = 0;

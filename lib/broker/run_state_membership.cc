@@ -7,19 +7,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
-#include "lib/broker/patience.h"
+#include "lib/base/pluralize.h"
+#include "lib/broker/timeouts.h"
 
 namespace fusionllm::broker {
 namespace {
 
-constexpr uint32_t kMostEpochs = 1'000'000'000;  // what claims to run a later one, has made it up
+constexpr uint32_t kMaxEpochs = 1'000'000'000;  // what claims to run a later one, has made it up
 
 }  // namespace
 
 // All executors may have gone together with the broker before this one: no news of theirs would ever start a timer.
-void RunState::Handle(const Begun&) {
-  if (adopted_) TakeUpAdopted(/*time_is_up=*/false);
+void RunState::Handle(const Started&) {
+  if (adopted_) ResumeAdopted(/*time_is_up=*/false);
 }
 
 void RunState::Handle(const Joined& event) {
@@ -44,7 +44,7 @@ void RunState::Handle(const Joined& event) {
   given_up_.erase(member.name);
   joined_since_asked_ = true;
   data_was_here_ = data_was_here_ || HasData(member.name);
-  if (event.epoch > epoch_ && event.epoch < kMostEpochs) {
+  if (event.epoch > epoch_ && event.epoch < kMaxEpochs) {
     // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
     foreign_epoch_ = std::max(foreign_epoch_, event.epoch);
     Do(SendAbort{.name = member.name, .epoch = event.epoch, .why = "the broker that began this plan epoch is gone, and its journal, too"});
@@ -55,25 +55,25 @@ void RunState::Handle(const Joined& event) {
     } else if (StageOf(member.name) >= 0) {
       adopted_epoch_is_over_ = true;
     }
-    TakeUpAdopted(/*time_is_up=*/false);
+    ResumeAdopted(/*time_is_up=*/false);
     return;
   }
   if (phase_ != Phase::kGathering || awaits_data_.has_value()) {
     if (!same_process) {
-      Do(Announce{.reason = "ExecutorJoined",
-                  .step = last_step_,
-                  .message = absl::StrCat(member.name, " joined as a spare", OutlookOf(member)),
-                  .device = member.name,
-                  .pid = member.pid});
+      Do(EmitEvent{.reason = "ExecutorJoined",
+                   .step = last_step_,
+                   .message = absl::StrCat(member.name, " joined as a spare", OutlookOf(member)),
+                   .device = member.name,
+                   .pid = member.pid});
     }
     if (!awaits_data_.has_value()) return;
   } else if (!same_process && options_.min_executors > 0) {  // whose names nobody knew: somebody may be waiting for them to come
-    Do(Announce{.reason = "ExecutorArrived",
-                .step = last_step_,
-                .message = absl::StrFormat("%s is here%s; %d of %s", member.name, member.spare ? ", a spare" : "", ExecutorsHere(),
-                                           base::Counted(options_.min_executors, "executor")),
-                .device = member.name,
-                .pid = member.pid});
+    Do(EmitEvent{.reason = "ExecutorArrived",
+                 .step = last_step_,
+                 .message = absl::StrFormat("%s is here%s; %d of %s", member.name, member.spare ? ", a spare" : "", ExecutorsHere(),
+                                            base::Pluralize(options_.min_executors, "executor")),
+                 .device = member.name,
+                 .pid = member.pid});
   }
   BeginWhenComplete();
 }
@@ -119,7 +119,7 @@ void RunState::BeginWhenComplete() {
     if (then == Then::kPlan) {
       CalibrateNext();
     } else {
-      fruitless_ = 0;  // it has been waited for
+      retries_without_progress_ = 0;  // it has been waited for
       Recover();
     }
     return;
@@ -143,7 +143,7 @@ void RunState::BeginWithoutMissing() {
   }
   if (!awaits_lost_.empty()) {
     Fail(absl::UnavailableError(
-        absl::StrFormat("%s lost, and not back in %g s: %s", absl::StrJoin(missing, ", "), options_.executor_patience_s, awaits_lost_)));
+        absl::StrFormat("%s lost, and not back in %g s: %s", absl::StrJoin(missing, ", "), options_.executor_timeout_s, awaits_lost_)));
     return;
   }
   if (members_.empty() && options_.waits_for_executors) {
@@ -165,10 +165,10 @@ bool RunState::AwaitLost(const std::string& why) {
   if (!options_.waits_for_executors || missing.empty()) return false;
   phase_ = Phase::kGathering;
   awaits_lost_ = why;
-  Do(Announce{.reason = "ExecutorsAwaited",
-              .step = last_step_,
-              .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
-                                         absl::StrJoin(missing, ", "), options_.executor_patience_s)});
+  Do(EmitEvent{.reason = "ExecutorsAwaited",
+               .step = last_step_,
+               .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
+                                          absl::StrJoin(missing, ", "), options_.executor_timeout_s)});
   AwaitMembers();
   return true;
 }
@@ -177,7 +177,7 @@ bool RunState::FailWithoutData() {
   if (!LacksData()) return false;
   const std::string when = plan_.devices.empty() ? "before the first plan" : absl::StrFormat("after step %d", last_step_);
   const bool one = options_.data_devices.size() == 1;
-  const std::string waited = awaits_data_.has_value() ? absl::StrFormat(", and did not come back in %g s", options_.data_patience_s) : "";
+  const std::string waited = awaits_data_.has_value() ? absl::StrFormat(", and did not come back in %g s", options_.data_timeout_s) : "";
   const std::string message =
       absl::StrFormat("%s, which alone ha%s the training data, w%s lost %s%s", absl::StrJoin(options_.data_devices, ", "), one ? "s" : "ve",
                       one ? "as" : "ere", when, waited);
@@ -187,38 +187,38 @@ bool RunState::FailWithoutData() {
   return true;
 }
 
-void RunState::TellDataAwaited(const std::string& how_long) {
-  Do(Announce{.reason = "DataAwaited",
-              .step = last_step_,
-              .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %s",
-                                         absl::StrJoin(options_.data_devices, " or "), how_long)});
+void RunState::EmitDataAwaited(const std::string& how_long) {
+  Do(EmitEvent{.reason = "DataAwaited",
+               .step = last_step_,
+               .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %s",
+                                          absl::StrJoin(options_.data_devices, " or "), how_long)});
 }
 
 // Who is lost under a plan is started again by whoever watches it, if anybody does; the others have nothing to do meanwhile.
 bool RunState::AwaitOrFailWithoutData(Then then) {
   if (!LacksData()) return false;
-  if (options_.data_patience_s <= 0) return FailWithoutData();
+  if (options_.data_timeout_s <= 0) return FailWithoutData();
   phase_ = Phase::kGathering;
   awaits_data_ = then;
-  TellDataAwaited(absl::StrFormat("%g s at most", options_.data_patience_s));
-  Await(options_.data_patience_s, "an executor with the training data to come back");
+  EmitDataAwaited(absl::StrFormat("%g s at most", options_.data_timeout_s));
+  Await(options_.data_timeout_s, "an executor with the training data to come back");
   return true;
 }
 
 // That of the first stage as it is, unless it has become slow, else rather one that is no spare; last of all spares that the question
 // leaves out. Of a device that joined meanwhile, and was not measured, the planner knows nothing.
-std::vector<ReaderChoice::Reader> RunState::ReadersFor(const AskPlan& question) const {
-  std::vector<ReaderChoice::Reader> readers;
-  const std::map<std::string, double> slow = watch_.Slowness();
+std::vector<DataStageSelector::Reader> RunState::ReadersFor(const RequestPlan& question) const {
+  std::vector<DataStageSelector::Reader> readers;
+  const std::map<std::string, double> slow = plan_monitor_.Slowness();
   for (const auto& [name, member] : members_) {
     if (!HasData(name) || !MayTrain(member) || !profiles_.contains(name)) continue;
-    ReaderChoice::Reader reader{.name = name, .site = member.site};
+    DataStageSelector::Reader reader{.name = name, .site = member.site};
     if (std::find(question.devices.begin(), question.devices.end(), name) == question.devices.end()) {
       reader.is_extra = true;
     } else if (slow.contains(name)) {
-      reader.rank = 1;
+      reader.priority = 1;
     } else {
-      reader.rank = StageOf(name) == 0 ? 4 : member.spare ? 2 : 3;
+      reader.priority = StageOf(name) == 0 ? 4 : member.spare ? 2 : 3;
     }
     readers.push_back(std::move(reader));
   }
@@ -227,12 +227,12 @@ std::vector<ReaderChoice::Reader> RunState::ReadersFor(const AskPlan& question) 
 
 // After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before everybody
 // had the time to come back, or a device that is still dialling would be taken for lost.
-void RunState::TakeUpAdopted(bool time_is_up) {
+void RunState::ResumeAdopted(bool time_is_up) {
   for (const auto& [step, shards] : std::map<int64_t, std::map<int, ShardWritten>>(shards_)) CommitIfComplete(step);
   if (waiting_.empty() && !adopted_epoch_is_over_) {
     adopted_ = false;
     phase_ = Phase::kRunning;
-    BeginWatch();
+    StartPlanMonitor();
     Await(kFirstStepSeconds, "a step after the broker came back");
     if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
     FinishWhenAllEnded();
@@ -247,21 +247,21 @@ void RunState::TakeUpAdopted(bool time_is_up) {
     return;
   }
   adopted_ = false;
-  for (int seat = 0; seat < static_cast<int>(plan_.devices.size()); ++seat) {
-    const std::string& name = plan_.devices[static_cast<size_t>(seat)];
+  for (int rank = 0; rank < static_cast<int>(plan_.devices.size()); ++rank) {
+    const std::string& name = plan_.devices[static_cast<size_t>(rank)];
     if (Present(name)) continue;
-    Announce lost{
+    EmitEvent lost{
         .reason = "ExecutorLost",
         .step = last_step_,
-        .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(seat), last_step_),
+        .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(rank), last_step_),
         .device = name};
-    SetPlace(seat, lost);
+    SetStageAndReplica(rank, lost);
     Do(std::move(lost));
   }
   Drain("the plan epoch did not outlive the broker");
 }
 
-void RunState::Handle(const GatheringOver& event) {
+void RunState::Handle(const JoinTimeout& event) {
   if (adopted_ || awaits_data_.has_value()) return;
   gathering_over_ = true;  // also where nobody has come yet: then the first one need not wait for others
   if (phase_ == Phase::kGathering && !members_.empty()) CalibrateNext();
@@ -272,23 +272,23 @@ void RunState::Handle(const Left& event) {
   if (found == members_.end() || found->second.incarnation != event.incarnation) return;
   members_.erase(found);
   considered_.erase(event.name);
-  choice_.Lost(event.name);
+  data_stage_selector_.Lost(event.name);
   if (calibrating_ == event.name) calibrating_.clear();
   if (probing_.has_value() && (probing_->first == event.name || probing_->second == event.name)) probing_.reset();
   std::erase_if(probes_failed_, [&](const auto& probe) { return probe.first.first == event.name || probe.first.second == event.name; });
-  const int seat = SeatOf(event.name);
+  const int rank = RankOf(event.name);
   if (adopted_) {  // it may come back yet
-    if (seat >= 0) waiting_.insert(event.name);
+    if (rank >= 0) waiting_.insert(event.name);
     return;
   }
   if (phase_ == Phase::kFinishing && shards_.empty() && committing_.empty()) return;
-  const std::string role = seat < 0 ? "no stage" : plan_.Describe(seat);
-  Announce lost{.reason = "ExecutorLost",
-                .step = last_step_,
-                .message = absl::StrFormat("%s (%s) was lost after step %d: %s%s", event.name, role, last_step_, event.why,
-                                           IsNeededNoMore(seat) ? kNotMissed : ""),
-                .device = event.name};
-  SetPlace(seat, lost);
+  const std::string role = rank < 0 ? "no stage" : plan_.Describe(rank);
+  EmitEvent lost{.reason = "ExecutorLost",
+                 .step = last_step_,
+                 .message = absl::StrFormat("%s (%s) was lost after step %d: %s%s", event.name, role, last_step_, event.why,
+                                            IsNoLongerRequired(rank) ? kNoLongerRequired : ""),
+                 .device = event.name};
+  SetStageAndReplica(rank, lost);
   Do(std::move(lost));
   switch (phase_) {
     case Phase::kGathering:
@@ -301,16 +301,16 @@ void RunState::Handle(const Left& event) {
     case Phase::kPlanning:
       if (!asks_for_figures_) {
         CalibrateNext();
-      } else if (seat >= 0) {
+      } else if (rank >= 0) {
         Recover();
       }
       break;
     case Phase::kLoading:
     case Phase::kRunning:
     case Phase::kFinishing:
-      if (IsNeededNoMore(seat)) {
+      if (IsNoLongerRequired(rank)) {
         EndOtherReplicas(absl::StrCat(event.name, " was lost"));
-      } else if (seat >= 0) {
+      } else if (rank >= 0) {
         Drain(absl::StrFormat("%s (%s) was lost: %s", event.name, role, event.why));
       }
       break;

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
-#include "lib/broker/patience.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/base/pluralize.h"
+#include "lib/broker/timeouts.h"
+#include "lib/scheduler/plan_error_reasons.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -29,19 +29,19 @@ std::string WayOut(const Member& a, const Member& b) {
 
 void RunState::AwaitMembers() {
   if (!awaits_lost_.empty()) {
-    Await(options_.executor_patience_s, "executors that were lost to come back");
+    Await(options_.executor_timeout_s, "executors that were lost to come back");
     return;
   }
   const bool planned = !plan_.devices.empty();
   const bool open_without_data = options_.min_executors > 0 && data_was_here_ && LacksData();
   if (OnlyDataIsMissing()) {
-    if (!data_wait_told_) {  // mostly it comes in a moment: somebody is always the last
-      Await(kUntoldSeconds, "an executor with the training data to join");
-      untold_id_ = expect_id_;
+    if (!data_wait_announced_) {  // mostly it comes in a moment: somebody is always the last
+      Await(kDataWaitNoticeSeconds, "an executor with the training data to join");
+      data_wait_notice_id_ = expect_id_;
       return;
     }
   } else if (!planned && ((begun_ && !Missing().empty()) || open_without_data)) {
-    Await(options_.executor_patience_s, "executors that were lost to be started again");
+    Await(options_.executor_timeout_s, "executors that were lost to be started again");
     return;
   }
   if (options_.min_executors == 0 && !options_.waits_for_executors) {
@@ -51,16 +51,16 @@ void RunState::AwaitMembers() {
   }
 }
 
-void RunState::TellThatDataIsMissing() {
+void RunState::EmitMissingData() {
   if (!OnlyDataIsMissing()) {  // any more
     AwaitMembers();
     return;
   }
-  data_wait_told_ = true;
-  const double left_s = kGatherSeconds - kUntoldSeconds;
+  data_wait_announced_ = true;
+  const double left_s = kGatherSeconds - kDataWaitNoticeSeconds;
   const bool limited = options_.min_executors == 0;
   // Whoever else joins, or is lost, renews it.
-  TellDataAwaited(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit");
+  EmitDataAwaited(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit");
   if (limited) Await(left_s, "an executor with the training data to join");
 }
 
@@ -73,10 +73,10 @@ bool RunState::RefuseTooLarge() {
   for (const auto& [name, member] : members_) {
     if (!member.spare) devices.push_back({name, member.memory_bytes});
   }
-  const std::string why = WhyTooLarge(options_.least_memory, devices);
+  const std::string why = WhyTooLarge(options_.min_model_memory, devices);
   if (why.empty()) return false;
-  if (!AwaitLost(absl::StrCat(scheduler::refusals::kInsufficientMemory, ": ", why))) {
-    Fail(absl::ResourceExhaustedError(why), scheduler::refusals::kInsufficientMemory);
+  if (!AwaitLost(absl::StrCat(scheduler::plan_errors::kInsufficientMemory, ": ", why))) {
+    Fail(absl::ResourceExhaustedError(why), scheduler::plan_errors::kInsufficientMemory);
   }
   return true;
 }
@@ -106,7 +106,7 @@ void RunState::CalibrateNext() {
     if (profiles_.contains(name)) continue;
     calibrating_ = name;
     Await(kCalibrateSeconds, absl::StrCat("calibration of ", name));
-    Do(AskCalibrate{name});
+    Do(StartCalibration{name});
     return;
   }
   phase_ = Phase::kProbing;
@@ -116,7 +116,7 @@ void RunState::CalibrateNext() {
 void RunState::Handle(const Calibrated& event) {
   if (!Present(event.name)) return;
   if (!event.status.ok()) {
-    CannotTakePart(event.name, event.status);
+    RejectUnfit(event.name, event.status);
     return;
   }
   if (event.name != calibrating_) return;
@@ -125,29 +125,29 @@ void RunState::Handle(const Calibrated& event) {
   if (Measures()) {
     CalibrateNext();
   } else {
-    ConsiderMoving();
+    ConsiderPlanSwitch();
   }
 }
 
 // An executor says so when it is welcomed, in whatever phase the run is, or when it is asked to measure.
-void RunState::CannotTakePart(const std::string& name, const absl::Status& why) {
+void RunState::RejectUnfit(const std::string& name, const absl::Status& why) {
   const Member member = members_.at(name);
   unfit_[name] = member.incarnation;
-  if (!CanDoWithout(member)) {
+  if (!IsDispensable(member)) {
     Fail(absl::Status(why.code(), absl::StrCat("executor ", name, ": ", std::string(why.message()))),
-         absl::IsResourceExhausted(why) ? scheduler::refusals::kInsufficientMemory : "");
+         absl::IsResourceExhausted(why) ? scheduler::plan_errors::kInsufficientMemory : "");
     return;
   }
   const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
   const bool adopted = adopted_, planned = !plan_.devices.empty();
   if (adopted) {  // where losses are not told at once
-    Do(Announce{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
+    Do(EmitEvent{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
   }
   // Who joined by himself may not know.
-  if (!planned && options_.min_executors > 0) Do(TurnAway{.name = name, .why = sentence});
+  if (!planned && options_.min_executors > 0) Do(Reject{.name = name, .why = sentence});
   Handle(Left{.name = name, .incarnation = member.incarnation, .why = sentence});
   if (adopted) {
-    TakeUpAdopted(/*time_is_up=*/false);
+    ResumeAdopted(/*time_is_up=*/false);
   } else if (phase_ == Phase::kGathering) {
     BeginWhenComplete();
   }
@@ -155,7 +155,7 @@ void RunState::CannotTakePart(const std::string& name, const absl::Status& why) 
 
 // Before the first plan an executor that is awaited by name, and is no spare, cannot be missed: what ails it (the job's data or back end)
 // mostly ails all. Later the others go on, and the planner says whether they are enough.
-bool RunState::CanDoWithout(const Member& member) const {
+bool RunState::IsDispensable(const Member& member) const {
   const bool planned = !plan_.devices.empty();
   const bool last_with_data =
       HasData(member.name) && std::all_of(options_.data_devices.begin(), options_.data_devices.end(),
@@ -185,7 +185,7 @@ void RunState::ProbeNext() {
       if (src == dst || measured.contains(WireOf(src, dst))) continue;
       probing_.emplace(src, dst);
       Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
-      Do(AskProbe{.src = src, .dst = dst});
+      Do(StartLinkProbe{.src = src, .dst = dst});
       return;
     }
   }
@@ -202,7 +202,7 @@ void RunState::Handle(const LinkProbed& event) {
   if (probing_ != std::pair(event.link.src, event.link.dst)) return;
   probing_.reset();
   if (!Measures()) {
-    TakeBesideTheRun(event);
+    HandleProbeDuringRun(event);
     return;
   }
   if (!event.status.ok()) {
@@ -238,21 +238,21 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
                                               : "that they can dial what it gives as --advertise, or else as --listen, and that this leads "
                                                 "to its --listen; without --listen it need not be dialled");
   unfit_[suspect.name] = suspect.incarnation;
-  Do(TurnAway{.name = suspect.name, .why = sentence});
+  Do(Reject{.name = suspect.name, .why = sentence});
   Handle(Left{.name = suspect.name, .incarnation = suspect.incarnation, .why = std::move(sentence)});
 }
 
 // The network between two sites may be cut for a while. False: it has been waited for long enough, or nobody waits in this run.
 bool RunState::ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why) {
   FailedProbes& failed = probes_failed_.at({src, dst});
-  if (!options_.waits_for_executors || failed.waited_s >= options_.executor_patience_s) return false;
+  if (!options_.waits_for_executors || failed.waited_s >= options_.executor_timeout_s) return false;
   if (failed.waited_s == 0) {  // once for all its tries
-    Do(Announce{
+    Do(EmitEvent{
         .reason = "ProbeFailed",
         .step = last_step_,
-        .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, options_.executor_patience_s)});
+        .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, options_.executor_timeout_s)});
   }
-  const double wait_s = std::min(RetrySeconds(failed.count - 1), options_.executor_patience_s - failed.waited_s);
+  const double wait_s = std::min(RetrySeconds(failed.count - 1), options_.executor_timeout_s - failed.waited_s);
   failed.waited_s += wait_s;
   Await(wait_s, "the next probe");
   return true;
@@ -279,36 +279,36 @@ void RunState::AskForPlan() {
   phase_ = Phase::kPlanning;
   asks_for_figures_ = joined_since_asked_ = false;
   // Under a plan everybody stands still until there is another: the first that is possible will do.
-  BeginChoice(PlanQuestion(/*with_spares=*/plan_is_stale_),
-              plan_.devices.empty() ? ReaderChoice::Wish::kShortestStep : ReaderChoice::Wish::kAnyPlan);
+  StartSelection(PlanQuestion(/*with_spares=*/plan_is_stale_),
+                 plan_.devices.empty() ? DataStageSelector::Objective::kShortestStep : DataStageSelector::Objective::kAnyPlan);
   AskNextPlan();
 }
 
 void RunState::AskNextPlan() {
-  std::optional<AskPlan> ask = choice_.Next();
+  std::optional<RequestPlan> ask = data_stage_selector_.Next();
   if (!ask.has_value()) {
-    TakeChosen();
+    TakeSelectedPlan();
     return;
   }
-  Await(choice_.has_plan() ? kComparisonSeconds : kPlanSeconds, "the scheduler");
+  Await(data_stage_selector_.has_plan() ? kComparisonSeconds : kPlanSeconds, "the scheduler");
   ask->id = ++plans_asked_;
   Do(*std::move(ask));
 }
 
-void RunState::TakeChosen() {
-  if (!choice_.has_plan() && joined_since_asked_) {
+void RunState::TakeSelectedPlan() {
+  if (!data_stage_selector_.has_plan() && joined_since_asked_) {
     CalibrateNext();
     return;
   }
-  if (!choice_.has_plan()) {
-    const std::string refusal = absl::StrCat(choice_.RefusalReason(), ": ", choice_.RefusalMessage());
-    if (choice_.RefusalReason() != kSchedulerFailed && AwaitLost(refusal)) return;
-    Fail(absl::ResourceExhaustedError(choice_.RefusalMessage()), choice_.RefusalReason());
+  if (!data_stage_selector_.has_plan()) {
+    const std::string refusal = absl::StrCat(data_stage_selector_.RefusalReason(), ": ", data_stage_selector_.RefusalMessage());
+    if (data_stage_selector_.RefusalReason() != kSchedulerFailed && AwaitLost(refusal)) return;
+    Fail(absl::ResourceExhaustedError(data_stage_selector_.RefusalMessage()), data_stage_selector_.RefusalReason());
     return;
   }
-  TellChoice();
-  NoteAsked(choice_.question());
-  PlanSummary plan = choice_.plan();
+  EmitDataReaderChosen();
+  NoteAsked(data_stage_selector_.question());
+  PlanSummary plan = data_stage_selector_.plan();
   plan.executors = executors_asked_;
   plan.wanted = Wanted();
   Take(std::move(plan));
@@ -319,7 +319,7 @@ void RunState::Handle(const Planned& event) {
   if (asks_for_figures_) {
     TakeFigures(event.plan);
   } else {
-    choice_.Planned(event.plan);
+    data_stage_selector_.Planned(event.plan);
     AskNextPlan();
   }
 }
@@ -355,13 +355,13 @@ void RunState::Take(PlanSummary plan) {
   slowness_ = slowness_asked_;
   considered_.insert(devices_asked_.begin(), devices_asked_.end());
   if (again) {
-    Do(Announce{.reason = "Replanned",
-                .step = last_step_,
-                .message = absl::StrFormat("%s%s on %s%s%s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
-                                           base::Counted(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "), other_size,
-                                           renewal_why_.empty() ? "" : ": ", renewal_why_, LessThanAskedFor())});
+    Do(EmitEvent{.reason = "Replanned",
+                 .step = last_step_,
+                 .message = absl::StrFormat("%s%s on %s%s%s%s%s", plan_.replicas > 1 ? absl::StrCat(plan_.replicas, " replicas of ") : "",
+                                            base::Pluralize(plan_.stages(), "stage"), absl::StrJoin(plan_.devices, ", "), other_size,
+                                            plan_switch_reason_.empty() ? "" : ": ", plan_switch_reason_, LessThanAskedFor())});
   }
-  renewal_why_.clear();
+  plan_switch_reason_.clear();
   Load();
 }
 
@@ -376,7 +376,7 @@ void RunState::Handle(const PlanRefused& event) {
     plan_is_stale_ = true;
     CalibrateNext();
   } else {
-    choice_.Refused(event.reason, event.message);
+    data_stage_selector_.Refused(event.reason, event.message);
     AskNextPlan();
   }
 }

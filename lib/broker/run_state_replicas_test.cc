@@ -7,28 +7,28 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
 using ::testing::Contains;
-using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Of;
 using testing::Options;
 using testing::Reasons;
+using testing::RunStateHarness;
 
 // Two replicas of two stages: a0, b0 and c0, d0; s0 is a spare.
 class RunStateReplicasTest : public ::testing::Test {
  protected:
   RunStateReplicasTest() : run_(Options({"a0", "b0", "c0", "d0", "s0"}), {"a0", "b0", "c0", "d0"}) {
-    run_.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+    run_.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
       if (plan.devices.size() == 4) plan.replicas = 2;
-      plan.links = {{.src_seat = 0, .dst_seat = 1, .bytes = 100}};
-      if (plan.replicas == 2) plan.links.push_back({.src_seat = 2, .dst_seat = 3, .bytes = 100});
+      plan.links = {{.src_rank = 0, .dst_rank = 1, .bytes = 100}};
+      if (plan.replicas == 2) plan.links.push_back({.src_rank = 2, .dst_rank = 3, .bytes = 100});
       if (ask.figures_only) ADD_FAILURE() << "of replicas the planner has no figures for stages as they are";
     };
     for (const char* name : {"a0", "b0", "c0", "d0"}) run_.Join(name);
@@ -40,17 +40,17 @@ class RunStateReplicasTest : public ::testing::Test {
     return assigned;
   }
 
-  Drill run_;
+  RunStateHarness run_;
 };
 
 TEST_F(RunStateReplicasTest, EveryDeviceIsToldItsStageAndReplica) {
   ASSERT_EQ(run_.state.phase(), Phase::kRunning);
-  std::vector<std::tuple<std::string, int, int>> told;
-  for (const SendAssign& assign : LastAssigned()) told.emplace_back(assign.name, assign.stage, assign.replica);
-  using Told = std::tuple<std::string, int, int>;
-  EXPECT_THAT(told, ElementsAre(Told("a0", 0, 0), Told("b0", 1, 0), Told("c0", 0, 1), Told("d0", 1, 1)));
+  std::vector<std::tuple<std::string, int, int>> events;
+  for (const SendAssign& assign : LastAssigned()) events.emplace_back(assign.name, assign.stage, assign.replica);
+  using Assignment = std::tuple<std::string, int, int>;
+  EXPECT_THAT(events, ElementsAre(Assignment("a0", 0, 0), Assignment("b0", 1, 0), Assignment("c0", 0, 1), Assignment("d0", 1, 1)));
   EXPECT_EQ(Of<SendStart>(run_.all).size(), 4u);
-  const std::vector<Announce> joined = run_.Told("ExecutorJoined");
+  const std::vector<EmitEvent> joined = run_.EventsNamed("ExecutorJoined");
   ASSERT_EQ(joined.size(), 5u);
   EXPECT_EQ(joined[3].message, "d0 joined and runs stage 1 of replica 1");
   EXPECT_EQ(joined[3].stage, 1);
@@ -73,14 +73,14 @@ TEST_F(RunStateReplicasTest, ACheckpointIsWholeWithTheShardsOfReplicaZero) {
   run_.Step(10);
   ShardWritten of_another = run_.Shard(10, 0);
   of_another.name = "c0";
-  EXPECT_FALSE(run_.state.Believes(of_another));
+  EXPECT_FALSE(run_.state.IsCurrent(of_another));
   run_.Feed(of_another);
   run_.Feed(run_.Shard(10, 0));
   EXPECT_TRUE(Of<CommitCheckpoint>(run_.all).empty());
   ShardWritten as_a_third_stage = run_.Shard(10, 1);
   as_a_third_stage.name = "c0";
   as_a_third_stage.stage = 2;
-  EXPECT_FALSE(run_.state.Believes(as_a_third_stage));
+  EXPECT_FALSE(run_.state.IsCurrent(as_a_third_stage));
   run_.Feed(as_a_third_stage);
   run_.Feed(run_.Shard(10, 1));
   ASSERT_EQ(Of<CommitCheckpoint>(run_.all).size(), 1u);
@@ -96,23 +96,23 @@ TEST_F(RunStateReplicasTest, TheRunEndsWhenAllReplicasHave) {
   EXPECT_EQ(run_.state.phase(), Phase::kDone);
 }
 
-TEST_F(RunStateReplicasTest, ASpareTakesTheSeatThatWasLost) {
+TEST_F(RunStateReplicasTest, SpareTakesLostRank) {
   run_.Step(10);
   run_.SaveShards(10);
   run_.Step(12);
   run_.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
-  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "c0 (stage 0 of replica 1) was lost after step 12: killed");
-  const Announce activated = run_.Told("SpareActivated").back();
+  EXPECT_EQ(run_.EventsNamed("ExecutorLost").back().message, "c0 (stage 0 of replica 1) was lost after step 12: killed");
+  const EmitEvent activated = run_.EventsNamed("SpareActivated").back();
   EXPECT_THAT(activated.message, HasSubstr("s0 takes stage 0 of replica 1 from c0"));
   EXPECT_EQ(activated.stage, 0);
   EXPECT_EQ(activated.replica, 1);
   EXPECT_THAT(Reasons(run_.all), Not(Contains("Replanned")));
-  std::vector<std::string> seats;
+  std::vector<std::string> ranks;
   for (const SendAssign& assign : LastAssigned()) {
-    seats.push_back(assign.name);
+    ranks.push_back(assign.name);
     EXPECT_EQ(assign.first_step, 11);
   }
-  EXPECT_THAT(seats, ElementsAre("a0", "b0", "s0", "d0"));
+  EXPECT_THAT(ranks, ElementsAre("a0", "b0", "s0", "d0"));
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
 }
 
@@ -120,34 +120,34 @@ TEST(RunStateLossTest, APlanOfFewerStagesThanAskedForSaysSo) {
   RunOptions options = Options({"a0", "b0", "c0"});
   options.stages_asked = 3;
   options.executors_asked = 2;
-  Drill run(options, {"a0", "b0", "c0"});
+  RunStateHarness run(options, {"a0", "b0", "c0"});
   for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
-  EXPECT_TRUE(run.Told("Replanned").empty());
+  EXPECT_TRUE(run.EventsNamed("Replanned").empty());
   run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
-  EXPECT_THAT(run.Told("Replanned").back().message,
+  EXPECT_THAT(run.EventsNamed("Replanned").back().message,
               ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, asks for, since executors were lost"));
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(
-      run.Told("Replanned").back().message,
+      run.EventsNamed("Replanned").back().message,
       ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, and fewer executors than spec.executors.min, 2, ask for, since "
                           "executors were lost"));
 }
 
-TEST_F(RunStateReplicasTest, WithoutASpareTheRestIsPlannedAnew) {
+TEST_F(RunStateReplicasTest, ReplansOverSurvivorsWithoutASpare) {
   run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
   run_.Step(10);
   run_.SaveShards(10);
   run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
-  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
+  EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
   EXPECT_EQ(run_.state.plan().replicas, 1);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   for (const char* lost : {"b0", "c0"}) run_.Feed(Left{.name = lost, .incarnation = 1, .why = "killed"});
-  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("1 stage on d0"));
+  EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("1 stage on d0"));
 }
 
 TEST_F(RunStateReplicasTest, AStragglerIsToldWithItsPlace) {
-  Drill slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
-  slow.refine_plan = [](const AskPlan&, PlanSummary& plan) {
+  RunStateHarness slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
+  slow.refine_plan = [](const RequestPlan&, PlanSummary& plan) {
     plan.replicas = 2;
     plan.stage_busy_s.assign(4, 0.04);
   };
@@ -158,11 +158,11 @@ TEST_F(RunStateReplicasTest, AStragglerIsToldWithItsPlace) {
     }
     slow.Step(step);
   }
-  const std::vector<Announce> told = slow.Told("Straggler");
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].stage, 0);
-  EXPECT_EQ(told[0].replica, 1);
-  EXPECT_THAT(told[0].message, HasSubstr("stage 0 of replica 1 on c0"));
+  const std::vector<EmitEvent> events = slow.EventsNamed("Straggler");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].stage, 0);
+  EXPECT_EQ(events[0].replica, 1);
+  EXPECT_THAT(events[0].message, HasSubstr("stage 0 of replica 1 on c0"));
 }
 
 TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
@@ -211,7 +211,7 @@ TEST_F(RunStateReplicasEndTest, WhoIsLostDuringTheLastCommitIsNotMissed) {
     Lose(name);
     EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
   }
-  EXPECT_EQ(run_.Told("ExecutorLost").back().message,
+  EXPECT_EQ(run_.EventsNamed("ExecutorLost").back().message,
             "d0 (stage 1 of replica 1) was lost after step 100: killed; all steps of this plan had been made, so nothing is lost");
   EXPECT_THAT(Aborted(), ::testing::IsEmpty());
   Commit(100);
@@ -222,7 +222,7 @@ TEST_F(RunStateReplicasEndTest, ReplicaZeroIsMissedUntilTheLastCommit) {
   for (const char* name : {"a0", "b0", "c0", "d0"}) End(name);
   Lose("b0");
   EXPECT_EQ(run_.state.epoch(), 2u);
-  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("3 stages on a0, c0, d0"));
+  EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("3 stages on a0, c0, d0"));
 }
 
 TEST_F(RunStateReplicasEndTest, WhoIsLostBetweenTheEndsOfTheReplicasHasEnded) {
@@ -234,14 +234,14 @@ TEST_F(RunStateReplicasEndTest, WhoIsLostBetweenTheEndsOfTheReplicasHasEnded) {
   End("d0", absl::CancelledError("c0 was lost"));
   Commit(100);
   ExpectDone();
-  EXPECT_TRUE(run_.Told("ReplicaFailed").empty()) << "it had been told to end";
+  EXPECT_TRUE(run_.EventsNamed("ReplicaFailed").empty()) << "it had been told to end";
 }
 
 // To each stage of replica 0 the others of its stage are peers, the loss of which ends it.
 TEST_F(RunStateReplicasEndTest, ALossBeforeAllOfReplicaZeroHasEndedIsMissed) {
   End("a0");
   Lose("d0");
-  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
+  EXPECT_EQ(run_.EventsNamed("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
   EXPECT_EQ(run_.state.phase(), Phase::kDraining);
   EXPECT_THAT(Aborted(), ElementsAre("b0", "c0"));
   Commit(100);  // before b0 has stopped
@@ -263,7 +263,7 @@ TEST_F(RunStateReplicasEndTest, AnErrorBeforeAllOfReplicaZeroHasEndedFailsTheRun
   End("a0");
   End("d0", absl::InternalError("the device is gone"));
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
-  EXPECT_TRUE(run_.Told("ReplicaFailed").empty());
+  EXPECT_TRUE(run_.EventsNamed("ReplicaFailed").empty());
 }
 
 TEST_F(RunStateReplicasEndTest, WhoHasEndedIsMissedAsLongAsReplicaZeroHasNot) {
@@ -282,7 +282,7 @@ TEST_F(RunStateReplicasEndTest, ALossOfReplicaZeroAfterThatBeginsAgainWithWhoIsT
   EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
   Lose("b0");
   EXPECT_EQ(run_.state.epoch(), 2u);
-  EXPECT_THAT(run_.Told("Replanned").back().message, HasSubstr("2 stages on a0, d0"));
+  EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("2 stages on a0, d0"));
 }
 
 TEST_F(RunStateReplicasEndTest, WhoIsLostWhileThePlanIsBeingLeftIsMissed) {
@@ -290,17 +290,17 @@ TEST_F(RunStateReplicasEndTest, WhoIsLostWhileThePlanIsBeingLeftIsMissed) {
   Lose("b0");
   EXPECT_EQ(run_.state.phase(), Phase::kDraining);
   Lose("d0");
-  EXPECT_EQ(run_.Told("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
+  EXPECT_EQ(run_.EventsNamed("ExecutorLost").back().message, "d0 (stage 1 of replica 1) was lost after step 100: killed");
 }
 
-TEST_F(RunStateReplicasEndTest, WhoFailsAfterReplicaZeroHasEndedIsToldAndNotMissed) {
+TEST_F(RunStateReplicasEndTest, FailureAfterReplicaZeroEndedIsTolerated) {
   End("a0");
   End("b0");
   End("d0", absl::InternalError("the device is gone"));
-  const Announce told = run_.Told("ReplicaFailed").back();
-  EXPECT_THAT(told.message, HasSubstr("stage 1 of replica 1 on d0: the device is gone; all steps of this plan had been made"));
-  EXPECT_EQ(told.stage, 1);
-  EXPECT_EQ(told.replica, 1);
+  const EmitEvent events = run_.EventsNamed("ReplicaFailed").back();
+  EXPECT_THAT(events.message, HasSubstr("stage 1 of replica 1 on d0: the device is gone; all steps of this plan had been made"));
+  EXPECT_EQ(events.stage, 1);
+  EXPECT_EQ(events.replica, 1);
   EXPECT_THAT(Aborted(), ElementsAre("c0"));
   Commit(100);
   ExpectDone();
@@ -313,9 +313,9 @@ TEST_F(RunStateReplicasEndTest, WhoDoesNotEndIsWaitedForAsLongAsForAStep) {
   Commit(100);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   ASSERT_TRUE(run_.timer.has_value());
-  run_.Feed(Overdue{.id = run_.timer->id});
+  run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_THAT(Aborted(), ElementsAre("d0"));
-  EXPECT_THAT(run_.Told("ReplicaFailed").back().message, HasSubstr("stage 1 of replica 1 on d0: it has not ended"));
+  EXPECT_THAT(run_.EventsNamed("ReplicaFailed").back().message, HasSubstr("stage 1 of replica 1 on d0: it has not ended"));
   ExpectDone();
 }
 
@@ -323,12 +323,12 @@ TEST_F(RunStateReplicasEndTest, BeforeReplicaZeroHasEndedAStepThatDoesNotComeDra
   End("a0");
   End("d0");
   ASSERT_TRUE(run_.timer.has_value());
-  run_.Feed(Overdue{.id = run_.timer->id});
+  run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kDraining);
   EXPECT_THAT(Aborted(), ElementsAre("b0", "c0"));
 }
 
-TEST_F(RunStateReplicasEndTest, NothingIsToldAfterTheEndOfARunThatEndedWithARestart) {
+TEST_F(RunStateReplicasEndTest, EmitsNothingAfterARestartEndedTheRun) {
   Commit(100);
   for (const char* name : {"a0", "b0", "d0"}) End(name);
   run_.Join("c0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
@@ -340,10 +340,10 @@ TEST_F(RunStateReplicasEndTest, NothingIsToldAfterTheEndOfARunThatEndedWithARest
 TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirst) {
   RunOptions options = Options({"a0", "b0", "c0", "d0"});
   options.total_steps = 1000;
-  Drill run(options, {"a0", "b0", "c0", "d0"});
-  run.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+  RunStateHarness run(options, {"a0", "b0", "c0", "d0"});
+  run.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
     if (plan.devices.size() == 4) plan.replicas = 2;
-    plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = ask.codec_limit.empty() ? "topk@100:int8" : ask.codec_limit, .bytes = 100}};
+    plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = ask.codec_limit.empty() ? "topk@100:int8" : ask.codec_limit, .bytes = 100}};
   };
   run.ignores = [](const Action& action) {
     const auto* abort = std::get_if<SendAbort>(&action);
@@ -358,20 +358,20 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
   run.SaveShards(last);
   for (const char* name : {"a0", "b0", "d0"}) run.Feed(Ended{.epoch = 1, .name = name, .last_step = last});
   ASSERT_TRUE(run.timer.has_value());
-  run.Feed(Overdue{.id = run.timer->id});
+  run.Feed(TimerFired{.id = run.timer->id});
   ASSERT_EQ(run.state.phase(), Phase::kDraining);
-  EXPECT_TRUE(run.Told("ReplicaFailed").empty());
+  EXPECT_TRUE(run.EventsNamed("ReplicaFailed").empty());
   ASSERT_EQ(Of<SendAbort>(run.all).size(), 1u);
   EXPECT_EQ(Of<SendAbort>(run.all)[0].name, "c0");
-  run.Feed(Overdue{.id = run.timer->id});
-  EXPECT_THAT(run.Told("ExecutorLost").back().message, HasSubstr("did not stop when told to"));
+  run.Feed(TimerFired{.id = run.timer->id});
+  EXPECT_THAT(run.EventsNamed("ExecutorLost").back().message, HasSubstr("did not stop when told to"));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
-  EXPECT_THAT(run.Told("Replanned").back().message, HasSubstr("3 stages on a0, b0, d0"));
-  EXPECT_EQ(Of<AskPlan>(run.all).back().codec_limit, "int8") << "the plan that was due";
+  EXPECT_THAT(run.EventsNamed("Replanned").back().message, HasSubstr("3 stages on a0, b0, d0"));
+  EXPECT_EQ(Of<RequestPlan>(run.all).back().codec_limit, "int8") << "the plan that was due";
   EXPECT_EQ(Of<SendAssign>(run.all).back().first_step, last + 1);
 }
 
-TEST_F(RunStateReplicasTest, AStopIsOverWhenItsCheckpointIsWholeWhoeverIsLostMeanwhile) {
+TEST_F(RunStateReplicasTest, StopCompletesWithCheckpointDespiteLosses) {
   run_.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
   run_.Step(12);
   run_.Feed(StopAsked{});

@@ -5,17 +5,17 @@
 #include "gtest/gtest.h"
 #include "lib/base/exit_code.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
 using ::testing::AllOf;
-using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Of;
 using testing::Options;
+using testing::RunStateHarness;
 
 // Two stages that load only when the test says how.
 class RetryTest : public ::testing::Test {
@@ -35,13 +35,13 @@ class RetryTest : public ::testing::Test {
   // The wait before the next try, which then is over; 0: it has begun already.
   double Wait() {
     if (run_.state.phase() != Phase::kDraining) return 0;
-    const Expect timer = *run_.timer;
-    run_.Feed(Overdue{.id = timer.id});
+    const StartTimer timer = *run_.timer;
+    run_.Feed(TimerFired{.id = timer.id});
     return timer.seconds;
   }
 
   bool by_hand_ = true;
-  Drill run_;
+  RunStateHarness run_;
 };
 
 const absl::Status kStoreIsAway = absl::UnavailableError("s3://models/gpt2: HTTP 503 Service Unavailable");
@@ -55,10 +55,12 @@ TEST_F(RetryTest, FailuresWithoutAStepBetweenThemWaitTwiceAsLongEachTime) {
     ASSERT_EQ(run_.state.phase(), Phase::kLoading) << i;
   }
   EXPECT_THAT(waits, ElementsAre(0, 1, 2, 4, 8, 16, 32, 60, 60));
-  const std::vector<Announce> told = run_.Told("Recovering");
-  ASSERT_EQ(told.size(), 9u);
-  EXPECT_THAT(told[0].message, AllOf(HasSubstr("recovery 1 of at most 100: stage 1 on b0: "), HasSubstr("HTTP 503 Service Unavailable")));
-  EXPECT_THAT(told[3].message, AllOf(HasSubstr("recovery 4 of at most 100 in 4 s"), HasSubstr("HTTP 503 Service Unavailable")));
+  const std::vector<EmitEvent> recovering_events = run_.EventsNamed("Recovering");
+  ASSERT_EQ(recovering_events.size(), 9u);
+  EXPECT_THAT(recovering_events[0].message,
+              AllOf(HasSubstr("recovery 1 of at most 100: stage 1 on b0: "), HasSubstr("HTTP 503 Service Unavailable")));
+  EXPECT_THAT(recovering_events[3].message,
+              AllOf(HasSubstr("recovery 4 of at most 100 in 4 s"), HasSubstr("HTTP 503 Service Unavailable")));
 }
 
 TEST_F(RetryTest, ALossAfterAFailedLastCheckpointMakesNoStepsAgain) {
@@ -109,14 +111,14 @@ TEST_F(RetryTest, ARecoveryOfSeveralTriesTellsOnceWhatItRestores) {
     FailToLoad(kStoreIsAway);
     Wait();
   }
-  EXPECT_EQ(run_.Told("Restored").size(), 1u);
+  EXPECT_EQ(run_.EventsNamed("Restored").size(), 1u);
   by_hand_ = false;
   for (const char* name : {"a0", "b0"}) run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name});
   run_.Step(1);
   by_hand_ = true;
   run_.Feed(Ended{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
   FailToLoad(kStoreIsAway);
-  EXPECT_EQ(run_.Told("Restored").size(), 2u) << "another recovery, to the same parameters";
+  EXPECT_EQ(run_.EventsNamed("Restored").size(), 2u) << "another recovery, to the same parameters";
 }
 
 TEST_F(RetryTest, ALossWhileTheNextTryIsAwaitedIsTakenUpByThatTry) {
@@ -125,11 +127,11 @@ TEST_F(RetryTest, ALossWhileTheNextTryIsAwaitedIsTakenUpByThatTry) {
   FailToLoad(kStoreIsAway);
   FailToLoad(kStoreIsAway);
   ASSERT_EQ(run_.state.phase(), Phase::kDraining);
-  const size_t recoveries = run_.Told("Recovering").size();
+  const size_t recoveries = run_.EventsNamed("Recovering").size();
   run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
   EXPECT_EQ(run_.state.phase(), Phase::kDraining);
   EXPECT_EQ(Wait(), 1);
-  EXPECT_EQ(run_.Told("Recovering").size(), recoveries);
+  EXPECT_EQ(run_.EventsNamed("Recovering").size(), recoveries);
   EXPECT_EQ(run_.state.plan().devices, (std::vector<std::string>{"s", "b0"}));
 }
 
@@ -165,7 +167,7 @@ TEST_F(RetryTest, LastingFailuresEndTheRunAtOnceWithWhatTheSystemSaid) {
                 {absl::StatusCode::kResourceExhausted, "cannot read corpus.txt: Too many open files", base::kExitFailed},
                 {absl::StatusCode::kInternal, "cannot read corpus.txt: Input/output error", base::kExitFailed}};
   for (const auto& each : kCases) {
-    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
     for (const char* name : {"a0", "b0"}) run.Join(name);
     run.Feed(Ready{.epoch = run.state.epoch(), .name = "a0", .status = absl::Status(each.code, each.what)});
@@ -173,7 +175,7 @@ TEST_F(RetryTest, LastingFailuresEndTheRunAtOnceWithWhatTheSystemSaid) {
     const absl::Status status = Of<Finish>(run.all).back().status;
     EXPECT_EQ(status.message(), absl::StrCat("stage 0 on a0: ", each.what));
     EXPECT_EQ(base::ExitCodeFor(status), each.exit_code) << each.what;
-    EXPECT_TRUE(run.Told("Recovering").empty());
+    EXPECT_TRUE(run.EventsNamed("Recovering").empty());
   }
 }
 
@@ -183,7 +185,7 @@ TEST_F(RetryTest, AMachineThatJoinedByItselfEndsItsOwnPartAndNotTheRun) {
       RunOptions options = Options({"a0"});
       options.data_devices = {"a0"};
       options.min_executors = 2;
-      Drill run(options, {"a0", "x"});
+      RunStateHarness run(options, {"a0", "x"});
       run.ignores = [&](const Action& action) { return !loaded && std::holds_alternative<SendAssign>(action); };
       run.Join("a0");
       run.Join("x");
@@ -196,18 +198,18 @@ TEST_F(RetryTest, AMachineThatJoinedByItselfEndsItsOwnPartAndNotTheRun) {
         run.Feed(Ready{.epoch = run.state.epoch(), .name = "x", .status = broken});
       }
       EXPECT_NE(run.state.phase(), Phase::kFailed);
-      ASSERT_EQ(Of<TurnAway>(run.all).size(), 1u);
-      EXPECT_EQ(Of<TurnAway>(run.all)[0].name, "x");
-      EXPECT_EQ(Of<TurnAway>(run.all)[0].why, "it cannot take part: no GPU");
+      ASSERT_EQ(Of<Reject>(run.all).size(), 1u);
+      EXPECT_EQ(Of<Reject>(run.all)[0].name, "x");
+      EXPECT_EQ(Of<Reject>(run.all)[0].why, "it cannot take part: no GPU");
     }
   }
 }
 
-TEST_F(RetryTest, ALossThatIsNotFiniteEndsTheRunWhoeverTellsOfIt) {
+TEST_F(RetryTest, NaNOrInfiniteLossEndsTheRun) {
   RunOptions options = Options({"a0"});
   options.data_devices = {"a0"};
   options.min_executors = 2;
-  Drill run(options, {"a0", "x"});
+  RunStateHarness run(options, {"a0", "x"});
   run.Join("a0");
   run.Join("x");
   ASSERT_EQ(run.state.phase(), Phase::kRunning);
@@ -217,7 +219,7 @@ TEST_F(RetryTest, ALossThatIsNotFiniteEndsTheRunWhoeverTellsOfIt) {
                  .status = absl::InvalidArgumentError("the loss is nan"),
                  .not_finite = true});
   EXPECT_EQ(run.state.phase(), Phase::kFailed);
-  EXPECT_TRUE(Of<TurnAway>(run.all).empty());
+  EXPECT_TRUE(Of<Reject>(run.all).empty());
 }
 
 class FewRecoveriesTest : public RetryTest {

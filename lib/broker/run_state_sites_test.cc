@@ -4,18 +4,18 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
 using ::testing::AllOf;
-using testing::Drill;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Of;
 using testing::Options;
 using testing::Reasons;
+using testing::RunStateHarness;
 using ::testing::SizeIs;
 
 class RunStateSitesTest : public ::testing::Test {
@@ -51,17 +51,17 @@ class RunStateSitesTest : public ::testing::Test {
     run_.Feed(CheckpointUnusable{.epoch = epoch, .path = path, .status = absl::DataLossError("its file lies in site b")});
   }
 
-  Drill run_{Options({"a0", "b0", "s0"}), {"a0", "b0"}};
+  RunStateHarness run_{Options({"a0", "b0", "s0"}), {"a0", "b0"}};
   size_t before_ = 0;
 };
 
 TEST_F(RunStateSitesTest, FilesInTheWritersOwnSiteAndUnderItsOwnNameAreBelieved) {
   run_.Step(10);
-  EXPECT_TRUE(run_.state.Believes(InSite(10)));
+  EXPECT_TRUE(run_.state.IsCurrent(InSite(10)));
   const auto disbelieved = [&](const auto& spoil) {
     ShardWritten shard = InSite(10);
     spoil(shard.files[0]);
-    return !run_.state.Believes(shard);
+    return !run_.state.IsCurrent(shard);
   };
   EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site = "a"; })) << "another site";
   EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site = ""; })) << "beside the broker there are no such folders";
@@ -76,7 +76,7 @@ TEST_F(RunStateSitesTest, FilesInTheWritersOwnSiteAndUnderItsOwnNameAreBelieved)
   ShardWritten other = run_.Shard(10, 0);
   other.files[0].site = "a";
   other.files[0].site_folder = "0123456789abcdef/a0/step-000010.fedcba9876543210";
-  EXPECT_FALSE(run_.state.Believes(other)) << "a0 holds no shards";
+  EXPECT_FALSE(run_.state.IsCurrent(other)) << "a0 holds no shards";
   run_.Feed(run_.Shard(10, 0));
   run_.Feed(InSite(10));
   const auto commits = Of<CommitCheckpoint>(run_.all);
@@ -94,7 +94,7 @@ TEST_F(RunStateSitesTest, ARunGoesBackToTheNewestCheckpointThatIsLeft) {
   run_.Feed(CheckpointReplaced{.step = 10, .path = "step-10"});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   EXPECT_THAT(Reasons(Since()), ElementsAre("CheckpointUnusable", "Recovering", "Restored"));
-  EXPECT_THAT(Of<Announce>(Since())[0].message,
+  EXPECT_THAT(Of<EmitEvent>(Since())[0].message,
               HasSubstr("step-20 cannot be restored: its file lies in site b; the newest that may is step-10"));
   EXPECT_EQ(Of<SendAssign>(Since())[0].restore_from, "step-10");
   EXPECT_EQ(Of<SendAssign>(Since())[0].first_step, 11);
@@ -124,7 +124,7 @@ TEST_F(RunStateSitesTest, OnlyWhatIsBeingRestoredIsReplacedAndOnce) {
   Unusable();
   run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // while it is looked for
   EXPECT_THAT(Of<ReplaceCheckpoint>(Since()), SizeIs(1));
-  run_.Feed(Overdue{.id = run_.timer->id});
+  run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kDraining) << "places have a patience of their own";
   run_.Feed(StopAsked{});
   run_.Feed(CheckpointReplaced{.step = 10, .path = "step-10"});

@@ -3,22 +3,22 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
 namespace {
 
-using testing::Drill;
 using ::testing::HasSubstr;
 using testing::Of;
 using testing::Options;
 using testing::Reasons;
+using testing::RunStateHarness;
 
 TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn) {
   for (const bool saved : {false, true}) {
     RunOptions options = Options({"a0", "b0", "s"});
     options.data_devices = {"a0"};
-    Drill run(options, {"a0", "b0"});
+    RunStateHarness run(options, {"a0", "b0"});
     for (const char* name : {"a0", "b0"}) run.Join(name);
     run.Join("s", /*spare=*/true);
     ASSERT_EQ(run.state.phase(), Phase::kRunning);
@@ -35,7 +35,7 @@ TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn)
 }
 
 TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
-  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   for (const char* name : {"a0", "b0"}) run.Join(name);
   run.Join("s0", /*spare=*/true);
   run.Step(10);
@@ -50,7 +50,7 @@ TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
   for (const char* name : {"a0", "s0", "nobody"}) {
     ShardWritten shard = run.Shard(10, 1);
     shard.name = name;
-    EXPECT_FALSE(run.state.Believes(shard));
+    EXPECT_FALSE(run.state.IsCurrent(shard));
     ignored(shard, "another stage's");
     shard.status = absl::ResourceExhaustedError("full");
     ignored(shard, "another stage's error");
@@ -62,7 +62,7 @@ TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
     ignored(Ended{.epoch = 1, .name = name, .status = absl::DataLossError("nan")}, "no stage");
   }
   const Ended beyond{.epoch = 1, .name = "a0", .last_step = 101};
-  EXPECT_FALSE(run.state.Believes(beyond));
+  EXPECT_FALSE(run.state.IsCurrent(beyond));
   ignored(beyond, "a step that the run does not have");
   run.SaveShards(100);
   run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 100});
@@ -74,7 +74,7 @@ TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
 TEST(RunStateTest, ARunOfNoStepsSavesItsInitialParameters) {
   RunOptions options = Options({"a0"});
   options.total_steps = 0;
-  Drill run(options, {"a0"});
+  RunStateHarness run(options, {"a0"});
   run.Join("a0");
   run.SaveShards(0);
   run.EndAll(0);
@@ -83,24 +83,24 @@ TEST(RunStateTest, ARunOfNoStepsSavesItsInitialParameters) {
 }
 
 TEST(RunStateTest, AStageThatReportsFilesOfAnotherFailsTheCheckpointAndNotTheRun) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   for (const char* name : {"a0", "b0"}) run.Join(name);
   run.Step(10);
   for (const char* file : {"model-00001-of-00002.safetensors", "../../etc/passwd"}) {
     ShardWritten shard = run.Shard(10, 1);
     shard.files[0].name = file;
-    EXPECT_FALSE(run.state.Believes(shard)) << file;
+    EXPECT_FALSE(run.state.IsCurrent(shard)) << file;
     run.Feed(shard);
   }
   run.Feed(run.Shard(10, 0));
   EXPECT_TRUE(Of<CommitCheckpoint>(run.all).empty());
   EXPECT_EQ(Of<AbandonCheckpoint>(run.all).size(), 1u);
-  EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("stage 1 on b0 reported files that are not those of its shard"));
+  EXPECT_THAT(Of<EmitEvent>(run.all).back().message, HasSubstr("stage 1 on b0 reported files that are not those of its shard"));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }
 
 TEST(RunStateTest, WhereTheDataGoOnIsWhatTheFirstStageThatReadsThemSays) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   for (const char* name : {"a0", "b0"}) run.Join(name);
   run.Step(10);
   ShardWritten lie = run.Shard(10, 1);
@@ -113,7 +113,7 @@ TEST(RunStateTest, WhereTheDataGoOnIsWhatTheFirstStageThatReadsThemSays) {
 }
 
 TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Step(1);
@@ -128,7 +128,7 @@ TEST(RunStateTest, EndsWhenTheLastCheckpointIsWhole) {
 }
 
 TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
-  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Join("s0", /*spare=*/true);
@@ -139,8 +139,8 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   const std::vector<Action> after(run.all.begin() + before, run.all.end());
   EXPECT_THAT(Reasons(after), ::testing::ElementsAre("ExecutorLost", "Recovering", "SpareActivated", "Restored"));
-  EXPECT_THAT(Of<Announce>(after)[0].message, HasSubstr("stage 1"));
-  EXPECT_EQ(Of<Announce>(after)[0].step, 11);
+  EXPECT_THAT(Of<EmitEvent>(after)[0].message, HasSubstr("stage 1"));
+  EXPECT_EQ(Of<EmitEvent>(after)[0].step, 11);
   const auto assigned = Of<SendAssign>(after);
   ASSERT_EQ(assigned.size(), 2u);
   EXPECT_EQ(assigned[1].name, "s0");
@@ -152,9 +152,9 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
 }
 
 // Two stages, and a spare that is worth half of the device it stands in for.
-Drill RunWithASlowSpare() {
-  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
-  run.refine_plan = [](const AskPlan& ask, PlanSummary& plan) {
+RunStateHarness RunWithASlowSpare() {
+  RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  run.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
     const bool on_spare = plan.devices.back() == "s0";
     plan.stage_busy_s = {0.1, on_spare ? 0.4 : 0.2};
     plan.predicted_step_s = on_spare ? 0.5 : 0.3;
@@ -168,9 +168,9 @@ Drill RunWithASlowSpare() {
 }
 
 TEST(RunStateTest, ThePlanOfASpareHasTheFiguresOfTheSpare) {
-  Drill run = RunWithASlowSpare();
+  RunStateHarness run = RunWithASlowSpare();
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
-  const AskPlan ask = Of<AskPlan>(run.all).back();
+  const RequestPlan ask = Of<RequestPlan>(run.all).back();
   EXPECT_TRUE(ask.figures_only);
   EXPECT_EQ(ask.devices, (std::vector<std::string>{"a0", "s0"}));
   ASSERT_TRUE(ask.in_force.has_value());
@@ -179,49 +179,49 @@ TEST(RunStateTest, ThePlanOfASpareHasTheFiguresOfTheSpare) {
   EXPECT_EQ(run.state.plan().predicted_step_s, 0.5);
   EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0.4}));
   EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("Replanned"))) << "the stages are what they were";
-  EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, "s0 takes stage 1 from b0");
+  EXPECT_THAT(Of<EmitEvent>(run.all).rbegin()[1].message, "s0 takes stage 1 from b0");
 }
 
-TEST(RunStateTest, ASpareTakesOverEvenIfNobodySaysWhatIsToBeExpected) {
-  const auto refuse = [](const AskPlan& ask) -> Event {
+TEST(RunStateTest, SpareTakesOverWithoutNewPredictions) {
+  const auto refuse = [](const RequestPlan& ask) -> Event {
     return PlanRefused{.id = ask.id, .reason = "SchedulerFailed", .message = "it is away"};
   };
-  const auto others = [](const AskPlan& ask) -> Event { return Planned{.id = ask.id, .plan = {.document = "{}", .devices = {"a0"}}}; };
-  for (const std::function<Event(const AskPlan&)>& answer : {std::function<Event(const AskPlan&)>(refuse), {others}}) {
-    Drill run = RunWithASlowSpare();
-    run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  const auto others = [](const RequestPlan& ask) -> Event { return Planned{.id = ask.id, .plan = {.document = "{}", .devices = {"a0"}}}; };
+  for (const std::function<Event(const RequestPlan&)>& answer : {std::function<Event(const RequestPlan&)>(refuse), {others}}) {
+    RunStateHarness run = RunWithASlowSpare();
+    run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
     run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
     ASSERT_EQ(run.state.phase(), Phase::kPlanning);
-    run.Feed(answer(Of<AskPlan>(run.all).back()));
+    run.Feed(answer(Of<RequestPlan>(run.all).back()));
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
     EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
     EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0})) << "not b0's";
-    EXPECT_THAT(Of<Announce>(run.all).rbegin()[1].message, HasSubstr("from b0; the predicted times are still"));
+    EXPECT_THAT(Of<EmitEvent>(run.all).rbegin()[1].message, HasSubstr("from b0; the predicted times are still"));
   }
 }
 
 TEST(RunStateTest, EverySpareThatTakesAStageIsTold) {
-  Drill run(Options({"a0", "b0", "s0", "s1"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0", "s0", "s1"}), {"a0", "b0"});
   for (const char* name : {"a0", "b0"}) run.Join(name);
   for (const char* name : {"s0", "s1"}) run.Join(name, /*spare=*/true);
-  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});  // while the first one's figures are asked for
-  run.Feed(Overdue{.id = run.timer->id});
+  run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"s0", "s1"}));
   EXPECT_THAT(Reasons(run.all), ::testing::Contains("SpareActivated").Times(2));
 }
 
-TEST(RunStateTest, ASpareThatCannotRunTheStageIsPlannedAroundAndNotTold) {
-  Drill run = RunWithASlowSpare();
+TEST(RunStateTest, ReplansWhenSpareCannotRunTheStage) {
+  RunStateHarness run = RunWithASlowSpare();
   run.refine_plan = {};
   run.ignores = [](const Action& action) {
-    const auto* ask = std::get_if<AskPlan>(&action);
+    const auto* ask = std::get_if<RequestPlan>(&action);
     return ask != nullptr && ask->figures_only;
   };
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   ASSERT_EQ(run.state.phase(), Phase::kPlanning);
-  run.Feed(PlanRefused{.id = Of<AskPlan>(run.all).back().id, .reason = "InsufficientMemory", .message = "s0 has 4 MiB"});
+  run.Feed(PlanRefused{.id = Of<RequestPlan>(run.all).back().id, .reason = "InsufficientMemory", .message = "s0 has 4 MiB"});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
   EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
@@ -229,19 +229,19 @@ TEST(RunStateTest, ASpareThatCannotRunTheStageIsPlannedAroundAndNotTold) {
 }
 
 TEST(RunStateTest, ASchedulerThatNeverAnswersDoesNotKeepASpareFromItsStage) {
-  Drill run = RunWithASlowSpare();
-  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  RunStateHarness run = RunWithASlowSpare();
+  run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_LE(run.timer->seconds, 10);
-  run.Feed(Overdue{.id = run.timer->id});
+  run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
 
 TEST(RunStateTest, ASpareLostBeforeItBeganIsReplaced) {
-  Drill run = RunWithASlowSpare();
+  RunStateHarness run = RunWithASlowSpare();
   run.Join("s1", /*spare=*/true);
-  run.ignores = [](const Action& action) { return std::holds_alternative<AskPlan>(action); };
+  run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
   run.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s1"}));
@@ -250,7 +250,7 @@ TEST(RunStateTest, ASpareLostBeforeItBeganIsReplaced) {
 }
 
 TEST(RunStateTest, WithoutASpareItPlansOverTheRest) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Step(1);
@@ -262,7 +262,7 @@ TEST(RunStateTest, WithoutASpareItPlansOverTheRest) {
 }
 
 TEST(RunStateTest, ASpareTooSmallForTheStageIsNotUsed) {
-  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Join("s0", true, /*memory=*/10);
@@ -275,8 +275,8 @@ TEST(RunStateTest, WhomTheJobDoesNotWantTakesNoStageInNeed) {
   for (const bool by_name : {true, false}) {
     RunOptions options = Options({"a0", "b0", "s0"});
     if (by_name) options.excluded = {"s0"};
-    if (!by_name) options.least_memory_bytes = 100;
-    Drill run(options, {"a0", "b0"});
+    if (!by_name) options.min_executor_memory_bytes = 100;
+    RunStateHarness run(options, {"a0", "b0"});
     run.Join("a0");
     run.Join("b0");
     run.Join("s0", /*spare=*/true, /*memory=*/99);
@@ -289,7 +289,7 @@ TEST(RunStateTest, WhomTheJobDoesNotWantTakesNoStageInNeed) {
 }
 
 TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Feed(Ended{.epoch = 1, .name = "b0", .last_step = 4, .status = absl::DataLossError("loss is nan at step 5")});
@@ -299,12 +299,12 @@ TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
 }
 
 TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
-  Drill run(Options({"a0"}), {"a0"});
+  RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(10);
   run.Feed(run.Shard(10, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
-  EXPECT_THAT(Of<Announce>(run.all).back().message, HasSubstr("/ckpt/x"));
+  EXPECT_THAT(Of<EmitEvent>(run.all).back().message, HasSubstr("/ckpt/x"));
   run.Feed(run.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "its step has not been reported yet";
   run.Step(100);
@@ -314,10 +314,10 @@ TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
   EXPECT_EQ(run.state.phase(), Phase::kFailed) << "the last checkpoint is what the user wanted";
 }
 
-TEST(RunStateTest, ALastCheckpointThatCannotBeSavedFailsTheRunWhoeverIsHeardFirst) {
+TEST(RunStateTest, FailsWhenLastCheckpointCannotBeSaved) {
   const absl::Status full = absl::ResourceExhaustedError("no space left on /ckpt/x");
   for (const bool step_first : {true, false}) {
-    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.Join("a0");
     run.Join("b0");
     if (step_first) run.Step(100);
@@ -329,7 +329,7 @@ TEST(RunStateTest, ALastCheckpointThatCannotBeSavedFailsTheRunWhoeverIsHeardFirs
     EXPECT_EQ(run.state.phase(), Phase::kFailed);
     EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
   }
-  Drill silent(Options({"a0"}), {"a0"});
+  RunStateHarness silent(Options({"a0"}), {"a0"});
   silent.Join("a0");
   silent.Feed(silent.Shard(100, 0, full));
   silent.EndAll(100);
@@ -337,7 +337,7 @@ TEST(RunStateTest, ALastCheckpointThatCannotBeSavedFailsTheRunWhoeverIsHeardFirs
 }
 
 TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
-  Drill run(Options({"a0"}), {"a0"});
+  RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(7);
   run.Feed(StopAsked{});
@@ -349,8 +349,8 @@ TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
 }
 
-TEST(RunStateTest, AStageThatIsRestartedUnderAStopEndsTheRunAndIsNotToldAfterIt) {
-  Drill run(Options({"a0"}), {"a0"});
+TEST(RunStateTest, StageRestartDuringStopEndsTheRun) {
+  RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(7);
   run.Feed(StopAsked{});
@@ -360,29 +360,29 @@ TEST(RunStateTest, AStageThatIsRestartedUnderAStopEndsTheRunAndIsNotToldAfterIt)
 }
 
 TEST(RunStateTest, AStopDoesNotWaitForEverForAStepWithoutAnEnd) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Step(7);
   run.SaveShards(7);
   ASSERT_TRUE(run.timer.has_value());
-  const Expect before = *run.timer;
+  const StartTimer before = *run.timer;
   run.Feed(StopAsked{});
   ASSERT_TRUE(run.timer.has_value());
   EXPECT_EQ(run.timer->id, before.id) << "the patience that the step has left, and no more";
   // A stage that does not even stop when it is told to is given up as well.
   run.ignores = [](const Action& action) { return std::holds_alternative<SendAbort>(action); };
-  run.Feed(Overdue{.id = run.timer->id});
+  run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.phase(), Phase::kDraining);
   ASSERT_TRUE(run.timer.has_value());
-  run.Feed(Overdue{.id = run.timer->id});
+  run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
   EXPECT_EQ(Of<SendAssign>(run.all).size(), 2u) << "nothing is begun again";
 }
 
 TEST(RunStateTest, AStopWhileStagesLoadMakesNoFurtherStep) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
   run.Join("a0");
   run.Join("b0");
@@ -398,14 +398,14 @@ TEST(RunStateTest, AStopWhileStagesLoadMakesNoFurtherStep) {
 TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun) {
   const absl::Status missing = absl::NotFoundError("checkpoint step-10 does not exist");
   {
-    Drill run(Options({"a0"}), {"a0"});
+    RunStateHarness run(Options({"a0"}), {"a0"});
     run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
     run.Join("a0");
     run.Feed(Ready{.epoch = 1, .name = "a0", .status = missing});
     EXPECT_EQ(Of<Finish>(run.all).back().status.code(), absl::StatusCode::kNotFound) << "what the job starts from";
   }
   for (const absl::Status& lost : {missing, absl::InvalidArgumentError("model.safetensors is cut off")}) {
-    Drill run(Options({"a0", "s0"}), {"a0"});
+    RunStateHarness run(Options({"a0", "s0"}), {"a0"});
     run.Join("a0");
     run.Join("s0", /*spare=*/true);
     run.Step(10);
@@ -423,7 +423,7 @@ TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun)
 TEST(RunStateTest, DataThatTheModelCannotTakeIsTheUsersHoweverLateItIsMetAndDataThatIsGoneIsNot) {
   for (const auto& [error, code] : {std::pair(absl::InvalidArgumentError("token 300"), absl::StatusCode::kInvalidArgument),
                                     std::pair(absl::NotFoundError("cannot read text.txt"), absl::StatusCode::kDataLoss)}) {
-    Drill run(Options({"a0"}), {"a0"});
+    RunStateHarness run(Options({"a0"}), {"a0"});
     run.Join("a0");
     run.Step(17);
     run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 17, .status = error});
@@ -433,7 +433,7 @@ TEST(RunStateTest, DataThatTheModelCannotTakeIsTheUsersHoweverLateItIsMetAndData
 }
 
 TEST(RunStateTest, ALastCheckpointWhoseFolderIsGoneIsAFailureOfTheRun) {
-  Drill run(Options({"a0"}), {"a0"});
+  RunStateHarness run(Options({"a0"}), {"a0"});
   run.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
   run.Join("a0");
   run.Step(100);
@@ -445,7 +445,7 @@ TEST(RunStateTest, ALastCheckpointWhoseFolderIsGoneIsAFailureOfTheRun) {
 }
 
 TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
-  Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Step(10);
@@ -459,7 +459,7 @@ TEST(RunStateTest, AFailedCheckpointIsRemovedWhenItsLastStageHasReported) {
 }
 
 TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
-  Drill run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
+  RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
   run.Join("s0", true);
@@ -476,7 +476,7 @@ TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
 // The last is whole, so that what became of one before it changes nothing.
 TEST(RunStateTest, WhatBecameOfAnEarlierCheckpointIsNoErrorBehindALaterOne) {
   for (const bool late_is_saved : {false, true}) {
-    Drill run(Options({"a0", "b0"}), {"a0", "b0"});
+    RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.Join("a0");
     run.Join("b0");
     run.ignores = [](const Action& action) {

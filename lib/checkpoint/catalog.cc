@@ -34,7 +34,7 @@ void Inspect(CheckpointInfo& info) {
   }
   info.sequence = manifest->sequence;
   for (const FileEntry& file : manifest->files) info.bytes += file.bytes;
-  info.elsewhere = DescribeElsewhere(FilesElsewhere(info.path, *manifest));
+  info.elsewhere = DescribeFilesInOtherSites(FilesInOtherSites(info.path, *manifest));
   if (const absl::Status sizes = CheckFileSizes(info.path, *manifest); !sizes.ok()) info.problem = std::string(sizes.message());
 }
 
@@ -115,7 +115,7 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> SiteFoldersOf(const
   return folders;
 }
 
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible, DamagedCopies copies) {
+absl::StatusOr<NewestCheckpoint> FindLatestComplete(const std::string& root, const CheckpointFilter& eligible, DamagedCopies copies) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(root));
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {

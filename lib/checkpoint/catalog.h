@@ -24,7 +24,7 @@ struct CheckpointInfo {
   bool is_latest = false;
   std::string problem;        // empty: manifest and file sizes are in order (checksums are not looked at)
   bool newer_format = false;  // that is the problem: a later release made it, and it may well be whole
-  std::string elsewhere;      // DescribeElsewhere (reader.h); empty: all files are in the folder
+  std::string elsewhere;      // DescribeFilesInOtherSites (reader.h); empty: all files are in the folder
 };
 
 // The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot
@@ -47,14 +47,14 @@ struct NewestCheckpoint {
 };
 
 // Which checkpoints count.
-struct Eligible {
+struct CheckpointFilter {
   int64_t first_sequence = 0;      // none before it
   std::set<std::string> unusable;  // paths: not these, for a reason of which there is nothing to be seen here
 };
 
 // Finds the newest checkpoint that VerifyToRestore (reader.h) finds whole, but for files in other sites. Reads the files of those it tries.
-absl::StatusOr<NewestCheckpoint> FindNewestWhole(const std::string& root, const Eligible& eligible = {},
-                                                 DamagedCopies copies = DamagedCopies::kRemove);
+absl::StatusOr<NewestCheckpoint> FindLatestComplete(const std::string& root, const CheckpointFilter& eligible = {},
+                                                    DamagedCopies copies = DamagedCopies::kRemove);
 
 // What the checkpoints of `root`, also those set aside, have in sites: the folders there by site. Errors: those of LoadManifest, for which
 // one that is damaged, missing or of a later release is enough, as what it names is not known; of base::FileError when `root` cannot be

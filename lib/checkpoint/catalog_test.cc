@@ -31,11 +31,11 @@ TEST(CatalogTest, ListsCheckpointsNewestFirst) {
   EXPECT_THAT(ListCheckpoints(folder / "none").value(), IsEmpty());
 }
 
-TEST(CatalogTest, CheckpointBehindALinkThatLeadsNowhereIsTold) {
+TEST(CatalogTest, ReportsCheckpointBehindDanglingLink) {
   const base::TempFolder folder;
   ASSERT_TRUE(SaveSample(folder.path(), 10, 1).ok());
   fs::create_directory_symlink(folder / "not-mounted", folder / "step-000020");
-  const auto newest = FindNewestWhole(folder.path());
+  const auto newest = FindLatestComplete(folder.path());
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ(newest->path, folder / "step-000010");
   ASSERT_EQ(newest->skipped.size(), 1u);
@@ -51,7 +51,7 @@ TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
   std::string bytes = base::ReadWholeFile(folder / "step-000020/model.safetensors");
   bytes.back() ^= 4;
   folder.Write("step-000020/model.safetensors", bytes);
-  const auto newest = FindNewestWhole(folder.path());
+  const auto newest = FindLatestComplete(folder.path());
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ(newest->path, folder / "step-000010");
   ASSERT_EQ(newest->skipped.size(), 3u);
@@ -60,31 +60,32 @@ TEST(CatalogTest, SkipsBrokenOnesAndSaysWhy) {
   EXPECT_THAT(newest->skipped[2].path, HasSubstr("step-000040")) << "how old it is its manifest would tell";
   EXPECT_THAT(newest->skipped[2].reason, HasSubstr("manifest.json"));
   fs::remove_all(folder / "step-000010");
-  const auto none = FindNewestWhole(folder.path());
+  const auto none = FindLatestComplete(folder.path());
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_FALSE(none->path.has_value());
   ASSERT_EQ(none->skipped.size(), 3u);
   EXPECT_THAT(none->skipped[2].reason, HasSubstr("manifest.json"));
 }
 
-TEST(CatalogTest, LatestThatIsAFolderIsToldWithWhatToDoWithIt) {
+TEST(CatalogTest, ReportsLatestThatIsAFolderWithRemedy) {
   const base::TempFolder folder;
-  const auto told = [&] { return std::string(CheckLatestIsNoFolder(folder.path()).message()); };
-  EXPECT_EQ(told(), "");
+  const auto latest_problem = [&] { return std::string(CheckLatestIsNoFolder(folder.path()).message()); };
+  EXPECT_EQ(latest_problem(), "");
   ASSERT_TRUE(SaveSample(folder.path(), 10, 1).ok());
-  EXPECT_EQ(told(), "") << "a link";
+  EXPECT_EQ(latest_problem(), "") << "a link";
   fs::remove(folder / "latest");
   folder.Write("latest", "step-000010\n");
-  EXPECT_EQ(told(), "") << "a file gives way to a link";
+  EXPECT_EQ(latest_problem(), "") << "a file gives way to a link";
   fs::remove(folder / "latest");
   fs::copy(folder / "step-000010", folder / "latest");
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckLatestIsNoFolder(folder.path())));
-  EXPECT_THAT(told(), HasSubstr(absl::StrCat(folder / "latest", " is a folder where the link to the newest checkpoint belongs")));
-  EXPECT_THAT(told(), HasSubstr(absl::StrCat("(rm -r ", folder / "latest", ")")));
+  EXPECT_THAT(latest_problem(), HasSubstr(absl::StrCat(folder / "latest", " is a folder where the link to the newest checkpoint belongs")));
+  EXPECT_THAT(latest_problem(), HasSubstr(absl::StrCat("(rm -r ", folder / "latest", ")")));
   fs::remove_all(folder / "step-000010");
-  EXPECT_THAT(told(), HasSubstr(absl::StrCat("(mv ", folder / "latest", " ", folder / "step-000010", ")"))) << "it is the only one";
+  EXPECT_THAT(latest_problem(), HasSubstr(absl::StrCat("(mv ", folder / "latest", " ", folder / "step-000010", ")")))
+      << "it is the only one";
   fs::create_directory(folder / "step-000010");
-  EXPECT_THAT(told(), HasSubstr("; move it away")) << "another has its name";
+  EXPECT_THAT(latest_problem(), HasSubstr("; move it away")) << "another has its name";
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ std::string ChecksumOf(json document) {
 
 }  // namespace
 
-bool LiesInSites(const std::vector<FileEntry>& files) {
+bool HasSiteFiles(const std::vector<FileEntry>& files) {
   return std::any_of(files.begin(), files.end(), [](const FileEntry& file) { return !file.site.empty(); });
 }
 
@@ -140,7 +140,7 @@ std::string FormatManifest(const Manifest& manifest) {
     }
     files.push_back(std::move(entry));
   }
-  const int64_t version = LiesInSites(manifest.files) ? std::max(manifest.format_version, kSitesFormatVersion) : manifest.format_version;
+  const int64_t version = HasSiteFiles(manifest.files) ? std::max(manifest.format_version, kSitesFormatVersion) : manifest.format_version;
   nlohmann::ordered_json document = {{"format_version", version},
                                      {"job_name", manifest.job_name},
                                      {"spec_hash", manifest.spec_hash},

@@ -39,7 +39,7 @@ struct FileEntry {
 };
 
 // Whether any of the files was written in another site.
-bool LiesInSites(const std::vector<FileEntry>& files);
+bool HasSiteFiles(const std::vector<FileEntry>& files);
 
 // The furthest codec that messages of a value, or of its gradient, may use: what a run has found out about them (adr/0025).
 struct CodecLimit {
@@ -61,7 +61,7 @@ struct Manifest {
   int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not told
   std::string codec_limit;       // of all values, after a loss that left its trend; empty: none
   std::vector<CodecLimit> codec_limits;
-  // What lay in the files that the job names, by field, in words (workload::NamedContents); fields that were not known are not there.
+  // What lay in the files that the job names, by field, in words (workload::InputFingerprints); fields that were not known are not there.
   std::map<std::string, std::string> contents;
   uint64_t seed = 0;  // all random streams are counter-based, so their state is this and the step
   std::vector<FileEntry> files;

@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxIndexBytes = 64 << 20;
-constexpr size_t kFilesTold = 4;  // of a site
+constexpr size_t kMaxFilesListed = 4;  // of a site
 constexpr absl::string_view kModelEnding = ".safetensors", kIndexEnding = ".index.json";
 
 bool Exists(const std::string& path) {
@@ -86,7 +86,7 @@ bool IsOfGpt2Body(absl::string_view name) {
 
 // Of a folder of checkpoints without a `latest` that leads anywhere; none where it has no checkpoints either.
 absl::StatusOr<std::optional<std::string>> NewestWholeOf(const std::string& folder) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const NewestCheckpoint newest, FindNewestWhole(folder, {}, DamagedCopies::kKeep));
+  FUSIONLLM_ASSIGN_OR_RETURN(const NewestCheckpoint newest, FindLatestComplete(folder, {}, DamagedCopies::kKeep));
   if (newest.path.has_value() || newest.skipped.empty()) return newest.path;
   std::vector<std::string> reasons;
   for (const SkippedCheckpoint& skipped : newest.skipped) reasons.push_back(absl::StrCat(skipped.path, ": ", skipped.reason));
@@ -193,11 +193,11 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
   } else {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path, " is neither a file nor a folder"));
   }
-  if (!reader.manifest_.has_value()) reader.NameAsTheHeadedModelDoes();
+  if (!reader.manifest_.has_value()) reader.AddTransformerPrefix();
   return reader;
 }
 
-void CheckpointReader::NameAsTheHeadedModelDoes() {
+void CheckpointReader::AddTransformerPrefix() {
   if (Contains(absl::StrCat(kGpt2Prefix, kGpt2Embedding)) || !Contains(kGpt2Embedding)) return;
   std::map<std::string, StoredTensor> named;
   for (auto& [name, tensor] : tensors_) named.emplace(IsOfGpt2Body(name) ? absl::StrCat(kGpt2Prefix, name) : name, tensor);
@@ -233,9 +233,9 @@ absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, Elsewhe
   while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;
   FUSIONLLM_ASSIGN_OR_RETURN(manifest_, LoadManifest(folder));
   FUSIONLLM_RETURN_IF_ERROR(CheckFileSizes(folder, *manifest_));
-  elsewhere_ = FilesElsewhere(folder, *manifest_);
+  elsewhere_ = FilesInOtherSites(folder, *manifest_);
   if (!elsewhere_.empty() && elsewhere == Elsewhere::kRefuse) {
-    return absl::FailedPreconditionError(absl::StrCat("of ", folder, " there are not here: ", DescribeElsewhere(elsewhere_),
+    return absl::FailedPreconditionError(absl::StrCat("of ", folder, " there are not here: ", DescribeFilesInOtherSites(elsewhere_),
                                                       "; a copy made by spec.checkpoint.replica has all of them"));
   }
   std::set<std::string> absent;
@@ -288,7 +288,7 @@ absl::Status CheckpointReader::Read(absl::string_view name, const tensor::Tensor
   return found->second.file->Read(found->second.entry->name, into);
 }
 
-std::vector<FileEntry> FilesElsewhere(const std::string& folder, const Manifest& manifest) {
+std::vector<FileEntry> FilesInOtherSites(const std::string& folder, const Manifest& manifest) {
   std::vector<FileEntry> elsewhere;
   for (const FileEntry& file : manifest.files) {
     std::error_code error;
@@ -299,21 +299,22 @@ std::vector<FileEntry> FilesElsewhere(const std::string& folder, const Manifest&
   return elsewhere;
 }
 
-std::string DescribeElsewhere(const std::vector<FileEntry>& files) {
+std::string DescribeFilesInOtherSites(const std::vector<FileEntry>& files) {
   std::map<std::string, std::vector<std::string>> of_site;
   for (const FileEntry& file : files) of_site[file.site].push_back(file.name);
   std::vector<std::string> sites;
   for (const auto& [site, names] : of_site) {
-    const size_t told = std::min(names.size(), kFilesTold);
-    const std::string more = names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "";
-    sites.push_back(absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(told), ", "), more, " in site ", site));
+    const size_t listed = std::min(names.size(), kMaxFilesListed);
+    const std::string more = names.size() > listed ? absl::StrCat(" and ", names.size() - listed, " more") : "";
+    sites.push_back(
+        absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(listed), ", "), more, " in site ", site));
   }
   return absl::StrJoin(sites, "; ");
 }
 
 absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest) {
   for (const FileEntry& file : manifest.files) {
-    if (!file.site.empty()) continue;  // see FilesElsewhere
+    if (!file.site.empty()) continue;  // see FilesInOtherSites
     const std::string path = absl::StrCat(folder, "/", file.name);
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
@@ -360,7 +361,7 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
     if (absl::IsInvalidArgument(manifest.status())) return absl::DataLossError(manifest.status().message());  // a file like any other
     if (!manifest.ok()) return manifest.status();
     std::set<std::string> absent;
-    for (const FileEntry& file : FilesElsewhere(folder, *manifest)) absent.insert(file.name);
+    for (const FileEntry& file : FilesInOtherSites(folder, *manifest)) absent.insert(file.name);
     for (const FileEntry& file : manifest->files) {
       if (absent.contains(file.name)) continue;  // Open says so
       const std::string file_path = absl::StrCat(folder, "/", file.name);

@@ -58,7 +58,7 @@ class CheckpointReader {
   absl::Status OpenIndexed(const std::string& folder);
   // Of a tensor that `weight_map` has, what stands in another file than it says is passed over.
   absl::Status AddFile(const std::string& path, const std::map<std::string, std::string>& weight_map = {});
-  void NameAsTheHeadedModelDoes();
+  void AddTransformerPrefix();
 
   std::string path_;
   std::optional<Manifest> manifest_;
@@ -69,9 +69,9 @@ class CheckpointReader {
 };
 
 // The files that lie in other sites and not, with the size the manifest says, in the checkpoint's folder besides.
-std::vector<FileEntry> FilesElsewhere(const std::string& folder, const Manifest& manifest);
+std::vector<FileEntry> FilesInOtherSites(const std::string& folder, const Manifest& manifest);
 // "model-00002-of-00002.safetensors and 1 more in site paris"; empty: none.
-std::string DescribeElsewhere(const std::vector<FileEntry>& files);
+std::string DescribeFilesInOtherSites(const std::vector<FileEntry>& files);
 
 // Whether every file of a checkpoint folder, but for those elsewhere, is there with the size the manifest says. DataLoss naming the first
 // that is not.

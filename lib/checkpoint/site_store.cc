@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<FileEntry>> SiteStore::Write(uint32_t epoch, int64_t 
   const std::string name = ToString(SiteFolder{.id = id_, .device = device_, .step = step, .number = number});
   const std::string folder = absl::StrCat(Root(), "/", name);
   {
-    const std::lock_guard lock(mutex_);  // before there is anything that Tidy could see
+    const std::lock_guard lock(mutex_);  // before there is anything that GarbageCollect could see
     written_[name] = {epoch, step};
   }
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> SiteStore::PathOf(const std::string& site_folder, co
   return absl::StrCat(Root(), "/", site_folder, "/", name);
 }
 
-absl::Status SiteStore::TidyDevice(const std::string& device, const Decided& decided) {
+absl::Status SiteStore::GarbageCollectDevice(const std::string& device, const CommitProgress& decided) {
   const std::string folder = absl::StrCat(Root(), "/", id_, "/", device);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
   for (const std::string& name : names) {
@@ -111,12 +111,12 @@ absl::Status SiteStore::TidyDevice(const std::string& device, const Decided& dec
   return absl::OkStatus();
 }
 
-absl::Status SiteStore::Tidy(const Decided& decided) {
-  FUSIONLLM_RETURN_IF_ERROR(TidyDevice(device_, decided));
+absl::Status SiteStore::GarbageCollect(const CommitProgress& decided) {
+  FUSIONLLM_RETURN_IF_ERROR(GarbageCollectDevice(device_, decided));
   if (decided.present == nullptr) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> devices, NamesIn(absl::StrCat(Root(), "/", id_)));
   for (const std::string& device : devices) {
-    if (!decided.present->contains(device)) FUSIONLLM_RETURN_IF_ERROR(TidyDevice(device, decided));
+    if (!decided.present->contains(device)) FUSIONLLM_RETURN_IF_ERROR(GarbageCollectDevice(device, decided));
   }
   return absl::OkStatus();
 }

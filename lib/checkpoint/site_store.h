@@ -1,8 +1,8 @@
 // The shards that an executor keeps in its own site, in a folder that outlives it and that the executors of the site share.
 //
 // A shard is written once, into a folder that no other save has (layout.h): what a manifest names never changes under it, and the rename of
-// the manifest, in the committer's folder, is the one point at which a checkpoint begins to be. What no manifest names is removed by Tidy.
-// All functions block on the disk. Thread-safe.
+// the manifest, in the committer's folder, is the one point at which a checkpoint begins to be. What no manifest names is removed by
+// GarbageCollect. All functions block on the disk. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace fusionllm::checkpoint {
 
 // What the committer has decided: up to a step of a plan epoch, each shard is in a checkpoint or in none.
-struct Decided {
+struct CommitProgress {
   uint32_t epoch = 0;
   int64_t step = 0;
   std::set<std::string> kept;  // folders that checkpoints have in this site
@@ -43,11 +43,11 @@ class SiteStore {
 
   // Removes what this device has written up to there and no checkpoint has, of earlier lives too; and with `present` what devices have that
   // are not among these. Other `id`s are not looked at.
-  absl::Status Tidy(const Decided& decided);
+  absl::Status GarbageCollect(const CommitProgress& decided);
 
  private:
   std::string Root() const;
-  absl::Status TidyDevice(const std::string& device, const Decided& decided);
+  absl::Status GarbageCollectDevice(const std::string& device, const CommitProgress& decided);
 
   const std::string directory_, id_, device_;
   std::mutex mutex_;

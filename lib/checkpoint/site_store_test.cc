@@ -66,7 +66,7 @@ TEST_F(SiteStoreTest, WhereShardsCanBeKeptIsKnownBeforeThereAreAny) {
   EXPECT_THAT(std::string(none.message()), ::testing::HasSubstr("file/site"));
 }
 
-TEST_F(SiteStoreTest, ShardsThatAreThereAreServedWhoeverMayWriteNow) {
+TEST_F(SiteStoreTest, ServesExistingShardsWithoutWriteAccess) {
   EXPECT_NE(Save(store_, 1, 50), "");
   EXPECT_TRUE(CanKeepShards(site_).ok());
 }
@@ -97,12 +97,12 @@ TEST_F(SiteStoreTest, NamesThatLeadOutOfTheFolderAreRefused) {
 
 TEST_F(SiteStoreTest, WhatNoCheckpointHasIsRemovedAndWhatIsNotDecidedStays) {
   const std::string failed = Save(store_, 1, 10), kept = Save(store_, 1, 20), next = Save(store_, 1, 30), later = Save(store_, 2, 10);
-  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {kept}}).ok());
+  ASSERT_TRUE(store_.GarbageCollect({.epoch = 1, .step = 20, .kept = {kept}}).ok());
   EXPECT_FALSE(Has(failed));
   EXPECT_TRUE(Has(kept));
   EXPECT_TRUE(Has(next)) << "written already, while the step before became a checkpoint";
   EXPECT_TRUE(Has(later)) << "of a plan epoch that the order did not know";
-  ASSERT_TRUE(store_.Tidy({.epoch = 2, .step = 10, .kept = {later}}).ok());
+  ASSERT_TRUE(store_.GarbageCollect({.epoch = 2, .step = 10, .kept = {later}}).ok());
   EXPECT_FALSE(Has(kept));
   EXPECT_FALSE(Has(next));
   EXPECT_TRUE(Has(later));
@@ -115,7 +115,7 @@ TEST_F(SiteStoreTest, WhatAnEarlierLifeHasLeftIsRemovedAtTheFirstWord) {
     kept = Save(before, 7, 90);
     left = Save(before, 7, 100);
   }
-  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 95, .kept = {kept}}).ok());
+  ASSERT_TRUE(store_.GarbageCollect({.epoch = 1, .step = 95, .kept = {kept}}).ok());
   EXPECT_TRUE(Has(kept));
   EXPECT_FALSE(Has(left)) << "of a later step than the word is about, but nobody is left who could report it";
 }
@@ -124,10 +124,10 @@ TEST_F(SiteStoreTest, OtherDevicesAreTidiedWhenTheyAreGoneAndOtherRunsNever) {
   SiteStore neighbour(site_, kId, "paris-1"), gone(site_, kId, "paris-2"), other_run(site_, "aaaaaaaaaaaaaaaa", "paris-2");
   const std::string of_neighbour = Save(neighbour, 1, 10), of_gone = Save(gone, 1, 10), of_gone_kept = Save(gone, 1, 20),
                     of_other_run = Save(other_run, 1, 10);
-  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {of_gone_kept}}).ok());
+  ASSERT_TRUE(store_.GarbageCollect({.epoch = 1, .step = 20, .kept = {of_gone_kept}}).ok());
   EXPECT_TRUE(Has(of_neighbour) && Has(of_gone)) << "not asked to";
   const std::set<std::string> present = {"paris-0", "paris-1"};
-  ASSERT_TRUE(store_.Tidy({.epoch = 1, .step = 20, .kept = {of_gone_kept}, .present = &present}).ok());
+  ASSERT_TRUE(store_.GarbageCollect({.epoch = 1, .step = 20, .kept = {of_gone_kept}, .present = &present}).ok());
   EXPECT_TRUE(Has(of_neighbour)) << "it may be reporting it";
   EXPECT_FALSE(Has(of_gone));
   EXPECT_TRUE(Has(of_gone_kept));
@@ -146,7 +146,7 @@ TEST_F(SiteStoreTest, TwoWhoRemoveTheSameDoNotComplainOfEachOther) {
       for (SiteStore* store : {&first, &second}) {
         threads.emplace_back([&, store] {
           start.arrive_and_wait();
-          tidied[store == &first ? 0 : 1] = store->Tidy({.epoch = 2, .step = 20, .present = &present});
+          tidied[store == &first ? 0 : 1] = store->GarbageCollect({.epoch = 2, .step = 20, .present = &present});
         });
       }
     }
@@ -163,7 +163,7 @@ TEST_F(SiteStoreTest, AFolderOfCheckpointsKeepsItsId) {
   EXPECT_NE(ShardsIdOf(folder_ / "other")->id, id->id);
 }
 
-TEST_F(SiteStoreTest, AFolderThatMovesOrIsMountedAnewKeepsItsId) {
+TEST_F(SiteStoreTest, MovedOrRemountedFolderKeepsItsId) {
   const std::string root = folder_ / "run/checkpoints", moved = folder_ / "elsewhere";
   const std::string id = ShardsIdOf(root)->id;
   std::filesystem::rename(root, moved);
@@ -194,8 +194,8 @@ TEST_F(SiteStoreTest, ACopyGetsAnIdOfItsOwnAndReadsWhatTheOtherHasWithoutRemovin
   EXPECT_EQ(own->copied_id, id);
   EXPECT_EQ(own->copied_from, std::filesystem::canonical(root).string());
   SiteStore of_copy(site_, own->id, "paris-0");
-  const std::set<std::string> nobody;
-  ASSERT_TRUE(of_copy.Tidy({.epoch = 9, .step = 90, .present = &nobody}).ok());
+  const std::set<std::string> no_devices;
+  ASSERT_TRUE(of_copy.GarbageCollect({.epoch = 9, .step = 90, .present = &no_devices}).ok());
   const auto path = of_copy.PathOf(saved, "model-00002-of-00002.safetensors");
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_TRUE(std::filesystem::exists(*path));

@@ -111,7 +111,7 @@ TEST_F(SitesTest, AManifestWithABadSiteIsRefused) {
   EXPECT_THAT(refused([](json& file) { file["tensors"] = {1}; }), HasSubstr("'tensors'"));
 }
 
-TEST_F(SitesTest, WhatNobodyCouldReadAgainIsNotCommitted) {
+TEST_F(SitesTest, RejectsCommitOfUnreadableShards) {
   const std::string before = Saved(40);
   const auto refused = [&](const std::function<void(FileEntry&)>& spoil) {
     Manifest manifest = Staged(50);
@@ -123,7 +123,7 @@ TEST_F(SitesTest, WhatNobodyCouldReadAgainIsNotCommitted) {
   EXPECT_THAT(refused([](FileEntry& file) { file.sha256 = "none"; }), HasSubstr("SHA-256"));
   EXPECT_THAT(refused([](FileEntry& file) { file.tensors = {std::string(static_cast<size_t>(kMaxManifestBytes), 'x')}; }),
               HasSubstr("are not read"));
-  EXPECT_EQ(*FindNewestWhole(root_)->path, before);
+  EXPECT_EQ(*FindLatestComplete(root_)->path, before);
   EXPECT_FALSE(fs::exists(root_ + "/step-000050"));
   EXPECT_EQ(refused([](FileEntry&) {}), "");
 }
@@ -154,7 +154,7 @@ TEST_F(SitesTest, ShardsStayInTheirSiteAndTheIndexNamesThemAll) {
   EXPECT_EQ(fs::read_symlink(absl::StrCat(root_, "/latest")), "step-000050");
 }
 
-TEST_F(SitesTest, NobodyOfTheRunNeedsToHaveWrittenBesideTheCommitter) {
+TEST_F(SitesTest, CommitsWithoutFilesBesideTheCommitter) {
   Manifest manifest = SampleManifest(50);
   auto files = *site_.Write(1, 50, 0, 1, SampleShard(tensors_, 50, 0));
   for (FileEntry& file : files) {
@@ -177,17 +177,17 @@ TEST_F(SitesTest, ACrashBetweenShardAndCommitLeavesNoCheckpoint) {
   const std::string before = Saved(40);
   (void)Staged(50);  // and nothing more happens
   EXPECT_THAT(*ListCheckpoints(root_), SizeIs(1));
-  EXPECT_EQ(*FindNewestWhole(root_)->path, before);
+  EXPECT_EQ(*FindLatestComplete(root_)->path, before);
   const auto named = SiteFoldersOf(root_);
   ASSERT_TRUE(named.ok()) << named.status();
   EXPECT_THAT(named->at("paris"), ElementsAre(HasSubstr("/paris-0/step-000040.")));
-  ASSERT_TRUE(site_.Tidy({.epoch = 1, .step = 50, .kept = named->at("paris")}).ok());
+  ASSERT_TRUE(site_.GarbageCollect({.epoch = 1, .step = 50, .kept = named->at("paris")}).ok());
   int saves = 0;
   for (const auto& entry : fs::directory_iterator(folder_ / "paris/shards/0123456789abcdef/paris-0")) saves += entry.is_directory() ? 1 : 0;
   EXPECT_EQ(saves, 1) << "and what was left is gone at the next word";
 }
 
-TEST_F(SitesTest, WhoNeedsAllFilesIsToldWhichAreElsewhereAndWhere) {
+TEST_F(SitesTest, OpenListsFilesInOtherSites) {
   const std::string saved = Saved(50);
   for (const absl::Status& status : {CheckpointReader::Open(saved).status(), VerifyCheckpoint(saved), VerifyCheckpoint(root_),
                                      ExportModel(saved, folder_ / "out.safetensors").status()}) {
@@ -209,7 +209,7 @@ TEST_F(SitesTest, WhatIsDamagedHereIsFoundAllTheSame) {
   const std::string saved = Saved(50);
   std::ofstream(absl::StrCat(saved, "/model-00001-of-00002.safetensors"), std::ios::app) << "x";
   EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved, Elsewhere::kLeaveOut)));
-  EXPECT_FALSE(FindNewestWhole(root_)->path.has_value());
+  EXPECT_FALSE(FindLatestComplete(root_)->path.has_value());
 }
 
 TEST_F(SitesTest, FilesThatWereBroughtHereCountAsAnyOther) {
@@ -221,7 +221,7 @@ TEST_F(SitesTest, FilesThatWereBroughtHereCountAsAnyOther) {
   for (const auto& entry : fs::directory_iterator(saved)) names.push_back(entry.path().filename().string());
   EXPECT_THAT(names, Not(Contains(HasSubstr(".recalled"))));
   fs::resize_file(absl::StrCat(saved, "/", kThere), 5);
-  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1)) << "the site still has it";
+  EXPECT_THAT(FilesInOtherSites(saved, *LoadManifest(saved)), SizeIs(1)) << "the site still has it";
 }
 
 TEST_F(SitesTest, WhatWasBroughtHereAndIsDamagedHereIsStillInItsSite) {
@@ -230,9 +230,9 @@ TEST_F(SitesTest, WhatWasBroughtHereAndIsDamagedHereIsStillInItsSite) {
   Damage(brought);
   EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved))) << "who only looks changes nothing";
   EXPECT_TRUE(fs::exists(brought));
-  EXPECT_EQ(FindNewestWhole(root_)->path, saved);
+  EXPECT_EQ(FindLatestComplete(root_)->path, saved);
   EXPECT_FALSE(fs::exists(brought)) << "it is asked of the site again";
-  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(1));
+  EXPECT_THAT(FilesInOtherSites(saved, *LoadManifest(saved)), SizeIs(1));
 }
 
 // Its site may be gone by now: this may be the only one.
@@ -263,7 +263,7 @@ TEST_F(SitesTest, WhatWasBroughtHereStaysWhereTheCheckpointIsDamagedAllTheSame) 
   BringHere(saved);
   Damage(brought);
   Damage(absl::StrCat(saved, "/model-00001-of-00002.safetensors"));
-  EXPECT_FALSE(FindNewestWhole(root_)->path.has_value());
+  EXPECT_FALSE(FindLatestComplete(root_)->path.has_value());
   EXPECT_TRUE(fs::exists(brought)) << "for the user to look at";
 }
 
@@ -276,7 +276,7 @@ TEST_F(SitesTest, FilesThatDoNotArriveWholeAreNotThere) {
     ASSERT_TRUE(incoming->Write(std::as_bytes(std::span(other))).ok());
     EXPECT_TRUE(absl::IsDataLoss(incoming->Seal(file.sha256).status()));
   }
-  EXPECT_THAT(FilesElsewhere(saved, *LoadManifest(saved)), SizeIs(3));
+  EXPECT_THAT(FilesInOtherSites(saved, *LoadManifest(saved)), SizeIs(3));
   EXPECT_TRUE(fs::exists(saved + "/manifest.json"));
 }
 
@@ -320,9 +320,9 @@ TEST_F(SitesTest, ADamagedManifestLetsNothingBeRemoved) {
 
 TEST_F(SitesTest, CheckpointsThatAreNotEligibleArePassedOver) {
   const std::string first = Saved(10), second = Saved(20), third = Saved(30);
-  EXPECT_EQ(*FindNewestWhole(root_, {.unusable = {third}})->path, second);
-  EXPECT_EQ(*FindNewestWhole(root_, {.unusable = {third, second}})->path, first);
-  EXPECT_FALSE(FindNewestWhole(root_, {.first_sequence = 3, .unusable = {third}})->path.has_value()) << "the others are another run's";
+  EXPECT_EQ(*FindLatestComplete(root_, {.unusable = {third}})->path, second);
+  EXPECT_EQ(*FindLatestComplete(root_, {.unusable = {third, second}})->path, first);
+  EXPECT_FALSE(FindLatestComplete(root_, {.first_sequence = 3, .unusable = {third}})->path.has_value()) << "the others are another run's";
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ absl::Status CheckReadable(const std::string& text) {
 // Everything up to the rename.
 absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files, Staged::kNotThoseInSites));
-  if (LiesInSites(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // nobody may have written here
+  if (HasSiteFiles(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // nobody may have written here
   FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files, Staged::kNotThoseInSites));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));

@@ -85,7 +85,7 @@ TEST(WriterTest, ACrashBeforeTheCommitLeavesTheEarlierCheckpoint) {
   ASSERT_TRUE(SaveSample(folder.path(), 50, 2).ok());
   ASSERT_TRUE(StageSample(folder.path(), 100, 2).ok());  // and the process dies here
   EXPECT_TRUE(fs::exists(folder / ".step-000100.partial"));
-  const auto newest = FindNewestWhole(folder.path());
+  const auto newest = FindLatestComplete(folder.path());
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ(*newest->path, folder / "step-000050");
   EXPECT_THAT(newest->skipped, IsEmpty());
@@ -203,7 +203,7 @@ TEST(WriterTest, AFreshRunInAnOldFolderCountsAsNewer) {
   const base::TempFolder folder;
   for (const int64_t step : {100, 200}) ASSERT_TRUE(SaveSample(folder.path(), step, 1, 2).ok());
   ASSERT_TRUE(SaveSample(folder.path(), 10, 1, 2).ok());
-  EXPECT_EQ(*FindNewestWhole(folder.path())->path, folder / "step-000010");
+  EXPECT_EQ(*FindLatestComplete(folder.path())->path, folder / "step-000010");
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000010");
   EXPECT_THAT(Listing(folder.path()), ElementsAre("latest", "step-000010", "step-000200"));
 }

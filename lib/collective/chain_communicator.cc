@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lib/base/status_macros.h"
-#include "lib/collective/chain_letters.h"
+#include "lib/collective/chain_messages.h"
 #include "lib/collective/concatenation.h"
 
 namespace fusionllm::collective {
@@ -26,26 +26,26 @@ using tensor::TensorType;
 using tensor::TensorView;
 using Bytes = std::vector<std::byte>;
 
-// Rounds of a call. Greetings and the farewell are no part of a tensor.
-constexpr int32_t kGreets = -1;
-constexpr Letter kFarewell = {.call = 0, .round = -2, .part = 0};
-constexpr int32_t kThere = 0, kBack = 1;
+// Rounds of a call. Greetings and the close_message are no part of a tensor.
+constexpr int32_t kCallHeaderRound = -1;
+constexpr Chunk kCloseMessageKey = {.call = 0, .round = -2, .part = 0};
+constexpr int32_t kForward = 0, kBackward = 1;
 
-// A letter that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
-constexpr absl::Duration kLooksUp = absl::Milliseconds(20);
+// A chunk that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
+constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 
 // Members of one build call the same: a plan gives them the same stage.
 constexpr char kOneBuild[] = "; executors of different builds may do so: run the same one on all devices";
 
 class ChainCommunicator final : public Communicator {
  public:
-  ChainCommunicator(Membership member, tensor::Memory& memory, Mail& mail, ChainOptions options)
+  ChainCommunicator(Membership member, tensor::Memory& memory, PointToPointChannel& channel, ChainOptions options)
       : Communicator(std::move(member)),
         memory_(memory),
-        mail_(mail),
-        patience_(options.patience.in_calls),
+        channel_(channel),
+        timeout_(options.timeout.per_call),
         chain_(std::move(options.chain)),
-        letter_bytes_(options.letter_bytes),
+        chunk_bytes_(options.chunk_bytes),
         place_(PlaceOf(rank())),
         left_(chain_.size()) {}
   ~ChainCommunicator() override {
@@ -105,7 +105,7 @@ class ChainCommunicator final : public Communicator {
 
   absl::Status Wait() override {
     FUSIONLLM_RETURN_IF_ERROR(Ended());
-    if (const absl::Status status = HearGreetings(); !status.ok()) return End(status);
+    if (const absl::Status status = ReceiveCallHeaders(); !status.ok()) return End(status);
     return absl::OkStatus();
   }
   void Abort(absl::Status why) override {
@@ -134,7 +134,7 @@ class ChainCommunicator final : public Communicator {
     member.rank = other;
     return member.ToString();
   }
-  Letter Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
+  Chunk Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
 
   // Of this member's memory: all others end with it, too, each on a device of its own.
   absl::Status Own(const absl::Status& status) const {
@@ -155,12 +155,12 @@ class ChainCommunicator final : public Communicator {
                     bool needs_others = true) {
     FUSIONLLM_RETURN_IF_ERROR(Wait());
     call_ = calls_;
-    greeting_ = Describe(name, types, chain_, letter_bytes_);
-    heard_.assign(chain_.size(), false);
+    call_header_ = Describe(name, types, chain_, chunk_bytes_);
+    received_headers_.assign(chain_.size(), false);
     const auto all = [&]() -> absl::Status {
-      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(Send(other, Named(kGreets, 0), Encode(greeting_)));
+      for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(Send(other, Named(kCallHeaderRound, 0), Encode(call_header_)));
       FUSIONLLM_RETURN_IF_ERROR(body());
-      return needs_others ? HearGreetings() : absl::OkStatus();
+      return needs_others ? ReceiveCallHeaders() : absl::OkStatus();
     };
     if (const absl::Status status = all(); !status.ok()) return End(status);
     ++calls_;
@@ -168,138 +168,138 @@ class ChainCommunicator final : public Communicator {
   }
 
   // Of the last call, those that were not heard yet.
-  absl::Status HearGreetings() {
-    if (heard_.empty()) return absl::OkStatus();  // none was made
-    for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(HearGreeting(other));
+  absl::Status ReceiveCallHeaders() {
+    if (received_headers_.empty()) return absl::OkStatus();  // none was made
+    for (const int other : Others()) FUSIONLLM_RETURN_IF_ERROR(ReceiveCallHeader(other));
     return absl::OkStatus();
   }
 
   // Sums along the chain, and back: to all of them or, where the row has `runs`, to each that of its rank. `to` is the row itself or the
   // run of this member.
   //
-  // One thread sends letters there and passes others back: in step k letter k there, and back the one that is `behind` steps older. A
-  // member is kLettersAhead steps more behind than the next one, and so that much ahead of it: were they equal, each would let the one
-  // before it go on only when its own letter has arrived, and the link between them would lie idle meanwhile. Letters there and those that
+  // One thread sends chunks there and passes others back: in step k chunk k there, and back the one that is `behind` steps older. A
+  // member is kChunksAhead steps more behind than the next one, and so that much ahead of it: were they equal, each would let the one
+  // before it go on only when its own chunk has arrived, and the link between them would lie idle meanwhile. Chunks there and those that
   // come back are thus taken in an order in which none waits for a later one.
   absl::Status GoAlong(Concatenation& row, Concatenation& to, int runs) {
-    const Cut cut(row, runs, letter_bytes_);
-    const int letters = runs * cut.letters(), behind = (size() - 1 - place_) * kLettersAhead;
-    for (int step = 0; step < letters + behind; ++step) {
-      if (step < letters) FUSIONLLM_RETURN_IF_ERROR(PassThere(cut, row, to, step));
+    const ChunkLayout cut(row, runs, chunk_bytes_);
+    const int chunks = runs * cut.chunks(), behind = (size() - 1 - place_) * kChunksAhead;
+    for (int step = 0; step < chunks + behind; ++step) {
+      if (step < chunks) FUSIONLLM_RETURN_IF_ERROR(PassForward(cut, row, to, step));
       if (step >= behind && place_ + 1 < size()) FUSIONLLM_RETURN_IF_ERROR(PassBack(cut, to, step - behind));
     }
     return absl::OkStatus();
   }
 
-  absl::Status PassThere(const Cut& cut, Concatenation& row, Concatenation& to, int letter) {
-    const Cut::Piece piece = cut.piece(letter);
+  absl::Status PassForward(const ChunkLayout& cut, Concatenation& row, Concatenation& to, int chunk) {
+    const ChunkLayout::Piece piece = cut.piece(chunk);
     Bytes bytes;
     if (place_ == 0) {
       bytes.resize(piece.bytes);
       FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
     } else {
-      FUSIONLLM_ASSIGN_OR_RETURN(bytes, Receive(chain_[Before()], Named(kThere, letter), piece.bytes));
+      FUSIONLLM_ASSIGN_OR_RETURN(bytes, Receive(chain_[Before()], Named(kForward, chunk), piece.bytes));
       FUSIONLLM_RETURN_IF_ERROR(Own(row.AddTo(piece.begin, bytes)));
     }
-    if (place_ + 1 < size()) return Send(chain_[After()], Named(kThere, letter), std::move(bytes));
-    return KeepAndPassBack(cut, to, letter, std::move(bytes));
+    if (place_ + 1 < size()) return Send(chain_[After()], Named(kForward, chunk), std::move(bytes));
+    return StoreAndPassBack(cut, to, chunk, std::move(bytes));
   }
 
-  absl::Status PassBack(const Cut& cut, Concatenation& to, int letter) {
-    const bool whole = !cut.has_runs() || place_ >= PlaceOf(cut.run(letter));
-    FUSIONLLM_ASSIGN_OR_RETURN(Bytes bytes, Receive(chain_[After()], Named(kBack, letter), whole ? cut.piece(letter).bytes : 0));
-    return KeepAndPassBack(cut, to, letter, std::move(bytes));
+  absl::Status PassBack(const ChunkLayout& cut, Concatenation& to, int chunk) {
+    const bool whole = !cut.has_runs() || place_ >= PlaceOf(cut.run(chunk));
+    FUSIONLLM_ASSIGN_OR_RETURN(Bytes bytes, Receive(chain_[After()], Named(kBackward, chunk), whole ? cut.piece(chunk).bytes : 0));
+    return StoreAndPassBack(cut, to, chunk, std::move(bytes));
   }
 
   // A sum that is whole; of one's run that is further on in the chain only that it has got there.
-  absl::Status KeepAndPassBack(const Cut& cut, Concatenation& to, int letter, Bytes bytes) {
-    const Cut::Piece piece = cut.piece(letter);
-    const bool own = !cut.has_runs() || cut.run(letter) == rank();
+  absl::Status StoreAndPassBack(const ChunkLayout& cut, Concatenation& to, int chunk, Bytes bytes) {
+    const ChunkLayout::Piece piece = cut.piece(chunk);
+    const bool own = !cut.has_runs() || cut.run(chunk) == rank();
     if (own) FUSIONLLM_RETURN_IF_ERROR(Own(to.Write(piece.begin - (cut.has_runs() ? cut.BeginOf(rank()) : 0), bytes)));
     if (place_ == 0) return absl::OkStatus();
     if (own && cut.has_runs()) bytes.clear();
-    return Send(chain_[Before()], Named(kBack, letter), std::move(bytes));
+    return Send(chain_[Before()], Named(kBackward, chunk), std::move(bytes));
   }
 
   // A row to `receivers`, and to `copy` where there is one.
   absl::Status SendAll(const Concatenation& row, const Concatenation* copy, const std::vector<int>& receivers) {
-    const Cut cut(row, 1, letter_bytes_);
-    for (int letter = 0; letter < cut.letters(); ++letter) {
-      const Cut::Piece piece = cut.piece(letter);
+    const ChunkLayout cut(row, 1, chunk_bytes_);
+    for (int chunk = 0; chunk < cut.chunks(); ++chunk) {
+      const ChunkLayout::Piece piece = cut.piece(chunk);
       Bytes bytes(piece.bytes);
       FUSIONLLM_RETURN_IF_ERROR(Own(row.Read(piece.begin, bytes)));
       if (copy != nullptr) FUSIONLLM_RETURN_IF_ERROR(Own(copy->Write(piece.begin, bytes)));
-      for (const int receiver : receivers) FUSIONLLM_RETURN_IF_ERROR(Send(receiver, Named(kThere, letter), bytes));
+      for (const int receiver : receivers) FUSIONLLM_RETURN_IF_ERROR(Send(receiver, Named(kForward, chunk), bytes));
     }
     return absl::OkStatus();
   }
   absl::Status ReceiveAll(int sender, const Concatenation& row) {
-    const Cut cut(row, 1, letter_bytes_);
-    for (int letter = 0; letter < cut.letters(); ++letter) {
-      const Cut::Piece piece = cut.piece(letter);
-      FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Receive(sender, Named(kThere, letter), piece.bytes));
+    const ChunkLayout cut(row, 1, chunk_bytes_);
+    for (int chunk = 0; chunk < cut.chunks(); ++chunk) {
+      const ChunkLayout::Piece piece = cut.piece(chunk);
+      FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Receive(sender, Named(kForward, chunk), piece.bytes));
       FUSIONLLM_RETURN_IF_ERROR(Own(row.Write(piece.begin, bytes)));
     }
     return absl::OkStatus();
   }
 
   // What another member calls must be what this one does.
-  absl::Status HearGreeting(int other) {
-    if (heard_[static_cast<size_t>(other)]) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kGreets, 0)));
-    heard_[static_cast<size_t>(other)] = true;
-    const absl::StatusOr<Greeting> his = ParseGreeting(bytes);
+  absl::Status ReceiveCallHeader(int other) {
+    if (received_headers_[static_cast<size_t>(other)]) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kCallHeaderRound, 0)));
+    received_headers_[static_cast<size_t>(other)] = true;
+    const absl::StatusOr<CallHeader> his = ParseCallHeader(bytes);
     if (!his.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", his.status().message(), kOneBuild));
-    if (*his == greeting_) return absl::OkStatus();
-    const bool look_alike = his->call == greeting_.call;
-    const auto text = [&](const Greeting& greeting) {
-      return look_alike ? absl::StrFormat("%s (%016x)", greeting.call, greeting.digest) : greeting.call;
+    if (*his == call_header_) return absl::OkStatus();
+    const bool look_alike = his->call == call_header_.call;
+    const auto text = [&](const CallHeader& call_header) {
+      return look_alike ? absl::StrFormat("%s (%016x)", call_header.call, call_header.digest) : call_header.call;
     };
     const bool first = rank() < other;
     return absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s%s",
-                                               membership().group, std::min(rank(), other), text(first ? greeting_ : *his),
-                                               std::max(rank(), other), text(first ? *his : greeting_), kOneBuild));
+                                               membership().group, std::min(rank(), other), text(first ? call_header_ : *his),
+                                               std::max(rank(), other), text(first ? *his : call_header_), kOneBuild));
   }
 
   // Whom this member has nothing of in this call; where that is nobody, `other`.
   std::vector<int> Missing(int other) {
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
-      if (rank == this->rank() || heard_[static_cast<size_t>(rank)]) continue;
-      if (!mail_.Take(rank, Named(kGreets, 0), absl::InfinitePast()).ok()) missing.push_back(rank);
+      if (rank == this->rank() || received_headers_[static_cast<size_t>(rank)]) continue;
+      if (!channel_.Take(rank, Named(kCallHeaderRound, 0), absl::InfinitePast()).ok()) missing.push_back(rank);
     }
     if (missing.empty()) missing.push_back(other);
     return missing;
   }
 
-  absl::Status Send(int to, const Letter& letter, Bytes bytes) {
-    const absl::Status status = mail_.Send(to, letter, std::move(bytes));
+  absl::Status Send(int to, const Chunk& chunk, Bytes bytes) {
+    const absl::Status status = channel_.Send(to, chunk, std::move(bytes));
     if (status.ok()) return status;
     FUSIONLLM_RETURN_IF_ERROR(HearFarewells());  // who is lost may have said why
     return absl::Status(status.code(), absl::StrFormat("%s cannot reach replica %d: %s", membership().ToString(), to, status.message()));
   }
 
   // Numbers of who has greeted: so many bytes.
-  absl::StatusOr<Bytes> Receive(int from, const Letter& letter, size_t bytes) {
-    FUSIONLLM_RETURN_IF_ERROR(HearGreeting(from));
-    FUSIONLLM_ASSIGN_OR_RETURN(Bytes taken, Take(from, letter));
+  absl::StatusOr<Bytes> Receive(int from, const Chunk& chunk, size_t bytes) {
+    FUSIONLLM_RETURN_IF_ERROR(ReceiveCallHeader(from));
+    FUSIONLLM_ASSIGN_OR_RETURN(Bytes taken, Take(from, chunk));
     if (taken.size() == bytes) return taken;
     return absl::InternalError(
-        absl::StrFormat("%s sent %d bytes where %s has %d%s", Name(from), taken.size(), greeting_.call, bytes, kOneBuild));
+        absl::StrFormat("%s sent %d bytes where %s has %d%s", Name(from), taken.size(), call_header_.call, bytes, kOneBuild));
   }
 
-  absl::StatusOr<Bytes> Take(int from, const Letter& letter) {
-    for (const absl::Time patience_ends = absl::Now() + patience_;;) {
+  absl::StatusOr<Bytes> Take(int from, const Chunk& chunk) {
+    for (const absl::Time deadline = absl::Now() + timeout_;;) {
       FUSIONLLM_RETURN_IF_ERROR(Ended());
-      absl::StatusOr<Bytes> taken = mail_.Take(from, letter, std::min(absl::Now() + kLooksUp, patience_ends));
+      absl::StatusOr<Bytes> taken = channel_.Take(from, chunk, std::min(absl::Now() + kPollInterval, deadline));
       if (taken.ok()) return taken;
       if (!absl::IsDeadlineExceeded(taken.status())) {
         return absl::Status(taken.status().code(), absl::StrCat(membership().ToString(), ": ", taken.status().message()));
       }
       FUSIONLLM_RETURN_IF_ERROR(HearFarewells());
-      if (absl::Now() < patience_ends) continue;
+      if (absl::Now() < deadline) continue;
       return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", membership().ToString(),
-                                                    absl::FormatDuration(patience_), absl::StrJoin(Missing(from), ", "), greeting_.call));
+                                                    absl::FormatDuration(timeout_), absl::StrJoin(Missing(from), ", "), call_header_.call));
     }
   }
 
@@ -308,12 +308,12 @@ class ChainCommunicator final : public Communicator {
     for (const int other : Others()) {
       std::optional<int64_t>& left = left_[static_cast<size_t>(other)];
       if (!left.has_value()) {
-        const absl::StatusOr<Bytes> bytes = mail_.Take(other, kFarewell, absl::InfinitePast());
+        const absl::StatusOr<Bytes> bytes = channel_.Take(other, kCloseMessageKey, absl::InfinitePast());
         if (!bytes.ok()) continue;
-        const absl::StatusOr<Farewell> farewell = ParseFarewell(*bytes);
-        if (!farewell.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", farewell.status().message(), kOneBuild));
-        FUSIONLLM_RETURN_IF_ERROR(farewell->why);
-        left = farewell->calls;
+        const absl::StatusOr<CloseMessage> close_message = ParseCloseMessage(*bytes);
+        if (!close_message.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", close_message.status().message(), kOneBuild));
+        FUSIONLLM_RETURN_IF_ERROR(close_message->why);
+        left = close_message->calls;
       }
       if (*left <= call_) return absl::UnavailableError(absl::StrCat(Name(other), " has left"));
     }
@@ -327,26 +327,27 @@ class ChainCommunicator final : public Communicator {
       if (!ended_.ok()) return ended_;
       ended_ = why;
     }
-    mail_.Cancel(why);
+    channel_.Cancel(why);
     Tell({.why = why});
     return why;
   }
-  void Tell(const Farewell& farewell) {
-    for (const int other : Others()) mail_.Send(other, kFarewell, Encode(farewell)).IgnoreError();  // who is gone need not know
+  void Tell(const CloseMessage& close_message) {
+    for (const int other : Others())
+      channel_.Send(other, kCloseMessageKey, Encode(close_message)).IgnoreError();  // who is gone need not know
   }
 
   tensor::Memory& memory_;
-  Mail& mail_;
-  const absl::Duration patience_;
+  PointToPointChannel& channel_;
+  const absl::Duration timeout_;
   const std::vector<int> chain_;  // ranks
-  const size_t letter_bytes_;
+  const size_t chunk_bytes_;
   const int place_;  // in the chain
   // Of the thread that calls.
   int64_t calls_ = 0;  // done
   int64_t call_ = 0;   // the number of the one under way, or of the last
   // Of that call: what it is, and from whom this member has heard, by rank, that he makes it, too.
-  Greeting greeting_;
-  std::vector<bool> heard_;
+  CallHeader call_header_;
+  std::vector<bool> received_headers_;
   std::vector<std::optional<int64_t>> left_;  // by rank: calls that a member had done when it left
   std::mutex mutex_;
   absl::Status ended_;
@@ -354,7 +355,7 @@ class ChainCommunicator final : public Communicator {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const Membership& member, tensor::Memory& memory, Mail& mail,
+absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const Membership& member, tensor::Memory& memory, PointToPointChannel& channel,
                                                         ChainOptions options) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
   std::vector<int> ranks(static_cast<size_t>(member.size));
@@ -364,8 +365,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const Membership& member
     return absl::InvalidArgumentError(
         absl::StrFormat("the chain %s of %s does not name each once", absl::StrJoin(options.chain, " "), member.ToString()));
   }
-  if (options.letter_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("letters of 0 bytes for ", member.ToString()));
-  return std::make_unique<ChainCommunicator>(member, memory, mail, std::move(options));
+  if (options.chunk_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("chunks of 0 bytes for ", member.ToString()));
+  return std::make_unique<ChainCommunicator>(member, memory, channel, std::move(options));
 }
 
 }  // namespace fusionllm::collective

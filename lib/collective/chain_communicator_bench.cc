@@ -1,4 +1,4 @@
-// Sums of 100 MB between members of one process, each a thread: what copies and additions cost where letters travel in no time.
+// Sums of 100 MB between members of one process, each a thread: what copies and additions cost where chunks travel in no time.
 // bytes_per_second counts the bytes of the row, once.
 #include <algorithm>
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "benchmark/benchmark.h"
 #include "lib/collective/chain_communicator.h"
-#include "lib/collective/testing/letter_box.h"
+#include "lib/collective/testing/in_memory_network.h"
 
 namespace fusionllm::collective {
 namespace {
@@ -16,12 +16,12 @@ namespace {
 void AllReduce(benchmark::State& state, tensor::DType dtype) {
   constexpr int64_t kBytes = 100'000'000;
   const int size = static_cast<int>(state.range(0));
-  testing::PostOffice office(size);
+  testing::InMemoryNetwork network(size);
   std::vector<std::unique_ptr<Communicator>> members;
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(size), std::vector<std::byte>(kBytes));
   for (int rank = 0; rank < size; ++rank) {
-    members.push_back(*MakeChain({.group = "g", .rank = rank, .size = size}, tensor::HostMemory(), office.mail(rank),
-                                 {.letter_bytes = static_cast<size_t>(state.range(1)) << 10}));
+    members.push_back(*MakeChain({.group = "g", .rank = rank, .size = size}, tensor::HostMemory(), network.channel(rank),
+                                 {.chunk_bytes = static_cast<size_t>(state.range(1)) << 10}));
   }
   const auto sum = [&](int rank) {
     const tensor::TensorView views[] = {
@@ -36,7 +36,7 @@ void AllReduce(benchmark::State& state, tensor::DType dtype) {
   }
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
-// Members, and KiB of a letter.
+// Members, and KiB of a chunk.
 void Cases(benchmark::internal::Benchmark* benchmark) {
   for (const int kib : {64, 256, 1024, 4096}) benchmark->Args({2, kib});
   benchmark->Args({4, 256});

@@ -1,4 +1,4 @@
-// Replicas that exchange letters: what every communicator must do, what goes over each link of the chain, and in which order sums are made.
+// Replicas that exchange chunks: what every communicator must do, what goes over each link of the chain, and in which order sums are made.
 #include "lib/collective/chain_communicator.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 #include "lib/base/status_macros.h"
 #include "lib/collective/local_communicator.h"
 #include "lib/collective/testing/communicator_conformance.h"
-#include "lib/collective/testing/letter_box.h"
-#include "lib/kernels/testing/memory_apart.h"
+#include "lib/collective/testing/in_memory_network.h"
+#include "lib/kernels/testing/isolated_memory.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::collective {
@@ -35,39 +35,39 @@ using tensor::TensorView;
 using testing::Bytes;
 using testing::CommunicatorConformance;
 using testing::Implementation;
+using testing::InMemoryNetwork;
 using testing::Member;
-using testing::PostOffice;
 
-// The post office of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
+// The post network of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
 // to find it may be gone by then.
-std::shared_ptr<PostOffice> OfficeOf(const std::string& secret, int members, const PostOffice::Habits& habits) {
+std::shared_ptr<InMemoryNetwork> NetworkOf(const std::string& secret, int members, const InMemoryNetwork::FaultOptions& faults) {
   struct Entry {
-    std::shared_ptr<PostOffice> office;
+    std::shared_ptr<InMemoryNetwork> network;
     int found = 0;
   };
   static std::mutex mutex;
-  static auto* const offices = new std::map<std::string, Entry>();
+  static auto* const networks = new std::map<std::string, Entry>();
   const std::lock_guard lock(mutex);
-  Entry& entry = (*offices)[secret];
-  if (entry.office == nullptr) entry.office = std::make_shared<PostOffice>(members, habits);
-  std::shared_ptr<PostOffice> office = entry.office;
-  if (++entry.found == members) offices->erase(secret);
-  return office;
+  Entry& entry = (*networks)[secret];
+  if (entry.network == nullptr) entry.network = std::make_shared<InMemoryNetwork>(members, faults);
+  std::shared_ptr<InMemoryNetwork> network = entry.network;
+  if (++entry.found == members) networks->erase(secret);
+  return network;
 }
 
 class OnChain final : public Member {
  public:
-  OnChain(std::shared_ptr<PostOffice> office, std::unique_ptr<kernels::Backend> backend)
-      : office_(std::move(office)), backend_(std::move(backend)) {}
+  OnChain(std::shared_ptr<InMemoryNetwork> network, std::unique_ptr<kernels::Backend> backend)
+      : network_(std::move(network)), backend_(std::move(backend)) {}
   absl::Status Join(const Membership& member, ChainOptions options) {
     tensor::Memory& memory = backend_ == nullptr ? tensor::HostMemory() : backend_->memory();
-    FUSIONLLM_ASSIGN_OR_RETURN(communicator_, MakeChain(member, memory, office_->mail(member.rank), std::move(options)));
+    FUSIONLLM_ASSIGN_OR_RETURN(communicator_, MakeChain(member, memory, network_->channel(member.rank), std::move(options)));
     return absl::OkStatus();
   }
   Communicator& communicator() override { return *communicator_; }
 
  private:
-  const std::shared_ptr<PostOffice> office_;
+  const std::shared_ptr<InMemoryNetwork> network_;
   const std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<Communicator> communicator_;
 };
@@ -77,7 +77,7 @@ struct Kind {
   bool apart = false;
   bool permuted = false;
   bool late = false;
-  size_t letter_bytes = kLetterBytes;
+  size_t chunk_bytes = kChunkBytes;
 };
 
 // 0, 2, 4, 1, 3 of five: no neighbours by rank, and not its own inverse.
@@ -89,36 +89,37 @@ std::vector<int> Permuted(int size) {
 }
 
 Implementation Chain(const Kind& kind) {
-  const auto join = [kind](Rendezvous& rendezvous, const Membership& member, const Patience& patience,
+  const auto join = [kind](Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
                            std::stop_token stop) -> absl::StatusOr<std::unique_ptr<Member>> {
     static std::atomic<int> groups = 0;
-    const Introduction own = {.kind = "chain", .secret = member.rank == 0 ? absl::StrCat(++groups) : ""};
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, Meet(rendezvous, member, own, patience.to_meet, std::move(stop)));
+    const MemberInfo own = {.kind = "chain", .secret = member.rank == 0 ? absl::StrCat(++groups) : ""};
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, Meet(rendezvous, member, own, timeout.to_join, std::move(stop)));
     std::unique_ptr<kernels::Backend> backend;
     if (kind.apart) {
-      FUSIONLLM_ASSIGN_OR_RETURN(backend, kernels::testing::MemoryApart("ref"));
+      FUSIONLLM_ASSIGN_OR_RETURN(backend, kernels::testing::IsolatedMemoryBackend("ref"));
     }
-    auto joined = std::make_unique<OnChain>(OfficeOf(all.front().secret, member.size, {.late = kind.late}), std::move(backend));
-    ChainOptions options = {.patience = patience, .letter_bytes = kind.letter_bytes};
+    auto joined = std::make_unique<OnChain>(NetworkOf(all.front().secret, member.size, {.late = kind.late}), std::move(backend));
+    ChainOptions options = {.timeout = timeout, .chunk_bytes = kind.chunk_bytes};
     if (kind.permuted) options.chain = Permuted(member.size);
     FUSIONLLM_RETURN_IF_ERROR(joined->Join(member, options));
     return joined;
   };
-  return {.name = kind.name, .join = join, .finds_mismatches = true, .tells_of_one_end = true};
+  return {.name = kind.name, .join = join, .detects_mismatches = true, .propagates_errors = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Chain, CommunicatorConformance,
-                         ::testing::Values(Chain({.name = "OnHost"}), Chain({.name = "Apart", .apart = true, .letter_bytes = 1000}),
+                         ::testing::Values(Chain({.name = "OnHost"}), Chain({.name = "Apart", .apart = true, .chunk_bytes = 1000}),
                                            Chain({.name = "Permuted", .permuted = true}),
-                                           Chain({.name = "Late", .permuted = true, .late = true, .letter_bytes = 4096})),
+                                           Chain({.name = "Late", .permuted = true, .late = true, .chunk_bytes = 4096})),
                          [](const auto& info) { return info.param.name; });
 
 // Runs `body` for each member on a thread of its own; all must end well.
-void OnAll(PostOffice& office, int size, const ChainOptions& options, const std::function<absl::Status(Communicator&)>& body) {
+void OnAll(InMemoryNetwork& network, int size, const ChainOptions& options, const std::function<absl::Status(Communicator&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto c = MakeChain({.group = "g", .epoch = 3, .rank = rank, .size = size}, tensor::HostMemory(), office.mail(rank), options);
+      const auto c =
+          MakeChain({.group = "g", .epoch = 3, .rank = rank, .size = size}, tensor::HostMemory(), network.channel(rank), options);
       ASSERT_TRUE(c.ok()) << c.status();
       const absl::Status status = body(**c);
       EXPECT_TRUE(status.ok()) << "replica " << rank << ": " << status;
@@ -178,11 +179,11 @@ struct Draw {
   std::vector<DType> types;
   std::vector<size_t> counts;
   ChainOptions options;
-  PostOffice::Habits habits;
+  InMemoryNetwork::FaultOptions faults;
 };
 
 Draw DrawCase(std::mt19937& draw) {
-  constexpr size_t kLetters[] = {1, 6, 16, 100, 3000, kLetterBytes};
+  constexpr size_t kChunkSizes[] = {1, 6, 16, 100, 3000, kChunkBytes};
   Draw d = {.size = static_cast<int>(draw() % 5) + 1};
   d.chain.resize(static_cast<size_t>(d.size));
   std::iota(d.chain.begin(), d.chain.end(), 0);
@@ -192,8 +193,8 @@ Draw DrawCase(std::mt19937& draw) {
     d.types.push_back(draw() % 2 == 0 ? DType::kF32 : DType::kBF16);
     d.counts.push_back(draw() % 3 == 0 ? draw() % 3 : draw() % 120);
   }
-  d.options = {.chain = d.chain, .letter_bytes = kLetters[draw() % std::size(kLetters)]};
-  d.habits = {.late = draw() % 2 == 0, .seed = static_cast<uint32_t>(draw())};
+  d.options = {.chain = d.chain, .chunk_bytes = kChunkSizes[draw() % std::size(kChunkSizes)]};
+  d.faults = {.late = draw() % 2 == 0, .seed = static_cast<uint32_t>(draw())};
   return d;
 }
 
@@ -207,8 +208,8 @@ TEST(ChainCommunicatorTest, SumsHaveTheBitsOfTheOrderThatIsPromised) {
       for (size_t i = 0; i < d.types.size(); ++i) values.push_back(Drawn(d.types[i], d.counts[i], draw));
     }
     got = brought;
-    PostOffice office(d.size, d.habits);
-    OnAll(office, d.size, d.options, [&](Communicator& c) {
+    InMemoryNetwork network(d.size, d.faults);
+    OnAll(network, d.size, d.options, [&](Communicator& c) {
       std::vector<TensorView> views;
       for (Values& values : got[static_cast<size_t>(c.rank())]) views.push_back(values.view());
       return c.AllReduce(views);
@@ -221,11 +222,12 @@ TEST(ChainCommunicatorTest, SumsHaveTheBitsOfTheOrderThatIsPromised) {
 }
 
 // It is the decision of a step that is sent so: its sender would wait for two latencies more than the sum of gradients takes.
-TEST(ChainCommunicatorTest, WhoHandsSomethingOnWaitsForNobodyUntilTheNextCall) {
-  PostOffice office(2);
-  const Patience patience = {.in_calls = absl::Seconds(20)};
+TEST(ChainCommunicatorTest, BroadcastRootReturnsWithoutWaiting) {
+  InMemoryNetwork network(2);
+  const Timeouts timeout = {.per_call = absl::Seconds(20)};
   const auto at = [&](int rank) {
-    return *MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 2}, tensor::HostMemory(), office.mail(rank), {.patience = patience});
+    return *MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 2}, tensor::HostMemory(), network.channel(rank),
+                      {.timeout = timeout});
   };
   const auto root = at(0), other = at(1);
   float mine = 7, his = 0;
@@ -257,8 +259,8 @@ TEST(ChainCommunicatorTest, ScatteredSumsHaveTheBitsOfTheOrderThatIsPromised) {
       }
     }
     std::vector<std::vector<Values>> before = brought;
-    PostOffice office(d.size, d.habits);
-    OnAll(office, d.size, d.options, [&](Communicator& c) {
+    InMemoryNetwork network(d.size, d.faults);
+    OnAll(network, d.size, d.options, [&](Communicator& c) {
       std::vector<Exchange> exchanges;
       const auto rank = static_cast<size_t>(c.rank());
       for (size_t i = 0; i < d.types.size(); ++i) exchanges.push_back({brought[rank][i].view(), got[rank][i].view()});
@@ -286,8 +288,8 @@ TEST(ChainCommunicatorTest, InTheOrderOfRanksHasTheBitsOfTheOneInProcess) {
       for (Values& values : all[static_cast<size_t>(c.rank())]) views.push_back(values.view());
       return c.AllReduce(views);
     };
-    PostOffice office(size);
-    OnAll(office, size, {.letter_bytes = 1000}, [&](Communicator& c) { return sum(c, chain); });
+    InMemoryNetwork network(size);
+    OnAll(network, size, {.chunk_bytes = 1000}, [&](Communicator& c) { return sum(c, chain); });
     LocalRendezvous rendezvous;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
@@ -304,17 +306,17 @@ TEST(ChainCommunicatorTest, InTheOrderOfRanksHasTheBitsOfTheOneInProcess) {
   }
 }
 
-// Bytes of numbers, by sender and receiver. Checks names and sizes of all letters.
-std::map<std::pair<int, int>, int64_t> BytesOfNumbers(const PostOffice& office, size_t letter_bytes) {
+// Bytes of numbers, by sender and receiver. Checks names and sizes of all chunks.
+std::map<std::pair<int, int>, int64_t> BytesOfNumbers(const InMemoryNetwork& network, size_t chunk_bytes) {
   std::map<std::pair<int, int>, int64_t> numbers, talk;
-  std::set<std::tuple<int, int, Letter>> names;
-  for (const PostOffice::Sent& sent : office.sent()) {
-    EXPECT_TRUE(names.insert({sent.from, sent.to, sent.letter}).second) << "a letter of a name that there was";
-    EXPECT_GE(sent.letter.call, 0) << "those below are for meetings";
-    if (sent.letter.round >= 0) {
-      EXPECT_LE(sent.bytes, letter_bytes + 4);
+  std::set<std::tuple<int, int, Chunk>> names;
+  for (const InMemoryNetwork::Sent& sent : network.sent()) {
+    EXPECT_TRUE(names.insert({sent.from, sent.to, sent.chunk}).second) << "a chunk of a name that there was";
+    EXPECT_GE(sent.chunk.call, 0) << "those below are for meetings";
+    if (sent.chunk.round >= 0) {
+      EXPECT_LE(sent.bytes, chunk_bytes + 4);
     }
-    (sent.letter.round >= 0 ? numbers : talk)[{sent.from, sent.to}] += static_cast<int64_t>(sent.bytes);
+    (sent.chunk.round >= 0 ? numbers : talk)[{sent.from, sent.to}] += static_cast<int64_t>(sent.bytes);
   }
   for (const auto& [link, said] : talk) EXPECT_LE(said, 100);
   return numbers;
@@ -326,8 +328,8 @@ TEST(ChainCommunicatorTest, EachLinkOfTheChainCarriesTheBytesOnceEachWay) {
     for (const auto& [floats, halves] : {std::pair(60'000, 1'200), std::pair(1'001, 1), std::pair(1, 0), std::pair(0, 0)}) {
       SCOPED_TRACE(absl::StrCat(size, " members, ", floats, " and ", halves, " elements"));
       const std::vector<int> chain = Permuted(size);
-      PostOffice office(size);
-      OnAll(office, size, {.chain = chain, .letter_bytes = 5'000}, [floats = floats, halves = halves](Communicator& c) {
+      InMemoryNetwork network(size);
+      OnAll(network, size, {.chain = chain, .chunk_bytes = 5'000}, [floats = floats, halves = halves](Communicator& c) {
         std::vector<float> x(static_cast<size_t>(floats));
         std::vector<uint16_t> y(static_cast<size_t>(halves));
         const TensorView views[] = {{{DType::kBF16, {halves}}, y.data()}, {{DType::kF32, {floats}}, x.data()}};
@@ -337,7 +339,7 @@ TEST(ChainCommunicatorTest, EachLinkOfTheChainCarriesTheBytesOnceEachWay) {
       for (size_t place = 0; place + 1 < chain.size(); ++place) {
         want[{chain[place], chain[place + 1]}] = want[{chain[place + 1], chain[place]}] = int64_t{4} * floats + int64_t{2} * halves;
       }
-      EXPECT_EQ(BytesOfNumbers(office, 5'000), want);
+      EXPECT_EQ(BytesOfNumbers(network, 5'000), want);
     }
   }
 }
@@ -346,8 +348,8 @@ TEST(ChainCommunicatorTest, EachLinkOfTheChainCarriesTheBytesOnceEachWay) {
 TEST(ChainCommunicatorTest, ScatteredSumsComeBackAlongTheChain) {
   constexpr int kSize = 4, kShare = 3'000;
   const std::vector<int> chain = Permuted(kSize);
-  PostOffice office(kSize);
-  OnAll(office, kSize, {.chain = chain, .letter_bytes = 5'000}, [](Communicator& c) {
+  InMemoryNetwork network(kSize);
+  OnAll(network, kSize, {.chain = chain, .chunk_bytes = 5'000}, [](Communicator& c) {
     std::vector<float> from(kShare * kSize), to(kShare);
     const Exchange exchanges[] = {{{{DType::kF32, {kShare * kSize}}, from.data()}, {{DType::kF32, {kShare}}, to.data()}}};
     return c.ReduceScatter(exchanges);
@@ -357,40 +359,40 @@ TEST(ChainCommunicatorTest, ScatteredSumsComeBackAlongTheChain) {
     want[{chain[place], chain[place + 1]}] = 4 * kShare * kSize;
     want[{chain[place + 1], chain[place]}] = 4 * kShare * static_cast<int64_t>(place + 1);
   }
-  EXPECT_EQ(BytesOfNumbers(office, 5'000), want);
+  EXPECT_EQ(BytesOfNumbers(network, 5'000), want);
 }
 
 // Whoever comes late: no member is further ahead of the next one than it may be.
-TEST(ChainCommunicatorTest, LettersUnderWayAreBounded) {
+TEST(ChainCommunicatorTest, ChunksInFlightAreBounded) {
   constexpr int kSize = 3, kElements = 30'000;
   std::mutex mutex;
   int to_second = 0, to_last = 0;  // before the last member came
   bool came = false;
-  PostOffice office(kSize, {.handle = [&](int, int to, const Letter& letter, Bytes&) {
-                      const std::lock_guard lock(mutex);
-                      if (letter.round >= 0 && !came) ++(to == 1 ? to_second : to_last);
-                      return true;
-                    }});
-  OnAll(office, kSize, {.letter_bytes = 100}, [&](Communicator& c) {
+  InMemoryNetwork network(kSize, {.handle = [&](int, int to, const Chunk& chunk, Bytes&) {
+                            const std::lock_guard lock(mutex);
+                            if (chunk.round >= 0 && !came) ++(to == 1 ? to_second : to_last);
+                            return true;
+                          }});
+  OnAll(network, kSize, {.chunk_bytes = 100}, [&](Communicator& c) {
     std::vector<float> x(kElements, 1.0f);
     const TensorView views[] = {{{DType::kF32, {kElements}}, x.data()}};
     const auto all_sent = [&] {
       const std::lock_guard lock(mutex);
-      came = to_second > 2 * kLettersAhead && to_last > kLettersAhead;
+      came = to_second > 2 * kChunksAhead && to_last > kChunksAhead;
       return came;
     };
     while (c.rank() == 2 && !all_sent()) std::this_thread::yield();
     return c.AllReduce(views);
   });
-  EXPECT_EQ(to_second, 2 * kLettersAhead + 1);
-  EXPECT_EQ(to_last, kLettersAhead + 1);
+  EXPECT_EQ(to_second, 2 * kChunksAhead + 1);
+  EXPECT_EQ(to_last, kChunksAhead + 1);
 }
 
 TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfAMemberItMayTakeAlong) {
-  // Letters of the one that leaves come after its farewell, or so it looks to the one that stays.
+  // Chunks of the one that leaves come after its close_message, or so it looks to the one that stays.
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    PostOffice office(3, {.late = true, .seed = seed});
-    OnAll(office, 3, {}, [](Communicator& c) {
+    InMemoryNetwork network(3, {.late = true, .seed = seed});
+    OnAll(network, 3, {}, [](Communicator& c) {
       int64_t x = c.rank();
       const TensorView views[] = {{{DType::kI64, {1}}, &x}};
       FUSIONLLM_RETURN_IF_ERROR(c.Broadcast(views, 2));
@@ -398,21 +400,21 @@ TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfAMemberItMayTakeAlong) {
       return absl::OkStatus();
     });
   }
-  PostOffice office(2);
-  const auto stays = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 2}, tensor::HostMemory(), office.mail(0));
-  ASSERT_TRUE(MakeChain({.group = "g", .epoch = 1, .rank = 1, .size = 2}, tensor::HostMemory(), office.mail(1)).ok());
+  InMemoryNetwork network(2);
+  const auto stays = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 2}, tensor::HostMemory(), network.channel(0));
+  ASSERT_TRUE(MakeChain({.group = "g", .epoch = 1, .rank = 1, .size = 2}, tensor::HostMemory(), network.channel(1)).ok());
   EXPECT_TRUE((*stays)->Wait().ok());
   EXPECT_EQ((*stays)->AllReduce({}), absl::UnavailableError("replica 1 of 2 of group 'g' in plan epoch 1 has left"));
 }
 
-TEST(ChainCommunicatorTest, WhoDidNotComeIsNamedByWhoeverFindsOut) {
-  PostOffice office(4);
+TEST(ChainCommunicatorTest, TimeoutNamesMissingMember) {
+  InMemoryNetwork network(4);
   std::vector<absl::Status> statuses(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {  // 3 stays away
     threads.emplace_back([&, rank] {
-      const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 4}, tensor::HostMemory(), office.mail(rank),
-                               {.patience = {.in_calls = absl::Milliseconds(200)}});
+      const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 4}, tensor::HostMemory(), network.channel(rank),
+                               {.timeout = {.per_call = absl::Milliseconds(200)}});
       ASSERT_TRUE(c.ok()) << c.status();
       float x = 1;
       const TensorView views[] = {{{DType::kF32, {1}}, &x}};
@@ -428,14 +430,14 @@ TEST(ChainCommunicatorTest, WhoDidNotComeIsNamedByWhoeverFindsOut) {
   }
 }
 
-TEST(ChainCommunicatorTest, DifferentChainsOrLettersDoNotFit) {
+TEST(ChainCommunicatorTest, RejectsDifferentChainsOrChunkSizes) {
   const auto run = [](const ChainOptions& first, const ChainOptions& second) {
-    PostOffice office(2);
+    InMemoryNetwork network(2);
     std::vector<absl::Status> statuses(2);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 2}, tensor::HostMemory(), office.mail(rank),
+        const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 2}, tensor::HostMemory(), network.channel(rank),
                                  rank == 0 ? first : second);
         statuses[static_cast<size_t>(rank)] = (*c)->AllReduce({});
       });
@@ -447,7 +449,7 @@ TEST(ChainCommunicatorTest, DifferentChainsOrLettersDoNotFit) {
   constexpr char kSays[] =
       "the replicas of group 'g' do not call the same: replica 0 AllReduce  .[0-9a-f]+., replica 1 AllReduce  .[0-9a-f]+.; "
       "executors of different builds may do so: run the same one on all devices";
-  for (const absl::Status& status : {run({.chain = {0, 1}}, {.chain = {1, 0}}), run({}, {.letter_bytes = 5})}) {
+  for (const absl::Status& status : {run({.chain = {0, 1}}, {.chain = {1, 0}}), run({}, {.chunk_bytes = 5})}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(status.message()), ::testing::MatchesRegex(kSays));
   }
@@ -455,8 +457,8 @@ TEST(ChainCommunicatorTest, DifferentChainsOrLettersDoNotFit) {
 }
 
 TEST(ChainCommunicatorTest, AMemberAloneCanBeAborted) {
-  PostOffice office(1);
-  const auto c = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 1}, tensor::HostMemory(), office.mail(0));
+  InMemoryNetwork network(1);
+  const auto c = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 1}, tensor::HostMemory(), network.channel(0));
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_TRUE((*c)->AllReduce({}).ok());
   (*c)->Abort(absl::CancelledError("told to stop"));
@@ -464,9 +466,9 @@ TEST(ChainCommunicatorTest, AMemberAloneCanBeAborted) {
 }
 
 TEST(ChainCommunicatorTest, WhatIsNoChainIsRefused) {
-  PostOffice office(3);
+  InMemoryNetwork network(3);
   const auto make = [&](int rank, ChainOptions options) {
-    return MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 3}, tensor::HostMemory(), office.mail(0), std::move(options))
+    return MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = 3}, tensor::HostMemory(), network.channel(0), std::move(options))
         .status();
   };
   EXPECT_EQ(make(1, {.chain = {0, 1}}),
@@ -475,7 +477,7 @@ TEST(ChainCommunicatorTest, WhatIsNoChainIsRefused) {
     EXPECT_EQ(make(0, {.chain = chain}).code(), absl::StatusCode::kInvalidArgument) << absl::StrJoin(chain, " ");
   }
   EXPECT_EQ(make(3, {}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(make(0, {.letter_bytes = 0}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(make(0, {.chunk_bytes = 0}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(make(0, {.chain = {2, 0, 1}}).ok());
 }
 

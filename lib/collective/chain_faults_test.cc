@@ -1,4 +1,4 @@
-// What goes wrong in a chain, at a letter that the seed chooses: all members end, with an error that says what it was, and none hangs.
+// What goes wrong in a chain, at a chunk that the seed chooses: all members end, with an error that says what it was, and none hangs.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -15,8 +15,8 @@
 #include "gtest/gtest.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/chain_communicator.h"
-#include "lib/collective/chain_letters.h"
-#include "lib/collective/testing/letter_box.h"
+#include "lib/collective/chain_messages.h"
+#include "lib/collective/testing/in_memory_network.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::collective {
@@ -26,7 +26,7 @@ using tensor::DType;
 using tensor::TensorView;
 using testing::Bytes;
 using ::testing::HasSubstr;
-using testing::PostOffice;
+using testing::InMemoryNetwork;
 
 // Found by who waits in vain, and by nothing else.
 constexpr absl::Duration kShort = absl::Milliseconds(100);
@@ -53,21 +53,21 @@ absl::Status CallForever(Communicator& c, uint32_t seed) {
 
 class Faulty {
  public:
-  // What happens to a letter: whether it happened, and whether the letter goes on.
+  // What happens to a chunk: whether it happened, and whether the chunk goes on.
   struct Outcome {
     bool happened = true, goes = true;
   };
-  using Fault = std::function<Outcome(Faulty&, int from, int to, const Letter&, Bytes&)>;
+  using Fault = std::function<Outcome(Faulty&, int from, int to, const Chunk&, Bytes&)>;
 
-  Faulty(uint32_t seed, absl::Duration patience, Fault fault)
+  Faulty(uint32_t seed, absl::Duration timeout, Fault fault)
       : draw_(seed), size_(static_cast<int>(draw_() % 4) + 2), due_(static_cast<int>(draw_() % 400)), fault_(std::move(fault)) {
     victim_ = static_cast<int>(draw_() % static_cast<uint32_t>(size_));
-    office_ = std::make_unique<PostOffice>(
-        size_,
-        PostOffice::Habits{.late = draw_() % 2 == 0, .seed = seed, .handle = [this](auto&&... letter) { return Handle(letter...); }});
+    network_ = std::make_unique<InMemoryNetwork>(
+        size_, InMemoryNetwork::FaultOptions{
+                   .late = draw_() % 2 == 0, .seed = seed, .handle = [this](auto&&... chunk) { return Handle(chunk...); }});
     for (int rank = 0; rank < size_; ++rank) {
-      auto made = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size_}, tensor::HostMemory(), office_->mail(rank),
-                            {.patience = {.in_calls = patience}, .letter_bytes = 50});
+      auto made = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size_}, tensor::HostMemory(), network_->channel(rank),
+                            {.timeout = {.per_call = timeout}, .chunk_bytes = 50});
       EXPECT_TRUE(made.ok()) << made.status();
       members_.push_back(*std::move(made));
     }
@@ -84,39 +84,39 @@ class Faulty {
   }
 
   int victim() const { return victim_; }
-  PostOffice& office() { return *office_; }
+  InMemoryNetwork& network() { return *network_; }
   Communicator& member(int rank) { return *members_[static_cast<size_t>(rank)]; }
   const std::vector<absl::Status>& statuses() const { return statuses_; }
 
  private:
-  bool Handle(int from, int to, const Letter& letter, Bytes& bytes) {
+  bool Handle(int from, int to, const Chunk& chunk, Bytes& bytes) {
     if (++handled_ <= due_ || over_.exchange(true)) return true;
-    const Outcome outcome = fault_(*this, from, to, letter, bytes);
+    const Outcome outcome = fault_(*this, from, to, chunk, bytes);
     over_ = outcome.happened;
     return outcome.goes;
   }
 
   std::mt19937 draw_;
   const int size_;
-  const int due_;  // the letter
+  const int due_;  // the chunk
   const Fault fault_;
   int victim_ = 0;
   std::atomic<int> handled_ = 0;
   std::atomic<bool> over_ = false;
-  std::unique_ptr<PostOffice> office_;
+  std::unique_ptr<InMemoryNetwork> network_;
   std::vector<std::unique_ptr<Communicator>> members_;
   std::vector<absl::Status> statuses_;  // by rank
 };
 
 constexpr uint32_t kSeeds = 24;
 
-bool IsData(const Letter& letter) { return letter.round >= 0; }
-bool IsGreeting(const Letter& letter) { return letter.round == -1; }
+bool IsData(const Chunk& chunk) { return chunk.round >= 0; }
+bool IsCallHeader(const Chunk& chunk) { return chunk.round == -1; }
 
 TEST(ChainFaultsTest, AnAbortEndsAllWithItsWords) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    const Faulty run(seed, kLong, [](Faulty& faulty, int, int, const Letter&, Bytes&) {
+    const Faulty run(seed, kLong, [](Faulty& faulty, int, int, const Chunk&, Bytes&) {
       faulty.member(faulty.victim()).Abort(absl::CancelledError("told to stop"));
       return Faulty::Outcome{};
     });
@@ -131,8 +131,8 @@ TEST(ChainFaultsTest, ALostMemberEndsAll) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     for (const bool silently : {false, true}) {
       SCOPED_TRACE(absl::StrCat("seed ", seed, silently ? ", silently" : ""));
-      const Faulty run(seed, kShort, [silently](Faulty& faulty, int, int, const Letter&, Bytes&) {
-        faulty.office().Lose(faulty.victim(), silently);
+      const Faulty run(seed, kShort, [silently](Faulty& faulty, int, int, const Chunk&, Bytes&) {
+        faulty.network().Lose(faulty.victim(), silently);
         return Faulty::Outcome{};
       });
       for (const absl::Status& status : run.statuses()) EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
@@ -143,8 +143,8 @@ TEST(ChainFaultsTest, ALostMemberEndsAll) {
 TEST(ChainFaultsTest, MailThatIsCancelledByItsOwnerEndsAll) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    const Faulty run(seed, kLong, [](Faulty& faulty, int, int, const Letter&, Bytes&) {
-      faulty.office().mail(faulty.victim()).Cancel(absl::UnavailableError("the plan is over"));
+    const Faulty run(seed, kLong, [](Faulty& faulty, int, int, const Chunk&, Bytes&) {
+      faulty.network().channel(faulty.victim()).Cancel(absl::UnavailableError("the plan is over"));
       return Faulty::Outcome{};
     });
     for (const absl::Status& status : run.statuses()) {
@@ -154,10 +154,10 @@ TEST(ChainFaultsTest, MailThatIsCancelledByItsOwnerEndsAll) {
   }
 }
 
-TEST(ChainFaultsTest, ALetterThatDoesNotArriveEndsAll) {
+TEST(ChainFaultsTest, LostChunkEndsAllMembers) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    const Faulty run(seed, kShort, [](Faulty&, int, int, const Letter&, Bytes&) { return Faulty::Outcome{.goes = false}; });
+    const Faulty run(seed, kShort, [](Faulty&, int, int, const Chunk&, Bytes&) { return Faulty::Outcome{.goes = false}; });
     for (const absl::Status& status : run.statuses()) {
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr("waited 100ms for replica "));
@@ -165,12 +165,12 @@ TEST(ChainFaultsTest, ALetterThatDoesNotArriveEndsAll) {
   }
 }
 
-TEST(ChainFaultsTest, NumbersOfAnotherSizeAreToldWithTheirSender) {
+TEST(ChainFaultsTest, WrongSizedChunkNamesItsSender) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::atomic<int> sender = -1;
-    const Faulty run(seed, kLong, [&sender, seed](Faulty&, int from, int, const Letter& letter, Bytes& bytes) {
-      if (!IsData(letter) || bytes.empty()) return Faulty::Outcome{.happened = false};
+    const Faulty run(seed, kLong, [&sender, seed](Faulty&, int from, int, const Chunk& chunk, Bytes& bytes) {
+      if (!IsData(chunk) || bytes.empty()) return Faulty::Outcome{.happened = false};
       const size_t sizes[] = {0, bytes.size() - 1, bytes.size() + 1, bytes.size() + 4, 100'000};
       bytes.resize(sizes[seed % std::size(sizes)]);
       sender = from;
@@ -184,12 +184,12 @@ TEST(ChainFaultsTest, NumbersOfAnotherSizeAreToldWithTheirSender) {
   }
 }
 
-TEST(ChainFaultsTest, AnotherCallIsToldWithBothMembers) {
+TEST(ChainFaultsTest, MismatchedCallNamesBothMembers) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::atomic<int> sender = -1;
-    const Faulty run(seed, kLong, [&sender](Faulty&, int from, int, const Letter& letter, Bytes& bytes) {
-      if (!IsGreeting(letter)) return Faulty::Outcome{.happened = false};
+    const Faulty run(seed, kLong, [&sender](Faulty&, int from, int, const Chunk& chunk, Bytes& bytes) {
+      if (!IsCallHeader(chunk)) return Faulty::Outcome{.happened = false};
       const tensor::TensorType type = {DType::kF32, {4711}};
       const int chain[] = {0};
       bytes = Encode(Describe("AllReduce", {&type, 1}, chain, 50));
@@ -203,26 +203,26 @@ TEST(ChainFaultsTest, AnotherCallIsToldWithBothMembers) {
   }
 }
 
-TEST(ChainFaultsTest, WhatIsNoGreetingAndNoFarewellIsToldWithItsSender) {
+TEST(ChainFaultsTest, MalformedControlMessageNamesItsSender) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    for (const bool greeting : {false, true}) {
-      SCOPED_TRACE(absl::StrCat("seed ", seed, greeting ? ", greeting" : ", farewell"));
+    for (const bool call_header : {false, true}) {
+      SCOPED_TRACE(absl::StrCat("seed ", seed, call_header ? ", call_header" : ", close_message"));
       std::atomic<int> sender = -1;
-      const Faulty run(seed, kLong, [&sender, greeting](Faulty& faulty, int from, int to, const Letter& letter, Bytes& bytes) {
-        if (!IsGreeting(letter)) return Faulty::Outcome{.happened = false};
+      const Faulty run(seed, kLong, [&sender, call_header](Faulty& faulty, int from, int to, const Chunk& chunk, Bytes& bytes) {
+        if (!IsCallHeader(chunk)) return Faulty::Outcome{.happened = false};
         sender = from;
-        if (greeting) {
+        if (call_header) {
           bytes.resize(3);
           return Faulty::Outcome{};
         }
-        // In time to be looked for: its greeting never comes.
-        EXPECT_TRUE(faulty.office().mail(from).Send(to, {.round = -2}, Bytes(5)).ok());
+        // In time to be looked for: its call_header never comes.
+        EXPECT_TRUE(faulty.network().channel(from).Send(to, {.round = -2}, Bytes(5)).ok());
         return Faulty::Outcome{.goes = false};
       });
       for (const absl::Status& status : run.statuses()) {
         EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
         EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("replica ", sender.load(), " of ")));
-        EXPECT_THAT(std::string(status.message()), HasSubstr(greeting ? "3 bytes are no greeting" : "5 bytes are no farewell"));
+        EXPECT_THAT(std::string(status.message()), HasSubstr(call_header ? "3 bytes are no call header" : "5 bytes are no close message"));
       }
     }
   }
@@ -248,19 +248,19 @@ class LostMemory final : public tensor::Memory {
   int left_;
 };
 
-TEST(ChainFaultsTest, WhatBefallsTheMemoryOfOneIsToldByAllWithItsOwner) {
+TEST(ChainFaultsTest, MemoryErrorOfOneMemberNamesItEverywhere) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 draw(seed);
     const int size = static_cast<int>(draw() % 4) + 2, victim = static_cast<int>(draw() % static_cast<uint32_t>(size));
     LostMemory lost(static_cast<int>(draw() % 100));
-    PostOffice office(size, PostOffice::Habits{.late = draw() % 2 == 0, .seed = seed, .handle = nullptr});
+    InMemoryNetwork network(size, InMemoryNetwork::FaultOptions{.late = draw() % 2 == 0, .seed = seed, .handle = nullptr});
     std::vector<absl::Status> statuses(static_cast<size_t>(size));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size}, rank == victim ? lost : tensor::HostMemory(),
-                                 office.mail(rank), {.patience = {.in_calls = kLong}, .letter_bytes = 50});
+                                 network.channel(rank), {.timeout = {.per_call = kLong}, .chunk_bytes = 50});
         statuses[static_cast<size_t>(rank)] = CallForever(**c, seed);
       });
     }
@@ -278,12 +278,12 @@ TEST(ChainFaultsTest, WhatBefallsTheMemoryOfOneIsToldByAllWithItsOwner) {
 TEST(ChainFaultsTest, MembersThatCallDifferentThingsAllHearOfIt) {
   for (int size = 2; size <= 5; ++size) {
     for (int other = 0; other < size; ++other) {
-      PostOffice office(size);
+      InMemoryNetwork network(size);
       std::vector<absl::Status> statuses(static_cast<size_t>(size));
       std::vector<std::thread> threads;
       for (int rank = 0; rank < size; ++rank) {
         threads.emplace_back([&, rank] {
-          const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size}, tensor::HostMemory(), office.mail(rank));
+          const auto c = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size}, tensor::HostMemory(), network.channel(rank));
           float x = 0;
           const TensorView views[] = {{{DType::kF32, {1}}, &x}};
           statuses[static_cast<size_t>(rank)] = rank == other ? (*c)->Broadcast(views, (other + 1) % size) : (*c)->AllReduce(views);

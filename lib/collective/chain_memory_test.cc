@@ -1,4 +1,4 @@
-// How many letters one member of a chain has at a time, whoever is slow: what executors must have memory for.
+// How many chunks one member of a chain has at a time, whoever is slow: what executors must have memory for.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -11,16 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/collective/chain_communicator.h"
-#include "lib/collective/testing/letter_box.h"
+#include "lib/collective/testing/in_memory_network.h"
 
 namespace fusionllm::collective {
 namespace {
 
 using tensor::DType;
 using tensor::TensorView;
-using testing::PostOffice;
+using testing::InMemoryNetwork;
 
-// Counts letters with numbers, by where they may lie. The chain is 0, 1, 2 ...
+// Counts chunks with numbers, by where they may lie. The chain is 0, 1, 2 ...
 class Counts {
  public:
   explicit Counts(int size) : on_hop_(static_cast<size_t>(size - 1), 0), in_hand_(static_cast<size_t>(size), 0), most_(in_hand_) {}
@@ -55,22 +55,22 @@ class Counts {
   std::vector<int> on_hop_, in_hand_, most_;
 };
 
-class CountedMail final : public Mail {
+class CountingChannel final : public PointToPointChannel {
  public:
-  CountedMail(Mail& mail, int rank, Counts& counts) : mail_(mail), rank_(rank), counts_(counts) {}
-  absl::Status Send(int to, const Letter& letter, std::vector<std::byte> bytes) override {
-    if (letter.round >= 0) counts_.Sent(rank_, to);
-    return mail_.Send(to, letter, std::move(bytes));
+  CountingChannel(PointToPointChannel& channel, int rank, Counts& counts) : channel_(channel), rank_(rank), counts_(counts) {}
+  absl::Status Send(int to, const Chunk& chunk, std::vector<std::byte> bytes) override {
+    if (chunk.round >= 0) counts_.Sent(rank_, to);
+    return channel_.Send(to, chunk, std::move(bytes));
   }
-  absl::StatusOr<std::vector<std::byte>> Take(int from, const Letter& letter, absl::Time deadline) override {
-    auto taken = mail_.Take(from, letter, deadline);
-    if (taken.ok() && letter.round >= 0) counts_.Taken(from, rank_);
+  absl::StatusOr<std::vector<std::byte>> Take(int from, const Chunk& chunk, absl::Time deadline) override {
+    auto taken = channel_.Take(from, chunk, deadline);
+    if (taken.ok() && chunk.round >= 0) counts_.Taken(from, rank_);
     return taken;
   }
-  void Cancel(absl::Status why) override { mail_.Cancel(std::move(why)); }
+  void Cancel(absl::Status why) override { channel_.Cancel(std::move(why)); }
 
  private:
-  Mail& mail_;
+  PointToPointChannel& channel_;
   const int rank_;
   Counts& counts_;
 };
@@ -78,12 +78,12 @@ class CountedMail final : public Mail {
 // All sum once; each calls when `ready` lets it.
 void SumAll(int size, uint32_t seed, Counts& counts, const std::function<void(int rank)>& ready) {
   constexpr int kElements = 6'000;
-  PostOffice office(size, {.late = true, .seed = seed});
+  InMemoryNetwork network(size, {.late = true, .seed = seed});
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      CountedMail mail(office.mail(rank), rank, counts);
-      const auto c = MakeChain({.group = "g", .epoch = 3, .rank = rank, .size = size}, tensor::HostMemory(), mail, {.letter_bytes = 100});
+      CountingChannel channel(network.channel(rank), rank, counts);
+      const auto c = MakeChain({.group = "g", .epoch = 3, .rank = rank, .size = size}, tensor::HostMemory(), channel, {.chunk_bytes = 100});
       ASSERT_TRUE(c.ok()) << c.status();
       ready(rank);
       std::vector<float> x(kElements, 1.0f);
@@ -96,33 +96,33 @@ void SumAll(int size, uint32_t seed, Counts& counts, const std::function<void(in
 }
 
 // Until so many lie on a hop: the most that may, and nothing holds them up.
-void AwaitLetters(const Counts& counts, int hop, int letters) {
+void AwaitChunks(const Counts& counts, int hop, int chunks) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (counts.on_hop(hop) < letters) {
+  while (counts.on_hop(hop) < chunks) {
     if (std::chrono::steady_clock::now() > deadline) {
-      ADD_FAILURE() << counts.on_hop(hop) << " letters lie on hop " << hop << ", and not " << letters;
+      ADD_FAILURE() << counts.on_hop(hop) << " chunks lie on hop " << hop << ", and not " << chunks;
       return;
     }
     std::this_thread::yield();
   }
 }
 
-// The one that is late finds all letters that those before it may send.
-TEST(ChainMemoryTest, AMemberHasNoMoreLettersThanThoseBeforeItMayBeAhead) {
+// The one that is late finds all chunks that those before it may send.
+TEST(ChainMemoryTest, MemberHoldsAtMostTheChunksAhead) {
   for (int size = 2; size <= 5; ++size) {
     for (int late = 1; late < size; ++late) {
       for (uint32_t seed = 1; seed <= 3; ++seed) {
         SCOPED_TRACE(absl::StrCat("member ", late, " of ", size, " is late, seed ", seed));
         Counts counts(size);
         SumAll(size, seed, counts, [&](int rank) {
-          if (rank == late) AwaitLetters(counts, late - 1, MostLettersAt(late, size));
+          if (rank == late) AwaitChunks(counts, late - 1, MaxChunksAt(late, size));
         });
         if (HasFailure()) return;  // it waits long for each
-        EXPECT_EQ(counts.most(late), MostLettersAt(late, size));
+        EXPECT_EQ(counts.most(late), MaxChunksAt(late, size));
         if (late == 1) {
-          EXPECT_EQ(counts.most(0), MostLettersAt(0, size)) << "not yet sent, perhaps";
+          EXPECT_EQ(counts.most(0), MaxChunksAt(0, size)) << "not yet sent, perhaps";
         }
-        for (int member = 0; member < size; ++member) EXPECT_LE(counts.most(member), MostLettersAt(member, size)) << member;
+        for (int member = 0; member < size; ++member) EXPECT_LE(counts.most(member), MaxChunksAt(member, size)) << member;
       }
     }
   }

@@ -3,7 +3,7 @@
 // A communicator is one member's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
 // members meet anew. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something
 // else is found out by groups in one process (local_communicator.h) and along a chain (chain_communicator.h), and by NCCL
-// (nccl/nccl_communicator.h) only where counts are no part of it: there the members hang until their patience ends.
+// (nccl/nccl_communicator.h) only where counts are no part of it: there the members hang until their timeout ends.
 //
 // Tensors live in the memory that the communicator was made for. Where that is a device's, a call returns when the work has been put into
 // its stream, after the kernels that were asked for before and ahead of those that are asked for next; Wait says how it ended. Each call
@@ -16,8 +16,8 @@
 // rounded after each addition, in any (but where NVSwitch adds, which does so in fp32 and rounds once).
 //
 // After an error a group is of no more use: each later call answers with the first one. One member's error ends the others at once in one
-// process, and as soon as its letter comes along a chain; NCCL's others hear of it by a broken connection, when they are aborted, or when
-// their patience ends. One thread makes the calls of a member; Abort may come from any.
+// process, and as soon as its chunk comes along a chain; NCCL's others hear of it by a broken connection, when they are aborted, or when
+// their timeout ends. One thread makes the calls of a member; Abort may come from any.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,9 @@ struct Membership {
 
 // How long a member waits for the others before it takes them for lost; finite. In a call, and in Wait: longer than the slowest replica is
 // ever behind the fastest, an evaluation of replica 0 included.
-struct Patience {
-  absl::Duration to_meet = absl::Minutes(2);
-  absl::Duration in_calls = absl::Minutes(10);
+struct Timeouts {
+  absl::Duration to_join = absl::Minutes(2);
+  absl::Duration per_call = absl::Minutes(10);
 };
 
 // What a member brings and where it takes the result.

@@ -9,7 +9,7 @@
 namespace fusionllm::collective {
 namespace {
 
-// Elements are read as bytes: in a letter with tensors of both types they need not be aligned.
+// Elements are read as bytes: in a chunk with tensors of both types they need not be aligned.
 template <typename T>
 T Load(const std::byte* from) {
   T value;
@@ -106,21 +106,21 @@ absl::Status Concatenation::AddTo(size_t begin, std::span<std::byte> sums) {
   });
 }
 
-Cut::Cut(const Concatenation& row, int runs, size_t letter_bytes) : row_(row), runs_(runs) {
+ChunkLayout::ChunkLayout(const Concatenation& row, int runs, size_t chunk_bytes) : row_(row), runs_(runs) {
   const size_t run = row.bytes() / static_cast<size_t>(runs);
-  letters_ = static_cast<int>(std::max<size_t>(1, run / letter_bytes + (run % letter_bytes == 0 ? 0 : 1)));
+  chunks_ = static_cast<int>(std::max<size_t>(1, run / chunk_bytes + (run % chunk_bytes == 0 ? 0 : 1)));
 }
 
-size_t Cut::Boundary(size_t letter) const {
-  // row_.bytes() * letter / all, which could overflow.
-  const size_t all = static_cast<size_t>(runs_) * static_cast<size_t>(letters_);
+size_t ChunkLayout::Boundary(size_t chunk) const {
+  // row_.bytes() * chunk / all, which could overflow.
+  const size_t all = static_cast<size_t>(runs_) * static_cast<size_t>(chunks_);
   const size_t whole = row_.bytes() / all, rest = row_.bytes() % all;
-  return row_.ElementAt(whole * letter + rest * letter / all);
+  return row_.ElementAt(whole * chunk + rest * chunk / all);
 }
 
-Cut::Piece Cut::piece(int letter) const {
-  const size_t begin = Boundary(static_cast<size_t>(letter));
-  return {.begin = begin, .bytes = Boundary(static_cast<size_t>(letter) + 1) - begin};
+ChunkLayout::Piece ChunkLayout::piece(int chunk) const {
+  const size_t begin = Boundary(static_cast<size_t>(chunk));
+  return {.begin = begin, .bytes = Boundary(static_cast<size_t>(chunk) + 1) - begin};
 }
 
 }  // namespace fusionllm::collective

@@ -1,4 +1,4 @@
-// Many tensors as if they lay one after the other, without a copy of them all; and how such a row is cut into letters. Internal to
+// Many tensors as if they lay one after the other, without a copy of them all; and how such a row is cut into chunks. Internal to
 // lib/collective.
 //
 // Places are bytes from the beginning of the row. Tensors are borrowed. Where their memory is a device's, bytes go through a scratch of as
@@ -54,25 +54,25 @@ class Concatenation {
   std::vector<std::byte> scratch_;
 };
 
-// A row cut into `runs` runs of equal length, and each run into as many letters as the others, of nearly `letter_bytes` at most; at
-// elements. Equal rows are cut alike, wherever they are. Letters are counted through all runs.
-class Cut {
+// A row cut into `runs` runs of equal length, and each run into as many chunks as the others, of nearly `chunk_bytes` at most; at
+// elements. Equal rows are cut alike, wherever they are. Chunks are counted through all runs.
+class ChunkLayout {
  public:
   // Precondition: no run splits an element.
-  Cut(const Concatenation& row, int runs, size_t letter_bytes);
+  ChunkLayout(const Concatenation& row, int runs, size_t chunk_bytes);
   bool has_runs() const { return runs_ > 1; }
-  int letters() const { return letters_; }  // of a run, one at least
+  int chunks() const { return chunks_; }  // of a run, one at least
   struct Piece {
     size_t begin, bytes;
   };
-  Piece piece(int letter) const;
-  int run(int letter) const { return letter / letters_; }
-  size_t BeginOf(int run) const { return Boundary(static_cast<size_t>(run) * static_cast<size_t>(letters_)); }
+  Piece piece(int chunk) const;
+  int run(int chunk) const { return chunk / chunks_; }
+  size_t BeginOf(int run) const { return Boundary(static_cast<size_t>(run) * static_cast<size_t>(chunks_)); }
 
  private:
-  size_t Boundary(size_t letter) const;
+  size_t Boundary(size_t chunk) const;
   const Concatenation& row_;
-  int runs_, letters_;
+  int runs_, chunks_;
 };
 
 }  // namespace fusionllm::collective

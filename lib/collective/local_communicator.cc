@@ -67,14 +67,14 @@ Result OneAfterTheOther(std::vector<Contribution>& all) {
 }
 
 // What the members of a group share. Thread-safe.
-class Circle {
+class SharedGroup {
  public:
-  explicit Circle(const Membership& membership) : membership_(membership), here_(static_cast<size_t>(membership.size)) {}
+  explicit SharedGroup(const Membership& membership) : membership_(membership), here_(static_cast<size_t>(membership.size)) {}
 
   using Combine = Result (*)(std::vector<Contribution>&);
 
   // Waits until every member has come. Errors: as of Communicator's calls.
-  absl::StatusOr<std::shared_ptr<const Result>> Come(int rank, Contribution contribution, Combine combine, absl::Duration patience) {
+  absl::StatusOr<std::shared_ptr<const Result>> Contribute(int rank, Contribution contribution, Combine combine, absl::Duration timeout) {
     std::unique_lock lock(mutex_);
     if (left_) End(HasLeft());
     FUSIONLLM_RETURN_IF_ERROR(ended_);
@@ -84,8 +84,8 @@ class Circle {
     own.came = true;
     if (Missing().empty()) {
       EndRound(combine);
-    } else if (!changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [&] { return round_ != round || !ended_.ok(); })) {
-      End(absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", Who(rank), absl::FormatDuration(patience),
+    } else if (!changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return round_ != round || !ended_.ok(); })) {
+      End(absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", Who(rank), absl::FormatDuration(timeout),
                                                  absl::StrJoin(Missing(), ", "), own.contribution.call)));
     }
     if (round_ == round) return ended_;
@@ -160,35 +160,35 @@ class Circle {
 // Circles by the number that rank 0 tells the others, until each of them has found it: rank 0 may leave sooner.
 class Circles {
  public:
-  uint64_t Add(std::shared_ptr<Circle> circle, int finders) {
+  uint64_t Add(std::shared_ptr<SharedGroup> shared_group, int finders) {
     const std::lock_guard lock(mutex_);
     ++last_;
-    if (finders > 0) circles_[last_] = {std::move(circle), finders};
+    if (finders > 0) shared_groups_[last_] = {std::move(shared_group), finders};
     return last_;
   }
   // Null where there is none.
-  std::shared_ptr<Circle> Find(uint64_t number) {
+  std::shared_ptr<SharedGroup> Find(uint64_t number) {
     const std::lock_guard lock(mutex_);
-    const auto found = circles_.find(number);
-    if (found == circles_.end()) return nullptr;
-    std::shared_ptr<Circle> circle = found->second.circle;
-    if (--found->second.finders == 0) circles_.erase(found);
-    return circle;
+    const auto found = shared_groups_.find(number);
+    if (found == shared_groups_.end()) return nullptr;
+    std::shared_ptr<SharedGroup> shared_group = found->second.shared_group;
+    if (--found->second.finders == 0) shared_groups_.erase(found);
+    return shared_group;
   }
   // That nobody will look for.
   void Remove(uint64_t number) {
     const std::lock_guard lock(mutex_);
-    circles_.erase(number);
+    shared_groups_.erase(number);
   }
 
  private:
   struct Entry {
-    std::shared_ptr<Circle> circle;
+    std::shared_ptr<SharedGroup> shared_group;
     int finders = 0;
   };
   std::mutex mutex_;
   uint64_t last_ = 0;
-  std::map<uint64_t, Entry> circles_;
+  std::map<uint64_t, Entry> shared_groups_;
 };
 
 Circles& OfThisProcess() {
@@ -198,9 +198,9 @@ Circles& OfThisProcess() {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(Membership member, tensor::Memory& memory, absl::Duration patience, std::shared_ptr<Circle> circle)
-      : Communicator(std::move(member)), memory_(memory), patience_(patience), circle_(std::move(circle)) {}
-  ~LocalCommunicator() override { circle_->Leave(rank()); }
+  LocalCommunicator(Membership member, tensor::Memory& memory, absl::Duration timeout, std::shared_ptr<SharedGroup> shared_group)
+      : Communicator(std::move(member)), memory_(memory), timeout_(timeout), shared_group_(std::move(shared_group)) {}
+  ~LocalCommunicator() override { shared_group_->Leave(rank()); }
 
   tensor::Memory& memory() const override { return memory_; }
 
@@ -240,8 +240,8 @@ class LocalCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  absl::Status Wait() override { return circle_->status(); }
-  void Abort(absl::Status why) override { circle_->Abort(rank(), why.ok() ? absl::CancelledError("aborted") : why); }
+  absl::Status Wait() override { return shared_group_->status(); }
+  void Abort(absl::Status why) override { shared_group_->Abort(rank(), why.ok() ? absl::CancelledError("aborted") : why); }
 
  private:
   static std::vector<ConstTensorView> Brought(std::span<const Exchange> exchanges) {
@@ -251,7 +251,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   absl::StatusOr<std::shared_ptr<const Result>> Call(const std::string& name, const std::vector<ConstTensorView>& tensors,
-                                                     Circle::Combine combine) {
+                                                     SharedGroup::Combine combine) {
     Contribution contribution;
     std::vector<std::string> texts;
     for (const ConstTensorView& tensor : tensors) {
@@ -261,7 +261,7 @@ class LocalCommunicator final : public Communicator {
       if (!bytes.empty()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(bytes.data(), tensor.data, bytes.size()));
     }
     contribution.call = absl::StrCat(name, " ", absl::StrJoin(texts, ", "));
-    return circle_->Come(rank(), std::move(contribution), combine, patience_);
+    return shared_group_->Contribute(rank(), std::move(contribution), combine, timeout_);
   }
 
   // As many bytes as `to` has, from `begin` on.
@@ -275,31 +275,31 @@ class LocalCommunicator final : public Communicator {
   }
 
   tensor::Memory& memory_;
-  const absl::Duration patience_;
-  const std::shared_ptr<Circle> circle_;
+  const absl::Duration timeout_;
+  const std::shared_ptr<SharedGroup> shared_group_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const Membership& member, tensor::Memory& memory,
-                                                            const Patience& patience, std::stop_token stop) {
+                                                            const Timeouts& timeout, std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
-  Introduction own{.kind = absl::StrCat("local:", getpid())};
-  std::shared_ptr<Circle> circle;
+  MemberInfo own{.kind = absl::StrCat("local:", getpid())};
+  std::shared_ptr<SharedGroup> shared_group;
   uint64_t number = 0;
   if (member.rank == 0) {
-    circle = std::make_shared<Circle>(member);
-    number = OfThisProcess().Add(circle, member.size - 1);
+    shared_group = std::make_shared<SharedGroup>(member);
+    number = OfThisProcess().Add(shared_group, member.size - 1);
     own.secret = absl::StrCat(number);
   }
-  const absl::StatusOr<std::vector<Introduction>> all = Meet(rendezvous, member, own, patience.to_meet, std::move(stop));
+  const absl::StatusOr<std::vector<MemberInfo>> all = Meet(rendezvous, member, own, timeout.to_join, std::move(stop));
   if (!all.ok()) {
     if (member.rank == 0) OfThisProcess().Remove(number);
     return all.status();
   }
-  if (circle == nullptr && absl::SimpleAtoi(all->front().secret, &number)) circle = OfThisProcess().Find(number);
-  if (circle == nullptr) return absl::InternalError(absl::StrCat(member.ToString(), ": replica 0 told of no group that there is"));
-  return std::make_unique<LocalCommunicator>(member, memory, patience.in_calls, std::move(circle));
+  if (shared_group == nullptr && absl::SimpleAtoi(all->front().secret, &number)) shared_group = OfThisProcess().Find(number);
+  if (shared_group == nullptr) return absl::InternalError(absl::StrCat(member.ToString(), ": replica 0 told of no group that there is"));
+  return std::make_unique<LocalCommunicator>(member, memory, timeout.per_call, std::move(shared_group));
 }
 
 }  // namespace fusionllm::collective

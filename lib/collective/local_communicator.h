@@ -17,6 +17,6 @@ namespace fusionllm::collective {
 // Blocks until all members have called this. `memory` must outlive the communicator, `rendezvous` need not; members may have memories of
 // different kinds. Errors: Meet's; FailedPrecondition for members in another process.
 absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const Membership& member, tensor::Memory& memory,
-                                                            const Patience& patience = {}, std::stop_token stop = {});
+                                                            const Timeouts& timeout = {}, std::stop_token stop = {});
 
 }  // namespace fusionllm::collective

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/testing/communicator_conformance.h"
-#include "lib/kernels/testing/memory_apart.h"
+#include "lib/kernels/testing/isolated_memory.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::collective {
@@ -39,31 +39,31 @@ class Apart final : public Member {
   const std::unique_ptr<Communicator> communicator_;
 };
 
-absl::StatusOr<std::unique_ptr<Member>> JoinOnHost(Rendezvous& rendezvous, const Membership& member, const Patience& patience,
+absl::StatusOr<std::unique_ptr<Member>> JoinOnHost(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
                                                    std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, tensor::HostMemory(), patience, std::move(stop)));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, tensor::HostMemory(), timeout, std::move(stop)));
   return std::make_unique<OnHost>(std::move(joined));
 }
 
-absl::StatusOr<std::unique_ptr<Member>> JoinApart(Rendezvous& rendezvous, const Membership& member, const Patience& patience,
+absl::StatusOr<std::unique_ptr<Member>> JoinApart(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
                                                   std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::testing::MemoryApart("ref"));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, backend->memory(), patience, std::move(stop)));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::testing::IsolatedMemoryBackend("ref"));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, backend->memory(), timeout, std::move(stop)));
   return std::make_unique<Apart>(std::move(backend), std::move(joined));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Local, CommunicatorConformance,
-    ::testing::Values(Implementation{.name = "OnHost", .join = JoinOnHost, .finds_mismatches = true, .tells_of_one_end = true},
-                      Implementation{.name = "Apart", .join = JoinApart, .finds_mismatches = true, .tells_of_one_end = true}),
+    ::testing::Values(Implementation{.name = "OnHost", .join = JoinOnHost, .detects_mismatches = true, .propagates_errors = true},
+                      Implementation{.name = "Apart", .join = JoinApart, .detects_mismatches = true, .propagates_errors = true}),
     [](const auto& info) { return info.param.name; });
 
 // Two members of a group of two that meet as `first` and `second` say.
 std::pair<absl::Status, absl::Status> JoinPair(Rendezvous& rendezvous, const Membership& first, const Membership& second) {
-  const Patience patience = {.to_meet = absl::Seconds(20)};
+  const Timeouts timeout = {.to_join = absl::Seconds(20)};
   std::promise<absl::Status> answer;
-  std::thread other([&] { answer.set_value(JoinInProcess(rendezvous, first, tensor::HostMemory(), patience).status()); });
-  const absl::Status status = JoinInProcess(rendezvous, second, tensor::HostMemory(), patience).status();
+  std::thread other([&] { answer.set_value(JoinInProcess(rendezvous, first, tensor::HostMemory(), timeout).status()); });
+  const absl::Status status = JoinInProcess(rendezvous, second, tensor::HostMemory(), timeout).status();
   other.join();
   return {answer.get_future().get(), status};
 }
@@ -107,7 +107,7 @@ TEST(RendezvousTest, AMemberOfAnEpochThatIsOverIsRefused) {
   EXPECT_EQ(late.status(), absl::FailedPreconditionError("group 'stage-1' meets for plan epoch 8, and replica 1 is of epoch 7"));
 }
 
-TEST(RendezvousTest, ANewerEpochSendsHomeWhoWaitsForAnOlderOne) {
+TEST(RendezvousTest, NewerEpochRejectsMembersOfOlderEpoch) {
   LocalRendezvous rendezvous;
   // Whichever comes first: the older is refused, and the newer waits for a member of its own.
   const auto [newer, older] = [&] {
@@ -131,7 +131,7 @@ TEST(RendezvousTest, MembersCountThemselvesAlike) {
   LocalRendezvous rendezvous;
   const auto join = [&](int rank, int size) {
     return JoinInProcess(rendezvous, {.group = "g", .epoch = 1, .rank = rank, .size = size}, tensor::HostMemory(),
-                         {.to_meet = absl::Milliseconds(50)})
+                         {.to_join = absl::Milliseconds(50)})
         .status();
   };
   EXPECT_EQ(join(0, 2).code(), absl::StatusCode::kUnavailable);

@@ -20,11 +20,11 @@ absl::Status OfAnotherEpoch(const Membership& member, uint32_t epoch) {
 }
 
 // "EPOCH SIZE KIND DEVICE_BYTES\n", the device, the secret.
-std::string Serialized(const Membership& member, const Introduction& own) {
+std::string Serialized(const Membership& member, const MemberInfo& own) {
   return absl::StrFormat("%d %d %s %d\n%s%s", member.epoch, member.size, own.kind, own.device.size(), own.device, own.secret);
 }
 
-absl::StatusOr<Introduction> ParseIntroduction(const Membership& member, int from, const std::string& bytes) {
+absl::StatusOr<MemberInfo> ParseIntroduction(const Membership& member, int from, const std::string& bytes) {
   const absl::Status malformed =
       absl::InvalidArgumentError(absl::StrFormat("replica %d of group '%s' introduced itself with something else", from, member.group));
   const size_t line = bytes.find('\n');
@@ -42,7 +42,7 @@ absl::StatusOr<Introduction> ParseIntroduction(const Membership& member, int fro
         absl::StrFormat("replica %d of group '%s' is one of %d in plan epoch %d, and replica %d is one of %d in epoch %d", from,
                         member.group, size, epoch, member.rank, member.size, member.epoch));
   }
-  return Introduction{.kind = words[2], .device = bytes.substr(line + 1, device), .secret = bytes.substr(line + 1 + device)};
+  return MemberInfo{.kind = words[2], .device = bytes.substr(line + 1, device), .secret = bytes.substr(line + 1 + device)};
 }
 
 }  // namespace
@@ -64,14 +64,14 @@ absl::Status LocalRendezvous::Enter(const Membership& member, std::string bytes)
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
                                                                    std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
   std::unique_lock lock(mutex_);
   FUSIONLLM_RETURN_IF_ERROR(Enter(member, std::move(bytes)));
   changed_.notify_all();
   Meeting& meeting = meetings_[member.group];
-  changed_.wait_for(lock, stop, absl::ToChronoMilliseconds(patience),
+  changed_.wait_for(lock, stop, absl::ToChronoMilliseconds(timeout),
                     [&] { return meeting.epoch != member.epoch || meeting.missing() == 0; });
   if (meeting.epoch != member.epoch) return OfAnotherEpoch(member, meeting.epoch);
   if (meeting.missing() == 0) {
@@ -85,22 +85,22 @@ absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Members
   }
   meeting.brought[static_cast<size_t>(member.rank)].reset();  // so that those who come later do not count on it
   if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was told to wait no longer for the others"));
-  return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s to come", member.ToString(), absl::FormatDuration(patience),
+  return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s to come", member.ToString(), absl::FormatDuration(timeout),
                                                 absl::StrJoin(missing, ", ")));
 }
 
-absl::StatusOr<std::vector<Introduction>> Meet(Rendezvous& rendezvous, const Membership& member, const Introduction& own,
-                                               absl::Duration patience, std::stop_token stop) {
+absl::StatusOr<std::vector<MemberInfo>> Meet(Rendezvous& rendezvous, const Membership& member, const MemberInfo& own,
+                                             absl::Duration timeout, std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> brought,
-                             rendezvous.Exchange(member, Serialized(member, own), patience, std::move(stop)));
+                             rendezvous.Exchange(member, Serialized(member, own), timeout, std::move(stop)));
   if (brought.size() != static_cast<size_t>(member.size)) {
     return absl::InvalidArgumentError(absl::StrFormat("%s met %d replicas", member.ToString(), brought.size()));
   }
-  std::vector<Introduction> all;
+  std::vector<MemberInfo> all;
   std::map<std::string, int> replica_on;  // by device
   for (int rank = 0; rank < member.size; ++rank) {
-    FUSIONLLM_ASSIGN_OR_RETURN(Introduction one, ParseIntroduction(member, rank, brought[static_cast<size_t>(rank)]));
+    FUSIONLLM_ASSIGN_OR_RETURN(MemberInfo one, ParseIntroduction(member, rank, brought[static_cast<size_t>(rank)]));
     if (one.kind != own.kind) {
       return absl::FailedPreconditionError(absl::StrFormat("replica %d of group '%s' communicates by '%s', and replica %d by '%s'", rank,
                                                            member.group, one.kind, member.rank, own.kind));

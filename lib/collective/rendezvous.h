@@ -24,16 +24,16 @@ class Rendezvous {
   virtual ~Rendezvous() = default;
   // Blocks until all members of the same group and epoch have called this, and returns what they brought, by rank. Each comes once. Thread-
   // safe. Errors: FailedPrecondition, a sentence with both numbers, for a member of an epoch that is over, or one that waited when a newer
-  // one began; InvalidArgument for members that count themselves differently; Unavailable, naming who is missing, after `patience`;
+  // one began; InvalidArgument for members that count themselves differently; Unavailable, naming who is missing, after `timeout`;
   // Cancelled when `stop` says so.
-  virtual absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
                                                             std::stop_token stop) = 0;
 };
 
 // For members in one process.
 class LocalRendezvous final : public Rendezvous {
  public:
-  absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration patience,
+  absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
                                                     std::stop_token stop) override;
 
  private:
@@ -50,7 +50,7 @@ class LocalRendezvous final : public Rendezvous {
 };
 
 // What a member tells the others, and how they check it, whoever carried it.
-struct Introduction {
+struct MemberInfo {
   std::string kind;    // of the group: "nccl", "local"
   std::string device;  // no two members share one; empty: it does not matter
   std::string secret;  // rank 0's: what the others need to join
@@ -58,7 +58,7 @@ struct Introduction {
 
 // Meets and checks: `kind` is everybody's, devices differ. Errors: Exchange's; FailedPrecondition for a member of another kind or epoch, or
 // for two on one device, naming them; InvalidArgument for bytes that are no introduction.
-absl::StatusOr<std::vector<Introduction>> Meet(Rendezvous& rendezvous, const Membership& member, const Introduction& own,
-                                               absl::Duration patience, std::stop_token stop);
+absl::StatusOr<std::vector<MemberInfo>> Meet(Rendezvous& rendezvous, const Membership& member, const MemberInfo& own,
+                                             absl::Duration timeout, std::stop_token stop);
 
 }  // namespace fusionllm::collective

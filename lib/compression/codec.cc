@@ -96,7 +96,7 @@ absl::Status EncodeForward(const CodecSpec& spec, std::span<const float> values,
                            Mask* mask_out) {
   if (spec.kind != CodecKind::kTopK) return EncodeDense(spec.kind, Direction::kForward, values, out);
   const auto n = static_cast<int64_t>(values.size());
-  FUSIONLLM_RETURN_IF_ERROR(SelectGreatest(values, KeptElements(spec.ratio, n), scratch));
+  FUSIONLLM_RETURN_IF_ERROR(SelectTopK(values, KeptElements(spec.ratio, n), scratch));
   Mask mask = Mask::FromIndices(n, scratch->indices);
   FUSIONLLM_RETURN_IF_ERROR(EncodeKept(spec, Layout::kTopK, Direction::kForward, mask, scratch->values, out));
   if (mask_out != nullptr) *mask_out = std::move(mask);
@@ -162,9 +162,9 @@ absl::Status Decode(Direction direction, std::span<const std::byte> encoded, con
   return absl::OkStatus();
 }
 
-absl::StatusOr<MessageForm> FormOf(Direction direction, std::span<const std::byte> message, size_t elements) {
+absl::StatusOr<MessageFormat> MessageFormatOf(Direction direction, std::span<const std::byte> message, size_t elements) {
   FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(message, direction, elements));
-  const auto dense = [](CodecKind kind) { return MessageForm{.spec = {.kind = kind}}; };
+  const auto dense = [](CodecKind kind) { return MessageFormat{.spec = {.kind = kind}}; };
   switch (header.layout) {
     case Layout::kFp16:
       return dense(CodecKind::kFp16);
@@ -177,10 +177,10 @@ absl::StatusOr<MessageForm> FormOf(Direction direction, std::span<const std::byt
     case Layout::kTopK:
     case Layout::kMasked: {
       const double ratio = header.kept == 0 ? 1 : static_cast<double>(header.elements) / header.kept;
-      return MessageForm{.spec = TopK(ratio, static_cast<ValueKind>(header.values))};
+      return MessageFormat{.spec = TopK(ratio, static_cast<ValueKind>(header.values))};
     }
-    case Layout::kBfloats:
-      return MessageForm{.bfloats = true};
+    case Layout::kNativeBf16:
+      return MessageFormat{.bfloats = true};
     default:
       return dense(CodecKind::kExact);
   }

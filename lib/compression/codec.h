@@ -59,18 +59,18 @@ absl::Status Encode(const CodecSpec& spec, Direction direction, std::span<const 
 absl::Status Decode(Direction direction, std::span<const std::byte> encoded, const Mask* mask, std::span<float> out, Mask* mask_out);
 
 // What a message was made with, by its header, which is all that is checked. Of a top-k or masked one the ratio is elements / kept.
-struct MessageForm {
+struct MessageFormat {
   CodecSpec spec;
-  bool bfloats = false;  // of a bf16 tensor, as it is: EncodeBfloats
+  bool bfloats = false;  // of a bf16 tensor, as it is: EncodeBf16
 };
-absl::StatusOr<MessageForm> FormOf(Direction direction, std::span<const std::byte> message, size_t elements);
+absl::StatusOr<MessageFormat> MessageFormatOf(Direction direction, std::span<const std::byte> message, size_t elements);
 
 // Labels and token ids, without loss: one base for the message and 1, 2 or 4 bytes for each difference to it, whichever suffices.
 absl::Status EncodeIntegers(std::span<const int32_t> values, std::vector<std::byte>* out);
 absl::Status DecodeIntegers(std::span<const std::byte> encoded, std::span<int32_t> out);
 
 // A bf16 tensor as it is, NaN included: 2 bytes for each value. Lossy codecs take its values as floats.
-absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
-absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+absl::Status EncodeBf16(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
+absl::Status DecodeBf16(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
 
 }  // namespace fusionllm::compression

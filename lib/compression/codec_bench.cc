@@ -3,7 +3,7 @@
 
 #include "benchmark/benchmark.h"
 #include "lib/compression/codec.h"
-#include "lib/compression/guard.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/quantize.h"
 
 namespace fusionllm::compression {

@@ -9,7 +9,7 @@
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/rows.h"
-#include "lib/compression/testing/kept_message.h"
+#include "lib/compression/testing/topk_message.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -36,7 +36,7 @@ bool DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte>
   if (choice % 16 == kRowsChoice) return DecodeUntrustedRows(choice / 16 + 1, elements, message);
   if (choice % 8 == 7) {
     std::vector<uint16_t> out(elements);
-    return DecodeBfloats(Direction::kForward, message, out).ok();
+    return DecodeBf16(Direction::kForward, message, out).ok();
   }
   if (choice % 4 == 3) {
     std::vector<int32_t> out(elements);
@@ -70,7 +70,7 @@ std::string SeedOf(uint8_t choice, const char* spec) {
   } else if (spec == nullptr && choice == 7) {
     std::vector<uint16_t> values(kElements);
     for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<uint16_t>(i * 211);
-    status = EncodeBfloats(Direction::kForward, values, &message);
+    status = EncodeBf16(Direction::kForward, values, &message);
   } else if (spec == nullptr) {
     std::vector<int32_t> values(kElements);
     for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<int32_t>(i * i);
@@ -82,7 +82,7 @@ std::string SeedOf(uint8_t choice, const char* spec) {
     const auto direction = choice == 0 ? Direction::kForward : Direction::kBackward;
     const CodecSpec parsed = *ParseCodecSpec(spec);
     if (choice == 2 && parsed.kind == CodecKind::kInt4) {  // which no sender makes
-      message = testing::KeptMessage(ValueKind::kInt4, direction, mask, std::span(values).first(static_cast<size_t>(mask.kept())));
+      message = testing::TopKMessage(ValueKind::kInt4, direction, mask, std::span(values).first(static_cast<size_t>(mask.kept())));
     } else {
       status = Encode(parsed, direction, values, &mask, nullptr, &message, nullptr);
     }

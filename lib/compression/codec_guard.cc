@@ -60,14 +60,14 @@ double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction d
   return std::max(kInt4Passes, std::hypot(dropped, of_kept * std::sqrt(1 - dropped * dropped)));
 }
 
-std::vector<double> SharesOfLoss(double nats, std::span<const double> expected) {
+std::vector<double> SplitLossBudget(double nats, std::span<const double> expected) {
   const double total = std::accumulate(expected.begin(), expected.end(), 0.0);
   std::vector<double> shares;
   for (const double cost : expected) shares.push_back(total > nats ? nats * cost / total : cost + nats - total);
   return shares;
 }
 
-std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction) {
+std::vector<CodecSpec> LessAggressiveCodecs(const CodecSpec& spec, Direction direction) {
   std::vector<CodecSpec> codecs;
   const bool backward = direction == Direction::kBackward;
   if (spec.kind == CodecKind::kTopK && backward) {
@@ -88,13 +88,13 @@ std::vector<CodecSpec> GentlerCodecs(const CodecSpec& spec, Direction direction)
   return codecs;
 }
 
-CodecSpec GentlerOf(const CodecSpec& a, const CodecSpec& b) {
+CodecSpec LessAggressiveOf(const CodecSpec& a, const CodecSpec& b) {
   CodecSpec gentler = Harshness(b) < Harshness(a) ? b : a;
   gentler.error_feedback = a.error_feedback && gentler.kind != CodecKind::kExact;
   return gentler;
 }
 
-CodecSpec AfterBadLoss(const CodecSpec& spec) {
+CodecSpec CodecAfterDivergence(const CodecSpec& spec) {
   switch (spec.kind) {
     case CodecKind::kTopK:
     case CodecKind::kInt4:

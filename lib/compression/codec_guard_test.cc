@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/compression/codec.h"
-#include "lib/compression/guard.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/loss_prior.h"
 #include "lib/compression/testing/lossy_kinds.h"
 
@@ -31,31 +31,31 @@ std::vector<std::string> Texts(const std::vector<CodecSpec>& codecs) {
 CodecSpec Parsed(const std::string& text) { return ParseCodecSpec(text).value(); }
 
 TEST(CodecGuardTest, GentlerCodecsComeInOrderOfSizeDownToExact) {
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(30), Direction::kForward)),
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(30), Direction::kForward)),
               ElementsAre("topk@15:int8", "topk@7.5:int8", "int4", "int8", "fp16", "fp32"));
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(6), Direction::kForward)), ElementsAre("int4", "int8", "fp16", "fp32"));
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(8, ValueKind::kInt4), Direction::kForward)),
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(6), Direction::kForward)), ElementsAre("int4", "int8", "fp16", "fp32"));
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(8, ValueKind::kInt4), Direction::kForward)),
               ElementsAre("topk@4:int4", "topk@2:int4", "int4", "int8", "fp16", "fp32"));
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(7.9, ValueKind::kInt4), Direction::kForward)),
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(7.9, ValueKind::kInt4), Direction::kForward)),
               ElementsAre("topk@3.95:int4", "int4", "int8", "fp16", "fp32"))
       << "below a ratio of two int4 alone is as small";
-  EXPECT_THAT(Texts(GentlerCodecs(Parsed("int8"), Direction::kForward)), ElementsAre("fp16", "fp32"));
-  EXPECT_THAT(Texts(GentlerCodecs(Parsed("bf16"), Direction::kForward)), ElementsAre("fp32"));
-  EXPECT_THAT(GentlerCodecs(Exact(), Direction::kForward), IsEmpty());
+  EXPECT_THAT(Texts(LessAggressiveCodecs(Parsed("int8"), Direction::kForward)), ElementsAre("fp16", "fp32"));
+  EXPECT_THAT(Texts(LessAggressiveCodecs(Parsed("bf16"), Direction::kForward)), ElementsAre("fp32"));
+  EXPECT_THAT(LessAggressiveCodecs(Exact(), Direction::kForward), IsEmpty());
 }
 
 TEST(CodecGuardTest, GentlerCodecsOfAGradientKeepItsMask) {
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(30), Direction::kBackward)), ElementsAre("topk@30:fp16"));
-  EXPECT_THAT(Texts(GentlerCodecs(TopK(30, ValueKind::kInt4), Direction::kBackward)), ElementsAre("topk@30:fp16"));
-  EXPECT_THAT(GentlerCodecs(TopK(30, ValueKind::kFp16), Direction::kBackward), IsEmpty());
-  EXPECT_THAT(Texts(GentlerCodecs(Parsed("int8"), Direction::kBackward)), ElementsAre("fp16", "fp32"));
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(30), Direction::kBackward)), ElementsAre("topk@30:fp16"));
+  EXPECT_THAT(Texts(LessAggressiveCodecs(TopK(30, ValueKind::kInt4), Direction::kBackward)), ElementsAre("topk@30:fp16"));
+  EXPECT_THAT(LessAggressiveCodecs(TopK(30, ValueKind::kFp16), Direction::kBackward), IsEmpty());
+  EXPECT_THAT(Texts(LessAggressiveCodecs(Parsed("int8"), Direction::kBackward)), ElementsAre("fp16", "fp32"));
 }
 
 TEST(CodecGuardTest, ErrorFeedbackStaysWithLossyCodecs) {
-  EXPECT_THAT(Texts(GentlerCodecs(Parsed("int4+ef"), Direction::kForward)), ElementsAre("int8+ef", "fp16+ef", "fp32"));
-  EXPECT_EQ(ToString(GentlerOf(Parsed("topk@10:int8+ef"), Parsed("int8"))), "int8+ef");
-  EXPECT_EQ(ToString(GentlerOf(Parsed("int4"), Parsed("int8+ef"))), "int8");
-  EXPECT_EQ(ToString(GentlerOf(Parsed("int8+ef"), Exact())), "fp32");
+  EXPECT_THAT(Texts(LessAggressiveCodecs(Parsed("int4+ef"), Direction::kForward)), ElementsAre("int8+ef", "fp16+ef", "fp32"));
+  EXPECT_EQ(ToString(LessAggressiveOf(Parsed("topk@10:int8+ef"), Parsed("int8"))), "int8+ef");
+  EXPECT_EQ(ToString(LessAggressiveOf(Parsed("int4"), Parsed("int8+ef"))), "int8");
+  EXPECT_EQ(ToString(LessAggressiveOf(Parsed("int8+ef"), Exact())), "fp32");
 }
 
 TEST(CodecGuardTest, OfTwoCodecsTheOneThatLosesLessIsTheGentler) {
@@ -63,8 +63,8 @@ TEST(CodecGuardTest, OfTwoCodecsTheOneThatLosesLessIsTheGentler) {
                                             "topk@5:int8", "topk@5:int4", "topk@10:fp16", "topk@100:int8"};
   for (size_t i = 0; i < by_loss.size(); ++i) {
     for (size_t j = i; j < by_loss.size(); ++j) {
-      EXPECT_EQ(ToString(GentlerOf(Parsed(by_loss[i]), Parsed(by_loss[j]))), by_loss[i]);
-      EXPECT_EQ(ToString(GentlerOf(Parsed(by_loss[j]), Parsed(by_loss[i]))), by_loss[i]);
+      EXPECT_EQ(ToString(LessAggressiveOf(Parsed(by_loss[i]), Parsed(by_loss[j]))), by_loss[i]);
+      EXPECT_EQ(ToString(LessAggressiveOf(Parsed(by_loss[j]), Parsed(by_loss[i]))), by_loss[i]);
     }
   }
 }
@@ -85,7 +85,7 @@ double ErrorOfNormal(const CodecSpec& codec) {
 // What a sender of such values goes on with, of a link that may cost `nats`.
 std::string GoesBy(const std::string& codec, ActivationKind kind, double nats) {
   if (ErrorOfNormal(Parsed(codec)) <= MaxRelativeError(Parsed(codec), kind, Direction::kForward, nats)) return codec;
-  for (const CodecSpec& gentler : GentlerCodecs(Parsed(codec), Direction::kForward)) {
+  for (const CodecSpec& gentler : LessAggressiveCodecs(Parsed(codec), Direction::kForward)) {
     if (ErrorOfNormal(gentler) <= kBackoffMargin * MaxRelativeError(gentler, kind, Direction::kForward, nats)) return ToString(gentler);
   }
   return "none";
@@ -113,9 +113,9 @@ TEST(CodecGuardTest, LimitsPassTheCodecsThatWereHarmlessAndNoOthers) {
   }
 }
 
-TEST(CodecGuardTest, WhatFollowsAForcedCodecCostsNoMoreThanTheLinkMay) {
+TEST(CodecGuardTest, FallbackOfForcedCodecStaysWithinLossBudget) {
   for (const ActivationKind kind : kLossyKinds) {
-    for (const double nats : {0.0, 0.01, 0.025, 0.05, kGuardedLoss, 0.3, 1.0}) {
+    for (const double nats : {0.0, 0.01, 0.025, 0.05, kGuardLossBudget, 0.3, 1.0}) {
       for (const char* codec : {"int4", "topk@10:int8", "topk@12.5:int8", "topk@30:int8", "topk@100:int8", "topk@1000:fp16"}) {
         const std::string followed = GoesBy(codec, kind, nats);
         // A percent of the ratio is what errors of this many values differ by.
@@ -128,9 +128,9 @@ TEST(CodecGuardTest, WhatFollowsAForcedCodecCostsNoMoreThanTheLinkMay) {
 }
 
 // Of what is no inner residual int4 values cost more than the error of the same ratio says.
-TEST(CodecGuardTest, WhatFollowsForcedInt4ValuesCostsNoMoreThanTheLinkMay) {
+TEST(CodecGuardTest, FallbackOfForcedInt4ValuesStaysWithinLossBudget) {
   for (const ActivationKind kind : kLossyKinds) {
-    for (const double nats : {0.0, 0.01, 0.025, 0.05, kGuardedLoss, 0.3, 1.0}) {
+    for (const double nats : {0.0, 0.01, 0.025, 0.05, kGuardLossBudget, 0.3, 1.0}) {
       for (const char* codec : {"topk@2:int4", "topk@2.5:int4", "topk@3:int4", "topk@3.3:int4", "topk@4:int4", "topk@10:int4",
                                 "topk@30:int4", "topk@100:int4"}) {
         const std::string followed = GoesBy(codec, kind, nats);
@@ -145,7 +145,7 @@ TEST(CodecGuardTest, WhatFollowsForcedInt4ValuesCostsNoMoreThanTheLinkMay) {
 
 TEST(CodecGuardTest, TheMoreLinksLoseSomethingTheGentlerIsEach) {
   const auto forced = [](int links) {
-    return GoesBy("topk@30:int8", ActivationKind::kResidual, SharesOfLoss(kGuardedLoss, std::vector<double>(links, 0.8)).front());
+    return GoesBy("topk@30:int8", ActivationKind::kResidual, SplitLossBudget(kGuardLossBudget, std::vector<double>(links, 0.8)).front());
   };
   EXPECT_EQ(forced(1), "int4");
   EXPECT_EQ(forced(3), "int4");
@@ -157,7 +157,7 @@ TEST(CodecGuardTest, WhatAPlanWithinTheBudgetUsesInsideAStreamPasses) {
   for (const double others : {0.0, 0.03}) {
     for (const char* codec : {"int4", "topk@2:int4", "topk@3.13:int4", "topk@3.91:int4"}) {
       const double cost = ExpectedLossIncrease(Parsed(codec), ActivationKind::kInnerResidual, 0);
-      const double share = SharesOfLoss(kGuardedLoss, std::vector<double>{cost, others})[0];
+      const double share = SplitLossBudget(kGuardLossBudget, std::vector<double>{cost, others})[0];
       EXPECT_EQ(GoesBy(codec, ActivationKind::kInnerResidual, share), codec) << "beside others that cost " << others;
     }
   }
@@ -167,7 +167,7 @@ TEST(CodecGuardTest, WhatAPlanWithinTheBudgetUsesPasses) {
   for (const double others : {0.0, 0.01, 0.03}) {
     for (const char* codec : {"int8", "int4", "topk@1.3:int8", "topk@2:int8", "topk@2:int4"}) {
       const double cost = ExpectedLossIncrease(Parsed(codec), ActivationKind::kResidual, 0);
-      const double share = SharesOfLoss(kGuardedLoss, std::vector<double>{cost, others})[0];
+      const double share = SplitLossBudget(kGuardLossBudget, std::vector<double>{cost, others})[0];
       EXPECT_EQ(GoesBy(codec, ActivationKind::kResidual, share), codec) << "beside others that cost " << others;
     }
   }
@@ -188,19 +188,20 @@ TEST(CodecGuardTest, ACodecThatCostsWhatItsLinkMayPasses) {
 }
 
 TEST(CodecGuardTest, SharesFollowWhatIsExpected) {
-  EXPECT_THAT(SharesOfLoss(0.1, std::vector<double>{0.3, 0, 0.1}), ElementsAre(::testing::DoubleEq(0.075), 0, ::testing::DoubleEq(0.025)));
-  EXPECT_THAT(SharesOfLoss(0.1, std::vector<double>{0.02, 0.01}), ElementsAre(::testing::DoubleEq(0.09), ::testing::DoubleEq(0.08)))
+  EXPECT_THAT(SplitLossBudget(0.1, std::vector<double>{0.3, 0, 0.1}),
+              ElementsAre(::testing::DoubleEq(0.075), 0, ::testing::DoubleEq(0.025)));
+  EXPECT_THAT(SplitLossBudget(0.1, std::vector<double>{0.02, 0.01}), ElementsAre(::testing::DoubleEq(0.09), ::testing::DoubleEq(0.08)))
       << "what is left is anybody's";
-  EXPECT_THAT(SharesOfLoss(0.1, std::vector<double>{0, 0}), ElementsAre(0.1, 0.1));
-  EXPECT_THAT(SharesOfLoss(0.1, {}), IsEmpty());
+  EXPECT_THAT(SplitLossBudget(0.1, std::vector<double>{0, 0}), ElementsAre(0.1, 0.1));
+  EXPECT_THAT(SplitLossBudget(0.1, {}), IsEmpty());
 }
 
 TEST(CodecGuardTest, ABadLossEndsWithoutCompressionInThreeSteps) {
-  EXPECT_EQ(ToString(AfterBadLoss(TopK(100))), "int8");
-  EXPECT_EQ(ToString(AfterBadLoss(Parsed("int4+ef"))), "int8+ef");
-  EXPECT_EQ(ToString(AfterBadLoss(Parsed("int8"))), "fp16");
-  EXPECT_EQ(ToString(AfterBadLoss(Parsed("fp16"))), "fp32");
-  EXPECT_EQ(ToString(AfterBadLoss(Parsed("bf16"))), "fp32");
+  EXPECT_EQ(ToString(CodecAfterDivergence(TopK(100))), "int8");
+  EXPECT_EQ(ToString(CodecAfterDivergence(Parsed("int4+ef"))), "int8+ef");
+  EXPECT_EQ(ToString(CodecAfterDivergence(Parsed("int8"))), "fp16");
+  EXPECT_EQ(ToString(CodecAfterDivergence(Parsed("fp16"))), "fp32");
+  EXPECT_EQ(ToString(CodecAfterDivergence(Parsed("bf16"))), "fp32");
 }
 
 }  // namespace

@@ -260,9 +260,9 @@ TEST(BfloatCodecTest, CarriesAnyBitsInTwoBytesEach) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i);  // NaNs and infinities among them
   for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
     std::vector<std::byte> message;
-    ASSERT_TRUE(EncodeBfloats(direction, values, &message).ok());
+    ASSERT_TRUE(EncodeBf16(direction, values, &message).ok());
     EXPECT_EQ(static_cast<int64_t>(message.size()), EncodedBytes(Exact(), static_cast<int64_t>(values.size()), direction, 2));
-    ASSERT_TRUE(DecodeBfloats(direction, message, back).ok());
+    ASSERT_TRUE(DecodeBf16(direction, message, back).ok());
     EXPECT_EQ(back, values);
   }
 }
@@ -272,14 +272,14 @@ TEST(BfloatCodecTest, RefusesWhatIsNoTensorOfThisKind) {
   std::vector<uint16_t> back(9), shorter(8);
   std::vector<float> floats(9);
   std::vector<std::byte> message, of_floats;
-  ASSERT_TRUE(EncodeBfloats(Direction::kForward, values, &message).ok());
+  ASSERT_TRUE(EncodeBf16(Direction::kForward, values, &message).ok());
   ASSERT_TRUE(Encode(Exact(), Direction::kForward, floats, nullptr, nullptr, &of_floats, nullptr).ok());
   EXPECT_THAT(std::string(Decode(Direction::kForward, message, nullptr, floats, nullptr).message()), HasSubstr("bfloats where floats"));
-  EXPECT_THAT(std::string(DecodeBfloats(Direction::kForward, of_floats, back).message()), HasSubstr("where bfloats were expected"));
-  EXPECT_FALSE(DecodeBfloats(Direction::kBackward, message, back).ok());
-  EXPECT_FALSE(DecodeBfloats(Direction::kForward, message, shorter).ok());
+  EXPECT_THAT(std::string(DecodeBf16(Direction::kForward, of_floats, back).message()), HasSubstr("where bfloats were expected"));
+  EXPECT_FALSE(DecodeBf16(Direction::kBackward, message, back).ok());
+  EXPECT_FALSE(DecodeBf16(Direction::kForward, message, shorter).ok());
   message.pop_back();
-  EXPECT_THAT(std::string(DecodeBfloats(Direction::kForward, message, back).message()), HasSubstr("9 bfloats take 18 bytes"));
+  EXPECT_THAT(std::string(DecodeBf16(Direction::kForward, message, back).message()), HasSubstr("9 bfloats take 18 bytes"));
 }
 
 }  // namespace

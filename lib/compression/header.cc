@@ -20,7 +20,7 @@ absl::Status CheckUnusedFields(const Header& header) {
     return Malformed("byte 3: integers of 1, 2 or 4 bytes, not ", header.values);
   }
   if (!sparse && header.layout != Layout::kIntegers && header.values != 0) return Malformed("byte 3: must be 0, not ", header.values);
-  const bool plain = header.layout == Layout::kExact || header.layout == Layout::kBf16 || header.layout == Layout::kBfloats;
+  const bool plain = header.layout == Layout::kExact || header.layout == Layout::kBf16 || header.layout == Layout::kNativeBf16;
   if (plain && header.parameter != 0) {
     return Malformed("byte 12: must be 0, not ", header.parameter);
   }

@@ -22,8 +22,8 @@ namespace fusionllm::compression {
 
 inline constexpr uint8_t kFormatVersion = 1;
 
-// kBf16: of an fp32 tensor, rounded; kBfloats: of a bf16 tensor, as they are.
-enum class Layout : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK, kMasked, kIntegers, kBfloats };
+// kBf16: of an fp32 tensor, rounded; kNativeBf16: of a bf16 tensor, as they are.
+enum class Layout : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK, kMasked, kIntegers, kNativeBf16 };
 inline constexpr uint8_t kLayouts = 9;
 
 struct Header {

@@ -126,7 +126,7 @@ size_t PayloadBytes(Layout layout, size_t n) {
 
 int32_t HalfExponent(uint32_t greatest_magnitude) {
   const int exponent = static_cast<int>(greatest_magnitude >> 23) - 127 - 14;
-  return std::clamp(exponent, kLeastHalfExponent, kGreatestHalfExponent);
+  return std::clamp(exponent, kMinHalfExponent, kMaxHalfExponent);
 }
 
 int32_t ParameterOf(Layout layout, uint32_t greatest_magnitude) {
@@ -143,7 +143,7 @@ absl::StatusOr<Message> ReadMessage(Direction direction, std::span<const std::by
   FUSIONLLM_RETURN_IF_ERROR(CheckElements(elements));
   FUSIONLLM_ASSIGN_OR_RETURN(const Header header, ReadHeader(encoded, direction, elements));
   if (header.layout == Layout::kIntegers) return absl::InvalidArgumentError("compressed tensor: integers where floats were expected");
-  if (header.layout == Layout::kBfloats) return absl::InvalidArgumentError("compressed tensor: bfloats where floats were expected");
+  if (header.layout == Layout::kNativeBf16) return absl::InvalidArgumentError("compressed tensor: bfloats where floats were expected");
   const bool masked = header.layout == Layout::kMasked;
   if (masked && direction == Direction::kForward)
     return absl::InvalidArgumentError("compressed tensor: a forward message cannot be masked");
@@ -163,7 +163,7 @@ absl::StatusOr<Message> ReadMessage(Direction direction, std::span<const std::by
 }
 
 absl::Status CheckParameter(Layout layout, int32_t parameter) {
-  if (layout == Layout::kFp16 && (parameter < kLeastHalfExponent || parameter > kGreatestHalfExponent)) {
+  if (layout == Layout::kFp16 && (parameter < kMinHalfExponent || parameter > kMaxHalfExponent)) {
     return absl::InvalidArgumentError(absl::StrCat("compressed tensor: byte 12: exponent ", parameter, " is out of range"));
   }
   if (const int32_t block = BlockSize(layout); block != 0 && parameter != block) {

@@ -13,8 +13,8 @@
 
 namespace fusionllm::compression {
 
-inline constexpr int kLeastHalfExponent = -126;    // 2^e and 2^-e are normal floats between these
-inline constexpr int kGreatestHalfExponent = 106;  // 65504 · 2^106 stays below infinity; kMaxMagnitude needs no more
+inline constexpr int kMinHalfExponent = -126;  // 2^e and 2^-e are normal floats between these
+inline constexpr int kMaxHalfExponent = 106;   // 65504 · 2^106 stays below infinity; kMaxMagnitude needs no more
 
 Layout DenseLayout(CodecKind kind);
 // Of the values that a top-k or masked message carries.

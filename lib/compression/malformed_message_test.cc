@@ -18,7 +18,7 @@
 #include "lib/compression/header.h"
 #include "lib/compression/layout.h"
 #include "lib/compression/quantize.h"
-#include "lib/compression/testing/kept_message.h"
+#include "lib/compression/testing/topk_message.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -52,7 +52,7 @@ class MalformedMessageTest : public ::testing::TestWithParam<Form> {
     Sample sample{.mask = Mask::FromIndices(static_cast<int64_t>(elements), indices), .kept = std::vector<float>(kept), .message = {}};
     const base::CounterRng rng(1, "kept");
     for (size_t i = 0; i < kept; ++i) sample.kept[i] = static_cast<float>(rng.Normal(i));
-    sample.message = testing::KeptMessage(values(), direction(), sample.mask, sample.kept);
+    sample.message = testing::TopKMessage(values(), direction(), sample.mask, sample.kept);
     return sample;
   }
 
@@ -184,7 +184,7 @@ TEST_P(MalformedMessageTest, AnotherBlockSizeOrAnExponentOutOfRangeIsRefused) {
   }
 }
 
-TEST_P(MalformedMessageTest, ScalesAndHalvesThatAreNoNumbersAreRefusedInEveryBlock) {
+TEST_P(MalformedMessageTest, RejectsNaNScalesAndHalvesInEveryBlock) {
   for (const size_t kept : {size_t{1}, size_t{32}, size_t{65}, kKept}) {
     const Sample sample = Make(kElements, kept);
     const bool halves = BlockSize(layout()) == 0;

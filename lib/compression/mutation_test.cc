@@ -13,7 +13,7 @@
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/rows.h"
-#include "lib/compression/testing/kept_message.h"
+#include "lib/compression/testing/topk_message.h"
 
 namespace {
 size_t greatest_allocation = 0;
@@ -76,7 +76,7 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
   } else if (seed.decoder == 7) {
     std::vector<uint16_t> bfloats(n);
     for (uint16_t& x : bfloats) x = static_cast<uint16_t>(rng());
-    status = EncodeBfloats(Direction::kForward, bfloats, &message);
+    status = EncodeBf16(Direction::kForward, bfloats, &message);
   } else if (seed.spec == nullptr) {
     std::vector<int32_t> integers(n);
     for (int32_t& x : integers) x = static_cast<int32_t>(rng() % (rng() % 2 ? 200 : 60000));
@@ -88,7 +88,7 @@ std::vector<uint8_t> ValidInput(const Seed& seed, std::mt19937_64& rng) {
     const auto direction = seed.decoder == 0 ? Direction::kForward : Direction::kBackward;
     const CodecSpec spec = *ParseCodecSpec(seed.spec);
     if (seed.decoder == 2 && spec.kind == CodecKind::kInt4) {
-      message = testing::KeptMessage(ValueKind::kInt4, direction, mask, std::span(values).first(indices.size()));
+      message = testing::TopKMessage(ValueKind::kInt4, direction, mask, std::span(values).first(indices.size()));
     } else {
       status = Encode(spec, direction, values, &mask, nullptr, &message, nullptr);
     }

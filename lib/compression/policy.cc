@@ -98,22 +98,22 @@ double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double targe
   return std::min(policy.max_ratio, ThreeDigitsUp(high));
 }
 
-// The rungs a link may use, mildest first.
-std::vector<CodecSpec> Rungs(const Policy& policy, const LinkLoad& link, double target_s) {
-  std::vector<CodecSpec> rungs = {Exact()};
+// The allowed a link may use, mildest first.
+std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link, double target_s) {
+  std::vector<CodecSpec> allowed = {Exact()};
   if (policy.codec.has_value() && *policy.codec != CodecKind::kTopK) {
-    if (*policy.codec != CodecKind::kExact) rungs.push_back(DenseSpec(policy, *policy.codec));
-    return rungs;
+    if (*policy.codec != CodecKind::kExact) allowed.push_back(DenseSpec(policy, *policy.codec));
+    return allowed;
   }
   if (!policy.codec.has_value()) {
     for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
-      if (kind <= policy.limit.value_or(CodecKind::kTopK)) rungs.push_back(DenseSpec(policy, kind));
+      if (kind <= policy.limit.value_or(CodecKind::kTopK)) allowed.push_back(DenseSpec(policy, kind));
     }
   }
   // Top-k at ratio 1 would only make the values coarse.
   const bool may_select = policy.codec.has_value() || policy.limit.value_or(CodecKind::kTopK) == CodecKind::kTopK;
-  if (policy.max_ratio > 1 && may_select) rungs.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
-  return rungs;
+  if (policy.max_ratio > 1 && may_select) allowed.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
+  return allowed;
 }
 
 double TotalLossIncrease(std::span<const LinkChoice> choices) {
@@ -128,9 +128,9 @@ constexpr double kLossRounding = 1e-12;
 constexpr double kRatioStep = 1.25;
 constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int8 values are longer than int4
 
-// Rungs and, below the ratio of the last, smaller ratios of top-k.
+// AllowedLevels and, below the ratio of the last, smaller ratios of top-k.
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
-  std::vector<CodecSpec> levels = Rungs(policy, link, target_s);
+  std::vector<CodecSpec> levels = AllowedLevels(policy, link, target_s);
   const CodecSpec last = levels.back();
   if (last.kind != CodecKind::kTopK) return levels;
   levels.pop_back();
@@ -155,7 +155,7 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
     }
     choices.push_back(levels[i].front());
   }
-  double left = policy.LinkLoss() * (1 + kLossRounding), enough_s = target_s;
+  double left = policy.LinkLossBudget() * (1 + kLossRounding), enough_s = target_s;
   // Nothing makes them faster: the labels of a shared link look as slow as its activations were uncompressed.
   std::vector<char> stuck(links.size(), 0);
   while (true) {
@@ -195,7 +195,7 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
       busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
       cost += choice.expected_loss_increase;
     }
-    if (cost > policy.LinkLoss() * (1 + kLossRounding) || busy_s >= best_s) continue;
+    if (cost > policy.LinkLossBudget() * (1 + kLossRounding) || busy_s >= best_s) continue;
     best = spec;
     best_s = busy_s;
   }
@@ -203,10 +203,10 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
 }
 
 // The mildest rung that hides the link, or the fastest (the milder of equals).
-LinkChoice Climb(const Policy& policy, const LinkLoad& link, double target_s) {
-  const std::vector<CodecSpec> rungs = Rungs(policy, link, target_s);
-  LinkChoice best = PriceLink(rungs.front(), link, target_s, policy.training_steps);
-  for (const CodecSpec& rung : std::span(rungs).subspan(1)) {
+LinkChoice LeastAggressiveHidingLevel(const Policy& policy, const LinkLoad& link, double target_s) {
+  const std::vector<CodecSpec> allowed = AllowedLevels(policy, link, target_s);
+  LinkChoice best = PriceLink(allowed.front(), link, target_s, policy.training_steps);
+  for (const CodecSpec& rung : std::span(allowed).subspan(1)) {
     if (best.hidden) break;
     LinkChoice choice = PriceLink(rung, link, target_s, policy.training_steps);
     if (choice.hidden || choice.busy_s < best.busy_s) best = std::move(choice);
@@ -272,7 +272,7 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
   if (choice->expected_loss_increase > 0) {
     absl::StrAppendFormat(&choice->reason, "; expected loss +%.3f (docs/results/loss-cost.md)", choice->expected_loss_increase);
   }
-  if (choice->bottleneck_would_do_better)
+  if (choice->bottleneck_layer_is_better)
     choice->reason += "; a trained bottleneck at this cut would do better, which this version does not have";
 }
 
@@ -290,7 +290,7 @@ double MaxTopKRatio(const Policy& policy) {
                                                 opdag::ActivationKind::kAttentionInput, opdag::ActivationKind::kNormalized,
                                                 opdag::ActivationKind::kHidden};
     return std::any_of(std::begin(kKinds), std::end(kKinds), [&](opdag::ActivationKind kind) {
-      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLoss() * (1 + kLossRounding);
+      return ExpectedLossIncrease(TopK(ratio), kind, policy.training_steps) <= policy.LinkLossBudget() * (1 + kLossRounding);
     });
   };
   if (within(policy.max_ratio)) return policy.max_ratio;
@@ -327,7 +327,7 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.busy_s = std::max(forward_busy_s, backward_busy_s);
   choice.hidden = choice.busy_s <= target_s;
   choice.spec = only.value_or(spec);
-  choice.bottleneck_would_do_better = choice.spec.kind == CodecKind::kTopK &&
+  choice.bottleneck_layer_is_better = choice.spec.kind == CodecKind::kTopK &&
                                       static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
@@ -345,11 +345,11 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
       fixed = kind == CodecKind::kTopK ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
     }
     choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
-                      : adaptive     ? Climb(policy, link, target_s)
+                      : adaptive     ? LeastAggressiveHidingLevel(policy, link, target_s)
                                      : PriceLink(fixed, link, target_s, policy.training_steps));
   }
   std::vector<LinkChoice> wanted;  // where the budget does not allow it
-  if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.LinkLoss()) {
+  if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.LinkLossBudget()) {
     wanted = std::exchange(choices, ClimbWithinBudget(policy, links, target_s));
   }
   if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
@@ -364,7 +364,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
       }
     };
     give_all(choices[hardest].spec);
-    if (TotalLossIncrease(choices) > policy.LinkLoss()) {
+    if (TotalLossIncrease(choices) > policy.LinkLossBudget()) {
       wanted = choices;
       give_all(UniformWithinBudget(policy, links, target_s, Levels(policy, links[hardest], target_s)));
     }

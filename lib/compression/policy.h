@@ -50,7 +50,7 @@ struct Policy {
   // with auto. A codec that kUniform names is used whatever it costs.
   double max_loss_increase = std::numeric_limits<double>::infinity();
   double reserved_loss = 0;  // of max_loss_increase, what links leave to others: gradients of tied parameters
-  double LinkLoss() const { return max_loss_increase - reserved_loss; }
+  double LinkLossBudget() const { return max_loss_increase - reserved_loss; }
   int64_t training_steps = 0;  // of the whole job, for what a codec is expected to cost; 0: unknown, the most of any length
 };
 
@@ -83,7 +83,7 @@ struct LinkChoice {
   bool hidden = false;                            // busy_s <= target
   double expected_loss_increase = 0;              // nats per target: of the tensor that costs most, ExpectedLossIncrease
   // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/design/codec-limits.md).
-  bool bottleneck_would_do_better = false;
+  bool bottleneck_layer_is_better = false;
   std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec,
                             // LimitedByLossInput, LimitedByLoss
   std::string reason;       // one sentence

@@ -35,7 +35,7 @@ LinkChoice Choose(const Policy& policy, const LinkLoad& link, double target_s = 
 
 const Policy kAuto = {.kind = PolicyKind::kAdaTopK};
 
-TEST(ChooseCodecsTest, WhatCarriesNothingThatACodecMayChangeIsExactUnderEveryPolicy) {
+TEST(ChooseCodecsTest, LosslessOnlyLinksStayExactUnderEveryPolicy) {
   const LinkLoad labels{
       .name = "labels", .lossless_bytes = 1 << 20, .forward_bandwidth_bytes_per_s = 1, .backward_bandwidth_bytes_per_s = 1};
   LinkLoad activations = labels;
@@ -59,7 +59,7 @@ TEST(AdaTopKRatioTest, IsJustWhatHidesTheLink) {
   EXPECT_DOUBLE_EQ(AdaTopKRatio(1000000, 1, 1, 100), 100);
 }
 
-TEST(LadderTest, ClimbsOneRungAtATimeAsTheLinkSlows) {
+TEST(CompressionLevelTest, RaisesOneLevelAtATimeAsTheLinkSlows) {
   const std::pair<double, const char*> rungs[] = {{0.5, "fp32"}, {0.99, "fp32"}, {1.5, "fp16"}, {1.99, "fp16"}, {3, "int8"}, {3.8, "int8"}};
   for (const auto& [times, codec] : rungs) {
     const LinkChoice choice = Choose(kAuto, LinkOf(times));
@@ -70,13 +70,13 @@ TEST(LadderTest, ClimbsOneRungAtATimeAsTheLinkSlows) {
   EXPECT_EQ(Choose(kAuto, LinkOf(5)).spec.kind, CodecKind::kTopK);
 }
 
-TEST(LadderTest, TakesInt4WhenOnlyTheForwardLinkIsSlow) {
+TEST(CompressionLevelTest, TakesInt4WhenOnlyTheForwardLinkIsSlow) {
   LinkLoad link = LinkOf(6);
   link.backward_bandwidth_bytes_per_s *= 10;
   EXPECT_EQ(ToString(Choose(kAuto, link).spec), "int4");
 }
 
-TEST(LadderTest, KeptValuesTravelAsInt4WhereNothingButInnerResidualsCrosses) {
+TEST(CompressionLevelTest, KeptValuesTravelAsInt4WhereNothingButInnerResidualsCrosses) {
   LinkLoad link = LinkOf(20);
   link.tensors[0].kind = opdag::ActivationKind::kInnerResidual;
   EXPECT_EQ(Choose(kAuto, link).spec.top_k_values, ValueKind::kInt4);
@@ -88,7 +88,7 @@ TEST(LadderTest, KeptValuesTravelAsInt4WhereNothingButInnerResidualsCrosses) {
   EXPECT_EQ(Choose(kAuto, link).spec.top_k_values, ValueKind::kInt8);
 }
 
-TEST(LadderTest, EndsAtItsLimit) {
+TEST(CompressionLevelTest, EndsAtItsLimit) {
   Policy policy = kAuto;
   const std::pair<CodecKind, const char*> limits[] = {
       {CodecKind::kExact, "fp32"}, {CodecKind::kFp16, "fp16"}, {CodecKind::kInt8, "int8"}, {CodecKind::kInt4, "int4"}};
@@ -104,7 +104,7 @@ TEST(LadderTest, EndsAtItsLimit) {
   EXPECT_EQ(Choose(policy, link).spec, Choose(kAuto, link).spec);
 }
 
-TEST(LadderTest, TakesNoGreaterTopKRatioThanItNeeds) {
+TEST(CompressionLevelTest, TakesNoGreaterTopKRatioThanItNeeds) {
   for (double times : {5.0, 8.0, 20.0, 60.0, 130.0}) {
     const LinkLoad link = LinkOf(times);
     const LinkChoice choice = Choose(kAuto, link);
@@ -116,18 +116,18 @@ TEST(LadderTest, TakesNoGreaterTopKRatioThanItNeeds) {
   }
 }
 
-TEST(LadderTest, StopsAtTheRatioOfTheJobAndSaysSo) {
+TEST(CompressionLevelTest, StopsAtTheRatioOfTheJobAndSaysSo) {
   const LinkChoice choice = Choose(kAuto, LinkOf(100000));
   EXPECT_EQ(ToString(choice.spec), "topk@100:int8");
   EXPECT_FALSE(choice.hidden);
   EXPECT_EQ(choice.reason_code, "LimitedByRatio");
   EXPECT_THAT(choice.reason, HasSubstr("does not hide it"));
   EXPECT_THAT(choice.reason, HasSubstr("trained bottleneck at this cut would do better"));
-  EXPECT_TRUE(choice.bottleneck_would_do_better);
+  EXPECT_TRUE(choice.bottleneck_layer_is_better);
   EXPECT_NEAR(choice.needed_ratio, 100000, 10);
 }
 
-TEST(LadderTest, TheRatioOfTheJobBoundsTopKAlone) {
+TEST(CompressionLevelTest, TheRatioOfTheJobBoundsTopKAlone) {
   Policy policy = kAuto;
   for (const double ratio : {1.0, 2.0, 3.0}) {
     policy.max_ratio = ratio;

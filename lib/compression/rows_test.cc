@@ -76,7 +76,7 @@ TEST(GradientRowsTest, RowsOfZerosTakeABitEach) {
   EXPECT_TRUE(SameBits(MustDecode(MustEncode(Exact(), zeros)), zeros));
 }
 
-TEST(GradientRowsTest, SizesToldAheadAreThoseOfTheMessages) {
+TEST(GradientRowsTest, PredictedSizesMatchMessages) {
   for (const CodecSpec& spec : {Exact(), CodecSpec{.kind = CodecKind::kFp16}, kBf16, kInt8, kInt4}) {
     for (const size_t stride : {1, 3, 40}) {
       std::vector<float> values = Gradient(2, stride), residual;

@@ -15,7 +15,7 @@ namespace fusionllm::compression {
 namespace {
 
 constexpr size_t kLine = 16;  // floats of a cache line
-constexpr size_t kLeastForSampling = 8192;
+constexpr size_t kMinElementsForSampling = 8192;
 
 uint32_t MagnitudeOf(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffffu; }
 
@@ -138,9 +138,9 @@ absl::Status UnencodableError(size_t index, float x) {
   return absl::InvalidArgumentError(absl::StrCat("element ", index, " is ", x, ", beyond the 2^120 that lossy codecs accept"));
 }
 
-absl::Status SelectGreatest(std::span<const float> values, size_t k, SelectionScratch* scratch) {
+absl::Status SelectTopK(std::span<const float> values, size_t k, SelectionScratch* scratch) {
   const size_t n = values.size();
-  if (n < kLeastForSampling || k == 0) return SelectByRadix(values, k, scratch);
+  if (n < kMinElementsForSampling || k == 0) return SelectByRadix(values, k, scratch);
   if (scratch->last_threshold != 0) {
     // A little lower than last time, so that a small drift still finds k; 20 % more candidates for a normal distribution at 1 %.
     const auto lowered = std::bit_cast<uint32_t>(0.97f * std::bit_cast<float>(scratch->last_threshold));

@@ -25,7 +25,7 @@ struct SelectionScratch {
 
 // Leaves the selection in scratch->indices and scratch->values, both of size k. k <= values.size() <= kMaxElements is the caller's duty.
 // InvalidArgument names the first element that is NaN, infinite or beyond kMaxMagnitude.
-absl::Status SelectGreatest(std::span<const float> values, size_t k, SelectionScratch* scratch);
+absl::Status SelectTopK(std::span<const float> values, size_t k, SelectionScratch* scratch);
 
 // The error of the lossy codecs for values[index].
 absl::Status UnencodableError(std::span<const float> values, size_t index);

@@ -25,9 +25,9 @@ std::vector<uint32_t> GreatestBySorting(const std::vector<float>& values, size_t
   return order;
 }
 
-enum class Kind { kNormal, kConstant, kFewLevels, kRising, kFalling, kMostlyZero, kOneHugeBlock, kPeriodic };
-constexpr Kind kKinds[] = {Kind::kNormal,  Kind::kConstant,   Kind::kFewLevels,    Kind::kRising,
-                           Kind::kFalling, Kind::kMostlyZero, Kind::kOneHugeBlock, Kind::kPeriodic};
+enum class Kind { kNormal, kConstant, kFewLevels, kRising, kFalling, kSparse, kOneHugeBlock, kPeriodic };
+constexpr Kind kKinds[] = {Kind::kNormal,  Kind::kConstant, Kind::kFewLevels,    Kind::kRising,
+                           Kind::kFalling, Kind::kSparse,   Kind::kOneHugeBlock, Kind::kPeriodic};
 
 std::vector<float> Make(Kind kind, size_t n, std::mt19937_64& rng) {
   std::normal_distribution<float> normal;
@@ -50,7 +50,7 @@ std::vector<float> Make(Kind kind, size_t n, std::mt19937_64& rng) {
       case Kind::kFalling:
         values[i] = -static_cast<float>(n - i);
         break;
-      case Kind::kMostlyZero:
+      case Kind::kSparse:
         values[i] = z > 2.9f ? z : 0.0f;
         break;
       case Kind::kOneHugeBlock:
@@ -64,7 +64,7 @@ std::vector<float> Make(Kind kind, size_t n, std::mt19937_64& rng) {
   return values;
 }
 
-TEST(SelectGreatestTest, KeepsExactlyWhatSortingKeeps) {
+TEST(SelectTopKTest, KeepsExactlyWhatSortingKeeps) {
   for (uint64_t seed = 1; seed <= 160; ++seed) {
     std::mt19937_64 rng(seed);
     const Kind kind = kKinds[seed % 8];
@@ -73,35 +73,35 @@ TEST(SelectGreatestTest, KeepsExactlyWhatSortingKeeps) {
     const size_t k = std::max<size_t>(1, static_cast<size_t>(n / ratios[rng() % 6]));
     const auto values = Make(kind, n, rng);
     SelectionScratch scratch;
-    ASSERT_TRUE(SelectGreatest(values, k, &scratch).ok()) << "seed " << seed;
+    ASSERT_TRUE(SelectTopK(values, k, &scratch).ok()) << "seed " << seed;
     EXPECT_EQ(scratch.indices, GreatestBySorting(values, k)) << "seed " << seed << " n " << n << " k " << k;
     for (size_t i = 0; i < k; ++i) ASSERT_EQ(scratch.values[i], values[scratch.indices[i]]) << "seed " << seed;
   }
 }
 
-TEST(SelectGreatestTest, AWarmThresholdChangesNoResult) {
+TEST(SelectTopKTest, AWarmThresholdChangesNoResult) {
   std::mt19937_64 rng(7);
   SelectionScratch scratch;
   for (int batch = 0; batch < 12; ++batch) {
     auto values = Make(batch % 4 == 3 ? Kind::kFewLevels : Kind::kNormal, 50000, rng);
     const float drift = batch < 6 ? 1.0f + 0.01f * batch : std::pow(10.0f, static_cast<float>(batch % 3) - 1);
     for (float& x : values) x *= drift;
-    ASSERT_TRUE(SelectGreatest(values, 500, &scratch).ok());
+    ASSERT_TRUE(SelectTopK(values, 500, &scratch).ok());
     EXPECT_EQ(scratch.indices, GreatestBySorting(values, 500)) << "batch " << batch;
   }
 }
 
-TEST(SelectGreatestTest, ASampledThresholdSufficesForOrdinaryInputs) {
+TEST(SelectTopKTest, ASampledThresholdSufficesForOrdinaryInputs) {
   SelectionScratch scratch;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     std::mt19937_64 rng(seed);
     scratch.last_threshold = 0;
-    ASSERT_TRUE(SelectGreatest(Make(Kind::kNormal, 100000, rng), 1000, &scratch).ok());
+    ASSERT_TRUE(SelectTopK(Make(Kind::kNormal, 100000, rng), 1000, &scratch).ok());
   }
   EXPECT_LE(scratch.radix_selections, 1);
 }
 
-TEST(SelectGreatestTest, NamesTheFirstElementThatIsNotFinite) {
+TEST(SelectTopKTest, NamesTheFirstElementThatIsNotFinite) {
   for (size_t n : {100u, 50000u}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
       std::mt19937_64 rng(n);
@@ -111,7 +111,7 @@ TEST(SelectGreatestTest, NamesTheFirstElementThatIsNotFinite) {
       for (const uint32_t warm : {0u, 0x3f800000u}) {
         SelectionScratch scratch;
         scratch.last_threshold = warm;
-        const absl::Status status = SelectGreatest(values, n / 10, &scratch);
+        const absl::Status status = SelectTopK(values, n / 10, &scratch);
         EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
         EXPECT_THAT(std::string(status.message()), HasSubstr("element 77 is non-finite"));
       }
@@ -119,13 +119,13 @@ TEST(SelectGreatestTest, NamesTheFirstElementThatIsNotFinite) {
   }
 }
 
-TEST(SelectGreatestTest, FindsAnInfinityThatTheSampleCannotSee) {
+TEST(SelectTopKTest, FindsAnInfinityThatTheSampleCannotSee) {
   std::mt19937_64 rng(3);
   for (size_t at = 0; at < 20000; at += 997) {
     auto values = Make(Kind::kConstant, 20000, rng);
     values[at] = std::numeric_limits<float>::infinity();
     SelectionScratch scratch;
-    EXPECT_THAT(std::string(SelectGreatest(values, 200, &scratch).message()), HasSubstr("element " + std::to_string(at) + " "));
+    EXPECT_THAT(std::string(SelectTopK(values, 200, &scratch).message()), HasSubstr("element " + std::to_string(at) + " "));
   }
 }
 

@@ -64,7 +64,7 @@ CodecKind GradientKind(CodecKind forward);
 ValueKind GradientValueKind(ValueKind forward);
 
 // The exact size of the message that Encode makes of n elements, header included. n in [0, kMaxElements], spec valid. bytes_of_element:
-// 4, or 2 of a bf16 tensor, which the exact codec sends as it is (EncodeBfloats); no other codec cares.
+// 4, or 2 of a bf16 tensor, which the exact codec sends as it is (EncodeBf16); no other codec cares.
 int64_t EncodedBytes(const CodecSpec& spec, int64_t n, Direction direction, int64_t bytes_of_element = 4);
 
 // The most that EncodeIntegers makes of n ids, header included, that all lie in [0, below); below <= 0: unknown.

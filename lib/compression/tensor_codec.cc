@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
-#include "lib/compression/bfloats.h"
+#include "lib/compression/bf16_message.h"
 #include "lib/compression/header.h"
 #include "lib/tensor/bf16.h"
 
@@ -23,7 +23,7 @@ class Host final : public TensorCodec {
     return compression::Decode(direction, encoded, selection == nullptr ? nullptr : &selection->mask, out,
                                selection_out == nullptr ? nullptr : &selection_out->mask);
   }
-  absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) override {
+  absl::Status Upcast(std::span<const uint16_t> bfloats, std::span<float> floats) override {
     tensor::WidenBf16(bfloats, floats.data());
     return absl::OkStatus();
   }
@@ -48,26 +48,26 @@ class Whole final : public PendingMessage {
 
 }  // namespace
 
-std::unique_ptr<PendingMessage> WholeMessage(std::vector<std::byte> bytes) { return std::make_unique<Whole>(std::move(bytes)); }
+std::unique_ptr<PendingMessage> CompletedMessage(std::vector<std::byte> bytes) { return std::make_unique<Whole>(std::move(bytes)); }
 
 absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncode(const CodecSpec& spec, Direction direction,
                                                                          std::span<const float> values, const Selection* selection,
                                                                          SenderState* state, Selection* selection_out) {
   std::vector<std::byte> out;
   FUSIONLLM_RETURN_IF_ERROR(Encode(spec, direction, values, selection, state, &out, selection_out));
-  return WholeMessage(std::move(out));
+  return CompletedMessage(std::move(out));
 }
 
 absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeIntegers(std::span<const int32_t> values) {
   std::vector<std::byte> out;
   FUSIONLLM_RETURN_IF_ERROR(EncodeIntegers(values, &out));
-  return WholeMessage(std::move(out));
+  return CompletedMessage(std::move(out));
 }
 
-absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) {
+absl::StatusOr<std::unique_ptr<PendingMessage>> TensorCodec::StartEncodeBf16(Direction direction, std::span<const uint16_t> values) {
   std::vector<std::byte> out;
-  FUSIONLLM_RETURN_IF_ERROR(EncodeBfloats(direction, values, &out));
-  return WholeMessage(std::move(out));
+  FUSIONLLM_RETURN_IF_ERROR(EncodeBf16(direction, values, &out));
+  return CompletedMessage(std::move(out));
 }
 
 absl::StatusOr<std::vector<float>> TensorCodec::CopyToHost(std::span<const float> values) {
@@ -98,13 +98,13 @@ absl::Status TensorCodec::DecodeIntegers(std::span<const std::byte> encoded, std
   return memory().CopyIn(out.data(), decoded.data(), out.size_bytes());
 }
 
-absl::Status TensorCodec::EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
-  FUSIONLLM_RETURN_IF_ERROR(BeginBfloats(direction, values.size(), out));
+absl::Status TensorCodec::EncodeBf16(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out) {
+  FUSIONLLM_RETURN_IF_ERROR(BeginBf16(direction, values.size(), out));
   return memory().CopyOut(out->data() + kHeaderBytes, values.data(), values.size_bytes());
 }
 
-absl::Status TensorCodec::DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBfloats(direction, encoded, out.size()));
+absl::Status TensorCodec::DecodeBf16(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBf16(direction, encoded, out.size()));
   return memory().CopyIn(out.data(), payload.data(), payload.size());
 }
 

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/compression/codec.h"
-#include "lib/compression/guard.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/mask.h"
 #include "lib/compression/spec.h"
 #include "lib/tensor/memory.h"
@@ -81,14 +81,14 @@ class TensorCodec {
   // As StartEncode.
   virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeIntegers(std::span<const int32_t> values);
 
-  // bf16 tensors, without loss, as compression::EncodeBfloats and DecodeBfloats.
-  absl::Status EncodeBfloats(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
-  virtual absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
+  // bf16 tensors, without loss, as compression::EncodeBf16 and DecodeBf16.
+  absl::Status EncodeBf16(Direction direction, std::span<const uint16_t> values, std::vector<std::byte>* out);
+  virtual absl::Status DecodeBf16(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out);
   // As StartEncode.
-  virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBfloats(Direction direction, std::span<const uint16_t> values);
+  virtual absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBf16(Direction direction, std::span<const uint16_t> values);
   // The floats that lossy codecs take a bf16 tensor for, and the bf16 tensor that what they decode is rounded to (lib/tensor/bf16.h). As
   // many of the one as of the other, all in memory(), aligned to 16 bytes, and apart. Asynchronous as Decode is.
-  virtual absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) = 0;
+  virtual absl::Status Upcast(std::span<const uint16_t> bfloats, std::span<float> floats) = 0;
   virtual absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) = 0;
 
   // How far what the receiver decodes from `encoded` is from the original; of a gradient of a top-k edge, of the elements kept. Done on the
@@ -107,7 +107,7 @@ class TensorCodec {
 };
 
 // One that is whole already.
-std::unique_ptr<PendingMessage> WholeMessage(std::vector<std::byte> bytes);
+std::unique_ptr<PendingMessage> CompletedMessage(std::vector<std::byte> bytes);
 
 // compression::Encode and Decode themselves, for tensors in the host's memory.
 std::unique_ptr<TensorCodec> HostTensorCodec();

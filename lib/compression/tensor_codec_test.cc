@@ -16,9 +16,9 @@ class TensorCodecTest : public ::testing::Test {
 TEST_F(TensorCodecTest, WritesAndReadsTheSameMessages) { testing::ExpectSameMessages(*codec_); }
 TEST_F(TensorCodecTest, KeepsSelectionsApart) { testing::ExpectSelectionsKeptApart(*codec_); }
 TEST_F(TensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResiduals(*codec_); }
-TEST_F(TensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
-TEST_F(TensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
-TEST_F(TensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
+TEST_F(TensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameErrors(*codec_); }
+TEST_F(TensorCodecTest, JudgesDamageAlike) { testing::ExpectSameHandlingOfCorruption(*codec_); }
+TEST_F(TensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBf16(*codec_); }
 TEST_F(TensorCodecTest, KeepsMessagesUnderWayApart) { testing::ExpectMessagesUnderWayKeptApart(*codec_); }
 TEST_F(TensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 

@@ -17,7 +17,7 @@ sigset_t Hangup() {
 
 }  // namespace
 
-void HoldHangup() {
+void BlockHangupSignal() {
   const sigset_t signals = Hangup();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // Under nohup it would be ignored, and waiting for it end never.

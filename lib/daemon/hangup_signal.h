@@ -8,10 +8,10 @@
 namespace fusionllm::daemon {
 
 // From here on the signal, which would end the program, waits for an OnHangup. Before any other thread is made: threads inherit it.
-void HoldHangup();
+void BlockHangupSignal();
 
-// Calls `on_hangup` at each of the signals since HoldHangup; of those that come while it runs, once. One at a time in a process; declared
-// after what it calls.
+// Calls `on_hangup` at each of the signals since BlockHangupSignal; of those that come while it runs, once. One at a time in a process;
+// declared after what it calls.
 class OnHangup {
  public:
   explicit OnHangup(std::function<void()> on_hangup);

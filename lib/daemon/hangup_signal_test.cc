@@ -12,7 +12,7 @@ namespace fusionllm::daemon {
 namespace {
 
 TEST(HangupSignalTest, EachIsACallAndNoneEndsTheProgram) {
-  HoldHangup();
+  BlockHangupSignal();
   std::mutex mutex;
   std::condition_variable changed;
   int calls = 0;

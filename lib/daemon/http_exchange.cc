@@ -18,14 +18,14 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxRequestBytes = 4096;
-constexpr milliseconds kReadPatience(2000), kStallPatience(2000), kWritePatience(30'000), kLinger(100);
+constexpr milliseconds kReadTimeout(2000), kStallTimeout(2000), kWriteTimeout(30'000), kLinger(100);
 
 }  // namespace
 
 // Time that is left of what there was at the start.
-class HttpExchange::Countdown {
+class HttpExchange::Deadline {
  public:
-  explicit Countdown(milliseconds time) : end_(std::chrono::steady_clock::now() + time) {}
+  explicit Deadline(milliseconds time) : end_(std::chrono::steady_clock::now() + time) {}
   int LeftMs() const {
     const auto left = std::chrono::ceil<milliseconds>(end_ - std::chrono::steady_clock::now());
     return static_cast<int>(std::max<int64_t>(left.count(), 0));
@@ -47,7 +47,7 @@ HttpRequest ParseRequest(absl::string_view text) {
 
 }  // namespace
 
-bool HttpExchange::Await(short events, int time_ms) const {
+bool HttpExchange::PollFor(short events, int time_ms) const {
   pollfd polled[] = {{fd_, events, 0}, {stop_fd_, POLLIN, 0}};
   const int ready = poll(polled, 2, time_ms);
   if (ready < 0) return errno == EINTR;
@@ -55,7 +55,7 @@ bool HttpExchange::Await(short events, int time_ms) const {
 }
 
 std::optional<HttpRequest> HttpExchange::Read() {
-  const Countdown countdown(kReadPatience);
+  const Deadline deadline(kReadTimeout);
   std::string text;
   char bytes[kMaxRequestBytes];
   while (!absl::StrContains(text, "\r\n\r\n")) {
@@ -65,12 +65,12 @@ std::optional<HttpRequest> HttpExchange::Read() {
       continue;
     }
     // Nothing is left to read into once it is too long.
-    if (got == 0 || !MayGoOn() || !Await(POLLIN, countdown.LeftMs()) || countdown.LeftMs() == 0) return std::nullopt;
+    if (got == 0 || !MayGoOn() || !PollFor(POLLIN, deadline.LeftMs()) || deadline.LeftMs() == 0) return std::nullopt;
   }
   return ParseRequest(text);
 }
 
-bool HttpExchange::Send(absl::string_view text, const Countdown& countdown, bool more) const {
+bool HttpExchange::Send(absl::string_view text, const Deadline& deadline, bool more) const {
   while (!text.empty()) {
     const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     if (sent >= 0) {
@@ -80,27 +80,27 @@ bool HttpExchange::Send(absl::string_view text, const Countdown& countdown, bool
     // Told to stop, it still has this time: who has asked gets an answer.
     if (!MayGoOn()) return false;
     pollfd polled = {fd_, POLLOUT, 0};
-    const int ready = poll(&polled, 1, std::min<int>(countdown.LeftMs(), kStallPatience.count()));
+    const int ready = poll(&polled, 1, std::min<int>(deadline.LeftMs(), kStallTimeout.count()));
     if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
   }
   return true;
 }
 
-void HttpExchange::Answer(const HttpAnswer& answer, bool with_body) {
+void HttpExchange::Answer(const HttpReply& answer, bool with_body) {
   const std::string head =
       absl::StrCat("HTTP/1.1 ", answer.code, " ", answer.reason, "\r\nContent-Type: ", answer.type,
                    "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
   const bool body_follows = with_body && !answer.body.empty();
-  const Countdown countdown(kWritePatience);
+  const Deadline deadline(kWriteTimeout);
   // Apart: together they would be a second copy of what may be a megabyte.
-  if (!Send(head, countdown, body_follows) || (body_follows && !Send(answer.body, countdown, false))) return;
+  if (!Send(head, deadline, body_follows) || (body_follows && !Send(answer.body, deadline, false))) return;
   // What was not read yet would have the answer thrown away when the connection is closed.
   shutdown(fd_, SHUT_WR);
-  const Countdown linger(kLinger);
+  const Deadline linger(kLinger);
   char bytes[kMaxRequestBytes];
   while (true) {
     const ssize_t got = recv(fd_, bytes, sizeof bytes, 0);
-    if (got == 0 || (got < 0 && (!MayGoOn() || !Await(POLLIN, linger.LeftMs()))) || linger.LeftMs() == 0) return;
+    if (got == 0 || (got < 0 && (!MayGoOn() || !PollFor(POLLIN, linger.LeftMs()))) || linger.LeftMs() == 0) return;
   }
 }
 

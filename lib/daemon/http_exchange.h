@@ -13,7 +13,7 @@ struct HttpRequest {
   std::string path;  // without the query; empty: no request line that is understood
 };
 
-struct HttpAnswer {
+struct HttpReply {
   int code = 200;
   absl::string_view reason = "OK";
   absl::string_view type = "text/plain; charset=utf-8";
@@ -29,14 +29,14 @@ class HttpExchange {
   std::optional<HttpRequest> Read();
   // `with_body` false: its length alone, as HEAD is answered. A peer that takes nothing for 2 s, or not all within 30 s, gets no more.
   // Returns when the peer has closed, at most 100 ms after the end.
-  void Answer(const HttpAnswer& answer, bool with_body);
+  void Answer(const HttpReply& answer, bool with_body);
 
  private:
-  class Countdown;
+  class Deadline;
   // `more`: something follows at once. False: the peer takes nothing any more.
-  bool Send(absl::string_view text, const Countdown& countdown, bool more) const;
+  bool Send(absl::string_view text, const Deadline& deadline, bool more) const;
   // False: not within `time_ms`, or told to stop.
-  bool Await(short events, int time_ms) const;
+  bool PollFor(short events, int time_ms) const;
 
   const int fd_, stop_fd_;
 };

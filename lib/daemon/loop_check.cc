@@ -18,8 +18,8 @@ absl::Status LoopCheck::Check() {
     }
     answer = pending_;
   }
-  if (answer.wait_for(absl::ToChronoNanoseconds(patience_)) == std::future_status::ready) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(loop_, " has not answered for ", absl::FormatDuration(patience_)));
+  if (answer.wait_for(absl::ToChronoNanoseconds(timeout_)) == std::future_status::ready) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(loop_, " has not answered for ", absl::FormatDuration(timeout_)));
 }
 
 }  // namespace fusionllm::daemon

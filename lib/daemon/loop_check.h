@@ -17,16 +17,16 @@ class LoopCheck {
  public:
   using PostFunction = std::function<void(std::function<void()> task)>;
   // `loop` is its name in messages. What is posted may run after the check is gone.
-  LoopCheck(std::string loop, PostFunction post, absl::Duration patience = absl::Seconds(2))
-      : loop_(std::move(loop)), post_(std::move(post)), patience_(patience) {}
+  LoopCheck(std::string loop, PostFunction post, absl::Duration timeout = absl::Seconds(2))
+      : loop_(std::move(loop)), post_(std::move(post)), timeout_(timeout) {}
 
-  // Posts an empty task and waits until it has run. Unavailable when it has not after `patience`.
+  // Posts an empty task and waits until it has run. Unavailable when it has not after `timeout`.
   absl::Status Check();
 
  private:
   const std::string loop_;
   const PostFunction post_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::mutex mutex_;
   std::shared_future<void> pending_;
 };

@@ -31,9 +31,9 @@ namespace {
 
 // A connection holds a thread until its request has come and been answered. When the last of so many threads takes one, the request that
 // has been incomplete for longest is dropped: else peers who send nothing would keep health checks waiting.
-constexpr size_t kMostThreads = 64;
+constexpr size_t kMaxThreads = 64;
 // So many wait for a connection at rest. Each that has only ever waited takes 16 KiB; 64 of them were 1 MiB of every program.
-constexpr size_t kMostWaiting = 2;
+constexpr size_t kMaxWaiting = 2;
 // Where the machine backs memory by huge pages the usual 8 MiB would be resident by 2 MiB a thread.
 constexpr size_t kStackBytes = 256 << 10;
 constexpr int kBacklog = 1024;  // beyond it a peer's next try is a second later, whatever is answered meanwhile
@@ -103,7 +103,7 @@ struct MonitoringServer::Http {
   size_t waiting = 0;              // of threads: for a connection, or about to
   std::vector<int> incomplete;     // connections whose request is being read, the oldest first
 
-  HttpAnswer AnswerTo(const HttpRequest& request) const {
+  HttpReply AnswerTo(const HttpRequest& request) const {
     const std::string& path = request.path;
     const bool progress = handlers.progress && path == "/progress";
     if (path.empty()) return {.code = 400, .reason = "Bad Request", .body = "no request of HTTP/1\n"};
@@ -121,11 +121,11 @@ struct MonitoringServer::Http {
     return {.code = 503, .reason = "Service Unavailable", .body = absl::StrCat(std::string(status.message()), "\n")};
   }
 
-  // Before a connection is read, others wait for the next ones, unless there are kMostThreads. Two, so that there is one left where a
-  // thread cannot be started. With kMostThreads, the thread of the oldest incomplete request gets free for them.
+  // Before a connection is read, others wait for the next ones, unless there are kMaxThreads. Two, so that there is one left where a
+  // thread cannot be started. With kMaxThreads, the thread of the oldest incomplete request gets free for them.
   void Busy(int fd) {
     const std::lock_guard lock(mutex);
-    if (--waiting < kMostWaiting) StartThreadLocked();
+    if (--waiting < kMaxWaiting) StartThreadLocked();
     if (waiting == 0 && !incomplete.empty()) {
       shutdown(incomplete.front(), SHUT_RD);  // what has come is still read: perhaps it is complete by now
       incomplete.erase(incomplete.begin());
@@ -143,7 +143,7 @@ struct MonitoringServer::Http {
     std::optional<pthread_t> before;
     {
       const std::lock_guard lock(mutex);
-      if (stopping || waiting < kMostWaiting) {
+      if (stopping || waiting < kMaxWaiting) {
         ++waiting;
         return true;
       }
@@ -177,7 +177,7 @@ struct MonitoringServer::Http {
   }
 
   bool StartThreadLocked() {
-    if (stopping || threads.size() == kMostThreads) return false;
+    if (stopping || threads.size() == kMaxThreads) return false;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
@@ -196,7 +196,7 @@ struct MonitoringServer::Http {
 
   bool Start() {
     const std::lock_guard lock(mutex);
-    for (size_t i = 0; i < kMostWaiting; ++i) StartThreadLocked();
+    for (size_t i = 0; i < kMaxWaiting; ++i) StartThreadLocked();
     return !threads.empty();
   }
 
@@ -228,7 +228,7 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(const 
   const absl::StatusOr<int> listener = ListenOn(parsed);
   if (!listener.ok()) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", listener.status().message()));
   auto http = std::unique_ptr<Http>(new Http{.handlers = std::move(handlers), .listener = *listener});
-  if (!http->Start()) return absl::ResourceExhaustedError(base::NoMoreThreads("the threads that serve metrics"));
+  if (!http->Start()) return absl::ResourceExhaustedError(base::ThreadLimitMessage("the threads that serve metrics"));
   const std::string got = base::JoinHostPort(parsed.host, absl::StrCat(PortOf(*listener)));
   return std::unique_ptr<MonitoringServer>(new MonitoringServer(got, std::move(http)));
 }

@@ -143,7 +143,7 @@ TEST(MonitoringServerTest, AProbeIsNotBehindPeersWhoDoNotFinishTheirRequests) {
 
 TEST(MonitoringServerTest, AProbeIsNotBehindManyMoreOfThemThanThereAreThreads) {
   using std::chrono::milliseconds;
-  constexpr milliseconds kPatience(1900);  // a bit less than the server has for a request that does not come
+  constexpr milliseconds kTimeout(1900);  // a bit less than the server has for a request that does not come
   const auto since = [](std::chrono::steady_clock::time_point start) {
     return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
   };
@@ -153,7 +153,7 @@ TEST(MonitoringServerTest, AProbeIsNotBehindManyMoreOfThemThanThereAreThreads) {
   for (int i = 0; i < 480; ++i) idle.push_back(OpenHttp(server->address(), "GET /healthz HTTP/1.1\r\n"));
   ASSERT_THAT(idle, Not(Contains(-1)));
   pollfd first = {.fd = idle.front(), .events = POLLIN, .revents = 0};
-  EXPECT_EQ(poll(&first, 1, static_cast<int>(std::max(kPatience - since(start), milliseconds(0)).count())), 1) << "was not dropped";
+  EXPECT_EQ(poll(&first, 1, static_cast<int>(std::max(kTimeout - since(start), milliseconds(0)).count())), 1) << "was not dropped";
   for (int i = 0; i < 3; ++i) EXPECT_EQ(HttpGet(server->address(), "/healthz").code, 200);
   EXPECT_LT(since(start), milliseconds(7000)) << "14, were each waited for, by 64 threads";
   // Those that came last have their time. A try that took all of it tells nothing.
@@ -165,7 +165,7 @@ TEST(MonitoringServerTest, AProbeIsNotBehindManyMoreOfThemThanThereAreThreads) {
     send(idle.back(), "\r\n", 2, MSG_NOSIGNAL);
     answer.assign(12, ' ');
     answer.resize(static_cast<size_t>(std::max<ssize_t>(recv(idle.back(), answer.data(), answer.size(), MSG_WAITALL), 0)));
-    in_time = since(begin) < kPatience;
+    in_time = since(begin) < kTimeout;
   }
   EXPECT_EQ(answer, "HTTP/1.1 200");
   for (const int fd : idle) close(fd);

@@ -50,7 +50,7 @@ void AddProcessMetrics(metrics::Registry& registry) {
   start.Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   registry.OnCollect([=] {
     rusage usage{};
-    if (getrusage(RUSAGE_SELF, &usage) == 0) cpu.RaiseTo(Seconds(usage.ru_utime) + Seconds(usage.ru_stime));
+    if (getrusage(RUSAGE_SELF, &usage) == 0) cpu.IncreaseTo(Seconds(usage.ru_utime) + Seconds(usage.ru_stime));
     if (const std::optional<Memory> memory = ReadMemory()) {
       all.Set(static_cast<double>(memory->virtual_bytes));
       resident.Set(static_cast<double>(memory->resident_bytes));

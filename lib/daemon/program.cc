@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/thread_limit.h"
-#include "lib/daemon/standard_files.h"
+#include "lib/daemon/standard_fds.h"
 
 namespace fusionllm::daemon {
 namespace {
@@ -23,7 +23,7 @@ namespace {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
   } catch (const std::system_error& error) {
-    if (base::IsRefusedThread(error)) EndAtOnce(absl::ResourceExhaustedError(base::NoMoreThreads("a thread")), kExitFailed);
+    if (base::IsRefusedThread(error)) ExitImmediately(absl::ResourceExhaustedError(base::ThreadLimitMessage("a thread")), kExitFailed);
   } catch (...) {
   }
   std::abort();
@@ -45,7 +45,7 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags) {
-  HoldStandardFiles();
+  ReserveStandardFds();
   FailWritesBeyondSizeLimit();
   std::set_terminate(TellAndEnd);
   try {
@@ -60,29 +60,29 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::s
 
 std::string CheckSeconds(const std::string& text) {
   double seconds = 0;
-  const bool in_range = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMostSeconds;  // NaN is neither
-  return in_range ? "" : absl::StrFormat("'%s' is no number of seconds from 0 to %.0f", text, kMostSeconds);
+  const bool in_range = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMaxFlagSeconds;  // NaN is neither
+  return in_range ? "" : absl::StrFormat("'%s' is no number of seconds from 0 to %.0f", text, kMaxFlagSeconds);
 }
 
-int Complain(const absl::Status& status, int code) {
+int ReportError(const absl::Status& status, int code) {
   base::Log(base::LogLevel::kError, std::string(status.message()));
   return code;
 }
 
-int Complain(const absl::Status& status) { return Complain(status, base::ExitCodeFor(status)); }
+int ReportError(const absl::Status& status) { return ReportError(status, base::ExitCodeFor(status)); }
 
-void EndAtOnce(const absl::Status& status, int code) {
-  Complain(status, code);
-  EndAtOnce(code);
+void ExitImmediately(const absl::Status& status, int code) {
+  ReportError(status, code);
+  ExitImmediately(code);
 }
 
-void EndAtOnce(int code) {
+void ExitImmediately(int code) {
   std::fflush(stdout);
   std::fflush(stderr);
   std::_Exit(code);
 }
 
-void EndAtOnce(const absl::Status& status) { EndAtOnce(status, base::ExitCodeFor(status)); }
+void ExitImmediately(const absl::Status& status) { ExitImmediately(status, base::ExitCodeFor(status)); }
 
 absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring(const CommonFlags& flags, metrics::Registry& registry,
                                                                   std::function<absl::Status()> alive, std::function<absl::Status()> ready,

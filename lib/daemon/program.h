@@ -40,20 +40,20 @@ void AddCommonFlags(CLI::App& app, const std::string& program, const std::string
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
 
 // What is wrong with `text` as the value of a flag that takes seconds, for CLI::Option::check; empty: it is a number from 0 to
-// kMostSeconds. CLI11's own checks let NaN pass, and its largest numbers are more than a clock can count.
-inline constexpr double kMostSeconds = 1e9;
+// kMaxFlagSeconds. CLI11's own checks let NaN pass, and its largest numbers are more than a clock can count.
+inline constexpr double kMaxFlagSeconds = 1e9;
 std::string CheckSeconds(const std::string& text);
 
 // Logs the error and gives the code back.
-int Complain(const absl::Status& status, int code);
+int ReportError(const absl::Status& status, int code);
 // With the code that base::ExitCodeFor gives it.
-int Complain(const absl::Status& status);
-// As Complain, and ends the process with the code, without a destructor: for a start that fails when libraries are at work already. Where
-// threads are what is lacking, gRPC would wait for ever for the end of some that have never begun.
-[[noreturn]] void EndAtOnce(const absl::Status& status, int code);
-[[noreturn]] void EndAtOnce(const absl::Status& status);
+int ReportError(const absl::Status& status);
+// As ReportError, and ends the process with the code, without a destructor: for a start that fails when libraries are at work already.
+// Where threads are what is lacking, gRPC would wait for ever for the end of some that have never begun.
+[[noreturn]] void ExitImmediately(const absl::Status& status, int code);
+[[noreturn]] void ExitImmediately(const absl::Status& status);
 // The same for an error that has been told.
-[[noreturn]] void EndAtOnce(int code);
+[[noreturn]] void ExitImmediately(int code);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among
 // lines of JSON only where the port was not said); nothing for "off". `progress`, if given, is the page of that name. `registry` must

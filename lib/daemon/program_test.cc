@@ -116,17 +116,17 @@ struct NeverDestroyed {
   }
 };
 
-TEST(ProgramTest, AStartThatFailsEndsWithoutWaitingForWhatCannotEnd) {
+TEST(ProgramTest, FailedStartExitsImmediately) {
   EXPECT_EXIT(
       {
         const NeverDestroyed library;
         base::StartLog("probe", base::LogLevel::kInfo);
-        EndAtOnce(absl::UnavailableError("no threads"));
+        ExitImmediately(absl::UnavailableError("no threads"));
       },
       ::testing::ExitedWithCode(kExitFailed), "error probe: no threads");
 }
 
-TEST(ProgramTest, AThreadThatCannotBeStartedIsToldAndAFailure) {
+TEST(ProgramTest, ReportsThreadCreationFailure) {
   const auto start = [](const auto& thrown) {
     CLI::App app;
     CommonFlags flags;

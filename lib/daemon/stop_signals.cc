@@ -18,7 +18,7 @@ sigset_t Signals() {
 
 }  // namespace
 
-void HoldStopSignals() {
+void BlockStopSignals() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);

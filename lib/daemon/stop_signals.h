@@ -9,9 +9,9 @@ namespace fusionllm::daemon {
 
 // From here on these signals wait for an OnStopSignal. Before any other thread is made: threads inherit it. SIGPIPE is ignored: a peer that
 // hangs up is an error of the write, not the end of the process.
-void HoldStopSignals();
+void BlockStopSignals();
 
-// Calls `on_stop` once, at the first of the signals since HoldStopSignals. One at a time in a process; declared after what it calls.
+// Calls `on_stop` once, at the first of the signals since BlockStopSignals. One at a time in a process; declared after what it calls.
 class OnStopSignal {
  public:
   explicit OnStopSignal(std::function<void()> on_stop);

@@ -23,7 +23,7 @@ TEST(StopSignalsTest, EachOfThemCallsOnce) {
   for (const int signal : {SIGINT, SIGTERM}) {
     EXPECT_EQ(InChild([signal] {
                 std::promise<void> called;
-                HoldStopSignals();
+                BlockStopSignals();
                 const OnStopSignal on_stop([&] { called.set_value(); });
                 kill(getpid(), signal);
                 called.get_future().wait();
@@ -37,7 +37,7 @@ TEST(StopSignalsTest, EachOfThemCallsOnce) {
 TEST(StopSignalsTest, ASignalThatCameEarlyIsNotLost) {
   EXPECT_EQ(InChild([] {
               std::promise<void> called;
-              HoldStopSignals();
+              BlockStopSignals();
               kill(getpid(), SIGTERM);
               const OnStopSignal on_stop([&] { called.set_value(); });
               called.get_future().wait();
@@ -49,7 +49,7 @@ TEST(StopSignalsTest, ASignalThatCameEarlyIsNotLost) {
 TEST(StopSignalsTest, WithoutASignalNothingIsCalled) {
   EXPECT_EQ(InChild([] {
               bool called = false;
-              HoldStopSignals();
+              BlockStopSignals();
               {
                 const OnStopSignal on_stop([&] { called = true; });
               }
@@ -58,9 +58,9 @@ TEST(StopSignalsTest, WithoutASignalNothingIsCalled) {
             7);
 }
 
-TEST(StopSignalsTest, WritingToNobodyIsNoEnd) {
+TEST(StopSignalsTest, WriteToClosedPipeDoesNotEndTheProcess) {
   EXPECT_EQ(InChild([] {
-              HoldStopSignals();
+              BlockStopSignals();
               int ends[2];
               if (pipe(ends) != 0) return 1;
               close(ends[0]);

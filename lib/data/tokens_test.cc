@@ -231,7 +231,7 @@ TEST(TokenWindowsTest, IdsOf32BitsInAFileThatSays16AreRefusedUnlessTheWidthIsNam
   EXPECT_TRUE(OpenDataset(named).ok());
 }
 
-TEST(TokenWindowsTest, IdsInTheOtherByteOrderAreToldWhereTheVocabularyShowsIt) {
+TEST(TokenWindowsTest, ReportsSwappedByteOrderByVocabulary) {
   const base::TempFolder folder;
   std::string swapped = NumbersOf<uint16_t>(400);
   for (size_t i = 0; i < swapped.size(); i += 2) std::swap(swapped[i], swapped[i + 1]);
@@ -387,7 +387,7 @@ TEST(TokenWindowsTest, AFileWithTheHeaderOfLlmcIsRefusedWithTheCommandThatStrips
   EXPECT_EQ(said("short.bin", ""), "") << "ids that happen to begin so";
 }
 
-TEST(TokenWindowsTest, FilesOfAFolderThatAreNoTextAreSkippedAndTold) {
+TEST(TokenWindowsTest, SkipsAndReportsNonTextFilesOfFolder) {
   const base::TempFolder folder;
   folder.Write("d/a.txt", "aaaa");
   folder.Write("d/b.txt.gz", "\x1f\x8b...");
@@ -411,14 +411,14 @@ TEST(TokenWindowsTest, FilesOfAFolderThatAreNoTextAreSkippedAndTold) {
 TEST(TokenWindowsTest, BytesAreRefusedAsIdsOf16BitsUnlessTheWidthIsNamed) {
   const base::TempFolder folder;
   std::mt19937 engine(1);
-  std::string letters, words, narrow, uniform;
+  std::string text_bytes, words, narrow, uniform;
   for (int i = 0; i < 4000; ++i) {
-    letters += "the quick brown fox, "[engine() % 21];
+    text_bytes += "the quick brown fox, "[engine() % 21];
     words += U16({static_cast<int>(std::min(engine() % 50257, engine() % 50257))});
     narrow += U16({static_cast<int>(engine() % 90)});
     uniform += U16({static_cast<int>(engine() % 50257)});
   }
-  folder.Write("ids8.bin", letters);
+  folder.Write("ids8.bin", text_bytes);
   const absl::Status refused = OpenDataset(Tokens(folder, {"ids8.bin"}, 16)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("ids8.bin looks like text or ids of 8 bits"), HasSubstr("spec.data.kind: text"),
@@ -426,7 +426,7 @@ TEST(TokenWindowsTest, BytesAreRefusedAsIdsOf16BitsUnlessTheWidthIsNamed) {
   DatasetConfig named = Tokens(folder, {"ids8.bin"}, 16);
   named.token_dtype = "uint16";
   EXPECT_TRUE(OpenDataset(named).ok());
-  folder.Write("ids8.u16", letters);
+  folder.Write("ids8.u16", text_bytes);
   EXPECT_TRUE(OpenDataset(Tokens(folder, {"ids8.u16"}, 16)).ok()) << "its name says the width";
   for (const std::string& ids : {words, narrow, uniform}) {
     folder.Write("ids16.bin", ids);

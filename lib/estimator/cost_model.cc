@@ -58,7 +58,7 @@ Estimate Price(const CostModel& model, OpClass op_class, const std::string& sign
           .relative_error = rate.relative_error};
 }
 
-int FillGaps(CostModel& model) {
+int FillMissingRates(CostModel& model) {
   const std::vector<const OpRate*> all = Known(model, std::nullopt);
   if (all.empty()) return 0;
   std::vector<std::pair<size_t, OpRate>> borrowed;

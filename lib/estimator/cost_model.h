@@ -58,7 +58,7 @@ Estimate Price(const CostModel& model, opdag::OpClass op_class, const std::strin
 
 // Gives classes that were neither measured nor specified the median rates of those that were, of like classes (arithmetic or memory) if
 // there are any, and kUnknownError. Returns how many it filled; 0 also when no class has samples.
-int FillGaps(CostModel& model);
+int FillMissingRates(CostModel& model);
 
 // The class of that opdag::Name.
 std::optional<opdag::OpClass> ClassNamed(absl::string_view name);

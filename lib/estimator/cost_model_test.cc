@@ -27,13 +27,13 @@ TEST(CostModelTest, ClassesNeverMeasuredBorrowFromTheirLikes) {
   CostModel model;
   RateOf(model, OpClass::kMatmul) = {.seconds_per_flop = 1e-11, .relative_error = 0.03, .samples = 30};
   RateOf(model, OpClass::kNormalization) = {.seconds_per_byte = 1e-10, .relative_error = 0.1, .samples = 4};
-  EXPECT_EQ(FillGaps(model), opdag::kOpClassCount - 3);  // all but those two and free ops
+  EXPECT_EQ(FillMissingRates(model), opdag::kOpClassCount - 3);  // all but those two and free ops
   EXPECT_EQ(RateOf(model, OpClass::kConvolution).seconds_per_flop, 1e-11);
   EXPECT_EQ(RateOf(model, OpClass::kElementwise).seconds_per_byte, 1e-10);
   EXPECT_EQ(RateOf(model, OpClass::kElementwise).relative_error, kUnknownError);
   EXPECT_EQ(RateOf(model, OpClass::kMatmul).relative_error, 0.03);
   CostModel nothing;
-  EXPECT_EQ(FillGaps(nothing), 0);
+  EXPECT_EQ(FillMissingRates(nothing), 0);
 }
 
 TEST(CostModelTest, EveryClassIsFoundByItsName) {

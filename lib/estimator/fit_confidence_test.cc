@@ -5,17 +5,17 @@
 
 #include "gtest/gtest.h"
 #include "lib/estimator/rate_fit.h"
-#include "lib/estimator/testing/truth.h"
+#include "lib/estimator/testing/true_rates.h"
 
 namespace fusionllm::estimator {
 namespace {
 
 using opdag::OpClass;
-using testing::Truth;
+using testing::TrueRates;
 
 constexpr int kSeeds = 500;
 
-constexpr Truth kTruth{2e-5, 1e-11, 1e-10};
+constexpr TrueRates kTruth{2e-5, 1e-11, 1e-10};
 
 // Errors are normal, in proportion to the time; a share of the samples takes ten times as long, as behind a page fault or another process.
 struct Noise {
@@ -23,7 +23,7 @@ struct Noise {
   double wild_share = 0;
 };
 
-std::vector<Sample> OpTimes(const Truth& truth, int count, const Noise& noise, uint32_t seed) {
+std::vector<Sample> OpTimes(const TrueRates& truth, int count, const Noise& noise, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform;
   std::normal_distribution<double> normal;

@@ -66,7 +66,7 @@ TEST(GpuSpecsTest, SpecifiedClassesAreNoGapsToFill) {
   CostModel model;
   model.rates = SpecifiedRates(*FindGpu("nvidia-l4"), Arithmetic::kFp32);
   const auto before = model.rates;
-  EXPECT_EQ(FillGaps(model), 0);
+  EXPECT_EQ(FillMissingRates(model), 0);
   EXPECT_EQ(model.rates, before);
 }
 

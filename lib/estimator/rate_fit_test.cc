@@ -6,16 +6,16 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/estimator/testing/truth.h"
+#include "lib/estimator/testing/true_rates.h"
 
 namespace fusionllm::estimator {
 namespace {
 
 using opdag::OpClass;
 using ::testing::HasSubstr;
-using testing::Truth;
+using testing::TrueRates;
 
-std::vector<Sample> Measure(const Truth& truth, int count, double noise, double outliers, uint32_t seed) {
+std::vector<Sample> Measure(const TrueRates& truth, int count, double noise, double outliers, uint32_t seed) {
   std::mt19937 random(seed);
   const auto real = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
   std::vector<Sample> samples;
@@ -30,7 +30,7 @@ std::vector<Sample> Measure(const Truth& truth, int count, double noise, double 
 }
 
 TEST(RateFitTest, FindsTheTruthBehindCleanSamples) {
-  const Truth truth{2e-5, 1e-11, 1e-10};
+  const TrueRates truth{2e-5, 1e-11, 1e-10};
   const auto rate = FitRate(Measure(truth, 40, 0, 0, 1));
   ASSERT_TRUE(rate.ok()) << rate.status();
   EXPECT_NEAR(rate->overhead_s / truth.overhead_s, 1, 1e-6);
@@ -42,7 +42,7 @@ TEST(RateFitTest, FindsTheTruthBehindCleanSamples) {
 TEST(RateFitTest, NoiseAndWildSamplesMoveItLittle) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    const Truth truth{2e-5, 1e-11, 1e-10};
+    const TrueRates truth{2e-5, 1e-11, 1e-10};
     const auto rate = FitRate(Measure(truth, 120, 0.03, 0.2, seed));
     ASSERT_TRUE(rate.ok()) << rate.status();
     for (const Sample& clean : Measure(truth, 30, 0, 0, seed + 1000)) {

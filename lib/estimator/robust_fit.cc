@@ -11,11 +11,11 @@ namespace {
 constexpr int kReweightings = 20;
 constexpr double kBisquareWidth = 4.685;  // 95 % efficiency on normal errors (Beaton & Tukey 1974)
 constexpr double kNormalConsistency = 1.4826;
-constexpr double kLeastScale = 1e-3;  // residuals below 0.1 % are never outliers
+constexpr double kMinScale = 1e-3;  // residuals below 0.1 % are never outliers
 // Rates this close to explaining the data equally well: prefer fewer terms.
 constexpr double kSimpler = 1e-12;
 // What is fitted far below its observation counts as this share of it, or a wild fit would never be pulled back.
-constexpr double kLeastFitted = 0.25;
+constexpr double kMinFitted = 0.25;
 constexpr double kSingular = 1e-12;
 // Terms of unit norm whose normal matrix has a smaller pivot change together.
 constexpr double kTogether = 1e-9;
@@ -130,7 +130,7 @@ int Count(unsigned terms) {
 
 std::vector<Row> RowsAround(std::span<const Observation> observations, const Terms& rates) {
   std::vector<Row> rows;
-  for (const Observation& o : observations) rows.push_back(Scaled(o, std::max(Fitted(o.x, rates), kLeastFitted * o.y)));
+  for (const Observation& o : observations) rows.push_back(Scaled(o, std::max(Fitted(o.x, rates), kMinFitted * o.y)));
   return rows;
 }
 
@@ -140,7 +140,7 @@ double ScaleOf(const std::vector<Row>& rows, const Terms& rates, int terms) {
   for (const Row& row : rows) sizes.push_back(std::abs(Residual(row, rates)));
   std::sort(sizes.begin(), sizes.end());
   const size_t skip = std::min<size_t>(static_cast<size_t>(terms), sizes.size() - 1);
-  return std::max(kLeastScale, kNormalConsistency * sizes[skip + (sizes.size() - skip) / 2]);
+  return std::max(kMinScale, kNormalConsistency * sizes[skip + (sizes.size() - skip) / 2]);
 }
 
 // 97.5 % quantile of Student's distribution: exact below 5 degrees of freedom, then the expansion of Abramowitz and Stegun 26.7.5.
@@ -162,7 +162,7 @@ Terms FitRobustly(std::span<const Observation> observations) {
   Terms rates = Solve(rows);
   // Least absolute deviations: weights of the inverse residual.
   for (int round = 0; round < kReweightings; ++round) {
-    for (Row& row : rows) row.weight = 1 / std::max(std::abs(Residual(row, rates)), kLeastScale);
+    for (Row& row : rows) row.weight = 1 / std::max(std::abs(Residual(row, rates)), kMinScale);
     rates = Solve(rows);
   }
   const int terms = Count(OccurringTerms(observations));

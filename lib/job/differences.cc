@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/cut_text.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/job/document.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
@@ -46,8 +46,8 @@ FusionJob WithSizes(FusionJob job) {
 // Of a list the elements stand in no map.
 std::string TextOf(const Node* node) {
   if (node == nullptr || node->kind == Node::Kind::kNull) return "none";
-  if (node->kind == Node::Kind::kScalar) return base::CutText(node->text.empty() ? "\"\"" : node->text, kMaxValueBytes);
-  return base::CutText(ToJson(*node), kMaxValueBytes);
+  if (node->kind == Node::Kind::kScalar) return base::TruncateUtf8(node->text.empty() ? "\"\"" : node->text, kMaxValueBytes);
+  return base::TruncateUtf8(ToJson(*node), kMaxValueBytes);
 }
 
 bool AreMappings(const Node& list) {

@@ -45,7 +45,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
     Node node = MakeNode(mark, Node::Kind::kScalar);
-    node.text = base::MendYamlEscapes(value);
+    node.text = base::FixYamlEscapes(value);
     node.quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!node.quoted) {
       CheckTag(mark, tag);

@@ -11,7 +11,7 @@
 namespace fusionllm::job {
 namespace {
 
-constexpr size_t kMostPlaces = 2;     // a name with more homes than that ("name", "path") says little about which was meant
+constexpr size_t kMaxLocations = 2;   // a name with more homes than that ("name", "path") says little about which was meant
 constexpr size_t kShortestGuess = 5;  // letters of a name that is looked for by spelling in the whole document
 
 struct Word {
@@ -278,7 +278,7 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
   }
   const auto elsewhere = [&](const std::string& name) -> std::string {
     const auto homes = paths_.find(name);
-    if (homes == paths_.end() || homes->second.size() > kMostPlaces) return "";
+    if (homes == paths_.end() || homes->second.size() > kMaxLocations) return "";
     return DidYouMean(absl::StrJoin(homes->second, " or "));
   };
   if (std::string found = elsewhere(folded); !found.empty()) return found;

@@ -171,7 +171,7 @@ struct Strategy {
   std::vector<Pin> pins;
   std::vector<std::string> exclude;
   // That a plan must have to be what was asked for: as many stages as are named, in each of as many replicas.
-  int64_t FewestExecutors() const { return std::max<int64_t>(1, stages) * std::max<int64_t>(1, replicas); }
+  int64_t MinExecutors() const { return std::max<int64_t>(1, stages) * std::max<int64_t>(1, replicas); }
   bool operator==(const Strategy&) const = default;
 };
 

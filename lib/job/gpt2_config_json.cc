@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/json_text.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::job {
 namespace {
@@ -17,17 +17,19 @@ using nlohmann::json;
 
 constexpr char kModelType[] = "gpt2", kArchitecture[] = "GPT2LMHeadModel";
 constexpr double kEpsilon = 1e-5;
-constexpr size_t kMaxToldBytes = 60;
+constexpr size_t kMaxExcerptBytes = 60;
 // All three are the tanh approximation; gelu_fast multiplies in another order.
 constexpr const char* kGelus[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
 
-std::string Told(const json& value) { return base::CutText(value.dump(-1, ' ', false, json::error_handler_t::replace), kMaxToldBytes); }
+std::string Excerpt(const json& value) {
+  return base::TruncateUtf8(value.dump(-1, ' ', false, json::error_handler_t::replace), kMaxExcerptBytes);
+}
 
 absl::Status GetSize(const json& document, const char* key, int64_t most, int64_t& size) {
   const auto found = document.find(key);
   if (found == document.end()) return absl::OkStatus();
   if (!found->is_number_integer() || *found < 1 || *found > most) {
-    return absl::InvalidArgumentError(absl::StrCat(key, " is ", Told(*found), ", but must be a whole number from 1 to ", most));
+    return absl::InvalidArgumentError(absl::StrCat(key, " is ", Excerpt(*found), ", but must be a whole number from 1 to ", most));
   }
   size = found->get<int64_t>();
   return absl::OkStatus();
@@ -43,7 +45,7 @@ bool NamesGpt2(const json& document) {
 
 void FindProblems(const json& document, Gpt2ConfigJson& config) {
   const auto unless = [&](const char* key, bool fits, absl::string_view wanted) {
-    if (!fits) config.problems.push_back(absl::StrCat(key, " is ", Told(document.at(key)), ", and family gpt2 has ", wanted));
+    if (!fits) config.problems.push_back(absl::StrCat(key, " is ", Excerpt(document.at(key)), ", and family gpt2 has ", wanted));
   };
   const auto has = [&](const char* key) { return document.contains(key) && !document.at(key).is_null(); };
   const auto flag = [&](const char* key, bool wanted) {
@@ -66,7 +68,7 @@ void FindProblems(const json& document, Gpt2ConfigJson& config) {
   flag("add_cross_attention", false);
   std::string dropouts;
   for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
-    if (has(key) && document.at(key) != 0) absl::StrAppend(&dropouts, dropouts.empty() ? "" : ", ", key, " ", Told(document.at(key)));
+    if (has(key) && document.at(key) != 0) absl::StrAppend(&dropouts, dropouts.empty() ? "" : ", ", key, " ", Excerpt(document.at(key)));
   }
   if (!dropouts.empty()) config.warnings.push_back(absl::StrCat("it was trained with dropout (", dropouts, "), and family gpt2 has none"));
 }
@@ -79,7 +81,7 @@ absl::StatusOr<std::optional<Gpt2ConfigJson>> ParseGpt2ConfigJson(absl::string_v
   if (!document.contains("model_type") && !document.contains("architectures")) return std::nullopt;
   if (!NamesGpt2(document)) {
     const char* const key = document.contains("model_type") ? "model_type" : "architectures";
-    return absl::InvalidArgumentError(absl::StrCat(key, " is ", Told(document.at(key)), ", not that of a ", kModelType));
+    return absl::InvalidArgumentError(absl::StrCat(key, " is ", Excerpt(document.at(key)), ", not that of a ", kModelType));
   }
   Gpt2ConfigJson config{.sizes = {.n_layer = 12, .n_head = 12, .n_embd = 768, .vocab_size = 50257, .block_size = 1024}};
   FUSIONLLM_RETURN_IF_ERROR(GetSize(document, "n_layer", 10'000, config.sizes.n_layer));
@@ -90,7 +92,7 @@ absl::StatusOr<std::optional<Gpt2ConfigJson>> ParseGpt2ConfigJson(absl::string_v
   if (document.contains("tie_word_embeddings")) {
     const json& tied = document.at("tie_word_embeddings");
     if (!tied.is_boolean())
-      return absl::InvalidArgumentError(absl::StrCat("tie_word_embeddings is ", Told(tied), ", but must be true or false"));
+      return absl::InvalidArgumentError(absl::StrCat("tie_word_embeddings is ", Excerpt(tied), ", but must be true or false"));
     config.sizes.tie_weights = tied.get<bool>();
   }
   FindProblems(document, config);

@@ -21,8 +21,8 @@ TEST(DataRulesTest, ACheckpointThatDoesNotSayReadAnyBytesAndHeldOutTheEnd) {
   EXPECT_EQ(DataRulesOf(open), (DataRules{TextEncoding::kUtf8, Split::kEven}));
   EXPECT_EQ(DataRulesOfCheckpoint(open), (DataRules{TextEncoding::kBytes, Split::kEnd}));
   EXPECT_EQ(DataRulesOfCheckpoint(DataOf("kind: tokens, validation: {path: b}")), DataRules{}) << "nothing is held out, nor text";
-  const Data told = DataOf("kind: text, encoding: utf-8, validation: {fraction: 0.1, split: even}");
-  EXPECT_EQ(DataRulesOfCheckpoint(told), DataRules{});
+  const Data explicit_rules = DataOf("kind: text, encoding: utf-8, validation: {fraction: 0.1, split: even}");
+  EXPECT_EQ(DataRulesOfCheckpoint(explicit_rules), DataRules{});
 }
 
 TEST(DataRulesTest, WhatTheJobSaysStaysAndWhatItLeavesOpenIsWrittenDown) {

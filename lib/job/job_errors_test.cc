@@ -295,7 +295,7 @@ TEST(JobErrorsTest, DocumentsThatCannotBeReadAtAllSayWhy) {
 }
 
 // Unless it is named, a line with one looks sound.
-TEST(JobErrorsTest, CharactersThatNobodySeesAreNamed) {
+TEST(JobErrorsTest, NamesInvisibleCharacters) {
   const struct {
     int line;
     const char* text;
@@ -321,7 +321,7 @@ TEST(JobErrorsTest, CharactersThatNobodySeesAreNamed) {
               StartsWith("--set spec.data.kind: the character U+200B (zero-width space), which"));
 }
 
-TEST(JobErrorsTest, CharactersThatNobodySeesAreTakenInQuotesBlocksAndRemarks) {
+TEST(JobErrorsTest, AllowsInvisibleCharactersInQuotesBlocksAndComments) {
   const char* const data =
       "  data: # of\u00A0one\n    kind: text\n    path: [\"a\u00A0b\", 'c\u200Bd']\n    volume:\n      x: |\n        e\u2009f\n";
   const absl::StatusOr<FusionJob> job = ParseFusionJob(JobWithLine(6, data), "job.yaml");

@@ -221,7 +221,7 @@ TEST(JobExamplesTest, FieldsThatTheApiServerOwnsArePassedOver) {
   }
 }
 
-TEST(JobExamplesTest, FieldsThatNobodyOwnsStayErrors) {
+TEST(JobExamplesTest, UnknownFieldsStayErrors) {
   const std::string text =
       "apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata:\n  name: t\n  uid: a\n  generateName: t-\n  uuid: a\n"
       "spec:\n  status: {}\n  model: {family: gpt2, preset: tiny}\n  data: {kind: text, path: [a]}\n  training: {steps: 5}\n"

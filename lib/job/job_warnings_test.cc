@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(JobWarningsTest, AWarmUpThatNeverEndsIsTold) {
+TEST(JobWarningsTest, WarnsOfWarmUpThatNeverEnds) {
   FusionJob job;
   job.spec.training.steps = 20;
   job.spec.training.schedule.warmup_steps = 20;
@@ -57,7 +57,7 @@ TEST(JobWarningsTest, FieldsThatOnlyKubernetesReadsAreNamedOnce) {
       "effect here: only Kubernetes reads them");
 }
 
-TEST(JobWarningsTest, AnExcludedDeviceThatTheTopologyDoesNotHaveIsTold) {
+TEST(JobWarningsTest, WarnsOfUnknownExcludedDevice) {
   FusionJob job;
   job.spec.strategy.exclude = {"a", "zig", "lab3"};
   Topology topology;

@@ -19,13 +19,13 @@
 #include "lib/job/checks.h"
 #include "lib/job/document.h"
 #include "lib/job/field_hints.h"
-#include "lib/job/field_places.h"
+#include "lib/job/field_locations.h"
 #include "lib/job/fusion_job_fields.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/name.h"
 #include "lib/job/printer.h"
 #include "lib/job/reader.h"
 #include "lib/job/server_fields.h"
-#include "lib/job/start_model.h"
 #include "lib/job/topology_fields.h"
 #include "lib/job/training_defaults.h"
 
@@ -143,7 +143,7 @@ absl::StatusOr<Topology> ParseTopology(absl::string_view yaml, absl::string_view
   return Parse<Topology>(yaml, file_name, "Topology", {}, kTopologyLimits, root);
 }
 
-absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides, FieldPlaces* places,
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides, FieldLocations* places,
                                         const RemoteStart& remote_start) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxDocumentBytes));
   std::error_code error;
@@ -160,12 +160,12 @@ absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const
     if (!why.empty()) report({"spec.model.graph.file"}, absl::StrCat("cannot read ", file, ": ", why));
   };
   const Completion<FusionJob> take_start = [&](FusionJob& job, const Report& report) {
-    TakeStartModel(folder.string(), job.spec, report, remote_start);
+    ApplyInitialModel(folder.string(), job.spec, report, remote_start);
   };
   Node root;
   FUSIONLLM_ASSIGN_OR_RETURN(FusionJob job, Parse<FusionJob>(text, path, "FusionJob", overrides, {}, root, check_further, take_start));
   ResolvePaths(folder.string(), job);
-  if (places != nullptr) *places = FieldPlaces(path, std::move(root), overrides);
+  if (places != nullptr) *places = FieldLocations(path, std::move(root), overrides);
   return job;
 }
 

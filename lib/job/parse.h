@@ -19,12 +19,12 @@
 
 namespace fusionllm::job {
 
-struct Node;        // document.h
-class FieldPlaces;  // field_places.h
-struct StartModel;  // start_model.h
+struct Node;           // document.h
+class FieldLocations;  // field_places.h
+struct InitialModel;   // start_model.h
 
 // What an object store says of the model at a URI; nullopt: nothing.
-using RemoteStart = std::function<absl::StatusOr<std::optional<StartModel>>(const std::string& uri)>;
+using RemoteStart = std::function<absl::StatusOr<std::optional<InitialModel>>(const std::string& uri)>;
 
 // file_name is used in messages only; paths in the job stay as they are written.
 // overrides: "spec.training.steps=50"; the value is YAML, "spec.strategy.pins[0].device=lab-1" reaches into a list.
@@ -35,8 +35,8 @@ absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_vi
 // that cannot be read is a finding. Blocks on the disk.
 // `places` (may be null) is told where the fields of the job stand, for what is found wrong with them later. `remote_start` describes a
 // start that lies in an object store; without it nothing is looked at there.
-absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {}, FieldPlaces* places = nullptr,
-                                        const RemoteStart& remote_start = nullptr);
+absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {},
+                                        FieldLocations* places = nullptr, const RemoteStart& remote_start = nullptr);
 
 // From a tree that is no file's, such as a Kubernetes object's spec: messages name the field alone.
 absl::StatusOr<FusionJob> FusionJobFromTree(const Node& root);

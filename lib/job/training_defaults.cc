@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/job/document.h"
 #include "lib/job/parse.h"
 #include "lib/job/scalar.h"
@@ -66,7 +66,7 @@ std::string ModelText(const Spec& spec) {
   if (model.preset && model.config == ModelSettings()) {
     absl::StrAppend(&text, " ", *model.preset);
   } else if (gpt != nullptr) {
-    absl::StrAppend(&text, " of ", base::Counted(gpt->n_layer, "layer"), ", width ", gpt->n_embd);
+    absl::StrAppend(&text, " of ", base::Pluralize(gpt->n_layer, "layer"), ", width ", gpt->n_embd);
   }
   return model.init.from ? absl::StrCat(text, " that starts from trained weights") : text;
 }
@@ -115,8 +115,8 @@ double GptLearningRate(const GptConfig& model) {
 }
 
 int64_t GptWarmupSteps(int64_t steps) {
-  const int64_t least = std::min(kGptLeastWarmupSteps, steps / 4);
-  return std::min(kGptMostWarmupSteps, std::max(least, steps / kGptStepsPerWarmupStep));
+  const int64_t least = std::min(kGptMinWarmupSteps, steps / 4);
+  return std::min(kGptMaxWarmupSteps, std::max(least, steps / kGptStepsPerWarmupStep));
 }
 
 void FillInTrainingDefaults(const Node& root, FusionJob& job) {
@@ -147,7 +147,7 @@ std::string TrainingSentence(const FusionJob& job) {
   const Optimizer& optimizer = training.optimizer;
   const Schedule& schedule = training.schedule;
   std::string text = absl::StrCat(ToString(optimizer.name), ", learning rate ", RateText(optimizer.learning_rate), ", ");
-  if (schedule.warmup_steps > 0) absl::StrAppend(&text, "warm-up ", base::Counted(schedule.warmup_steps, "step"), ", ");
+  if (schedule.warmup_steps > 0) absl::StrAppend(&text, "warm-up ", base::Pluralize(schedule.warmup_steps, "step"), ", ");
   absl::StrAppend(&text, ToString(schedule.name));
   if (schedule.name != ScheduleName::kConstant) absl::StrAppend(&text, " to ", RateText(schedule.min_learning_rate));
   absl::StrAppend(&text, ", weight decay ", NumberText(optimizer.weight_decay), ", ",
@@ -180,7 +180,7 @@ std::string TrainingDefaultsSection() {
       NumberText(kGptFineTuningRate), " with `spec.model.init.from`, the Trainer's of transformers |\n| `optimizer.beta2` | ",
       NumberText(kGptBeta2), " |\n| `optimizer.weightDecay` | ", NumberText(kGptWeightDecay), " |\n| `gradientClipNorm` | ",
       NumberText(kGptClipNorm), " |\n| `schedule.name` | cosine |\n| `schedule.warmupSteps` | a ", kGptStepsPerWarmupStep,
-      "th of `steps`, but at least ", kGptLeastWarmupSteps, " or a quarter of them, at most ", kGptMostWarmupSteps,
+      "th of `steps`, but at least ", kGptMinWarmupSteps, " or a quarter of them, at most ", kGptMaxWarmupSteps,
       "; none with a constant schedule |\n"
       "| `schedule.minLearningRate` | a tenth of `learningRate`; 0 with a constant schedule |\n\n"
       "The learning rate is that of the nearest row by 12 nLayer nEmbd², the weights of the blocks:\n\n"

@@ -21,8 +21,8 @@ inline constexpr double kGptClipNorm = 1.0;
 inline constexpr double kGptMinimumShare = 0.1;     // of the peak, at the last step
 inline constexpr double kGptFineTuningRate = 5e-5;  // with spec.model.init.from, whatever the size
 inline constexpr int64_t kGptStepsPerWarmupStep = 20;
-inline constexpr int64_t kGptLeastWarmupSteps = 100;  // where a quarter of the steps is as many
-inline constexpr int64_t kGptMostWarmupSteps = 2000;
+inline constexpr int64_t kGptMinWarmupSteps = 100;  // where a quarter of the steps is as many
+inline constexpr int64_t kGptMaxWarmupSteps = 2000;
 
 // That of the row whose 12 nLayer nEmbd^2 is nearest by ratio.
 double GptLearningRate(const GptConfig& model);

@@ -15,7 +15,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateOnCard(int index, const BackendOptions& options) {
 #ifdef FUSIONLLM_CUDA
-  return cuda::CreateCudaBackend(index, options.same_bits ? cuda::AlgorithmChoice::kHeuristic : cuda::AlgorithmChoice::kMeasured);
+  return cuda::CreateCudaBackend(index, options.deterministic ? cuda::AlgorithmChoice::kHeuristic : cuda::AlgorithmChoice::kMeasured);
 #else
   return ChooseDevice(absl::StrCat("cuda:", index)).status();  // which says why not
 #endif

@@ -58,7 +58,7 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual size_t workspace_bytes() const { return 0; }
-  // Whether what it asks a device for depends on KernelArguments::random in this mode, so that no Recording of it can be used again.
+  // Whether what it asks a device for depends on KernelArguments::random in this mode, so that no CapturedGraph of it can be used again.
   virtual bool IsRandom(Mode mode) const { return false; }
   // True when output `index` may share memory with input `input` (elementwise ops).
   virtual bool CanRunInPlace(int output, int input) const { return false; }
@@ -68,17 +68,17 @@ class Kernel {
 };
 
 // A point in the order of a device's kernels, which tells how long those since another one took.
-class TimeMark {
+class TimingEvent {
  public:
-  virtual ~TimeMark() = default;
+  virtual ~TimingEvent() = default;
   // Seconds of the device from `earlier`, of the same back end, to here. Waits for it.
-  virtual absl::StatusOr<double> SecondsSince(const TimeMark& earlier) const = 0;
+  virtual absl::StatusOr<double> SecondsSince(const TimingEvent& earlier) const = 0;
 };
 
 // Kernels with their arguments, asked for in one call.
-class Recording {
+class CapturedGraph {
  public:
-  virtual ~Recording() = default;
+  virtual ~CapturedGraph() = default;
   virtual absl::Status Replay() = 0;
 };
 
@@ -86,10 +86,10 @@ struct BackendOptions {
   int threads = 1;  // >= 1
   // On a device: the same bits in every run and on any number of stages, on one kind of card. Else what is fastest by measurement, where
   // choices may differ from process to process, and what may be fused may depend on where a model is cut.
-  bool same_bits = true;
+  bool deterministic = true;
 };
 
-inline constexpr size_t kMostFusedOps = 3;
+inline constexpr size_t kMaxFusedOps = 3;
 
 // An op of a row that one kernel may run.
 struct FusedOp {
@@ -108,7 +108,7 @@ class Backend {
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 
-  // One kernel for a row of 2 to kMostFusedOps ops, each of which runs right after the one before and reads that one's output 0, once, and
+  // One kernel for a row of 2 to kMaxFusedOps ops, each of which runs right after the one before and reads that one's output 0, once, and
   // nothing else that the row makes; null where it has none. Its arguments are those of all, in the row's order: inputs (among them what
   // one hands on to the next, which need hold nothing), parameters, outputs, accumulate; indices of CanRunInPlace count so, too. Every
   // output has the bits that a kernel for each would give it, on a back end that is to give the same bits wherever a model is cut. Output 0
@@ -126,11 +126,11 @@ class Backend {
   virtual absl::StatusOr<std::optional<int64_t>> FreeMemoryBytes() { return std::nullopt; }
 
   // Null where work is done when the call that asks for it returns.
-  virtual absl::StatusOr<std::unique_ptr<TimeMark>> Mark() { return nullptr; }
+  virtual absl::StatusOr<std::unique_ptr<TimingEvent>> RecordEvent() { return nullptr; }
   // What `run` asks kernels for, which is not carried out now but with each Replay: with the same arguments, on what is in their memory
   // then. `run` may call nothing but kernels that have run before. Null where that would save nothing, without calling `run`. The back end
   // must outlive it. Errors: Unimplemented where it asked for what cannot be recorded, or failed: when it is run as it is, it tells why.
-  virtual absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) { return nullptr; }
+  virtual absl::StatusOr<std::unique_ptr<CapturedGraph>> CaptureGraph(absl::FunctionRef<absl::Status()> run) { return nullptr; }
 };
 
 // "ref", "cpu", or "cuda:N" (devices.h). Errors: ChooseDevice's for a card; NotFound naming the choices; InvalidArgument for a number of

@@ -51,7 +51,7 @@ TEST_P(BackendParityTest, ParameterGradientsAddToWhatIsThere) {
   for (const KernelMaker& make : {KernelMaker(ref::MakeKernel), Cpu(2)}) ExpectGradientsAdd(Target{make}, GetParam());
 }
 
-TEST_P(BackendParityTest, OutputsNobodyWantsChangeNoOther) {
+TEST_P(BackendParityTest, MissingOutputsChangeNoOther) {
   for (const KernelMaker& make : {KernelMaker(ref::MakeKernel), Cpu(2)}) ExpectMissingOutputsChangeNoOther(Target{make}, GetParam());
 }
 

@@ -13,7 +13,7 @@
 namespace fusionllm::kernels {
 namespace {
 
-constexpr int kMostCards = 1024;
+constexpr int kMaxGpus = 1024;
 
 #ifdef FUSIONLLM_CUDA
 
@@ -52,7 +52,7 @@ absl::StatusOr<DeviceChoice> ChooseAny() {
 
 int CudaIndex(absl::string_view name) {
   int index = 0;
-  if (!absl::ConsumePrefix(&name, "cuda:") || !absl::SimpleAtoi(name, &index) || index < 0 || index >= kMostCards) return -1;
+  if (!absl::ConsumePrefix(&name, "cuda:") || !absl::SimpleAtoi(name, &index) || index < 0 || index >= kMaxGpus) return -1;
   return absl::StrCat(index) == name ? index : -1;
 }
 

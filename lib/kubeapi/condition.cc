@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/cut_text.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::kubeapi {
 namespace {
@@ -30,7 +30,7 @@ bool SetCondition(std::vector<Condition>& conditions, Condition wanted, absl::Ti
     if (wanted.status == ConditionStatus::kTrue && IsFinished(conditions)) return false;
   }
   if (wanted.reason.empty()) wanted.reason = wanted.type;
-  wanted.message = base::CutText(wanted.message, kMaxConditionMessage);
+  wanted.message = base::TruncateUtf8(wanted.message, kMaxConditionMessage);
   wanted.last_transition_time = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const auto current = std::find_if(conditions.begin(), conditions.end(), [&](const Condition& c) { return c.type == wanted.type; });
   if (current == conditions.end()) {

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 const PolicySubject kSubject{"hubs", "north", {"s3-reader"}};
 
-TEST(PodPolicyTest, BindsTheAccountAndNobodyElse) {
+TEST(PodPolicyTest, BindsOnlyTheAccount) {
   for (const Json& spec :
        {PodPolicySpec(kSubject), PlacePolicySpec(kSubject), ChangePolicySpec(kSubject), TokenPolicySpec(kSubject, "north-token", 600)}) {
     EXPECT_EQ(spec["failurePolicy"], "Fail");

@@ -34,7 +34,7 @@ class SeriesMap {
     const std::lock_guard lock(mutex_);
     auto found = series_.find(values);
     if (found == series_.end()) {
-      if (series_.size() >= kMostSeries) return;
+      if (series_.size() >= kMaxSeries) return;
       prometheus::Labels labels;
       for (size_t i = 0; i < values.size(); ++i) labels[labels_[i]] = values[i];
       found = series_.emplace(values, &family_.Add(labels, arguments...)).first;
@@ -67,7 +67,7 @@ class SeriesMap {
 struct ReadGauge {
   FamilyInfo info;
   std::vector<size_t> order;  // of the labels in the text: by name, as in all other families
-  std::function<void(const Registry::Tell&)> read;
+  std::function<void(const Registry::Emit&)> read;
 };
 
 void AppendEscaped(const std::string& value, std::string& text) {
@@ -86,7 +86,7 @@ void AppendText(const ReadGauge& gauge, std::string& text) {
   size_t series = 0;
   gauge.read([&](double value, const LabelValues& labels) {
     if (labels.size() != gauge.order.size()) Die(gauge.info.name, "a value for each label is wanted");
-    if (series++ >= kMostSeries) return;
+    if (series++ >= kMaxSeries) return;
     if (series == 1) text += "# HELP " + gauge.info.name + " " + gauge.info.help + "\n# TYPE " + gauge.info.name + " gauge\n";
     text += gauge.info.name;
     char before = '{';
@@ -146,7 +146,7 @@ void Gauge::Remove(const LabelValues& labels) const { series_->Remove(labels); }
 void Counter::Add(double amount, const LabelValues& labels) const {
   series_->With(labels, [&](prometheus::Counter& counter) { counter.Increment(amount); });
 }
-void Counter::RaiseTo(double total, const LabelValues& labels) const {
+void Counter::IncreaseTo(double total, const LabelValues& labels) const {
   series_->With(labels, [&](prometheus::Counter& counter) {
     if (total > counter.Value()) counter.Increment(total - counter.Value());
   });
@@ -158,7 +158,7 @@ void Histogram::Observe(double value, const LabelValues& labels) const {
       labels, [&](prometheus::Histogram& histogram) { histogram.Observe(value); }, series_->buckets);
 }
 
-void Histogram::CountFromZero(const LabelValues& labels) const {
+void Histogram::InitializeToZero(const LabelValues& labels) const {
   series_->With(
       labels, [](prometheus::Histogram&) {}, series_->buckets);
 }
@@ -210,7 +210,7 @@ void Registry::OnCollect(std::function<void()> refresh) {
   impl_->refreshers.push_back(std::move(refresh));
 }
 
-void Registry::AddReadGauge(const FamilySpec& spec, std::function<void(const Tell& tell)> read) {
+void Registry::AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& tell)> read) {
   const std::lock_guard lock(impl_->mutex);
   Declare(spec, Kind::kGauge);
   ReadGauge gauge{

@@ -6,7 +6,7 @@
 // Labels name what a run has few of (devices, stages, links), and a process that serves one run ends with it, its series too; within a run,
 // Clear() drops those of stages and links that are no more.
 //
-// Thread-safe. Families live as long as the registry. At most kMostSeries series a family: further ones are not kept.
+// Thread-safe. Families live as long as the registry. At most kMaxSeries series a family: further ones are not kept.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace fusionllm::metrics {
 
-inline constexpr size_t kMostSeries = 20'000;
+inline constexpr size_t kMaxSeries = 20'000;
 
 enum class Kind { kCounter, kGauge, kHistogram };
 const char* Name(Kind kind);
@@ -61,7 +61,7 @@ class Counter {
  public:
   void Add(double amount, const LabelValues& labels = {}) const;  // amount >= 0
   // For what somebody else counts: to `total`, if that is more.
-  void RaiseTo(double total, const LabelValues& labels = {}) const;
+  void IncreaseTo(double total, const LabelValues& labels = {}) const;
   void Remove(const LabelValues& labels) const;  // one series, if it is there: of something that is no more
 
   struct Series;
@@ -76,7 +76,7 @@ class Histogram {
  public:
   void Observe(double value, const LabelValues& labels = {}) const;
   // Without any observation yet: the first one is a rise that can be seen.
-  void CountFromZero(const LabelValues& labels = {}) const;
+  void InitializeToZero(const LabelValues& labels = {}) const;
 
   struct Series;
 
@@ -106,8 +106,8 @@ class Registry {
 
   // A gauge of which nothing is kept here: `read` is called in each Text(), on its thread, and tells all series there are, each once. For
   // thousands of series whose values are had elsewhere: a kept one takes some 800 bytes. As OnCollect() for what it captures.
-  using Tell = std::function<void(double value, const LabelValues& labels)>;
-  void AddReadGauge(const FamilySpec& spec, std::function<void(const Tell& tell)> read);
+  using Emit = std::function<void(double value, const LabelValues& labels)>;
+  void AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& tell)> read);
 
   // All series in the Prometheus text format, version 0.0.4.
   std::string Text();

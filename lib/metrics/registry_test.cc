@@ -70,9 +70,9 @@ TEST(RegistryTest, CountersOnlyRise) {
   const Counter bytes = registry.AddCounter({"bytes_total", "Bytes.", {"src", "dst"}});
   bytes.Add(3, {"a", "b"});
   bytes.Add(4, {"a", "b"});
-  bytes.RaiseTo(5, {"a", "b"});
+  bytes.IncreaseTo(5, {"a", "b"});
   EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_bytes_total{dst=\"b\",src=\"a\"} 7\n"));
-  bytes.RaiseTo(12, {"a", "b"});
+  bytes.IncreaseTo(12, {"a", "b"});
   EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_bytes_total{dst=\"b\",src=\"a\"} 12\n"));
 }
 
@@ -80,7 +80,7 @@ TEST(RegistryTest, HistogramsCountByBucket) {
   EXPECT_THAT(ExponentialBuckets(0.5, 2, 3), ElementsAre(0.5, 1, 2));
   Registry registry("p", "1");
   const Histogram step = registry.AddHistogram({"step_seconds", "Steps."}, ExponentialBuckets(0.5, 2, 3));
-  step.CountFromZero();
+  step.InitializeToZero();
   EXPECT_THAT(registry.Text(), HasSubstr("fusionllm_step_seconds_count 0\n"));
   for (const double seconds : {0.25, 0.75, 0.8, 5.0}) step.Observe(seconds);
   const std::string text = registry.Text();
@@ -102,7 +102,7 @@ TEST(RegistryTest, AgesAreWorkedOutWhenAsked) {
 TEST(RegistryTest, LabelValuesAreEscaped) {
   Registry registry("p", "1");
   registry.AddGauge({"g", "G.", {"name"}}).Set(1, {"a\"b\\c\nd"});
-  registry.AddReadGauge({"read", "R.", {"name"}}, [](const Registry::Tell& tell) { tell(1, {"a\"b\\c\nd"}); });
+  registry.AddCallbackGauge({"read", "R.", {"name"}}, [](const Registry::Emit& tell) { tell(1, {"a\"b\\c\nd"}); });
   const std::string text = registry.Text();
   EXPECT_THAT(text, HasSubstr("fusionllm_g{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("fusionllm_read{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
@@ -111,10 +111,10 @@ TEST(RegistryTest, LabelValuesAreEscaped) {
 TEST(RegistryTest, AReadGaugeTellsWhatThereIsEachTime) {
   Registry registry("p", "1");
   std::map<std::string, double> jobs;
-  registry.AddReadGauge({"size", "Sizes.", {"ns", "job"}}, [&](const Registry::Tell& tell) {
+  registry.AddCallbackGauge({"size", "Sizes.", {"ns", "job"}}, [&](const Registry::Emit& tell) {
     for (const auto& [job, size] : jobs) tell(size, {"ml", job});
   });
-  registry.AddReadGauge({"jobs", "Jobs."}, [&](const Registry::Tell& tell) { tell(static_cast<double>(jobs.size()), {}); });
+  registry.AddCallbackGauge({"jobs", "Jobs."}, [&](const Registry::Emit& tell) { tell(static_cast<double>(jobs.size()), {}); });
   EXPECT_THAT(registry.Text(), AllOf(Not(HasSubstr("fusionllm_size")), HasSubstr("# TYPE fusionllm_jobs gauge\nfusionllm_jobs 0\n")));
   jobs = {{"a", 1.5}, {"b", 30}};
   EXPECT_THAT(registry.Text(), HasSubstr("# HELP fusionllm_size Sizes.\n# TYPE fusionllm_size gauge\n"
@@ -139,15 +139,15 @@ TEST(RegistryTest, FamiliesAreListedByName) {
 TEST(RegistryTest, SeriesAreBounded) {
   Registry registry("p", "1");
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
-  for (size_t i = 0; i < kMostSeries + 10; ++i) gauge.Set(1, {std::to_string(i)});
-  registry.AddReadGauge({"read", "R.", {"x"}}, [](const Registry::Tell& tell) {
-    for (size_t i = 0; i < kMostSeries + 10; ++i) tell(1, {std::to_string(i)});
+  for (size_t i = 0; i < kMaxSeries + 10; ++i) gauge.Set(1, {std::to_string(i)});
+  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& tell) {
+    for (size_t i = 0; i < kMaxSeries + 10; ++i) tell(1, {std::to_string(i)});
   });
   const std::string text = registry.Text();
   for (const std::string family : {"fusionllm_g{", "fusionllm_read{"}) {
     size_t lines = 0;
     for (size_t at = text.find(family); at != std::string::npos; at = text.find(family, at + 1)) ++lines;
-    EXPECT_EQ(lines, kMostSeries) << family;
+    EXPECT_EQ(lines, kMaxSeries) << family;
   }
 }
 
@@ -178,7 +178,7 @@ TEST(RegistryDeathTest, MistakesInTheCodeEndTheProgram) {
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
   EXPECT_DEATH(gauge.Set(1), "fusionllm_g: a value for each label");
   EXPECT_DEATH(registry.AddCounter({"g", "Again."}), "fusionllm_g: declared twice");
-  registry.AddReadGauge({"read", "R.", {"x"}}, [](const Registry::Tell& tell) { tell(1, {}); });
+  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& tell) { tell(1, {}); });
   EXPECT_DEATH(registry.Text(), "fusionllm_read: a value for each label");
 }
 

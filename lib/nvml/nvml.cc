@@ -80,7 +80,7 @@ struct Gpu::Library {
   }
 
   // False: the card does not tell this.
-  absl::StatusOr<bool> Told(int answer, absl::string_view what) const {
+  absl::StatusOr<bool> IsReported(int answer, absl::string_view what) const {
     if (answer == kSuccess) return true;
     if (answer == kGpuIsLost) return absl::UnavailableError(absl::StrCat("asking the driver for ", what, ": ", error_string(answer)));
     return false;
@@ -113,23 +113,23 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const std::string& pci_bus_id, co
 absl::StatusOr<Reading> Gpu::Read() const {
   Reading reading;
   Utilization utilization = {};
-  FUSIONLLM_ASSIGN_OR_RETURN(bool told, library_->Told(library_->utilization_rates(device_, &utilization), "its utilization"));
-  if (told) reading.utilization_ratio = utilization.gpu / 100.0;
+  FUSIONLLM_ASSIGN_OR_RETURN(bool reported, library_->IsReported(library_->utilization_rates(device_, &utilization), "its utilization"));
+  if (reported) reading.utilization_ratio = utilization.gpu / 100.0;
   Memory memory = {};
-  FUSIONLLM_ASSIGN_OR_RETURN(told, library_->Told(library_->memory_info(device_, &memory), "its memory"));
-  if (told) {
+  FUSIONLLM_ASSIGN_OR_RETURN(reported, library_->IsReported(library_->memory_info(device_, &memory), "its memory"));
+  if (reported) {
     reading.memory_used_bytes = static_cast<int64_t>(memory.used);
     reading.memory_total_bytes = static_cast<int64_t>(memory.total);
   }
   unsigned degrees = 0, milliwatts = 0;
-  FUSIONLLM_ASSIGN_OR_RETURN(told, library_->Told(library_->temperature(device_, kTemperatureGpu, &degrees), "its temperature"));
-  if (told) reading.temperature_celsius = degrees;
-  FUSIONLLM_ASSIGN_OR_RETURN(told, library_->Told(library_->power_usage(device_, &milliwatts), "its power"));
-  if (told) reading.power_watts = milliwatts / 1000.0;
+  FUSIONLLM_ASSIGN_OR_RETURN(reported, library_->IsReported(library_->temperature(device_, kTemperatureGpu, &degrees), "its temperature"));
+  if (reported) reading.temperature_celsius = degrees;
+  FUSIONLLM_ASSIGN_OR_RETURN(reported, library_->IsReported(library_->power_usage(device_, &milliwatts), "its power"));
+  if (reported) reading.power_watts = milliwatts / 1000.0;
   unsigned long long reasons = 0, errors = 0;
   if (library_->throttle_reasons != nullptr) {
-    FUSIONLLM_ASSIGN_OR_RETURN(told, library_->Told(library_->throttle_reasons(device_, &reasons), "what slows it down"));
-    if (told) {
+    FUSIONLLM_ASSIGN_OR_RETURN(reported, library_->IsReported(library_->throttle_reasons(device_, &reasons), "what slows it down"));
+    if (reported) {
       reading.throttling = Throttling{.power = (reasons & (kSwPowerCap | kHwPowerBrake)) != 0,
                                       .heat = (reasons & (kSwThermal | kHwThermal)) != 0,
                                       .hardware = (reasons & kHwSlowdown) != 0};
@@ -137,8 +137,8 @@ absl::StatusOr<Reading> Gpu::Read() const {
   }
   if (library_->ecc_errors != nullptr) {
     const int answer = library_->ecc_errors(device_, kUncorrectedErrors, kSinceDriverLoad, &errors);
-    FUSIONLLM_ASSIGN_OR_RETURN(told, library_->Told(answer, "its ECC errors"));
-    if (told) reading.uncorrected_ecc_errors = static_cast<int64_t>(errors);
+    FUSIONLLM_ASSIGN_OR_RETURN(reported, library_->IsReported(answer, "its ECC errors"));
+    if (reported) reading.uncorrected_ecc_errors = static_cast<int64_t>(errors);
   }
   return reading;
 }
@@ -149,7 +149,7 @@ std::vector<uint64_t> Gpu::TakeXids() const {
   constexpr unsigned kNoWait = 0;
   Event event = {};
   // Anything else than an event, also that the card is lost, means that there are no more.
-  while (xids.size() < kMostXids && library_->event_set_wait(events_, &event, kNoWait) == kSuccess) {
+  while (xids.size() < kMaxXids && library_->event_set_wait(events_, &event, kNoWait) == kSuccess) {
     if (event.type == kXidEvents) xids.push_back(event.data);
   }
   return xids;

@@ -114,7 +114,7 @@ absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectU
   FoundObjects wanted;
   absl::Status looked;
   if (!uri.key.empty() && !uri.folder) {
-    absl::StatusOr<ObjectInfo> object = store.Look(uri);
+    absl::StatusOr<ObjectInfo> object = store.Stat(uri);
     if (object.ok()) {
       wanted.single = true;
       wanted.objects[uri.key.substr(uri.key.rfind('/') + 1)] = *std::move(object);
@@ -146,7 +146,7 @@ absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectU
   return wanted;
 }
 
-absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri) { return FindObjects(store, uri, 16).status(); }
+absl::Status CheckExists(ObjectStore& store, const base::ObjectUri& uri) { return FindObjects(store, uri, 16).status(); }
 
 absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch) {
   const std::string name = Sha256Hex(absl::StrCat(store.endpoint(), " ", base::ToString(uri))).substr(0, 16);

@@ -28,6 +28,6 @@ absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectU
 absl::StatusOr<std::string> Fetch(ObjectStore& store, const base::ObjectUri& uri, const std::string& scratch);
 
 // Whether Fetch would find something: one small request. NotFound, else as above.
-absl::Status CheckThere(ObjectStore& store, const base::ObjectUri& uri);
+absl::Status CheckExists(ObjectStore& store, const base::ObjectUri& uri);
 
 }  // namespace fusionllm::objectstore

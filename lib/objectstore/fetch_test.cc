@@ -151,7 +151,7 @@ TEST_F(FetchTest, AFolderThatMayNotBeListedSaysSo) {
   EXPECT_EQ(path.status().code(), absl::StatusCode::kPermissionDenied) << path.status();
 }
 
-TEST_F(FetchTest, AFileAndAFolderOfOneNameAreToldBeforeAnythingComes) {
+TEST_F(FetchTest, RejectsFileAndFolderOfOneNameBeforeFetching) {
   server_.Put("models", "data/a", "1");
   server_.Put("models", "data/a/b.txt", "2");
   const auto path = Fetch("data");
@@ -165,9 +165,9 @@ TEST_F(FetchTest, WhatIsNotThereIsNamed) {
   EXPECT_EQ(path.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(path.status().message()), HasSubstr("s3://models/data"));
   ObjectStore store(server_.Settings(), testing::Hasty());
-  EXPECT_EQ(CheckThere(store, {.bucket = "nowhere", .key = "data"}).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CheckExists(store, {.bucket = "nowhere", .key = "data"}).code(), absl::StatusCode::kNotFound);
   server_.Put("models", "data/a", "1");
-  EXPECT_TRUE(CheckThere(store, {.bucket = "models", .key = "data"}).ok());
+  EXPECT_TRUE(CheckExists(store, {.bucket = "models", .key = "data"}).ok());
 }
 
 }  // namespace

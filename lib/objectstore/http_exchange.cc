@@ -75,7 +75,7 @@ class HttpExchange::Call {
   int64_t read_ = 0;      // of the request's body
   int64_t passed_ = 0;    // of Request::have
   size_t header_bytes_ = 0;
-  curl_off_t told_ = 0;
+  curl_off_t reported_ = 0;
 };
 
 size_t HttpExchange::Call::OnHeader(char* data, size_t size, size_t count, void* self) {
@@ -141,8 +141,8 @@ int HttpExchange::Call::OnSeek(void* self, curl_off_t offset, int origin) {
 
 int HttpExchange::Call::OnProgress(void* self, curl_off_t, curl_off_t down, curl_off_t, curl_off_t up) {
   Call& call = *static_cast<Call*>(self);
-  if (call.progress_ && down + up > call.told_) call.progress_(down + up - call.told_);
-  call.told_ = std::max(call.told_, down + up);
+  if (call.progress_ && down + up > call.reported_) call.progress_(down + up - call.reported_);
+  call.reported_ = std::max(call.reported_, down + up);
   return call.stop_.stop_requested() ? 1 : 0;
 }
 

@@ -1,6 +1,6 @@
 // What an object store may answer.
 #include "lib/base/testing/fuzz.h"
-#include "lib/objectstore/answers.h"
+#include "lib/objectstore/s3_xml.h"
 
 namespace fusionllm::objectstore {
 namespace {

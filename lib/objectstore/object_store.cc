@@ -19,7 +19,7 @@ namespace fusionllm::objectstore {
 namespace {
 
 constexpr size_t kPageObjects = 1000;  // the most that a server lists at once
-constexpr int kMostPages = 100'000;
+constexpr int kMaxPages = 100'000;
 constexpr int kRangeNotSatisfiable = 416;
 
 bool IsServersTrouble(int status, absl::string_view code) {
@@ -72,18 +72,18 @@ absl::Status ObjectStore::ErrorOf(const Request& request, const Response& respon
   return Explain(request, absl::Status(code, text));
 }
 
-absl::StatusOr<Response> ObjectStore::Try(const Request& request, bool empty_is_fine) {
+absl::StatusOr<Response> ObjectStore::Try(const Request& request, bool allow_empty_range) {
   absl::StatusOr<Response> response = exchange_.Send(request, options_.progress, options_.stop);
   if (!response.ok()) return Explain(request, response.status());
   const bool error_inside = response->status / 100 == 2 && !ParseError(response->body).code.empty();
-  if (response->status == kRangeNotSatisfiable && empty_is_fine) return response;
+  if (response->status == kRangeNotSatisfiable && allow_empty_range) return response;
   if (response->status / 100 != 2 || error_inside) return ErrorOf(request, *response);
   return response;
 }
 
 absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
   if (!absl::IsUnavailable(failure)) return failure;
-  if (attempt >= options_.patience.attempts) {
+  if (attempt >= options_.retry_policy.attempts) {
     return absl::UnavailableError(absl::StrCat(failure.message(), attempt > 1 ? absl::StrCat(" (tried ", attempt, " times)") : ""));
   }
   if (retries_.ShouldReport(absl::Now()) && options_.retried) {
@@ -91,19 +91,19 @@ absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
     options_.retried(absl::StrCat(failure.message(), "; it is tried again",
                                   elapsed > absl::ZeroDuration() ? absl::StrCat(", for ", absl::FormatDuration(elapsed), " so far") : ""));
   }
-  absl::Duration pause = options_.patience.first_pause;
-  for (int i = 1; i < attempt && pause < options_.patience.longest_pause; ++i) pause *= 2;
+  absl::Duration pause = options_.retry_policy.initial_backoff;
+  for (int i = 1; i < attempt && pause < options_.retry_policy.max_backoff; ++i) pause *= 2;
   std::mutex mutex;
   std::unique_lock lock(mutex);
-  std::condition_variable_any nobody;
-  nobody.wait_for(lock, options_.stop, absl::ToChronoNanoseconds(std::min(pause, options_.patience.longest_pause)), [] { return false; });
+  std::condition_variable_any wakeup;
+  wakeup.wait_for(lock, options_.stop, absl::ToChronoNanoseconds(std::min(pause, options_.retry_policy.max_backoff)), [] { return false; });
   if (!options_.stop.stop_requested()) return absl::OkStatus();
   return absl::CancelledError(absl::StrCat(failure.message(), "; stopped before it was tried again"));
 }
 
-absl::StatusOr<Response> ObjectStore::Send(const Request& request, bool empty_is_fine) {
+absl::StatusOr<Response> ObjectStore::Send(const Request& request, bool allow_empty_range) {
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<Response> response = Try(request, empty_is_fine);
+    absl::StatusOr<Response> response = Try(request, allow_empty_range);
     if (response.ok()) return response;
     FUSIONLLM_RETURN_IF_ERROR(PauseAfter(response.status(), attempt));
   }
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& buc
   Request request;
   request.bucket = bucket;
   std::string token;
-  for (int page = 0; page < kMostPages; ++page) {
+  for (int page = 0; page < kMaxPages; ++page) {
     request.query = {{"encoding-type", "url"}, {"list-type", "2"}, {"prefix", prefix}};
     request.query["max-keys"] = absl::StrCat(std::min(kPageObjects, most - objects.size()));
     if (!token.empty()) request.query["continuation-token"] = token;
@@ -134,12 +134,12 @@ absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& buc
   return Explain(request, absl::InvalidArgumentError("the listing has no end"));
 }
 
-absl::StatusOr<ObjectInfo> ObjectStore::Look(const base::ObjectUri& uri) {
+absl::StatusOr<ObjectInfo> ObjectStore::Stat(const base::ObjectUri& uri) {
   Request request = RequestFor("GET", uri);
   request.headers.push_back({"range", "bytes=0-0"});
   request.sink = [](std::span<const std::byte>) { return absl::OkStatus(); };  // a server that knows no ranges sends all of it
   ObjectInfo info{.key = uri.key};
-  absl::StatusOr<Response> response = Send(request, /*empty_is_fine=*/true);
+  absl::StatusOr<Response> response = Send(request, /*allow_empty_range=*/true);
   FUSIONLLM_RETURN_IF_ERROR(response.status());
   if (response->status == kRangeNotSatisfiable) return info;  // of an empty object there is no first byte
   const std::string range = response->headers["content-range"];

@@ -1,7 +1,7 @@
 // Objects of an S3-compatible store: list, read, write, remove.
 //
 // Every call blocks. What another try may cure (no connection, a stall, a body cut short, 5xx, SlowDown) is tried again after a pause that
-// doubles, up to Patience::attempts in all, and StoreOptions::retried hears of it. Not thread-safe: each thread has its own. Errors name
+// doubles, up to RetryPolicy::attempts in all, and StoreOptions::retried hears of it. Not thread-safe: each thread has its own. Errors name
 // the URI, the endpoint, the HTTP status and the server's code and message; of what was tried more than once, the last:
 //   NotFound             404
 //   PermissionDenied     401, 403
@@ -24,21 +24,21 @@
 #include "absl/time/time.h"
 #include "lib/base/object_uri.h"
 #include "lib/checkpoint/hashed_file.h"
-#include "lib/objectstore/answers.h"
 #include "lib/objectstore/http_exchange.h"
 #include "lib/objectstore/retry_report_throttle.h"
+#include "lib/objectstore/s3_xml.h"
 #include "lib/objectstore/settings.h"
 
 namespace fusionllm::objectstore {
 
-struct Patience {
+struct RetryPolicy {
   int attempts = 6;
-  absl::Duration first_pause = absl::Milliseconds(200);
-  absl::Duration longest_pause = absl::Seconds(10);
+  absl::Duration initial_backoff = absl::Milliseconds(200);
+  absl::Duration max_backoff = absl::Seconds(10);
 };
 
 struct StoreOptions {
-  Patience patience = {};
+  RetryPolicy retry_policy = {};
   ExchangeLimits limits = {};
   // A file longer than this goes up in parts of at least this length; S3 takes parts from 5 MiB on.
   int64_t part_bytes = int64_t{64} << 20;
@@ -59,7 +59,7 @@ class ObjectStore {
   absl::StatusOr<std::vector<ObjectInfo>> List(const std::string& bucket, const std::string& prefix, size_t most);
 
   // Length and ETag of one object, whose first byte is fetched: that needs the right to read it and none to list. NotFound: there is none.
-  absl::StatusOr<ObjectInfo> Look(const base::ObjectUri& uri);
+  absl::StatusOr<ObjectInfo> Stat(const base::ObjectUri& uri);
 
   // A small object, whole. InvalidArgument when it is longer than `bytes_max`.
   absl::StatusOr<std::string> Read(const base::ObjectUri& uri, int64_t bytes_max);
@@ -81,9 +81,9 @@ class ObjectStore {
   absl::Status Remove(const base::ObjectUri& uri);
 
  private:
-  // `empty_is_fine`: 416 for a range is an answer, and no error.
-  absl::StatusOr<Response> Send(const Request& request, bool empty_is_fine = false);
-  absl::StatusOr<Response> Try(const Request& request, bool empty_is_fine = false);
+  // `allow_empty_range`: 416 for a range is an answer, and no error.
+  absl::StatusOr<Response> Send(const Request& request, bool allow_empty_range = false);
+  absl::StatusOr<Response> Try(const Request& request, bool allow_empty_range = false);
   // OK, after a pause: try again. Else the request's end.
   absl::Status PauseAfter(const absl::Status& failure, int attempt);
   absl::Status Explain(const Request& request, const absl::Status& error) const;

@@ -98,7 +98,7 @@ TEST_F(ObjectStoreTest, AServerInTroubleIsAskedAgain) {
   EXPECT_EQ(store_.Read(uri_, 100).value(), "new");
 }
 
-TEST_F(ObjectStoreTest, WhoIsRefusedForGoodIsToldWithTheServersWords) {
+TEST_F(ObjectStoreTest, PermanentErrorQuotesServerMessage) {
   std::atomic<int> asked = 0;
   server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
     ++asked;
@@ -124,7 +124,7 @@ TEST_F(ObjectStoreTest, AClockThatTheServerFindsWrongIsNamed) {
   EXPECT_EQ(asked, 1) << "it is as wrong a second later";
 }
 
-TEST_F(ObjectStoreTest, AfterAllAttemptsTheLastErrorIsTold) {
+TEST_F(ObjectStoreTest, ReturnsLastErrorAfterAllAttempts) {
   std::atomic<int> asked = 0;
   server_.SetHook([&](const FakeRequest&, RawConnection& connection) {
     ++asked;
@@ -136,22 +136,22 @@ TEST_F(ObjectStoreTest, AfterAllAttemptsTheLastErrorIsTold) {
   EXPECT_EQ(asked, 4);
 }
 
-TEST_F(ObjectStoreTest, WhatIsTriedAgainIsToldWithItsCauseAndNotForEveryTry) {
-  std::vector<std::string> told;
+TEST_F(ObjectStoreTest, ReportsRetriesWithCauseThrottled) {
+  std::vector<std::string> reports;
   StoreOptions options = Hasty(9);
-  options.retried = [&](const std::string& sentence) { told.push_back(sentence); };
+  options.retried = [&](const std::string& sentence) { reports.push_back(sentence); };
   ObjectStore store(server_.Settings(), options);
   server_.Put("models", uri_.key, "content");
   First(5, "GET", [](RawConnection& connection) { connection.Answer(503, FakeS3::Error("SlowDown", "Later.")); });
   EXPECT_EQ(store.Read(uri_, 100).value(), "content");
-  ASSERT_EQ(told.size(), 1u) << ::testing::PrintToString(told);
-  EXPECT_THAT(told[0], AllOf(HasSubstr("GET s3://models/runs/"), HasSubstr("HTTP 503 SlowDown: Later.; it is tried again")));
+  ASSERT_EQ(reports.size(), 1u) << ::testing::PrintToString(reports);
+  EXPECT_THAT(reports[0], AllOf(HasSubstr("GET s3://models/runs/"), HasSubstr("HTTP 503 SlowDown: Later.; it is tried again")));
   First(1, "PUT", [](RawConnection&) {});  // hangs up
   EXPECT_TRUE(store.Write(uri_, "new").ok());
-  EXPECT_EQ(told.size(), 1u) << "of the same time";
+  EXPECT_EQ(reports.size(), 1u) << "of the same time";
   server_.SetHook([](const FakeRequest&, RawConnection& connection) { return connection.Answer(403, FakeS3::Error("AccessDenied", "")); });
   EXPECT_FALSE(store.Read(uri_, 100).ok());
-  EXPECT_EQ(told.size(), 1u) << "which is not tried again";
+  EXPECT_EQ(reports.size(), 1u) << "which is not tried again";
 }
 
 TEST_F(ObjectStoreTest, AStopBetweenTriesSaysWhatWentWrongLast) {

@@ -8,14 +8,14 @@
 namespace fusionllm::objectstore {
 namespace {
 
-TEST(RetryReportThrottleTest, TheFirstFailureIsToldAndThenEachTimeThatItHasLastedTwiceAsLong) {
+TEST(RetryReportThrottleTest, ReportsFirstFailureThenAtDoublingIntervals) {
   RetryReportThrottle news;
   const absl::Time begin = absl::FromUnixSeconds(1'000'000);
-  std::vector<int> told;
+  std::vector<int> reported;
   for (int s = 0; s < 3600; ++s) {
-    if (news.ShouldReport(begin + absl::Seconds(s))) told.push_back(s);
+    if (news.ShouldReport(begin + absl::Seconds(s))) reported.push_back(s);
   }
-  EXPECT_THAT(told, ::testing::ElementsAre(0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048));
+  EXPECT_THAT(reported, ::testing::ElementsAre(0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048));
   EXPECT_EQ(news.Elapsed(), absl::Seconds(3599));
 }
 

@@ -61,7 +61,7 @@ TEST(StoreSettingsTest, WhiteSpaceAtTheEndsIsCutOff) {
               HasSubstr("AWS_ACCESS_KEY_ID is not set"));
 }
 
-TEST(StoreSettingsTest, ALineBreakWithinAValueIsNamedAndNotTold) {
+TEST(StoreSettingsTest, LineBreakInValueIsNamedWithoutTheValue) {
   for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"}) {
     std::map<std::string, std::string> variables = {{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "s"}};
     variables[name] = "hush\nword";
@@ -72,7 +72,7 @@ TEST(StoreSettingsTest, ALineBreakWithinAValueIsNamedAndNotTold) {
   }
 }
 
-TEST(StoreSettingsTest, WhatIsMissingOrWrongIsNamedAndNoSecretTold) {
+TEST(StoreSettingsTest, NamesBadVariablesWithoutSecrets) {
   EXPECT_THAT(std::string(From({}).status().message()), HasSubstr("AWS_ACCESS_KEY_ID"));
   EXPECT_THAT(std::string(From({{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", ""}}).status().message()),
               HasSubstr("AWS_SECRET_ACCESS_KEY"));

@@ -10,7 +10,7 @@
 namespace fusionllm::objectstore {
 namespace {
 
-constexpr int64_t kMostParts = 10'000;  // that a server takes
+constexpr int64_t kMaxParts = 10'000;  // that a server takes
 constexpr size_t kPieceBytes = 1 << 20;
 
 Request PartRequest(const char* method, const base::ObjectUri& uri) {
@@ -41,7 +41,7 @@ absl::StatusOr<std::string> HashPart(const base::SourceFile& file, int64_t begin
 absl::StatusOr<std::vector<std::string>> ObjectStore::UploadParts(const std::string& path, const std::string& sha256,
                                                                   const base::ObjectUri& uri, int64_t bytes, const std::string& upload) {
   FUSIONLLM_ASSIGN_OR_RETURN(const base::SourceFile file, base::SourceFile::Open(path, /*keep_open=*/true));
-  const int64_t part_bytes = std::max(options_.part_bytes, (bytes + kMostParts - 1) / kMostParts);
+  const int64_t part_bytes = std::max(options_.part_bytes, (bytes + kMaxParts - 1) / kMaxParts);
   std::vector<std::string> etags;
   checkpoint::Sha256 whole;
   for (int64_t begin = 0; begin < bytes; begin += part_bytes) {

@@ -6,12 +6,12 @@
 namespace fusionllm::opdag {
 namespace {
 
-void AddParameter(const Parameter& parameter, Weight& weight) {
+void AddParameter(const Parameter& parameter, Footprint& weight) {
   (parameter.trainable ? weight.parameters : weight.state_elements) += parameter.type.elements();
   weight.parameter_bytes += static_cast<int64_t>(parameter.type.bytes());
 }
 
-void AddWork(const Graph& graph, const Op& op, Weight& weight) {
+void AddWork(const Graph& graph, const Op& op, Footprint& weight) {
   if (graph.batch() == 0) return;
   weight.flops += CostOf(graph, op).flops;
   if (op.type == "constant") return;
@@ -20,8 +20,8 @@ void AddWork(const Graph& graph, const Op& op, Weight& weight) {
 
 }  // namespace
 
-std::vector<Weight> WeightOfOps(const Graph& graph) {
-  std::vector<Weight> weights(graph.ops().size());
+std::vector<Footprint> FootprintOfOps(const Graph& graph) {
+  std::vector<Footprint> weights(graph.ops().size());
   for (size_t i = 0; i < weights.size(); ++i) {
     for (const ParameterId parameter : graph.ops()[i].parameters) AddParameter(graph.parameter(parameter), weights[i]);
     AddWork(graph, graph.ops()[i], weights[i]);
@@ -29,14 +29,14 @@ std::vector<Weight> WeightOfOps(const Graph& graph) {
   return weights;
 }
 
-Weight WeightOf(const Graph& graph) {
-  Weight weight;
+Footprint FootprintOf(const Graph& graph) {
+  Footprint weight;
   for (const Parameter& parameter : graph.parameters()) AddParameter(parameter, weight);
   for (const Op& op : graph.ops()) AddWork(graph, op, weight);
   return weight;
 }
 
-std::string HumanCount(double count) {
+std::string FormatCount(double count) {
   constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
   int unit = 0;
   while (count >= 999.95 && unit < 6) {

@@ -12,7 +12,7 @@
 
 namespace fusionllm::opdag {
 
-struct Weight {
+struct Footprint {
   int64_t parameters = 0;       // trainable elements
   int64_t state_elements = 0;   // elements that are not trainable: running statistics, frozen parameters
   int64_t parameter_bytes = 0;  // both together
@@ -21,11 +21,11 @@ struct Weight {
 };
 
 // By op id; a shared parameter counts in each op that uses it.
-std::vector<Weight> WeightOfOps(const Graph& graph);
+std::vector<Footprint> FootprintOfOps(const Graph& graph);
 // A shared parameter counts once, one that no op uses as well.
-Weight WeightOf(const Graph& graph);
+Footprint FootprintOf(const Graph& graph);
 
 // "124.4 M", "1.5 G", "768": decimal, for drawings and tables.
-std::string HumanCount(double count);
+std::string FormatCount(double count);
 
 }  // namespace fusionllm::opdag

@@ -24,7 +24,7 @@ std::vector<int> Rows(const Graph& graph) {
 }
 
 // Mean column of the ops that feed an op; sources stand to the right of what is there.
-double Wish(const Graph& graph, const Op& op, const std::vector<double>& column, double fallback) {
+double TargetColumn(const Graph& graph, const Op& op, const std::vector<double>& column, double fallback) {
   if (op.inputs.empty()) return fallback;
   double sum = 0;
   for (const ValueId input : op.inputs) sum += column[graph.value(input).producer];
@@ -33,7 +33,7 @@ double Wish(const Graph& graph, const Op& op, const std::vector<double>& column,
 
 }  // namespace
 
-Layout LayOut(const Graph& graph) {
+Layout ComputeLayout(const Graph& graph) {
   Layout layout;
   layout.row = Rows(graph);
   layout.column.assign(graph.ops().size(), 0);
@@ -43,21 +43,21 @@ Layout LayOut(const Graph& graph) {
 
   double leftmost = 0, rightmost = 0;
   for (std::vector<OpId>& row : in_row) {
-    std::vector<std::pair<double, OpId>> wishes;
-    for (const OpId id : row) wishes.emplace_back(Wish(graph, graph.op(id), layout.column, row.size() > 1 ? 1e6 : 0), id);
-    std::sort(wishes.begin(), wishes.end());
+    std::vector<std::pair<double, OpId>> targets;
+    for (const OpId id : row) targets.emplace_back(TargetColumn(graph, graph.op(id), layout.column, row.size() > 1 ? 1e6 : 0), id);
+    std::sort(targets.begin(), targets.end());
     // Boxes keep one width between them; the row as a whole is centred on what its ops wish.
     double sum = 0;
-    int wishing = 0;
-    for (size_t i = 0; i < wishes.size(); ++i) {
-      if (wishes[i].first >= 1e6) continue;
-      sum += wishes[i].first - static_cast<double>(i);
-      ++wishing;
+    int placed = 0;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].first >= 1e6) continue;
+      sum += targets[i].first - static_cast<double>(i);
+      ++placed;
     }
-    const double shift = wishing > 0 ? sum / wishing : 0;
-    for (size_t i = 0; i < wishes.size(); ++i) layout.column[wishes[i].second] = static_cast<double>(i) + shift;
+    const double shift = placed > 0 ? sum / placed : 0;
+    for (size_t i = 0; i < targets.size(); ++i) layout.column[targets[i].second] = static_cast<double>(i) + shift;
     leftmost = std::min(leftmost, shift);
-    rightmost = std::max(rightmost, shift + static_cast<double>(wishes.size() - 1));
+    rightmost = std::max(rightmost, shift + static_cast<double>(targets.size() - 1));
   }
   for (double& column : layout.column) column += 0.5 - leftmost;
   layout.columns = rightmost - leftmost + 1;

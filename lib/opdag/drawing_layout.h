@@ -14,6 +14,6 @@ struct Layout {
   double columns = 0;
 };
 
-Layout LayOut(const Graph& graph);
+Layout ComputeLayout(const Graph& graph);
 
 }  // namespace fusionllm::opdag::drawing

@@ -46,7 +46,7 @@ std::string StageColour(int stage) { return absl::StrFormat("hsl(%d, 62%%, 84%%)
 
 class Svg {
  public:
-  Svg(const Graph& graph, const DrawingOptions& options) : graph_(graph), options_(options), layout_(drawing::LayOut(graph)) {
+  Svg(const Graph& graph, const DrawingOptions& options) : graph_(graph), options_(options), layout_(drawing::ComputeLayout(graph)) {
     for (const int stage : options.stage_of_op) stages_ = std::max(stages_, stage + 1);
     coloured_ = options.stage_of_op.size() == graph.ops().size() && stages_ > 0;
     if (!coloured_) stages_ = 0;
@@ -66,7 +66,7 @@ class Svg {
         "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#667\"/></marker></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
     Header();
     for (OpId id = 0; id < static_cast<OpId>(graph_.ops().size()); ++id) Edges(id);
-    const std::vector<Weight> weights = WeightOfOps(graph_);
+    const std::vector<Footprint> weights = FootprintOfOps(graph_);
     for (OpId id = 0; id < static_cast<OpId>(graph_.ops().size()); ++id) Box(id, weights[id]);
     return out_ + "</svg>\n";
   }
@@ -79,10 +79,10 @@ class Svg {
   double Y(OpId id) const { return top_ + kPitchY * layout_.row[id]; }        // upper edge
 
   void Header() {
-    const Weight weight = WeightOf(graph_);
-    std::string facts = absl::StrCat(graph_.ops().size(), " ops, ", HumanCount(static_cast<double>(weight.parameters)), " parameters");
+    const Footprint weight = FootprintOf(graph_);
+    std::string facts = absl::StrCat(graph_.ops().size(), " ops, ", FormatCount(static_cast<double>(weight.parameters)), " parameters");
     if (graph_.batch() > 0) {
-      absl::StrAppend(&facts, ", ", HumanCount(weight.flops), "FLOP forward for a micro-batch of ", graph_.batch(), "; b: micro-batch");
+      absl::StrAppend(&facts, ", ", FormatCount(weight.flops), "FLOP forward for a micro-batch of ", graph_.batch(), "; b: micro-batch");
     }
     absl::StrAppendFormat(&out_, "<text x=\"%.0f\" y=\"%.0f\" font-size=\"18\" font-weight=\"bold\">%s</text>\n", kMargin, kMargin + 14,
                           Escaped(graph_.name()));
@@ -120,14 +120,14 @@ class Svg {
     }
   }
 
-  void Box(OpId id, const Weight& weight) {
+  void Box(OpId id, const Footprint& weight) {
     const Op& op = graph_.op(id);
     const double x = X(id) - kBoxWidth / 2;
     std::string hover = absl::StrCat(op.name, " = ", op.type, " {", ToString(op.attributes), "}");
     for (const ParameterId parameter : op.parameters) {
       absl::StrAppend(&hover, " | ", graph_.parameter(parameter).name, " ", graph_.parameter(parameter).type.ToString());
     }
-    if (weight.flops > 0) absl::StrAppend(&hover, " | ", HumanCount(weight.flops), "FLOP");
+    if (weight.flops > 0) absl::StrAppend(&hover, " | ", FormatCount(weight.flops), "FLOP");
     const std::string fill = coloured_ ? StageColour(std::max(options_.stage_of_op[id], 0)) : op.parameters.empty() ? "#f4f5f8" : "#dfe9f8";
     absl::StrAppendFormat(
         &out_, "<g><title>%s</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%.0f\" height=\"%.0f\" rx=\"5\" fill=\"%s\" stroke=\"#556\"%s/>",
@@ -139,7 +139,7 @@ class Svg {
                           Escaped(absl::StrCat(op.type, type.empty() ? "" : "  ", type)));
     if (weight.parameters + weight.state_elements > 0) {
       absl::StrAppendFormat(&out_, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"9\" fill=\"#667\">%s</text>", X(id),
-                            Y(id) + 40, Escaped(absl::StrCat(HumanCount(static_cast<double>(weight.parameters)), " parameters")));
+                            Y(id) + 40, Escaped(absl::StrCat(FormatCount(static_cast<double>(weight.parameters)), " parameters")));
     }
     out_ += "</g>\n";
   }

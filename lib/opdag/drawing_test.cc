@@ -105,7 +105,7 @@ TEST(DrawingTest, TheCheckerSeesBrokenXml) {
 
 TEST(DrawingTest, BoxesOfARowDoNotOverlapAndDataFlowsDown) {
   Graph graph = *BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32});
-  const drawing::Layout layout = drawing::LayOut(graph);
+  const drawing::Layout layout = drawing::ComputeLayout(graph);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     for (const ValueId input : graph.op(i).inputs) EXPECT_GT(layout.row[i], layout.row[graph.value(input).producer]);
     EXPECT_GE(layout.column[i], 0.5);
@@ -130,11 +130,11 @@ TEST(DrawingTest, DotNamesEveryOpAndEdge) {
 
 TEST(AccountingTest, CountsSharedParametersOnceInTotalAndInEachOp) {
   Graph graph = SmallGpt2();
-  const Weight total = WeightOf(graph);
-  const std::vector<Weight> ops = WeightOfOps(graph);
+  const Footprint total = FootprintOf(graph);
+  const std::vector<Footprint> ops = FootprintOfOps(graph);
   int64_t sum = 0;
   double flops = 0;
-  for (const Weight& weight : ops) {
+  for (const Footprint& weight : ops) {
     sum += weight.parameters;
     flops += weight.flops;
   }
@@ -146,10 +146,10 @@ TEST(AccountingTest, CountsSharedParametersOnceInTotalAndInEachOp) {
 }
 
 TEST(AccountingTest, PrintsCountsForPeople) {
-  EXPECT_EQ(HumanCount(768), "768");
-  EXPECT_EQ(HumanCount(124'439'808), "124.4 M");
-  EXPECT_EQ(HumanCount(1.5e9), "1.5 G");
-  EXPECT_EQ(HumanCount(999'960), "1.0 M");
+  EXPECT_EQ(FormatCount(768), "768");
+  EXPECT_EQ(FormatCount(124'439'808), "124.4 M");
+  EXPECT_EQ(FormatCount(1.5e9), "1.5 G");
+  EXPECT_EQ(FormatCount(999'960), "1.0 M");
 }
 
 }  // namespace

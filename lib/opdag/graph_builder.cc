@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& 
   std::vector<ParameterId> ids;
   for (size_t slot = 0; slot < count; ++slot) {
     FUSIONLLM_RETURN_IF_ERROR(ops::CheckLimits(types[slot]));
-    const ParameterStart start = DefaultStart(*schema, op.attributes, types, slot);
+    const ParameterInit start = DefaultInit(*schema, op.attributes, types, slot);
     Parameter parameter{absl::StrCat(op.name, ".", schema->parameters[slot]), types[slot], start.initializer, start.trainable};
     if (!choices.empty()) {
       if (!choices[slot].name.empty()) parameter.name = choices[slot].name;

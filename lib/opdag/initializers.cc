@@ -13,8 +13,7 @@ double FanIn(const OpSchema& schema, const Attributes& attributes, const tensor:
 
 }  // namespace
 
-ParameterStart DefaultStart(const OpSchema& schema, const Attributes& attributes, const std::vector<tensor::TensorType>& types,
-                            size_t slot) {
+ParameterInit DefaultInit(const OpSchema& schema, const Attributes& attributes, const std::vector<tensor::TensorType>& types, size_t slot) {
   using Kind = Initializer::Kind;
   const std::string& name = schema.parameters[slot];
   if (schema.type == "linear" || schema.type == "conv2d") {

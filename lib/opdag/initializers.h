@@ -11,14 +11,13 @@
 
 namespace fusionllm::opdag {
 
-struct ParameterStart {
+struct ParameterInit {
   Initializer initializer;
   bool trainable = true;
-  bool operator==(const ParameterStart&) const = default;
+  bool operator==(const ParameterInit&) const = default;
 };
 
 // Start of parameter `slot` of an op of this schema; `types` are those of all its parameters.
-ParameterStart DefaultStart(const OpSchema& schema, const Attributes& attributes, const std::vector<tensor::TensorType>& types,
-                            size_t slot);
+ParameterInit DefaultInit(const OpSchema& schema, const Attributes& attributes, const std::vector<tensor::TensorType>& types, size_t slot);
 
 }  // namespace fusionllm::opdag

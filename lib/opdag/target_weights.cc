@@ -44,7 +44,7 @@ ValueId OtherFactor(const Op& op, ValueId factor) {
 }
 
 // The weight of a cross_entropy that has been given one, and whose loss nothing else reads; else kNone.
-OpId WeightOf(const Graph& graph, const Op& op) {
+OpId FootprintOf(const Graph& graph, const Op& op) {
   const Value &loss = graph.value(op.outputs[kLoss]), &counted = graph.value(op.outputs[kCounted]);
   if (loss.consumers.size() != 1 || counted.consumers != loss.consumers) return kNone;
   const Op& product = graph.op(loss.consumers[0]);
@@ -91,7 +91,7 @@ class LinearityCheck {
                                       "placeholder, or let its loss be that of the graph"));
     }
     of_targets_[op.outputs[kLoss]] = graph_.value(op.outputs[kLoss]).producer;
-    if (WeightOf(graph_, op) != kNone) return absl::OkStatus();
+    if (FootprintOf(graph_, op) != kNone) return absl::OkStatus();
     for (const OpId reader : graph_.value(op.outputs[kCounted]).consumers) {
       if (reaching_[reader]) {
         return OpError(graph_.op(reader), absl::StrCat("the loss depends on how many labels of '", op.name,
@@ -116,7 +116,7 @@ class LinearityCheck {
   // Either product of what WeighTargets makes.
   bool IsWeighing(const Op& op) const {
     const auto weighed = [&](const Op& by) {
-      const OpId weight = IsCrossEntropy(by) ? WeightOf(graph_, by) : kNone;
+      const OpId weight = IsCrossEntropy(by) ? FootprintOf(graph_, by) : kNone;
       return weight != kNone && (op.inputs[0] == by.outputs[kLoss] || op.inputs[1] == by.outputs[kLoss] ||
                                  op.inputs[0] == graph_.op(weight).outputs[0] || op.inputs[1] == graph_.op(weight).outputs[0]);
     };
@@ -217,7 +217,7 @@ absl::StatusOr<Graph> WeighTargets(const Graph& graph) {
   if (!targets.empty() && !is_the_loss) FUSIONLLM_RETURN_IF_ERROR(LinearityCheck(graph, ReachingTheLoss(graph)).Run());
   std::vector<OpId> weights;
   std::erase_if(targets, [&](OpId target) {
-    const OpId weight = WeightOf(graph, graph.op(target));
+    const OpId weight = FootprintOf(graph, graph.op(target));
     if (weight != kNone) weights.push_back(weight);
     return weight != kNone;
   });

@@ -54,7 +54,7 @@ bool Accepts(absl::string_view input) {
   Graph typed = *graph;
   if (InferTypes(typed, 3).ok()) {
     FUZZ_CHECK(Verify(typed).ok());
-    FUZZ_CHECK(WeightOf(typed).activation_bytes >= 0);
+    FUZZ_CHECK(FootprintOf(typed).activation_bytes >= 0);
   }
   return true;
 }

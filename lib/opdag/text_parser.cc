@@ -24,7 +24,7 @@ using text::ParameterStatement;
 using text::Position;
 using text::Reference;
 
-constexpr size_t kMostNamesToGuessAmong = 10'000;  // a guess among a million would take seconds
+constexpr size_t kMaxSuggestionCandidates = 10'000;  // a guess among a million would take seconds
 
 // What a graph that people write may hold.
 std::vector<std::string> KnownOpTypes() {
@@ -113,7 +113,7 @@ class Resolver {
     const auto found = values_.find(reference.name.text);
     if (found == values_.end()) {
       std::vector<std::string> names;
-      if (values_.size() <= kMostNamesToGuessAmong) {
+      if (values_.size() <= kMaxSuggestionCandidates) {
         for (const auto& [name, value] : values_) names.push_back(name);
       }
       const std::string near = base::NearestName(reference.name.text, names);

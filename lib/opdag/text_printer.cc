@@ -57,7 +57,7 @@ std::string StartText(const Initializer& initializer) {
   return "";
 }
 
-std::string ParameterText(const Parameter& parameter, const ParameterStart& usual) {
+std::string ParameterText(const Parameter& parameter, const ParameterInit& usual) {
   std::string text = absl::StrCat("  param @", NameText(parameter.name), " ", parameter.type.ToString());
   if (!(parameter.initializer == usual.initializer)) absl::StrAppend(&text, " ", StartText(parameter.initializer));
   if (parameter.trainable != usual.trainable) text += parameter.trainable ? " trainable" : " frozen";
@@ -80,8 +80,8 @@ std::string PrintGraph(const Graph& graph) {
       if (seen[op.parameters[slot]]) continue;
       seen[op.parameters[slot]] = true;
       const Parameter& parameter = graph.parameter(op.parameters[slot]);
-      const ParameterStart usual = DefaultStart(schema, op.attributes, types, slot);
-      if (!(usual == ParameterStart{parameter.initializer, parameter.trainable})) starts += ParameterText(parameter, usual);
+      const ParameterInit usual = DefaultInit(schema, op.attributes, types, slot);
+      if (!(usual == ParameterInit{parameter.initializer, parameter.trainable})) starts += ParameterText(parameter, usual);
     }
   }
   text += starts;

@@ -10,11 +10,11 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec.h"
-#include "lib/planning/machine_costs.h"
+#include "lib/planning/cost_models.h"
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/op_measurement.h"
-#include "lib/planning/stand_in_data.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/planning/synthetic_data.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/runtime/edge_codec.h"
 
 namespace fusionllm::planning {
@@ -23,7 +23,7 @@ namespace {
 // Elements of the tensor on which codecs are timed; how long and how often.
 constexpr int64_t kSampleElements = int64_t{1} << 19;
 constexpr double kSecondsOfRuns = 0.03;
-constexpr int kLeastRuns = 3, kMostRuns = 100;
+constexpr int kMinTimedRuns = 3, kMaxTimedRuns = 100;
 // The second size is there for the rates alone.
 constexpr double kShareOfSecondSize = 0.25;
 
@@ -43,7 +43,7 @@ class Timer {
   absl::StatusOr<double> LeastSeconds(Run run) const {
     double least = std::numeric_limits<double>::infinity();
     double spent = 0;
-    for (int i = 0; i < kMostRuns && (i < kLeastRuns || spent < seconds_); ++i) {
+    for (int i = 0; i < kMaxTimedRuns && (i < kMinTimedRuns || spent < seconds_); ++i) {
       FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, Seconds(run));
       least = std::min(least, seconds);
       spent += seconds;
@@ -176,7 +176,7 @@ CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
   constexpr int kInFlight = 4;
   options.quantile = runtime::kUncontendedQuantile;
   options.in_flight = kInFlight;
-  options.most_passes = kMaxPasses;
+  options.max_passes = kMaxPasses;
   options.seconds = std::min(options.seconds, kSeconds);
   return options;
 }
@@ -184,15 +184,15 @@ CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options) {
   wire::DeviceProfile profile{.backend = std::string(backend.name()), .threads = options.threads};
-  runtime::MeasureOptions measure{.least = options.least_passes,
-                                  .most = options.most_passes,
+  runtime::MeasureOptions measure{.least = options.min_passes,
+                                  .most = options.max_passes,
                                   .seconds = options.seconds,
-                                  .patience_s = options.patience_s,
+                                  .timeout_s = options.timeout_s,
                                   .quantile = options.quantile,
                                   .thread_cpu = options.threads == 1,
                                   .cancelled = options.cancelled};
   const runtime::StageConfig config = workload::StageConfigOf(workload);
-  StandInData stand_in(workload.training.graph);
+  SyntheticData stand_in(workload.training.graph);
   runtime::BatchSource& data = options.data == nullptr ? stand_in : *options.data;
   FUSIONLLM_ASSIGN_OR_RETURN(OpMeasurements measured, MeasureGraph(workload.training, config, backend, data, measure, options.in_flight,
                                                                    kSliceBytes, options.memory_bytes));
@@ -211,17 +211,17 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   };
   measure.seconds *= kShareOfSecondSize;
   if (const auto other = OtherSize(workload); other.ok() && !takes_long(**other)) {
-    StandInData other_data((*other)->training.graph);
+    SyntheticData other_data((*other)->training.graph);
     absl::StatusOr<OpMeasurements> more =
         MeasureGraph((*other)->training, config, backend, other_data, measure, options.in_flight, kSliceBytes, options.memory_bytes);
     if (!more.ok() && !tensor::IsOutOfMemory(more.status())) return more.status();
     if (more.ok()) profile.ops.merge(std::move(more->ops));
   }
-  if (const int64_t size = LargestSize(workload, seconds_of_ops, options.least_passes, options.seconds); size > 0) {
+  if (const int64_t size = LargestSize(workload, seconds_of_ops, options.min_passes, options.seconds); size > 0) {
     job::FusionJob job = workload.job;
     job.spec.training.micro_batch_size = size;
     if (const auto large = workload::Resolve(job, workload.base_directory); large.ok()) {
-      StandInData large_data((*large)->training.graph);
+      SyntheticData large_data((*large)->training.graph);
       const absl::StatusOr<OpMeasurements> more = MeasureGraph((*large)->training, workload::StageConfigOf(**large), backend, large_data,
                                                                measure, options.in_flight, kSliceBytes, options.memory_bytes);
       // Memory may not do for it: then no plan is made for it either.

@@ -22,18 +22,18 @@
 namespace fusionllm::planning {
 
 struct CalibrationOptions {
-  int threads = 1;                          // of the back end
-  double seconds = 1;                       // micro-batches of a slice are repeated this long (Calibrate() says what else it limits),
-  int least_passes = 3, most_passes = 100;  // but at least and at most so often
-  double quantile = 0.5;                    // MeasureOptions::quantile
-  int in_flight = 1;                        // of MeasureGraph
-  double patience_s = 5;                    // with a slice; past that, one pass that was timed is enough
-  runtime::BatchSource* data = nullptr;     // of the workload; nullptr: numbers in range stand in, and reading takes no time
-  std::function<bool()> cancelled;          // asked between micro-batches; empty: never
+  int threads = 1;                       // of the back end
+  double seconds = 1;                    // micro-batches of a slice are repeated this long (Calibrate() says what else it limits),
+  int min_passes = 3, max_passes = 100;  // but at least and at most so often
+  double quantile = 0.5;                 // MeasureOptions::quantile
+  int in_flight = 1;                     // of MeasureGraph
+  double timeout_s = 5;                  // with a slice; past that, one pass that was timed is enough
+  runtime::BatchSource* data = nullptr;  // of the workload; nullptr: numbers in range stand in, and reading takes no time
+  std::function<bool()> cancelled;       // asked between micro-batches; empty: never
   int64_t memory_bytes = base::AllowedMemoryBytes();  // of the host, that this process may use
 };
 
-// For devices that this machine emulates: such a device takes the uncontended time of each op divided by its scale (DevicePacer), which
+// For devices that this machine emulates: such a device takes the uncontended time of each op divided by its scale (DeviceThrottle), which
 // takes more passes to find than a median, and is a stage of a pipeline.
 CalibrationOptions ForEmulatedDevices(CalibrationOptions options);
 

@@ -11,7 +11,7 @@
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
 #include "lib/planning/op_measurement.h"
-#include "lib/planning/stand_in_data.h"
+#include "lib/planning/synthetic_data.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -37,7 +37,7 @@ std::unique_ptr<workload::Workload> TinyGpt(int layers, int micro_batch_size = 2
   return *std::move(workload);
 }
 
-CalibrationOptions Quick() { return {.seconds = 0, .least_passes = 2}; }
+CalibrationOptions Quick() { return {.seconds = 0, .min_passes = 2}; }
 
 std::unique_ptr<kernels::Backend> Reference() { return *kernels::CreateBackend("ref", {}); }
 
@@ -101,7 +101,7 @@ TEST(Calibrate, EveryOpOfTheGraphThatIsRunIsInTheProfile) {
   EXPECT_EQ(profile->backend, "ref");
 }
 
-TEST(Calibrate, OpThatIsTooLargeForTheProcessIsRefusedBeforeAnythingIsMadeReady) {
+TEST(Calibrate, RejectsOpBeyondProcessMemory) {
   const auto workload = TinyGpt(2);
   CountingBackend backend;
   CalibrationOptions options = Quick();
@@ -145,7 +145,7 @@ TEST(Calibrate, ALargerMicroBatchIsLeftOutWhereTheJobsOwnTakesLong) {
   EXPECT_EQ(std::count_if(larger.begin(), larger.end(), [&](const std::string& op) { return without->ops.contains(op); }), 0);
   EXPECT_THAT(without->rates, Contains(Key("matmul")));
   options.seconds = 100;
-  options.most_passes = 2;
+  options.max_passes = 2;
   const auto with = Calibrate(*TinyGpt(1, /*micro_batch_size=*/1), *backend, options);
   ASSERT_TRUE(with.ok()) << with.status();
   for (const std::string& signature : larger) EXPECT_THAT(with->ops, Contains(Key(signature)));
@@ -205,7 +205,7 @@ TEST(MeasureGraph, LayersLikeOthersAreNotMeasuredAgain) {
   const auto measure = [](int layers, int64_t slice_bytes, int& prepared) {
     const auto workload = TinyGpt(layers);
     CountingBackend backend;
-    StandInData data(workload->training.graph);
+    SyntheticData data(workload->training.graph);
     const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
                                        /*in_flight=*/1, slice_bytes);
     EXPECT_TRUE(measured.ok()) << measured.status();
@@ -226,7 +226,7 @@ TEST(MeasureGraph, AMicroBatchBesideOthersHasTheSameOps) {
   const auto workload = TinyGpt(1);
   const auto signatures = [&](int in_flight, int64_t slice_bytes) {
     CountingBackend backend;
-    StandInData data(workload->training.graph);
+    SyntheticData data(workload->training.graph);
     const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
                                        in_flight, slice_bytes);
     EXPECT_TRUE(measured.ok()) << measured.status();
@@ -248,13 +248,13 @@ TEST(CalibrateTest, EmulatedDevicesAreTimedAsPartOfAPipelineAndUndisturbed) {
   EXPECT_EQ(options.seconds, 0.1) << "who asks for less time gets less";
   EXPECT_EQ(options.quantile, runtime::kUncontendedQuantile);
   EXPECT_GT(options.in_flight, 1);
-  EXPECT_GT(options.most_passes, CalibrationOptions().most_passes);
+  EXPECT_GT(options.max_passes, CalibrationOptions().max_passes);
 }
 
-TEST(StandInData, IdsCoverTheirRangeAndNoMore) {
+TEST(SyntheticData, IdsCoverTheirRangeAndNoMore) {
   const auto workload = TinyGpt(1);
   const opdag::Graph& graph = workload->training.graph;
-  StandInData data(graph);
+  SyntheticData data(graph);
   for (const char* name : {"tokens", "targets"}) {
     const opdag::Op& op = graph.op(graph.FindOp(name));
     tensor::Tensor out(graph.value(op.outputs[0]).type);

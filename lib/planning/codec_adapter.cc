@@ -8,9 +8,9 @@ namespace {
 
 using compression::CodecKind;
 
-constexpr size_t kMostRemembered = 50'000;
-constexpr double kLeastTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
-constexpr double kLeastRate = 1e-3;
+constexpr size_t kMaxCachedResults = 50'000;
+constexpr double kMinTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
+constexpr double kMinRate = 1e-3;
 
 std::optional<CodecKind> KindOf(job::Codec codec) {
   switch (codec) {
@@ -37,8 +37,8 @@ int64_t ElementsOf(const scheduler::LossyTensor& tensor) { return tensor.bytes /
 compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
   compression::LinkLoad load{.name = "link",
                              .lossless_bytes = traffic.forward_lossless_bytes,
-                             .forward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.forward_bytes_per_s),
-                             .backward_bandwidth_bytes_per_s = std::max(kLeastRate, traffic.backward_bytes_per_s),
+                             .forward_bandwidth_bytes_per_s = std::max(kMinRate, traffic.forward_bytes_per_s),
+                             .backward_bandwidth_bytes_per_s = std::max(kMinRate, traffic.backward_bytes_per_s),
                              .forward_latency_s = traffic.forward_latency_s,
                              .backward_latency_s = traffic.backward_latency_s};
   for (const scheduler::LossyTensor& tensor : traffic.lossy_tensors) {
@@ -119,7 +119,7 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
 std::vector<scheduler::LinkCodec> CompressionPolicy::Price(std::span<const scheduler::LinkTraffic> links, double target_s) const {
   std::vector<compression::LinkLoad> loads;
   for (const scheduler::LinkTraffic& traffic : links) loads.push_back(LoadOf(traffic));
-  const auto choices = compression::ChooseCodecs(policy_, loads, std::max(kLeastTargetSeconds, target_s));
+  const auto choices = compression::ChooseCodecs(policy_, loads, std::max(kMinTargetSeconds, target_s));
   std::vector<scheduler::LinkCodec> codecs;
   for (size_t i = 0; i < links.size(); ++i) {
     // A validated request is within every limit but the size of one tensor, which no codec then takes: such links are sent as they are.
@@ -144,7 +144,7 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
   const std::lock_guard lock(mutex_);
   auto found = remembered_.find(key);
   if (found == remembered_.end()) {
-    if (remembered_.size() >= kMostRemembered) remembered_.clear();
+    if (remembered_.size() >= kMaxCachedResults) remembered_.clear();
     found = remembered_.emplace(std::move(key), Price(links, target_s)).first;
   }
   std::copy(found->second.begin(), found->second.end(), codecs.begin());
@@ -170,7 +170,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   // Whole blocks, and the header left out: no number of elements is encoded in fewer bytes each.
   constexpr int64_t kSample = int64_t{1} << 16;
-  constexpr int64_t kMostBytesOfElement = 4;
+  constexpr int64_t kMaxBytesPerElement = 4;
   static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
   const double most_selective = compression::MaxTopKRatio(policy_);
   double most = 1;
@@ -180,7 +180,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
       const double kept = kind == CodecKind::kTopK ? most_selective : 1;
-      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kMostBytesOfElement * kSample / bytes);
+      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kMaxBytesPerElement * kSample / bytes);
     }
   }
   return most;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -46,7 +46,7 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
   if (links > 0) {
     plan.loss_cost_source =
         absl::StrFormat("%s on %s%s, after %d steps: what small models lost, docs/results/loss-cost.md", absl::StrJoin(codecs, ", "),
-                        base::Counted(links, "link"), both_ways ? " (both ways)" : "", spec.training.steps);
+                        base::Pluralize(links, "link"), both_ways ? " (both ways)" : "", spec.training.steps);
   }
   if (!tied_codecs.empty()) {
     absl::StrAppend(&plan.loss_cost_source, links > 0 ? "; " : "", absl::StrJoin(tied_codecs, ", "),

@@ -112,13 +112,13 @@ TEST(GpuProfile, ExplainSaysTheArithmeticOfAStepAndItsShareOfThePeaks) {
   const auto sentence =
       std::find_if(plan.explain.begin(), plan.explain.end(), [](const std::string& line) { return line.starts_with("arithmetic: "); });
   ASSERT_NE(sentence, plan.explain.end());
-  double told_flops = 0, told_share = 0;
-  ASSERT_EQ(std::sscanf(sentence->c_str(), "arithmetic: a step is %lf TFLOP", &told_flops), 1) << *sentence;
-  EXPECT_NEAR(told_flops * 1e12, flops, 0.05 * flops);
+  double reported_flops = 0, reported_share = 0;
+  ASSERT_EQ(std::sscanf(sentence->c_str(), "arithmetic: a step is %lf TFLOP", &reported_flops), 1) << *sentence;
+  EXPECT_NEAR(reported_flops * 1e12, flops, 0.05 * flops);
   const size_t share = sentence->find("FLOP/s, ");
   ASSERT_NE(share, std::string::npos) << *sentence;
-  ASSERT_EQ(std::sscanf(sentence->c_str() + share, "FLOP/s, %lf%%", &told_share), 1) << *sentence;
-  EXPECT_NEAR(told_share, 100 * flops / plan.predicted_step_seconds / peak, 2);
+  ASSERT_EQ(std::sscanf(sentence->c_str() + share, "FLOP/s, %lf%%", &reported_share), 1) << *sentence;
+  EXPECT_NEAR(reported_share, 100 * flops / plan.predicted_step_seconds / peak, 2);
   EXPECT_THAT(*sentence, HasSubstr("of the peak of the 2 devices with a stage (624.0 TFLOP/s together)"));
   const auto measured = ProfilesFromTopology(Sites("{name: b, memory: 64Gi}"), {Measured()}, int64_t{64} << 30);
   ASSERT_TRUE(measured.ok()) << measured.status();

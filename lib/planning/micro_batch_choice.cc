@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/micro_batch_sizes.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/scheduler/assignment.h"
 #include "lib/scheduler/infinity.h"
 
@@ -28,7 +28,7 @@ constexpr double kNearBest = 0.03;
 constexpr size_t kMaxFinalists = 3;
 
 // Time of a step to an equal loss (docs/design/adr/0003).
-double CostOf(const wire::PlanAnswer& answer) {
+double CostOf(const wire::PlanResult& answer) {
   const auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return kInfinity;
   return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
@@ -86,13 +86,13 @@ class Choice {
     return CostOf(planned.answer);
   }
 
-  void Note(int64_t size, const wire::PlanAnswer& answer) {
-    wire::PlanMicroBatchSize& told = told_[size];
-    told = {.size = size};
+  void Note(int64_t size, const wire::PlanResult& answer) {
+    wire::PlanMicroBatchSize& size_result = size_results_[size];
+    size_result = {.size = size};
     if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) {
-      told.predicted_step_seconds = plan->predicted_step_seconds;
+      size_result.predicted_step_seconds = plan->predicted_step_seconds;
     } else {
-      told.refused = std::get<wire::RefusalDocument>(answer).message;
+      size_result.refused = std::get<wire::PlanErrorDocument>(answer).message;
     }
   }
 
@@ -122,14 +122,14 @@ class Choice {
     auto* const plan = std::get_if<wire::PlanDocument>(&planned.answer);
     if (plan == nullptr || weighed.size() < 2) return;
     std::vector<std::string> others;
-    for (const auto& [size, told] : told_) {
-      plan->micro_batch_sizes.push_back(told);
+    for (const auto& [size, size_result] : size_results_) {
+      plan->micro_batch_sizes.push_back(size_result);
       if (size == plan->micro_batch_size) continue;
-      if (!told.refused.empty()) {
+      if (!size_result.refused.empty()) {
         others.push_back(absl::StrFormat("%d: no plan", size));
       } else {
-        others.push_back(absl::StrFormat("%d: %.3g s (%+.1f%%)", size, told.predicted_step_seconds,
-                                         100 * (told.predicted_step_seconds / plan->predicted_step_seconds - 1)));
+        others.push_back(absl::StrFormat("%d: %.3g s (%+.1f%%)", size, size_result.predicted_step_seconds,
+                                         100 * (size_result.predicted_step_seconds / plan->predicted_step_seconds - 1)));
       }
     }
     if (!options_.explain) return;
@@ -144,7 +144,7 @@ class Choice {
   const PlanOptions& options_;
   MicroBatchSizes sizes_;
   const int64_t first_;
-  std::map<int64_t, wire::PlanMicroBatchSize> told_;
+  std::map<int64_t, wire::PlanMicroBatchSize> size_results_;
 };
 
 }  // namespace
@@ -158,7 +158,7 @@ absl::StatusOr<PlannedWorkload> PlanAnyMicroBatchSize(const workload::Workload& 
   return planned;
 }
 
-absl::StatusOr<std::string> MemoryAdvice(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+absl::StatusOr<std::string> MemoryHint(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
   PlanOptions quick = options;
   quick.search_budget = std::min(options.search_budget, scheduler::kQuickSearchBudget);
   quick.explain = false;

@@ -20,6 +20,6 @@ absl::StatusOr<PlannedWorkload> PlanAnyMicroBatchSize(const workload::Workload& 
                                                       const PlanOptions& options);
 
 // For a job that was refused for want of memory: "; with spec.training.microBatchSize=2 it would fit". Empty: nothing was found to help.
-absl::StatusOr<std::string> MemoryAdvice(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
+absl::StatusOr<std::string> MemoryHint(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
 
 }  // namespace fusionllm::planning

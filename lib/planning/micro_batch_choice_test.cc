@@ -43,13 +43,13 @@ Profiles DevicesOf(const std::string& sites_and_links) {
   return *std::move(profiles);
 }
 
-double CostOf(const wire::PlanAnswer& answer) {
+double CostOf(const wire::PlanResult& answer) {
   const auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return std::numeric_limits<double>::infinity();
   return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
 }
 
-wire::PlanAnswer AnswerOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
+wire::PlanResult AnswerOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
   const auto answer = PlanWorkload(workload, profiles, options);
   EXPECT_TRUE(answer.ok()) << answer.status();
   return *answer;
@@ -120,7 +120,7 @@ TEST(MicroBatchChoice, IsWithinThreePercentOfTheBestOfAllSizes) {
       least = cost;
       best = size;
     }
-    const wire::PlanAnswer answer = AnswerOf(*job, profiles, quick);
+    const wire::PlanResult answer = AnswerOf(*job, profiles, quick);
     const auto* plan = std::get_if<wire::PlanDocument>(&answer);
     EXPECT_EQ(plan != nullptr, best > 0) << "a plan with some size is found if there is one";
     if (plan == nullptr) continue;
@@ -183,14 +183,14 @@ TEST(MicroBatchChoice, EqualInputsGiveEqualBytes) {
 
 TEST(MicroBatchChoice, MemoryDecidesWhereTheDefaultDoesNotFit) {
   const Profiles profiles = TwoL4("32Mi");
-  ASSERT_TRUE(std::holds_alternative<wire::RefusalDocument>(AnswerOf(*Gpt("8"), profiles)));
+  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(AnswerOf(*Gpt("8"), profiles)));
   EXPECT_LT(PlanOf(*Gpt("auto"), profiles).micro_batch_size, 8);
 }
 
 TEST(MicroBatchChoice, ARefusalForMemorySaysWhatWouldFit) {
   const Profiles profiles = TwoL4("56Mi");
-  const wire::PlanAnswer answer = AnswerOf(*Gpt("16"), profiles);
-  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+  const wire::PlanResult answer = AnswerOf(*Gpt("16"), profiles);
+  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
   ASSERT_NE(refusal, nullptr);
   int64_t fits = 0;
   for (const int64_t size : {1, 2, 4, 8}) {
@@ -201,8 +201,8 @@ TEST(MicroBatchChoice, ARefusalForMemorySaysWhatWouldFit) {
 }
 
 TEST(MicroBatchChoice, WhatNoSizeMendsIsNotAdvised) {
-  const wire::PlanAnswer answer = AnswerOf(*Gpt("16", "auto"), TwoL4("12Mi"));
-  const auto* refusal = std::get_if<wire::RefusalDocument>(&answer);
+  const wire::PlanResult answer = AnswerOf(*Gpt("16", "auto"), TwoL4("12Mi"));
+  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
   ASSERT_NE(refusal, nullptr);
   EXPECT_THAT(refusal->message, AllOf(HasSubstr("it would not fit with any spec.training.microBatchSize"), Not(HasSubstr("would fit;"))));
 }

@@ -62,7 +62,7 @@ wire::DeviceProfile MeasuredAtOneAndEight() {
 
 const std::vector<std::string> kAuto = {"spec.training={globalBatchSize: 16, microBatchSize: auto, sequenceLength: 16}"};
 
-TEST(MicroBatchSizes, WhatWasNotMeasuredFollowsFromTheSizesAround) {
+TEST(MicroBatchSizes, InterpolatesUnmeasuredMicroBatchSizes) {
   const auto job = Resolve(kAuto);
   const Profiles profiles{.devices = {MeasuredAtOneAndEight()}};
   const auto inferred = MicroBatchSizes(*job).ProfilesAt(4, profiles);

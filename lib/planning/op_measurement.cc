@@ -11,7 +11,7 @@
 #include "lib/opdag/op_schema.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/stage_program.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -71,7 +71,7 @@ class GraphMeasurer {
   }
 
   absl::StatusOr<OpMeasurements> Run(const std::vector<int>& slice_of_forward_op) {
-    const std::vector<int> slice_of_op = autodiff::Place(training_, slice_of_forward_op);
+    const std::vector<int> slice_of_op = autodiff::AssignStages(training_, slice_of_forward_op);
     const int slices = 1 + *std::max_element(slice_of_forward_op.begin(), slice_of_forward_op.end());
     for (int slice = 0; slice < slices; ++slice) FUSIONLLM_RETURN_IF_ERROR(CheckMemory(slice_of_op, slice, slices));
     for (int slice = 0; slice < slices; ++slice) {
@@ -118,10 +118,10 @@ class GraphMeasurer {
   absl::Status MeasureSlice(const std::vector<int>& slice_of_op, int slice, int slices) {
     NoPeers port;
     runtime::Inbox inbox;
-    runtime::DevicePacer pacer;
+    runtime::DeviceThrottle throttle;
     FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
                                runtime::StageExecutor::Create(training_, slice_of_op, slice, slices, config_, runtime::ExactEdgeCodec(),
-                                                              backend_, port, inbox, data_, pacer, {}));
+                                                              backend_, port, inbox, data_, throttle, {}));
     FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(/*seed=*/1));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<runtime::OpTime> times, executor->MeasureOps(options_));
     for (const runtime::OpTime& time : times) {

@@ -68,7 +68,7 @@ TEST(PinCheckTest, AnOpOfTwoPinsNamesBoth) {
   EXPECT_EQ(SaidOf("[{ops: block.*, device: paris-0}, {ops: block.0.*, device: paris-0}]"), "") << "the same device";
 }
 
-TEST(PinCheckTest, WhatNoPlanCanMeetIsLeftToThePlannerWhichRefusesItAsInfeasible) {
+TEST(PinCheckTest, LeavesInfeasiblePinsToThePlanner) {
   EXPECT_EQ(SaidOf("[{ops: block.0.*, device: paris-0}, {ops: block.1.*, device: paris-1}, {ops: block.2.*, device: paris-0}]"), "");
   EXPECT_EQ(SaidOf("[{ops: block.0.*, device: paris-0}]", {"spec.strategy.replicas=2"}), "");
 }

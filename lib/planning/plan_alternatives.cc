@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/planning/plan_workload.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -37,7 +37,7 @@ std::optional<wire::PlanDocument> Alternative(const workload::Workload& workload
 std::string DeviceText(const wire::PlanDocument& plan) {
   std::vector<std::string> devices;
   for (const wire::PlanStage& stage : plan.stages) devices.push_back(stage.devices[0]);
-  const std::string stages = base::Counted(static_cast<int64_t>(devices.size()), "stage");
+  const std::string stages = base::Pluralize(static_cast<int64_t>(devices.size()), "stage");
   return devices.size() > kMaxNamedDevices ? stages : absl::StrCat(stages, " on ", absl::StrJoin(devices, " > "));
 }
 

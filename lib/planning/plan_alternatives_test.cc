@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/planning/testing/three_devices.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/opdag/accounting.h"
-#include "lib/planning/certainty.h"
+#include "lib/planning/confidence.h"
 #include "lib/planning/plan_figures.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -124,10 +124,10 @@ std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
   flops *= plan.micro_batches;
   const double rate = plan.predicted_step_s > 0 ? flops / plan.predicted_step_s : 0;
   std::string text = absl::StrFormat("arithmetic: a step is %sFLOP, forward and backward without recomputation; over %s that is %sFLOP/s",
-                                     opdag::HumanCount(flops), scheduler::DurationText(plan.predicted_step_s), opdag::HumanCount(rate));
+                                     opdag::FormatCount(flops), scheduler::DurationText(plan.predicted_step_s), opdag::FormatCount(rate));
   if (!has_peaks || peak_flops <= 0) return text;
   absl::StrAppendFormat(&text, ", %.0f%% of the peak of the %s with a stage (%sFLOP/s together)", 100 * rate / peak_flops,
-                        base::Counted(static_cast<int64_t>(plan.stages.size()), "device"), opdag::HumanCount(peak_flops));
+                        base::Pluralize(static_cast<int64_t>(plan.stages.size()), "device"), opdag::FormatCount(peak_flops));
   return text;
 }
 
@@ -170,7 +170,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   }
   for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
   for (const scheduler::TiedExchange& tied : plan.tied) AddTied(plan, tied, document);
-  const Certainty certainty = CertaintyOf(plan, context.request);
+  const Confidence certainty = ConfidenceOf(plan, context.request);
   document.fitted_share = certainty.fitted_share;
   document.specified_share = certainty.specified_share;
   document.fitted_relative_error = certainty.relative_error;
@@ -188,15 +188,15 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   return document;
 }
 
-wire::RefusalDocument RefusalDocumentOf(const scheduler::Refusal& refusal, double cpu_seconds) {
+wire::PlanErrorDocument PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds) {
   return {.reason = refusal.reason,
           .message = refusal.message,
           .shortfall = {.what = refusal.shortfall.what, .needed = refusal.shortfall.needed, .available = refusal.shortfall.available},
           .search_cpu_seconds = cpu_seconds};
 }
 
-wire::PlanAnswer PlanAnswerOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
-  if (const auto* refusal = std::get_if<scheduler::Refusal>(&outcome)) return RefusalDocumentOf(*refusal, cpu_seconds);
+wire::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
+  if (const auto* refusal = std::get_if<scheduler::PlanError>(&outcome)) return PlanErrorDocumentOf(*refusal, cpu_seconds);
   return PlanDocumentOf(std::get<Plan>(outcome), context, cpu_seconds);
 }
 

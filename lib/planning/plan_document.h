@@ -20,7 +20,7 @@ struct PlanContext {
 std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds);
 // cpu_seconds: of the search.
 wire::PlanDocument PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
-wire::RefusalDocument RefusalDocumentOf(const scheduler::Refusal& refusal, double cpu_seconds);
-wire::PlanAnswer PlanAnswerOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
+wire::PlanErrorDocument PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds);
+wire::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

@@ -24,7 +24,7 @@ wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
   const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.wires);
   const auto events = static_cast<int64_t>(2 * (input.stages.size() + input.links.size())) * input.micro_batches;
-  const auto probed = std::clamp<int64_t>(kEventsForLimits / std::max<int64_t>(1, 4 * events), 1, kMostProbed);
+  const auto probed = std::clamp<int64_t>(kEventsForLimits / std::max<int64_t>(1, 4 * events), 1, kMaxProbedLimits);
   return StepDocument(input, simulation, StepTextOf(plan, context.workload), nullptr, static_cast<int>(probed));
 }
 
@@ -33,7 +33,7 @@ void AddRates(const PlanContext& context, wire::PlanDocument& document) {
   const bool words = workload.data.kind == data::DatasetKind::kText || workload.data.kind == data::DatasetKind::kTokens;
   document.unit = words ? "tokens" : "images";
   document.steps = workload.job.spec.training.steps;
-  document.parameters = opdag::WeightOf(workload.training.graph).parameters;
+  document.parameters = opdag::FootprintOf(workload.training.graph).parameters;
   const int64_t samples = workload.micro_batch_size * workload.micro_batches;
   document.tokens_per_step = samples * workload.targets_per_sample;
   if (!(document.predicted_step_seconds > 0)) return;

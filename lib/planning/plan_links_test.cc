@@ -67,7 +67,7 @@ TEST(PlanLinks, TheReasonForACodecIsExplained) {
   EXPECT_THAT(plan.explain, Contains(HasSubstr(absl::StrCat("Codec: ", reason))));
 }
 
-TEST(PlanLinks, UniformPolicyGivesEveryLinkOneCodecButThoseThatCarryLabelsAlone) {
+TEST(PlanLinks, UniformPolicyUsesOneCodecExceptForLabelOnlyLinks) {
   for (const std::string codec : {"auto", "int8"}) {
     const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: ", codec, "}")});
     Profiles profiles = OnTopology(*workload);
@@ -201,9 +201,9 @@ TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
 
 TEST(PlanLinks, TheLadderMayShrinkALinkByInt4WhateverTheRatioOfTheJob) {
   const auto most = [](job::Codec codec, double ratio, double budget = 100) {
-    const job::Spec wish{
+    const job::Spec job_spec{
         .compression = {.policy = job::CompressionPolicy::kAdatopk, .codec = codec, .ratio = ratio, .max_loss_increase = budget}};
-    return CompressionPolicy(PolicyOf(wish), {}).MaxRatio();
+    return CompressionPolicy(PolicyOf(job_spec), {}).MaxRatio();
   };
   EXPECT_GT(most(job::Codec::kAuto, 1), 4.9);
   EXPECT_GT(most(job::Codec::kAuto, 100), 100);
@@ -231,7 +231,7 @@ TEST(PlanLinks, TiedEmbeddingsAreExchanged) {
   }
 }
 
-TEST(PlanLinks, ActivationsInBf16AreHalfAsManyBytesAndCodecsMakeTheSameOfThem) {
+TEST(PlanLinks, Bf16ActivationsHalveDenseBytesOnly) {
   for (const std::string codec : {"fp32", "int8"}) {
     const auto plan_in = [&](const std::string& precision) {
       const auto workload = Resolve({"spec.model.config.tieWeights=false", "spec.training.precision=" + precision,

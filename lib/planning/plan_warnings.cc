@@ -12,7 +12,7 @@
 #include "lib/estimator/gpu_specs.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/scheduler/directed_links.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {

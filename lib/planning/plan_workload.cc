@@ -17,8 +17,8 @@
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
-#include "lib/runtime/device_pacer.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/runtime/device_throttle.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
@@ -26,8 +26,8 @@ namespace {
 
 using runtime::Recompute;
 using scheduler::Plan;
+using scheduler::PlanError;
 using scheduler::PlanOutcome;
-using scheduler::Refusal;
 
 bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
   const auto *a = std::get_if<Plan>(&outcome), *b = std::get_if<Plan>(&than);
@@ -36,7 +36,7 @@ bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
 
 // Random plans that are weighed where a search has none that fits, if there are few enough devices for luck to find one.
 constexpr int kDraws = 32;
-constexpr size_t kMostDevicesDrawn = 16;
+constexpr size_t kMaxDevicesDrawn = 16;
 
 class Planner {
  public:
@@ -49,21 +49,21 @@ class Planner {
     recompute_ = recompute;
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
-    const CompressionPolicy codecs(LinkPolicyOf(workload_), CodecDevice(profiles_));
+    const CompressionPolicy codecs(LinkPolicyOf(workload_), CodecReferenceDevice(profiles_));
     request.codec_policy = &codecs;
     return PlanThatFits(request);
   }
 
   // Of what PlanWith returned, whichever call it was.
-  wire::PlanAnswer Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
-    return PlanAnswerOf(outcome, {workload_, request_, recompute, options_.explain}, cpu_seconds);
+  wire::PlanResult Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
+    return PlanResultOf(outcome, {workload_, request_, recompute, options_.explain}, cpu_seconds);
   }
 
  private:
   absl::StatusOr<PlanOutcome> PlanThatFits(const scheduler::PlanRequest& request) const {
     scheduler::PlanRequest attempt = request;
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, Fit(strategy_, attempt, Lowering::kAdded));
-    const auto* refusal = std::get_if<Refusal>(&outcome);
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, Fit(strategy_, attempt, MemoryReduction::kCumulative));
+    const auto* refusal = std::get_if<PlanError>(&outcome);
     const bool searches = strategy_ == "op-fence" || strategy_ == "exact";
     if (refusal == nullptr || !searches || refusal->shortfall.what != "memory_bytes") return outcome;
     return FastestOfRivals(request, std::move(outcome), attempt.memory_is_lowered);
@@ -72,7 +72,7 @@ class Planner {
   struct Rival {
     std::string planner;
     uint64_t seed = 0;
-    Lowering lowering = Lowering::kAlone;
+    MemoryReduction lowering = MemoryReduction::kLatestOnly;
   };
 
   // The memory that a search plans on is an estimate. Plans that are fast by it may all come out too large, and memory taken from their
@@ -80,12 +80,14 @@ class Planner {
   // hardly any time. `misfits`: the search had plans, which turned out too large.
   absl::StatusOr<PlanOutcome> FastestOfRivals(const scheduler::PlanRequest& request, PlanOutcome refused, bool misfits) const {
     std::vector<Rival> rivals;
-    if (misfits) rivals.push_back({strategy_, options_.seed, Lowering::kAlone});
+    if (misfits) rivals.push_back({strategy_, options_.seed, MemoryReduction::kLatestOnly});
     for (const char* simple : {"equal-ops", "equal-compute", "dt-fm"}) {
-      for (const Lowering lowering : {Lowering::kAlone, Lowering::kAdded}) rivals.push_back({simple, options_.seed, lowering});
+      for (const MemoryReduction lowering : {MemoryReduction::kLatestOnly, MemoryReduction::kCumulative})
+        rivals.push_back({simple, options_.seed, lowering});
     }
-    const int draws = request.devices.size() <= kMostDevicesDrawn ? kDraws : 0;
-    for (int draw = 0; draw < draws; ++draw) rivals.push_back({"random", options_.seed + static_cast<uint64_t>(draw), Lowering::kAlone});
+    const int draws = request.devices.size() <= kMaxDevicesDrawn ? kDraws : 0;
+    for (int draw = 0; draw < draws; ++draw)
+      rivals.push_back({"random", options_.seed + static_cast<uint64_t>(draw), MemoryReduction::kLatestOnly});
     PlanOutcome best = std::move(refused);
     std::string planner;
     for (const Rival& rival : rivals) {
@@ -106,12 +108,12 @@ class Planner {
   }
 
   // Plans until the exact memory of every stage fits, and puts it into the plan.
-  absl::StatusOr<PlanOutcome> Fit(const std::string& strategy, scheduler::PlanRequest& request, Lowering lowering) const {
-    Refusal refusal;
-    for (int round = 0; round < kMostMemoryRounds; ++round) {
+  absl::StatusOr<PlanOutcome> Fit(const std::string& strategy, scheduler::PlanRequest& request, MemoryReduction lowering) const {
+    PlanError refusal;
+    for (int round = 0; round < kMaxMemoryRounds; ++round) {
       FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy, request, options_.stop));
-      if (std::holds_alternative<Refusal>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
-      FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit,
+      if (std::holds_alternative<PlanError>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
+      FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit,
                                  FitStageMemory(workload_, profiles_, recompute_, std::get<Plan>(outcome), request, lowering));
       if (!misfit.has_value()) return outcome;
       refusal = *std::move(misfit);
@@ -131,7 +133,7 @@ class Planner {
 constexpr double kTightMemory = 0.6;
 
 bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
-  if (const auto* refusal = std::get_if<Refusal>(&outcome)) return refusal->shortfall.what == "memory_bytes";
+  if (const auto* refusal = std::get_if<PlanError>(&outcome)) return refusal->shortfall.what == "memory_bytes";
   const auto& stages = std::get<Plan>(outcome).stages;
   return std::any_of(stages.begin(), stages.end(), [&](const scheduler::PlanStage& stage) {
     return static_cast<double>(stage.memory_bytes) > kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
@@ -153,31 +155,31 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer); document != nullptr && options.alternatives) {
     AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document);
   }
-  auto* const refusal = std::get_if<wire::RefusalDocument>(&planned.answer);
+  auto* const refusal = std::get_if<wire::PlanErrorDocument>(&planned.answer);
   if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryAdvice(workload, profiles, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryHint(workload, profiles, options));
   refusal->message += advice;
-  if (auto* const refused = std::get_if<Refusal>(&planned.outcome)) refused->message += advice;
+  if (auto* const refused = std::get_if<PlanError>(&planned.outcome)) refused->message += advice;
   return planned;
 }
 
 absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
                                                         const PlanOptions& options) {
   if (profiles.devices.empty()) {
-    const Refusal refusal{
-        .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    const PlanError refusal{
+        .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
     return PlannedWorkload{
-        .answer = wire::RefusalDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
+        .answer = wire::PlanErrorDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
         .outcome = refusal};
   }
   if (workload.job.spec.strategy.replicas != 1) return PlanReplicatedWorkload(workload, profiles, options);
   const int64_t begin = runtime::ThreadCpuNanoseconds();
-  const job::Recompute wish = workload.job.spec.training.recompute;
+  const job::Recompute requested = workload.job.spec.training.recompute;
   Planner planner(workload, profiles, options);
-  const Recompute first = wish == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone;
+  const Recompute first = requested == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone;
   Recompute chosen = first;
   FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, planner.PlanWith(first));
-  if (wish == job::Recompute::kAuto && MemoryIsTight(outcome, profiles)) {
+  if (requested == job::Recompute::kAuto && MemoryIsTight(outcome, profiles)) {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome sparing, planner.PlanWith(Recompute::kFull));
     if (IsFaster(sparing, outcome)) {
       outcome = std::move(sparing);
@@ -190,19 +192,19 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
   return planned;
 }
 
-absl::StatusOr<wire::PlanAnswer> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadInFull(workload, profiles, options));
   return std::move(planned.answer);
 }
 
-absl::StatusOr<Plan> RefitWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                   const PlannedWorkload& planned, scheduler::Keep keep, scheduler::Schedule schedule) {
+absl::StatusOr<Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                    const PlannedWorkload& planned, scheduler::RecostMode keep, scheduler::Schedule schedule) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, profiles));
   FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, inferred.value_or(profiles), options, planned.recompute));
   if (schedule != scheduler::Schedule::kAuto) request.request.schedule = schedule;
-  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecReferenceDevice(profiles));
   request.request.codec_policy = &codecs;
-  return scheduler::RefitPlan(request.request, std::get<Plan>(planned.outcome), keep);
+  return scheduler::RecostPlan(request.request, std::get<Plan>(planned.outcome), keep);
 }
 
 }  // namespace fusionllm::planning

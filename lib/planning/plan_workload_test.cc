@@ -35,7 +35,7 @@ std::vector<int> StagesOfOps(const wire::PlanDocument& plan, const autodiff::Tra
     }
   }
   EXPECT_THAT(stage_of_op, ::testing::Not(Contains(opdag::kNone)));
-  return autodiff::Place(training, stage_of_op);
+  return autodiff::AssignStages(training, stage_of_op);
 }
 
 TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
@@ -54,7 +54,7 @@ TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
   EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
 }
 
-TEST(PlanWorkload, AJobBeyondThePlannersLimitsIsToldByItsField) {
+TEST(PlanWorkload, JobBeyondPlannerLimitsNamesItsField) {
   auto workload = Resolve({"spec.training.globalBatchSize=4097", "spec.training.microBatchSize=1"});
   const Profiles profiles = OnTopology(*workload);
   EXPECT_THAT(std::string(PlanWorkload(*workload, profiles, {}).status().message()),
@@ -85,30 +85,30 @@ TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
   EXPECT_EQ(plan.stages[0].memory_bytes, static_cast<int64_t>(memory.total()) + workspace + ProcessBytes(1));
 }
 
-// Of two replicas each has the letters of both directions in its memory, at worst; on a GPU its host has them.
-TEST(PlanWorkload, MemoryOfAReplicaHasTheLettersUnderWay) {
+// Of two replicas each has the chunks of both directions in its memory, at worst; on a GPU its host has them.
+TEST(PlanWorkload, ReplicaMemoryIncludesChunksInFlight) {
   const auto workload = Resolve({"spec.strategy={replicas: 2, stages: 1}"}), alone = Resolve({"spec.strategy={stages: 1}"});
   Profiles profiles = OnTopology(*workload);
   const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
   ASSERT_EQ(two.stages.size(), 1);
   ASSERT_EQ(two.stages[0].in_flight, one.stages[0].in_flight);
-  const int64_t letters = scheduler::replicas::BytesUnderWay({{0, 1}, two.stages[0].sync_bytes}, 0);
-  EXPECT_GT(letters, two.stages[0].sync_bytes);
-  EXPECT_EQ(two.stages[0].memory_bytes, one.stages[0].memory_bytes + letters);
+  const int64_t chunks = scheduler::replicas::BytesInFlight({{0, 1}, two.stages[0].sync_bytes}, 0);
+  EXPECT_GT(chunks, two.stages[0].sync_bytes);
+  EXPECT_EQ(two.stages[0].memory_bytes, one.stages[0].memory_bytes + chunks);
 
-  // Room for one pipeline's stage, and not for the letters of two beside it.
-  for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = (one.stages[0].memory_bytes + letters / 2) * 20 / 19;
+  // Room for one pipeline's stage, and not for the chunks of two beside it.
+  for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = (one.stages[0].memory_bytes + chunks / 2) * 20 / 19;
   PlanOf(*alone, profiles);
   const auto refused = PlanWorkload(*workload, profiles, {});
   ASSERT_TRUE(refused.ok()) << refused.status();
-  ASSERT_TRUE(std::holds_alternative<wire::RefusalDocument>(*refused));
-  EXPECT_EQ(std::get<wire::RefusalDocument>(*refused).reason, "InsufficientMemory");
+  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(*refused));
+  EXPECT_EQ(std::get<wire::PlanErrorDocument>(*refused).reason, "InsufficientMemory");
   for (wire::DeviceProfile& device : profiles.devices) device.backend = "cuda";
   EXPECT_LT(PlanOf(*workload, profiles).stages[0].memory_bytes, one.stages[0].memory_bytes);
 }
 
-// What two replicas' letters lack in memory, one pipeline does not: it is the answer where the planner decides.
-TEST(PlanWorkload, OnePipelineHasTheMemoryThatLettersOfMoreWouldTake) {
+// What two replicas' chunks lack in memory, one pipeline does not: it is the answer where the planner decides.
+TEST(PlanWorkload, OnePipelineFitsWhereChunksOfReplicasDoNot) {
   constexpr char kTwins[] = R"(
 apiVersion: fusionllm.io/v1alpha1
 kind: Topology
@@ -123,13 +123,13 @@ spec:
   Profiles profiles = OnTopology(*workload, kTwins);
   const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
   ASSERT_EQ(two.replicas, 2);
-  const int64_t letters = two.stages[0].memory_bytes - one.stages[0].memory_bytes;
-  ASSERT_GT(letters, 0);
+  const int64_t chunks = two.stages[0].memory_bytes - one.stages[0].memory_bytes;
+  ASSERT_GT(chunks, 0);
   const auto with_room = [&](int64_t bytes) {
     for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = bytes * 20 / 19 + 20;
     return PlanOf(*workload, profiles, {.explain = true});
   };
-  for (const int64_t room : {one.stages[0].memory_bytes, one.stages[0].memory_bytes + letters / 2, two.stages[0].memory_bytes - 100}) {
+  for (const int64_t room : {one.stages[0].memory_bytes, one.stages[0].memory_bytes + chunks / 2, two.stages[0].memory_bytes - 100}) {
     const wire::PlanDocument plan = with_room(room);
     ASSERT_EQ(plan.stages.size(), 1) << room;
     EXPECT_EQ(plan.replicas, 1);
@@ -184,7 +184,7 @@ TEST(PlanWorkload, WhatDoesNotFitIsRefusedWithTheShortfall) {
   for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = 100'000;
   const auto answer = PlanWorkload(*workload, profiles, {});
   ASSERT_TRUE(answer.ok()) << answer.status();
-  const auto& refusal = std::get<wire::RefusalDocument>(*answer);
+  const auto& refusal = std::get<wire::PlanErrorDocument>(*answer);
   EXPECT_EQ(refusal.shortfall.what, "memory_bytes");
   EXPECT_GT(refusal.shortfall.needed, refusal.shortfall.available);
   EXPECT_FALSE(refusal.message.empty());

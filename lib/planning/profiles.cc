@@ -57,7 +57,7 @@ Profiles ProfilesFromDocument(wire::ProfilesDocument document) {
   return profiles;
 }
 
-const wire::DeviceProfile& CodecDevice(const Profiles& profiles) {
+const wire::DeviceProfile& CodecReferenceDevice(const Profiles& profiles) {
   const auto measured =
       std::find_if(profiles.devices.begin(), profiles.devices.end(), [](const auto& device) { return device.specification.empty(); });
   return measured == profiles.devices.end() ? profiles.devices.front() : *measured;

@@ -35,6 +35,6 @@ absl::StatusOr<Profiles> ProfilesFromTopology(const job::Topology& topology, con
 Profiles ProfilesFromDocument(wire::ProfilesDocument document);
 
 // The device by which codecs are priced for all: a measured one if there is any, which is the slower. Precondition: there are devices.
-const wire::DeviceProfile& CodecDevice(const Profiles& profiles);
+const wire::DeviceProfile& CodecReferenceDevice(const Profiles& profiles);
 
 }  // namespace fusionllm::planning

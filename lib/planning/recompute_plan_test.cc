@@ -56,10 +56,10 @@ TEST(RecomputePlan, Gpt2XlFitsTwo4090WhereItDoesNotWithout) {
     EXPECT_TRUE(planned.ok()) << planned.status();
     return *planned;
   };
-  const wire::PlanAnswer none = answer("none"), full = answer("full");
-  ASSERT_TRUE(std::holds_alternative<wire::RefusalDocument>(none));
-  EXPECT_THAT(std::get<wire::RefusalDocument>(none).message, HasSubstr("with spec.training.recompute=full"));
-  ASSERT_TRUE(std::holds_alternative<wire::PlanDocument>(full)) << std::get<wire::RefusalDocument>(full).message;
+  const wire::PlanResult none = answer("none"), full = answer("full");
+  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(none));
+  EXPECT_THAT(std::get<wire::PlanErrorDocument>(none).message, HasSubstr("with spec.training.recompute=full"));
+  ASSERT_TRUE(std::holds_alternative<wire::PlanDocument>(full)) << std::get<wire::PlanErrorDocument>(full).message;
   EXPECT_EQ(std::get<wire::PlanDocument>(full).recompute, "full");
 }
 
@@ -83,7 +83,7 @@ TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesTake) {
         const auto outcome = scheduler::MakePlan("equal-compute", request->request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
         const auto* plan = std::get_if<scheduler::Plan>(&*outcome);
-        ASSERT_NE(plan, nullptr) << std::get<scheduler::Refusal>(*outcome).message;
+        ASSERT_NE(plan, nullptr) << std::get<scheduler::PlanError>(*outcome).message;
         const auto exact = StageMemoryOf(*job, profiles, *plan, recompute);
         ASSERT_TRUE(exact.ok()) << exact.status();
         for (const scheduler::PlanStage& stage : plan->stages) {
@@ -132,7 +132,8 @@ TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesOfRandomGraphsStash) {
       for (int p = borders[stage]; p < borders[stage + 1]; ++p) stage_of[problem.op_at(p)] = stage;
     }
     for (int stage = 0; stage < stages; ++stage) {
-      const auto program = runtime::BuildStageProgram(training, autodiff::Place(training, stage_of), stage, stages, Recompute::kFull);
+      const auto program =
+          runtime::BuildStageProgram(training, autodiff::AssignStages(training, stage_of), stage, stages, Recompute::kFull);
       ASSERT_TRUE(program.ok()) << program.status();
       const int64_t stash = problem.StashBound(borders[stage], borders[stage + 1]);
       model_bytes += static_cast<double>(stash);

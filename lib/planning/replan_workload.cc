@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
-#include "lib/planning/certainty.h"
 #include "lib/planning/codec_adapter.h"
+#include "lib/planning/confidence.h"
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_document.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
-#include "lib/runtime/device_pacer.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/runtime/device_throttle.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/strategy.h"
@@ -23,7 +23,7 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Refusal;
+using scheduler::PlanError;
 using scheduler::replan::ReplanAnswer;
 using scheduler::replan::ReplanOutcome;
 using scheduler::replan::RunningPlan;
@@ -64,11 +64,11 @@ bool HasChosenSize(const workload::Workload& workload, const wire::PlanDocument&
   return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
 }
 
-wire::ReplanDecision DecisionOf(ReplanAnswer::Verdict verdict) {
+wire::ReplanDecision DecisionOf(ReplanAnswer::Decision verdict) {
   switch (verdict) {
-    case ReplanAnswer::Verdict::kStay:
+    case ReplanAnswer::Decision::kStay:
       return wire::ReplanDecision::kStay;
-    case ReplanAnswer::Verdict::kMove:
+    case ReplanAnswer::Decision::kMove:
       return wire::ReplanDecision::kMove;
     default:
       return wire::ReplanDecision::kMustMove;
@@ -93,38 +93,38 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
 
 absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& given,
                                                   const wire::PlanDocument& running, const PlanOptions& options,
-                                                  const scheduler::replan::ReplanOptions& wishes) {
+                                                  const scheduler::replan::ReplanOptions& replan_options) {
   if (HasChosenSize(workload, running)) {
     FUSIONLLM_ASSIGN_OR_RETURN(const JobAtSize at, AtMicroBatchSize(workload, given, running.micro_batch_size));
-    return ReplanWorkload(*at.workload, at.profiles, running, options, wishes);
+    return ReplanWorkload(*at.workload, at.profiles, running, options, replan_options);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, given));
   const Profiles& profiles = inferred.has_value() ? *inferred : given;
   if (profiles.devices.empty()) {
-    return wire::RefusalDocument{
-        .reason = scheduler::refusals::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
+    return wire::PlanErrorDocument{
+        .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
   }
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   const auto cpu_seconds = [begin] { return static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9; };
   const runtime::Recompute recompute = RecomputeOf(running);
   FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, running));
   FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, recompute));
-  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecReferenceDevice(profiles));
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
   const PlanContext context{workload, made, recompute, options.explain};
-  Refusal refusal;
-  for (int round = 0; round < kMostMemoryRounds; ++round) {
-    FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, wishes, options.stop));
-    if (auto* refused = std::get_if<Refusal>(&outcome)) {
-      return wire::ReplanResult(RefusalDocumentOf(round == 0 ? *refused : refusal, cpu_seconds()));
+  PlanError refusal;
+  for (int round = 0; round < kMaxMemoryRounds; ++round) {
+    FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, replan_options, options.stop));
+    if (auto* refused = std::get_if<PlanError>(&outcome)) {
+      return wire::ReplanResult(PlanErrorDocumentOf(round == 0 ? *refused : refusal, cpu_seconds()));
     }
     ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
-    FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
+    FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);
   }
-  return wire::ReplanResult(RefusalDocumentOf(refusal, cpu_seconds()));
+  return wire::ReplanResult(PlanErrorDocumentOf(refusal, cpu_seconds()));
 }
 
 absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given,
@@ -138,13 +138,13 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   if (profiles.devices.empty()) return absl::FailedPreconditionError("there is no device to plan on");
   FUSIONLLM_ASSIGN_OR_RETURN(const RunningPlan stages, StagesOf(workload, plan));
   FUSIONLLM_ASSIGN_OR_RETURN(const Request made, MakeRequest(workload, profiles, options, RecomputeOf(plan)));
-  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecDevice(profiles));
+  const CompressionPolicy codecs(LinkPolicyOf(workload), CodecReferenceDevice(profiles));
   scheduler::PlanRequest request = made.request;
   request.codec_policy = &codecs;
   request.weigh_alternatives = true;
   if (auto order = scheduler::OrderOfStages(request, stages); order.has_value()) request.order = *std::move(order);
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, scheduler::Problem::Create(request, options.stop));
-  if (const auto* refusal = std::get_if<Refusal>(&created)) return absl::FailedPreconditionError(refusal->message);
+  if (const auto* refusal = std::get_if<PlanError>(&created)) return absl::FailedPreconditionError(refusal->message);
   const scheduler::Problem& problem = *std::get<std::unique_ptr<scheduler::Problem>>(created);
   const std::optional<scheduler::Assignment> assignment = scheduler::replan::AssignmentOf(problem, stages);
   if (!assignment.has_value()) return absl::InvalidArgumentError("plan.stages: no consecutive runs of this job's ops, or some are missing");
@@ -154,10 +154,10 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   }
   scheduler::Evaluator evaluator(problem);
   const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
-  if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::RefusalFor(problem, *assignment, evaluation).message);
+  if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::PlanErrorFor(problem, *assignment, evaluation).message);
   const scheduler::Plan whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
   std::vector<std::string> sentences = whole.explain;
-  sentences.push_back(CertaintyOf(whole, made).sentence);
+  sentences.push_back(ConfidenceOf(whole, made).sentence);
   return sentences;
 }
 

@@ -20,7 +20,7 @@ namespace fusionllm::planning {
 // Errors: InvalidArgument for a plan of another model, and those of scheduler::replan::Replan and MakeRequest.
 absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& profiles,
                                                   const wire::PlanDocument& running, const PlanOptions& options,
-                                                  const scheduler::replan::ReplanOptions& wishes);
+                                                  const scheduler::replan::ReplanOptions& replan_options);
 
 // Why the plan is as it is, a sentence for each stage, link, exchange of tied gradients and device left out: as the planner of now, with
 // these profiles, sees its stages. Codecs are those that it would choose.

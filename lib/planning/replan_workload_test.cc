@@ -41,7 +41,7 @@ class ReplanWorkloadTest : public ::testing::Test {
   void SetUp() override {
     workload_ = *workload::Resolve(*job::ParseFusionJob(kReplannedJob, "job.yaml"), "/");
     const auto backend = *kernels::CreateBackend("ref", {});
-    wire::DeviceProfile machine = *Calibrate(*workload_, *backend, {.seconds = 0, .least_passes = 1});
+    wire::DeviceProfile machine = *Calibrate(*workload_, *backend, {.seconds = 0, .min_passes = 1});
     for (auto& [signature, op] : machine.ops) op.seconds = 1e-3;  // whatever it is, so that nothing depends on the machine
     machine.name = "machine";
     profiles_ = *ProfilesFromTopology(*job::ParseTopology(kOneSiteTopology, "topology.yaml"), {machine}, int64_t{4} << 30);
@@ -61,8 +61,8 @@ class ReplanWorkloadTest : public ::testing::Test {
     return less;
   }
 
-  wire::ReplanDocument Ask(const Profiles& profiles, const scheduler::replan::ReplanOptions& wishes) const {
-    const auto answer = ReplanWorkload(*workload_, profiles, plan_, {}, wishes);
+  wire::ReplanDocument Ask(const Profiles& profiles, const scheduler::replan::ReplanOptions& replan_options) const {
+    const auto answer = ReplanWorkload(*workload_, profiles, plan_, {}, replan_options);
     EXPECT_TRUE(answer.ok()) << answer.status();
     if (!answer.ok() || !std::holds_alternative<wire::ReplanDocument>(*answer)) {
       ADD_FAILURE() << (answer.ok() ? wire::PrintReplan(*answer) : "");

@@ -18,7 +18,7 @@ using scheduler::replicas::ChainLink;
 using scheduler::replicas::ChainResource;
 using scheduler::replicas::ReplicaPlan;
 
-constexpr size_t kMostLimits = 8;
+constexpr size_t kMaxLimits = 8;
 
 double Slowest(const std::vector<wire::SimulatedStep>& pipelines) {
   double slowest_s = 0;
@@ -33,7 +33,7 @@ void AddChains(const ReplicaPlan& plan, wire::SimulatedStep& step) {
                             .src_stage = link.stage,
                             .dst_stage = link.stage,
                             .sync = true,
-                            .messages = link.letters,
+                            .messages = link.chunks,
                             .bytes = link.bytes,
                             .busy_ratio = step.step_seconds > 0 ? link.busy_s / step.step_seconds : 0,
                             .busy_seconds = link.busy_s,
@@ -107,7 +107,7 @@ void AddLimits(const std::vector<wire::SimulatedStep>& pipelines, const ReplicaP
   step.limits.push_back(
       {.kind = "sync", .name = "adding up the gradients of replicas", .busy_ratio = share, .gain = scheduler::kProbe * share});
   std::stable_sort(step.limits.begin(), step.limits.end(), [](const auto& a, const auto& b) { return a.gain > b.gain; });
-  if (step.limits.size() > kMostLimits) step.limits.resize(kMostLimits);
+  if (step.limits.size() > kMaxLimits) step.limits.resize(kMaxLimits);
 }
 
 bool IsWire(const wire::SimulatedLimit& limit) { return limit.kind == "link" || limit.kind == "resource"; }
@@ -169,7 +169,7 @@ Timeline ReplicaTimeline(std::vector<Timeline> pipelines, const ReplicaPlan& pla
     for (const Timeline::Box& box : pipelines[d].boxes) add({.row = first + box.row, .span = box.span});
     whole.truncated = whole.truncated || pipelines[d].truncated;
   }
-  // One box for all letters, from the first one to the last: there may be gaps between them.
+  // One box for all chunks, from the first one to the last: there may be gaps between them.
   for (const ChainLink& link : plan.sync.links) {
     whole.rows.push_back({.name = absl::StrFormat("%s -> %s: all-reduce of stage %d", link.src, link.dst, link.stage), .is_link = true});
     add({.row = static_cast<int>(whole.rows.size()) - 1,

@@ -51,7 +51,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
     EXPECT_NEAR(seconds, step.step_seconds, 1e-9);
     EXPECT_NEAR(stage.busy_ratio, 1 - stage.idle_seconds / step.step_seconds, 1e-9);
   }
-  // Two replicas of each stage that has gradients: a hop there and one back, with all of them in letters.
+  // Two replicas of each stage that has gradients: a hop there and one back, with all of them in chunks.
   std::vector<wire::SimulatedLink> hops;
   for (const wire::SimulatedLink& link : step.links) {
     if (link.sync) hops.push_back(link);
@@ -83,7 +83,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   EXPECT_EQ(outcome->timeline.step_s, step.step_seconds);
   double last_s = 0;
   for (const scheduler::Timeline::Box& box : outcome->timeline.boxes) last_s = std::max(last_s, box.span.arrives_s);
-  EXPECT_EQ(last_s, step.step_seconds) << "the last letter ends the step, bit for bit";
+  EXPECT_EQ(last_s, step.step_seconds) << "the last chunk ends the step, bit for bit";
   std::vector<std::string> rows;
   for (const scheduler::Timeline::Row& row : outcome->timeline.rows) rows.push_back(row.name);
   EXPECT_THAT(rows, ::testing::Contains(::testing::HasSubstr("pipeline 1, stage 1")));
@@ -102,7 +102,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   // Three devices are too few for two pipelines of two stages.
   ASSERT_EQ(what_if.size(), 2u);
   EXPECT_FALSE(what_if[0].same_plan.has_value());
-  EXPECT_EQ(std::get<wire::RefusalDocument>(what_if[0].replanned).reason, "TooFewExecutors");
+  EXPECT_EQ(std::get<wire::PlanErrorDocument>(what_if[0].replanned).reason, "TooFewExecutors");
   EXPECT_EQ(std::get<wire::PlannedStep>(what_if[1].replanned).step.replicas, 2);
 }
 

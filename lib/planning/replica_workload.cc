@@ -8,31 +8,31 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/plan_figures.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
-#include "lib/runtime/device_pacer.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/runtime/device_throttle.h"
+#include "lib/scheduler/plan_error_reasons.h"
 
 namespace fusionllm::planning {
 namespace {
 
 using runtime::Recompute;
 using scheduler::Plan;
-using scheduler::Refusal;
+using scheduler::PlanError;
 using scheduler::replicas::ReplicaOutcome;
 using scheduler::replicas::ReplicaPlan;
 
 // By stage.
-std::vector<int64_t> LettersOf(const std::vector<scheduler::replicas::Chain>& chains, const Plan& pipeline) {
+std::vector<int64_t> BytesInFlightOf(const std::vector<scheduler::replicas::Chain>& chains, const Plan& pipeline) {
   std::vector<int64_t> bytes;
   for (size_t s = 0; s < chains.size(); ++s) {
     const std::vector<int>& devices = chains[s].devices;
     const auto place = std::find(devices.begin(), devices.end(), pipeline.stages[s].devices[0]) - devices.begin();
-    bytes.push_back(scheduler::replicas::BytesUnderWay(chains[s], static_cast<size_t>(place)));
+    bytes.push_back(scheduler::replicas::BytesInFlight(chains[s], static_cast<size_t>(place)));
   }
   return bytes;
 }
@@ -63,12 +63,12 @@ class ReplicaPlanner {
     FUSIONLLM_ASSIGN_OR_RETURN(request_, MakeRequest(workload_, profiles_, options_, recompute));
     scheduler::PlanRequest request = request_.request;
     const auto policy = LinkPolicyOf(workload_);
-    const CompressionPolicy codecs(policy, CodecDevice(profiles_));
+    const CompressionPolicy codecs(policy, CodecReferenceDevice(profiles_));
     request.codec_policy = &codecs;
     const int replicas = static_cast<int>(workload_.job.spec.strategy.replicas);
     FUSIONLLM_ASSIGN_OR_RETURN(Fitted fitted, Fit(request, recompute, replicas));
-    if (replicas != scheduler::replicas::kDecide || !fitted.several_misfit) return std::move(fitted.outcome);
-    // Memory was taken from devices for letters, too, of which one pipeline has none.
+    if (replicas != scheduler::replicas::kAutoReplicas || !fitted.several_misfit) return std::move(fitted.outcome);
+    // Memory was taken from devices for chunks, too, of which one pipeline has none.
     FUSIONLLM_ASSIGN_OR_RETURN(Fitted one, Fit(request, recompute, 1));
     if (!IsFasterOutcome(one.outcome, fitted.outcome)) return std::move(fitted.outcome);
     ReplicaPlan& plan = std::get<ReplicaPlan>(one.outcome);
@@ -88,10 +88,10 @@ class ReplicaPlanner {
   // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
   absl::StatusOr<Fitted> Fit(scheduler::PlanRequest request, Recompute recompute, int replicas) const {
     Fitted fitted;
-    Refusal refusal;
-    for (int round = 0; round < kMostMemoryRounds; ++round) {
+    PlanError refusal;
+    for (int round = 0; round < kMaxMemoryRounds; ++round) {
       FUSIONLLM_ASSIGN_OR_RETURN(fitted.outcome, scheduler::replicas::PlanReplicas(strategy_, request, replicas, options_.stop));
-      if (std::holds_alternative<Refusal>(fitted.outcome)) {
+      if (std::holds_alternative<PlanError>(fitted.outcome)) {
         if (round > 0) fitted.outcome = std::move(refusal);
         return fitted;
       }
@@ -99,8 +99,9 @@ class ReplicaPlanner {
       if (round == 0) fitted.bounds = plan.lower_bounds;
       bool fits = true;
       for (Plan& pipeline : plan.pipelines) {
-        FUSIONLLM_ASSIGN_OR_RETURN(std::optional<Refusal> misfit, FitStageMemory(workload_, profiles_, recompute, pipeline, request,
-                                                                                 Lowering::kAdded, LettersOf(plan.chains, pipeline)));
+        FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit,
+                                   FitStageMemory(workload_, profiles_, recompute, pipeline, request, MemoryReduction::kCumulative,
+                                                  BytesInFlightOf(plan.chains, pipeline)));
         if (!misfit.has_value()) continue;
         refusal = *std::move(misfit);
         fits = false;
@@ -123,7 +124,7 @@ class ReplicaPlanner {
 constexpr double kTightShare = 0.6;
 
 bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
-  if (const auto* refusal = std::get_if<Refusal>(&outcome)) return refusal->shortfall.what == "memory_bytes";
+  if (const auto* refusal = std::get_if<PlanError>(&outcome)) return refusal->shortfall.what == "memory_bytes";
   for (const Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
     for (const scheduler::PlanStage& stage : pipeline.stages) {
       const double room = kTightShare * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
@@ -155,7 +156,7 @@ wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, si
 void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
   stage.sync_bytes = plan.chains[s].gradient_bytes;
   // Of few gradients, too: what else is added up or handed on need not go in smaller ones.
-  stage.letter_bytes = std::max(scheduler::replicas::kLeastLetterBytes, scheduler::replicas::LetterBytes(stage.sync_bytes));
+  stage.chunk_bytes = std::max(scheduler::replicas::kMinChunkBytes, scheduler::replicas::ChunkBytes(stage.sync_bytes));
   for (const int device : plan.chains[s].devices) {
     const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
                                       [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });
@@ -230,7 +231,7 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
   if (document->predicted_step_seconds >= other->predicted_step_seconds) return std::nullopt;
   if (options.explain) {
     document->explain.push_back(absl::StrFormat("with %s, whose tied gradients are exchanged as they are, a step takes %.4g s",
-                                                base::Counted(other->replicas, "pipeline"), other->predicted_step_seconds));
+                                                base::Pluralize(other->replicas, "pipeline"), other->predicted_step_seconds));
   }
   // What no plan with one pipeline can beat another one might.
   if (other->lower_bound_seconds < document->lower_bound_seconds) {
@@ -244,11 +245,11 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
 absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& workload, const Profiles& profiles,
                                                   const PlanOptions& options) {
   const int64_t begin = runtime::ThreadCpuNanoseconds();
-  const job::Recompute wish = workload.job.spec.training.recompute;
+  const job::Recompute requested = workload.job.spec.training.recompute;
   ReplicaPlanner planner(workload, profiles, options);
-  PlannedWorkload planned{.recompute = wish == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone};
+  PlannedWorkload planned{.recompute = requested == job::Recompute::kFull ? Recompute::kFull : Recompute::kNone};
   FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome outcome, planner.PlanWith(planned.recompute));
-  if (wish == job::Recompute::kAuto && PipelineMemoryIsTight(outcome, profiles)) {
+  if (requested == job::Recompute::kAuto && PipelineMemoryIsTight(outcome, profiles)) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplicaOutcome sparing, planner.PlanWith(Recompute::kFull));
     if (IsFasterOutcome(sparing, outcome)) {
       outcome = std::move(sparing);
@@ -256,8 +257,8 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
     }
   }
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
-  if (auto* refusal = std::get_if<Refusal>(&outcome)) {
-    planned.answer = RefusalDocumentOf(*refusal, cpu_seconds);
+  if (auto* refusal = std::get_if<PlanError>(&outcome)) {
+    planned.answer = PlanErrorDocumentOf(*refusal, cpu_seconds);
     planned.outcome = std::move(*refusal);
     return planned;
   }
@@ -266,9 +267,9 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   if (plan.pipelines.size() == 1) {
     planned.outcome = plan.pipelines[0];
   } else {
-    planned.outcome = Refusal{scheduler::refusals::kNotAvailable,
-                              absl::StrFormat("the plan has %d pipelines side by side: none of them is the plan", plan.pipelines.size()),
-                              {}};
+    planned.outcome = PlanError{scheduler::plan_errors::kNotAvailable,
+                                absl::StrFormat("the plan has %d pipelines side by side: none of them is the plan", plan.pipelines.size()),
+                                {}};
     planned.replicated = std::move(std::get<ReplicaPlan>(outcome));
   }
   return planned;
@@ -279,7 +280,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
 absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload& workload, const Profiles& profiles,
                                                        const PlanOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanAsManyAsAsked(workload, profiles, options));
-  if (workload.job.spec.strategy.replicas != scheduler::replicas::kDecide) return planned;
+  if (workload.job.spec.strategy.replicas != scheduler::replicas::kAutoReplicas) return planned;
   FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlannedWorkload> one, FasterWithOnePipeline(workload, profiles, options, planned));
   return one.has_value() ? *std::move(one) : std::move(planned);
 }

@@ -7,11 +7,11 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/spec.h"
 #include "lib/kernels/optimizer.h"
-#include "lib/planning/machine_costs.h"
+#include "lib/planning/cost_models.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
 #include "lib/scheduler/graph_request.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -114,17 +114,17 @@ void ExcludeSmall(const job::Spec& spec, scheduler::PlanRequest& request) {
 }
 
 // Of `executors` devices that may train beside `spares` that are marked as such.
-void LimitExecutors(const job::Executors& wishes, int64_t executors, int64_t spares, scheduler::PlanRequest& request) {
+void LimitExecutors(const job::Executors& requested, int64_t executors, int64_t spares, scheduler::PlanRequest& request) {
   // Spares that no device is marked for are taken from the executors, but a job always has one.
-  const int64_t held_back = std::max<int64_t>(0, wishes.spares - spares);
+  const int64_t held_back = std::max<int64_t>(0, requested.spares - spares);
   int64_t most = std::max<int64_t>(1, executors - held_back);
   const char* field = nullptr;  // that says so
-  for (const auto& [limit, name] : {std::pair(wishes.max, "executors.max"), std::pair(wishes.replicas, "executors.replicas")}) {
+  for (const auto& [limit, name] : {std::pair(requested.max, "executors.max"), std::pair(requested.replicas, "executors.replicas")}) {
     if (!limit.has_value() || *limit >= most) continue;
     most = *limit;
     field = name;
   }
-  request.min_executors = static_cast<int>(std::max<int64_t>(1, wishes.min));
+  request.min_executors = static_cast<int>(std::max<int64_t>(1, requested.min));
   request.max_executors = static_cast<int>(std::max<int64_t>(most, request.min_executors));
   const int64_t out = executors - request.max_executors;
   if (out <= 0) return;
@@ -134,7 +134,7 @@ void LimitExecutors(const job::Executors& wishes, int64_t executors, int64_t spa
 }
 
 // What the job says about executors, strategy and placement.
-void AddWishes(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
+void AddConstraints(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
   switch (spec.strategy.pipeline_schedule) {
     case job::PipelineSchedule::kAuto:
       request.schedule = scheduler::Schedule::kAuto;
@@ -184,7 +184,7 @@ absl::StatusOr<Request> MakeRequest(const workload::Workload& workload, const Pr
   request.recompute = recompute == runtime::Recompute::kFull;
   request.recompute_is_a_choice = workload.job.spec.training.recompute == job::Recompute::kAuto;
   AddNetwork(profiles.network, request);
-  AddWishes(workload.job.spec, options, request);
+  AddConstraints(workload.job.spec, options, request);
   request.memory_reserve_bytes = ProcessBytes(1);
   request.decision_bytes = kDecisionBytes;
   request.report_bytes = kReportEntryBytes * (1 + static_cast<int64_t>(workload.training.graph.parameters().size()));

@@ -69,7 +69,7 @@ class Simulation {
   }
 
   // A job on some hardware, planned.
-  struct World {
+  struct Scenario {
     std::unique_ptr<workload::Workload> workload;
     Profiles profiles;
     PlanOptions options;
@@ -85,37 +85,37 @@ class Simulation {
     }
   };
 
-  absl::StatusOr<World> Make(const Hardware& hardware, std::vector<std::string> overrides, const ScheduleWish& wish) const {
+  absl::StatusOr<Scenario> Make(const Hardware& hardware, std::vector<std::string> overrides, const ScheduleRequest& requested) const {
     // The two schedules that are models alone start from a plan for 1F1B.
-    if (wish.choice != ScheduleChoice::kAsPlanned) {
-      const bool gpipe = wish.choice == ScheduleChoice::kGPipe;
+    if (requested.choice != ScheduleChoice::kAsPlanned) {
+      const bool gpipe = requested.choice == ScheduleChoice::kGPipe;
       overrides.push_back(absl::StrCat("spec.strategy.pipelineSchedule=", gpipe ? "gpipe" : "1f1b"));
     }
-    World world{.options = options_.plan};
-    FUSIONLLM_ASSIGN_OR_RETURN(world.workload, source_(overrides));
-    FUSIONLLM_ASSIGN_OR_RETURN(world.profiles, ProfilesOf(hardware, world.workload->job.spec.training.precision));
-    world.options.exclude.insert(world.options.exclude.end(), hardware.absent.begin(), hardware.absent.end());
-    return world;
+    Scenario scenario{.options = options_.plan};
+    FUSIONLLM_ASSIGN_OR_RETURN(scenario.workload, source_(overrides));
+    FUSIONLLM_ASSIGN_OR_RETURN(scenario.profiles, ProfilesOf(hardware, scenario.workload->job.spec.training.precision));
+    scenario.options.exclude.insert(scenario.options.exclude.end(), hardware.absent.begin(), hardware.absent.end());
+    return scenario;
   }
 
-  absl::Status PlanFor(World& world) const {
-    FUSIONLLM_ASSIGN_OR_RETURN(world.planned, PlanWorkloadInFull(*world.workload, world.profiles, world.options));
-    if (world.planned.workload != nullptr) {
-      world.workload = std::move(world.planned.workload);
-      world.profiles = std::move(world.planned.profiles);
+  absl::Status PlanFor(Scenario& scenario) const {
+    FUSIONLLM_ASSIGN_OR_RETURN(scenario.planned, PlanWorkloadInFull(*scenario.workload, scenario.profiles, scenario.options));
+    if (scenario.planned.workload != nullptr) {
+      scenario.workload = std::move(scenario.planned.workload);
+      scenario.profiles = std::move(scenario.planned.profiles);
     }
     return absl::OkStatus();
   }
 
-  // The step of a world that has a plan.
-  absl::StatusOr<wire::SimulatedStep> StepOf(const World& world, const workload::Workload& workload, const ScheduleWish& wish,
+  // The step of a scenario that has a plan.
+  absl::StatusOr<wire::SimulatedStep> StepOf(const Scenario& scenario, const workload::Workload& workload, const ScheduleRequest& requested,
                                              scheduler::Timeline* timeline) const {
-    const std::vector<const Plan*> pipelines = world.pipelines();
+    const std::vector<const Plan*> pipelines = scenario.pipelines();
     std::vector<wire::SimulatedStep> steps;
     std::vector<scheduler::Timeline> timelines(pipelines.size());
     std::vector<double> seconds;  // of steps that vary
     for (size_t d = 0; d < pipelines.size(); ++d) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(workload, *pipelines[d], wish, d));
+      FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(workload, *pipelines[d], requested, d));
       FUSIONLLM_ASSIGN_OR_RETURN(steps.emplace_back(), StepOf(*pipelines[d], prepared, timeline == nullptr ? nullptr : &timelines[d]));
       if (options_.steps == 1) continue;
       const std::vector<double> own = scheduler::SimulateStepSeconds(prepared.input, prepared.noise, options_.steps, options_.plan.stop);
@@ -123,7 +123,7 @@ class Simulation {
       for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = std::max(seconds[i], own[i]);
     }
     if (options_.plan.stop && options_.plan.stop()) return absl::CancelledError("simulating was stopped");
-    const auto& replicated = world.planned.replicated;
+    const auto& replicated = scenario.planned.replicated;
     wire::SimulatedStep step = replicated.has_value() ? ReplicaStep(steps, *replicated) : std::move(steps[0]);
     if (timeline != nullptr) {
       *timeline = replicated.has_value() ? ReplicaTimeline(std::move(timelines), *replicated) : std::move(timelines[0]);
@@ -133,56 +133,57 @@ class Simulation {
     return step;
   }
 
-  absl::StatusOr<wire::WhatIfDocument> WhatIf(const std::string& text, const Hardware& hardware, const World& base,
+  absl::StatusOr<wire::WhatIfDocument> WhatIf(const std::string& text, const Hardware& hardware, const Scenario& base,
                                               double before_seconds) const {
     FUSIONLLM_ASSIGN_OR_RETURN(const Changed changed, ApplyWhatIf(text, hardware));
-    const ScheduleWish wish = changed.schedule.value_or(options_.schedule);
-    absl::StatusOr<World> made = Make(changed.hardware, changed.overrides, wish);
+    const ScheduleRequest requested = changed.schedule.value_or(options_.schedule);
+    absl::StatusOr<Scenario> made = Make(changed.hardware, changed.overrides, requested);
     if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("what-if '", text, "': ", std::string(made.status().message())));
-    World& world = *made;
+    Scenario& scenario = *made;
     wire::WhatIfDocument what_if{.change = text, .before_seconds = before_seconds};
-    const job::Spec &before = base.workload->job.spec, &after = world.workload->job.spec;
+    const job::Spec &before = base.workload->job.spec, &after = scenario.workload->job.spec;
     const bool keeps = before.training.recompute == after.training.recompute && before.strategy.stages == after.strategy.stages;
     const absl::StatusOr<wire::SimulatedStep> same =
-        keeps ? SamePlan(changed, world, base, wish)
+        keeps ? SamePlan(changed, scenario, base, requested)
               : absl::FailedPreconditionError("stages and recomputation are part of a plan: only a new one shows what others take");
     if (absl::IsFailedPrecondition(same.status()) || absl::IsInvalidArgument(same.status())) {
       what_if.same_plan_reason = std::string(same.status().message());
     } else {
       FUSIONLLM_ASSIGN_OR_RETURN(what_if.same_plan, same);
     }
-    FUSIONLLM_RETURN_IF_ERROR(PlanFor(world));
-    if (world.pipelines().empty()) {
-      what_if.replanned = std::get<wire::RefusalDocument>(world.planned.answer);
+    FUSIONLLM_RETURN_IF_ERROR(PlanFor(scenario));
+    if (scenario.pipelines().empty()) {
+      what_if.replanned = std::get<wire::PlanErrorDocument>(scenario.planned.answer);
       return what_if;
     }
-    absl::StatusOr<wire::SimulatedStep> step = StepOf(world, *world.workload, wish, nullptr);
+    absl::StatusOr<wire::SimulatedStep> step = StepOf(scenario, *scenario.workload, requested, nullptr);
     if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
       // The plan has too few stages or too little room for that schedule.
-      what_if.replanned = wire::RefusalDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
+      what_if.replanned = wire::PlanErrorDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
       return what_if;
     }
     FUSIONLLM_RETURN_IF_ERROR(step.status());
-    what_if.replanned = wire::PlannedStep{std::get<wire::PlanDocument>(world.planned.answer), *std::move(step)};
+    what_if.replanned = wire::PlannedStep{std::get<wire::PlanDocument>(scenario.planned.answer), *std::move(step)};
     return what_if;
   }
 
  private:
-  // One pipeline under the schedule that is wished for.
+  // One pipeline under the schedule that is requested for.
   struct Prepared {
     scheduler::PipelineInput input;
     scheduler::NoiseSpec noise;
     StepText text;
   };
 
-  absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const Plan& plan, const ScheduleWish& wish, size_t pipeline) const {
+  absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const Plan& plan, const ScheduleRequest& requested,
+                                   size_t pipeline) const {
     Prepared prepared{.input = plan.pipeline.input, .text = StepTextOf(plan, workload)};
-    if (wish.choice == ScheduleChoice::kSplit) {
+    if (requested.choice == ScheduleChoice::kSplit) {
       FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::SplitBackward(plan.pipeline));
       prepared.text.schedule = "1f1b-split";
       prepared.text.runnable = false;
-    } else if (wish.choice == ScheduleChoice::kInterleaved) {
-      FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::Interleave(plan.pipeline, wish.virtual_stages));
+    } else if (requested.choice == ScheduleChoice::kInterleaved) {
+      FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::Interleave(plan.pipeline, requested.virtual_stages));
       prepared.text.schedule = "interleaved";
       prepared.text.runnable = false;
     }
@@ -215,27 +216,27 @@ class Simulation {
     return noise;
   }
 
-  // The stages of `base` in the changed world: as they run, unless the job itself has changed.
-  absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const World& world, const World& base,
-                                               const ScheduleWish& wish) const {
+  // The stages of `base` in the changed scenario: as they run, unless the job itself has changed.
+  absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const Scenario& scenario, const Scenario& base,
+                                               const ScheduleRequest& requested) const {
     if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which are planned anew only");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
     Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
-    if (other_job) schedule = Schedule::kAuto;  // what its job says, the wish included
-    const workload::Workload* workload = world.workload.get();
-    const Profiles* profiles = &world.profiles;
+    if (other_job) schedule = Schedule::kAuto;  // what its job says, the requested included
+    const workload::Workload* workload = scenario.workload.get();
+    const Profiles* profiles = &scenario.profiles;
     JobAtSize as_planned;  // what runs keeps its micro-batches where the changed job leaves the choice
     if (workload->job.spec.training.micro_batch_size == 0) {
       FUSIONLLM_ASSIGN_OR_RETURN(as_planned, AtMicroBatchSize(*workload, *profiles, base.workload->micro_batch_size));
       workload = as_planned.workload.get();
       profiles = &as_planned.profiles;
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(Plan plan,
-                               RefitWorkload(*workload, *profiles, world.options, base.planned,
-                                             other_job ? scheduler::Keep::kStagesOnly : scheduler::Keep::kCodecsAndDepths, schedule));
-    World same{.options = world.options};
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        Plan plan, RecostWorkload(*workload, *profiles, scenario.options, base.planned,
+                                  other_job ? scheduler::RecostMode::kStagesOnly : scheduler::RecostMode::kCodecsAndDepths, schedule));
+    Scenario same{.options = scenario.options};
     same.planned.outcome = std::move(plan);
-    return StepOf(same, *world.workload, wish, nullptr);
+    return StepOf(same, *scenario.workload, requested, nullptr);
   }
 
   const WorkloadSource& source_;
@@ -250,11 +251,11 @@ absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source,
   FUSIONLLM_RETURN_IF_ERROR(simulation.Check(hardware));
   // Mistakes in later changes are told before the first search.
   for (const std::string& text : options.what_if) FUSIONLLM_RETURN_IF_ERROR(ApplyWhatIf(text, hardware).status());
-  FUSIONLLM_ASSIGN_OR_RETURN(Simulation::World base, simulation.Make(hardware, {}, options.schedule));
+  FUSIONLLM_ASSIGN_OR_RETURN(Simulation::Scenario base, simulation.Make(hardware, {}, options.schedule));
   FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));
   SimulationOutcome outcome;
   if (base.pipelines().empty()) {
-    outcome.answer = std::get<wire::RefusalDocument>(base.planned.answer);
+    outcome.answer = std::get<wire::PlanErrorDocument>(base.planned.answer);
     return outcome;
   }
   wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};

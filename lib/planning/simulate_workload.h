@@ -25,7 +25,7 @@ using WorkloadSource = std::function<absl::StatusOr<std::unique_ptr<workload::Wo
 
 struct SimulateOptions {
   PlanOptions plan;
-  ScheduleWish schedule;
+  ScheduleRequest schedule;
   double jitter = 0;                    // see scheduler::NoiseSpec; in [0, 10]
   std::vector<std::string> stragglers;  // DEVICE:FACTOR[@PROBABILITY]; devices without a stage do not matter
   uint64_t noise_seed = 0;
@@ -35,14 +35,14 @@ struct SimulateOptions {
 };
 
 struct SimulationOutcome {
-  wire::SimulationAnswer answer;
+  wire::SimulationResult answer;
   scheduler::Timeline timeline;  // of the step as it is, when asked for
 };
 
 // With noise the step that is shown is the first of those that vary. Without, and as planned, its time is the plan's prediction, bit for
 // bit.
 // Errors: as PlanWorkload; InvalidArgument for options out of range and changes that do not apply; FailedPrecondition for a schedule that
-// the plan cannot have. A job that cannot be placed is a RefusalDocument, not an error; so it is within a what-if.
+// the plan cannot have. A job that cannot be placed is a PlanErrorDocument, not an error; so it is within a what-if.
 absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source, const Hardware& hardware, const SimulateOptions& options);
 
 }  // namespace fusionllm::planning

@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<workload::Workload>> Source(const std::vector<std
 Hardware OnTwoSites() {
   static const wire::DeviceProfile* const machine = [] {
     const auto backend = *kernels::CreateBackend("ref", {});
-    auto profile = Calibrate(**Source({}), *backend, {.seconds = 0, .least_passes = 1});
+    auto profile = Calibrate(**Source({}), *backend, {.seconds = 0, .min_passes = 1});
     for (auto& [signature, op] : profile->ops) op.seconds = 1e-3;
     profile->update_seconds_per_element = 1e-9;
     for (auto& [name, codec] : profile->codecs) codec = {1e-9, 1e-9};
@@ -167,7 +167,7 @@ TEST(SimulateWorkload, DocumentsAndTracesParse) {
   EXPECT_GE(spans, 3 * (2 * 8 + 1));
 }
 
-TEST(SimulateWorkload, AWhatIfShowsTheSamePlanAndANewOne) {
+TEST(SimulateWorkload, WhatIfShowsSamePlanAndReplannedOne) {
   const wire::SimulationDocument simulation = Simulated(
       {.plan = {.strategy = "equal-ops"},
        .what_if = {"link:paris<->tokyo.bandwidth=1Mbit", "link:paris->tokyo.bandwidth=20Mbit", "device:paris-1.straggler=4",
@@ -204,7 +204,7 @@ TEST(SimulateWorkload, OtherStagesOrRecomputationHaveNoSamePlan) {
   EXPECT_TRUE(simulation.what_if[2].same_plan.has_value());
 }
 
-TEST(SimulateWorkload, PlanningAnewBuysSomethingWhereADeviceLags) {
+TEST(SimulateWorkload, ReplanningHelpsWhereADeviceLags) {
   const wire::SimulationDocument simulation = Simulated({.what_if = {"device:paris-0.computeScale=0.05", "device:paris-0=absent"}});
   ASSERT_EQ(simulation.what_if.size(), 2);
   const auto& lagging = simulation.what_if[0];
@@ -219,7 +219,7 @@ TEST(SimulateWorkload, PlanningAnewBuysSomethingWhereADeviceLags) {
 
 TEST(SimulateWorkload, AChangeThatLeavesNoPlanIsARefusalWithin) {
   const wire::SimulationDocument simulation = Simulated({.what_if = {"device:paris-0=absent,device:tokyo-0=absent"}});
-  EXPECT_FALSE(std::get<wire::RefusalDocument>(simulation.what_if[0].replanned).reason.empty());
+  EXPECT_FALSE(std::get<wire::PlanErrorDocument>(simulation.what_if[0].replanned).reason.empty());
 }
 
 TEST(SimulateWorkload, FieldsOfTheJobMayChange) {
@@ -250,7 +250,7 @@ TEST(SimulateWorkload, FurtherSchedulesAreMarkedAsModels) {
       EXPECT_GT(simulation.step.stages[0].weights_seconds, 0);
     }
   }
-  const ScheduleWish one{.choice = ScheduleChoice::kInterleaved, .virtual_stages = 1};
+  const ScheduleRequest one{.choice = ScheduleChoice::kInterleaved, .virtual_stages = 1};
   EXPECT_EQ(SimulateWorkload(Source, OnTwoSites(), {.schedule = one}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(ParseSchedule("interleaved:1").ok());
   EXPECT_FALSE(ParseSchedule("zigzag").ok());

@@ -8,8 +8,8 @@
 #include "lib/compression/spec.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/kernels/optimizer.h"
-#include "lib/scheduler/refusal_reasons.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -80,8 +80,8 @@ int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage&
   return bytes + kBuffers * (greatest_sent + greatest_received) + widened + kept_values;
 }
 
-scheduler::Refusal TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
-  return {.reason = scheduler::refusals::kInsufficientMemory,
+scheduler::PlanError TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
+  return {.reason = scheduler::plan_errors::kInsufficientMemory,
           .message = absl::StrFormat("stage %d (%s .. %s) needs %s, device %s has %s to give", stage.index, stage.op_names.front(),
                                      stage.op_names.back(), scheduler::SizeText(static_cast<double>(needed)), stage.device_names[0],
                                      scheduler::SizeText(static_cast<double>(room))),
@@ -94,17 +94,17 @@ int64_t ProcessBytes(int stages) { return (int64_t{9} << 20) + (int64_t{2} << 20
 
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
                                                    const scheduler::Plan& plan, runtime::Recompute recompute,
-                                                   const std::vector<int64_t>& letters) {
+                                                   const std::vector<int64_t>& sync_bytes_in_flight) {
   const autodiff::TrainingGraph& training = workload.training;
   std::vector<int> forward_stage(training.forward_ops, 0);
   for (const scheduler::PlanStage& stage : plan.stages) {
     for (const int op : stage.ops) forward_stage[op] = stage.index;
   }
-  const std::vector<int> stage_of_op = autodiff::Place(training, forward_stage);
+  const std::vector<int> stage_of_op = autodiff::AssignStages(training, forward_stage);
   const int stages = static_cast<int>(plan.stages.size());
   const int state_tensors = static_cast<int>(kernels::StateNames(workload.optimizer).size());
   std::vector<int64_t> of_messages = MessageBytes(plan);
-  for (size_t s = 0; s < letters.size(); ++s) of_messages[s] += letters[s];
+  for (size_t s = 0; s < sync_bytes_in_flight.size(); ++s) of_messages[s] += sync_bytes_in_flight[s];
   const auto& values = training.graph.values();
   const bool bf16 =
       std::any_of(values.begin(), values.end(), [](const opdag::Value& value) { return value.type.dtype == tensor::DType::kBF16; });
@@ -120,12 +120,12 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   return bytes;
 }
 
-absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
-                                                                 runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                 scheduler::PlanRequest& request, Lowering lowering,
-                                                                 const std::vector<int64_t>& letters) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute, letters));
-  std::optional<scheduler::Refusal> refusal;
+absl::StatusOr<std::optional<scheduler::PlanError>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
+                                                                   runtime::Recompute recompute, scheduler::Plan& plan,
+                                                                   scheduler::PlanRequest& request, MemoryReduction lowering,
+                                                                   const std::vector<int64_t>& sync_bytes_in_flight) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute, sync_bytes_in_flight));
+  std::optional<scheduler::PlanError> refusal;
   for (scheduler::PlanStage& stage : plan.stages) {
     const int device = stage.devices[0];
     const int64_t room = static_cast<int64_t>(static_cast<double>(profiles.devices[device].memory_bytes) * (1 - request.memory_headroom));
@@ -135,8 +135,8 @@ absl::StatusOr<std::optional<scheduler::Refusal>> FitStageMemory(const workload:
     refusal = TooSmall(stage, exact[stage.index], room);
     const int64_t off = exact[stage.index] - model, over = exact[stage.index] - room;
     int64_t& memory = request.devices[device].memory_bytes;
-    const int64_t lowered =
-        lowering == Lowering::kAdded ? memory - std::max(off, over) : std::min(memory - over, profiles.devices[device].memory_bytes - off);
+    const int64_t lowered = lowering == MemoryReduction::kCumulative ? memory - std::max(off, over)
+                                                                     : std::min(memory - over, profiles.devices[device].memory_bytes - off);
     memory = std::max<int64_t>(1, lowered);
     request.memory_is_lowered = true;
   }

@@ -7,14 +7,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/scheduler/step_limits.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
 
 using scheduler::Limit;
 
-constexpr size_t kMostLimits = 8;
+constexpr size_t kMaxLimits = 8;
 constexpr double kMinGainOfARunnerUp = 0.005;
 // Shares of a step. What is busy for less of it waits for others; what is within the margin of the busiest is as near its limit.
 constexpr double kMinBusy = 0.5;
@@ -209,7 +209,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                            .runnable = text.runnable,
                            .micro_batches = input.micro_batches};
   for (size_t s = 0; s < simulation.stages.size(); ++s) {
-    const scheduler::StageUse& use = simulation.stages[s];
+    const scheduler::StageUsage& use = simulation.stages[s];
     step.stages.push_back({.index = static_cast<int>(s),
                            .device = text.devices[s],
                            .busy_ratio = share(use.busy_s()),
@@ -222,14 +222,14 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                            .end_seconds = use.end_s,
                            .peak_in_flight = use.peak_in_flight});
   }
-  for (const scheduler::LinkUse& use : simulation.links) {
+  for (const scheduler::LinkUsage& use : simulation.links) {
     step.links.push_back({.src = text.devices[use.src],
                           .dst = text.devices[use.dst],
                           .src_stage = use.src,
                           .dst_stage = use.dst,
-                          .backward = use.kind == scheduler::LinkUse::Kind::kGradients,
-                          .tied = use.kind == scheduler::LinkUse::Kind::kTied,
-                          .norm = use.kind == scheduler::LinkUse::Kind::kNorm,
+                          .backward = use.kind == scheduler::LinkUsage::Kind::kGradients,
+                          .tied = use.kind == scheduler::LinkUsage::Kind::kTied,
+                          .norm = use.kind == scheduler::LinkUsage::Kind::kNorm,
                           .messages = use.messages,
                           .bytes = use.bytes,
                           .busy_ratio = share(use.busy_s),
@@ -237,7 +237,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                           .queued_seconds = use.queued_s,
                           .latency_seconds = use.latency_s});
   }
-  for (const scheduler::SharedUse& use : simulation.shared) {
+  for (const scheduler::SharedWireUsage& use : simulation.shared) {
     step.resources.push_back({.name = use.name, .bytes = use.bytes, .busy_ratio = share(use.busy_s)});
   }
   std::stable_sort(step.resources.begin(), step.resources.end(), [](const auto& a, const auto& b) { return a.busy_ratio > b.busy_ratio; });
@@ -246,7 +246,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
   for (const StepText::Tied& tied : text.tied) parameters.push_back(tied.parameter);
   size_t runner_up = 0;
   for (const Limit& limit : limits) {
-    if (step.limits.size() == kMostLimits) break;
+    if (step.limits.size() == kMaxLimits) break;
     if (runner_up == 0 && !step.limits.empty() && !scheduler::SamePlace(limits[0], limit, input, simulation))
       runner_up = step.limits.size();
     step.limits.push_back({.kind = KindName(limit.kind),

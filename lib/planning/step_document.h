@@ -35,11 +35,11 @@ struct StepText {
 StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload);
 
 // Of each kind of limit: more are neither read nor likely.
-inline constexpr int kMostProbed = 16;
+inline constexpr int kMaxProbedLimits = 16;
 
 // `stop` as in FindLimits; `probed`: limits of each kind that are tried.
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
-                                 const scheduler::StopFunction& stop, int probed = kMostProbed);
+                                 const scheduler::StopFunction& stop, int probed = kMaxProbedLimits);
 
 // What limits the step, of whose limits the first has the most gain, in a sentence. Where none gains anything to speak of, a second
 // sentence says what is busy most of the step. `runner_up`: its index among the limits; none: 0.

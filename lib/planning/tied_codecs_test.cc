@@ -82,7 +82,7 @@ TEST(TiedCodecsTest, ASlowLinkMakesThePlannerCompressAndALongStepDoesNot) {
 }
 
 TEST(TiedCodecsTest, LinksLeaveTiedGradientsTheirShareOfTheLoss) {
-  const auto budget = [](const std::vector<std::string>& settings) { return LinkPolicyOf(*Resolve(settings)).LinkLoss(); };
+  const auto budget = [](const std::vector<std::string>& settings) { return LinkPolicyOf(*Resolve(settings)).LinkLossBudget(); };
   const double int4 = TiedLossIncrease(compression::CodecKind::kInt4);
   EXPECT_DOUBLE_EQ(budget({kAdaTopK}), 0.05 - int4);
   EXPECT_DOUBLE_EQ(budget({kAdaTopK, "spec.compression.maxLossIncrease=0.002"}), 0.001) << "half of it at most";

@@ -244,9 +244,9 @@ absl::Status Apply(const std::string& text, Changed& changed) {
     return absl::OkStatus();
   }
   if (key == "schedule") {
-    const auto wish = ParseSchedule(edit.value);
-    if (!wish.ok()) return edit.Error(std::string(wish.status().message()));
-    changed.schedule = *wish;
+    const auto parsed_schedule = ParseSchedule(edit.value);
+    if (!parsed_schedule.ok()) return edit.Error(std::string(parsed_schedule.status().message()));
+    changed.schedule = *parsed_schedule;
     return absl::OkStatus();
   }
   const size_t colon = key.find(':');
@@ -348,12 +348,12 @@ std::vector<std::string> ScheduleNames() {
   return names;
 }
 
-absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text) {
+absl::StatusOr<ScheduleRequest> ParseSchedule(absl::string_view text) {
   for (const auto& [name, choice] : kSchedules) {
-    if (text == name) return ScheduleWish{choice};
+    if (text == name) return ScheduleRequest{choice};
   }
   absl::string_view stages = text;
-  ScheduleWish interleaved{ScheduleChoice::kInterleaved};
+  ScheduleRequest interleaved{ScheduleChoice::kInterleaved};
   if (absl::ConsumePrefix(&stages, "interleaved:") && absl::SimpleAtoi(stages, &interleaved.virtual_stages)) {
     FUSIONLLM_RETURN_IF_ERROR(scheduler::CheckVirtualStages(interleaved.virtual_stages));
     return interleaved;

@@ -45,19 +45,19 @@ absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware, job::Precision pre
 
 enum class ScheduleChoice { kAsPlanned, kGPipe, k1F1B, kSplit, kInterleaved };
 
-struct ScheduleWish {
+struct ScheduleRequest {
   ScheduleChoice choice = ScheduleChoice::kAsPlanned;
   int virtual_stages = 2;
 };
 // Those that ParseSchedule knows; after the last, ":VIRTUAL_STAGES" may follow.
 std::vector<std::string> ScheduleNames();
 // Errors: InvalidArgument listing the names, or those of scheduler::CheckVirtualStages.
-absl::StatusOr<ScheduleWish> ParseSchedule(absl::string_view text);
+absl::StatusOr<ScheduleRequest> ParseSchedule(absl::string_view text);
 
 struct Changed {
   Hardware hardware;
   std::vector<std::string> overrides;  // of the job
-  std::optional<ScheduleWish> schedule;
+  std::optional<ScheduleRequest> schedule;
 };
 
 // `text`: one change or several, separated by commas that stand outside brackets. Errors: InvalidArgument naming the key and listing what

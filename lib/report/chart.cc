@@ -11,7 +11,7 @@
 namespace fusionllm::report {
 namespace {
 
-constexpr double kLeastLeft = 56, kRight = 16, kTop = 12, kBottom = 44;
+constexpr double kMinLeftMargin = 56, kRight = 16, kTop = 12, kBottom = 44;
 constexpr double kCharacterWidth = 8, kBesideLabels = 30;  // of the widest fonts that browsers take; the title, its descenders and two gaps
 
 struct Range {
@@ -175,7 +175,7 @@ class Chart {
   std::vector<ChartSeries> series_;
   std::vector<double> x_ticks_, y_ticks_;
   Range x_, y_;
-  double left_ = kLeastLeft;  // of the plane: labels and the title stand before it
+  double left_ = kMinLeftMargin;  // of the plane: labels and the title stand before it
 };
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include "lib/report/chart.h"
 #include "lib/report/html.h"
 #include "lib/report/loss_figures.h"
+#include "lib/report/number_format.h"
 #include "lib/report/overview.h"
-#include "lib/report/words.h"
 
 namespace fusionllm::report {
 namespace {

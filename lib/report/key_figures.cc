@@ -9,10 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/report/loss_figures.h"
+#include "lib/report/number_format.h"
 #include "lib/report/slow_step.h"
-#include "lib/report/words.h"
 
 namespace fusionllm::report {
 namespace {
@@ -91,7 +91,7 @@ void AddTimes(const Run& run, std::vector<KeyFigure>& figures) {
                                       left == 1 ? "last step" : absl::StrCat("other ", left, " steps"),
                                       TimeSpan(measured * static_cast<double>(left))));
   }
-  figures.push_back({absl::StrCat("time of ", base::Counted(own, "step")), ElapsedTime(TrainingSeconds(run)),
+  figures.push_back({absl::StrCat("time of ", base::Pluralize(own, "step")), ElapsedTime(TrainingSeconds(run)),
                      predicted > 0 && run.plans <= 1 ? ElapsedTime(predicted * static_cast<double>(own)) : "",
                      absl::StrJoin(remarks, "; ")});
 }
@@ -115,11 +115,12 @@ void AddTraffic(const Run& run, std::vector<KeyFigure>& figures) {
   const double a_step = std::round(static_cast<double>(bytes.training()) / StepsSent(run));
   std::vector<std::string> remarks;
   AddLastOfPlans(run, remarks);
-  if (!bytes.told_apart || bytes.evaluation > 0) remarks.emplace_back(bytes.told_apart ? "without evaluations" : "with evaluations");
+  if (!bytes.evaluation_known || bytes.evaluation > 0)
+    remarks.emplace_back(bytes.evaluation_known ? "without evaluations" : "with evaluations");
   const bool steps = OwnSteps(run) > 0;
   // A plan counts a row for each token of a step.
   const double fewer = static_cast<double>(planned) - a_step;
-  if (steps && bytes.told_apart && fewer > kClearlyFewer * static_cast<double>(planned) &&
+  if (steps && bytes.evaluation_known && fewer > kClearlyFewer * static_cast<double>(planned) &&
       fewer <= static_cast<double>(PlannedTiedBytes(run)))
     remarks.emplace_back("tied gradients are sent without their rows of zeros, which the plan cannot count");
   figures.push_back({absl::StrCat("a step, ", Where(run)), steps ? TrafficBytes(a_step) : "", TrafficBytes(static_cast<double>(planned)),
@@ -135,7 +136,7 @@ void AddTraffic(const Run& run, std::vector<KeyFigure>& figures) {
 
 // "a computes 60% of the time", "a is at work 60% of the time, for 30% of that waiting for a processor".
 std::string BusyText(const Run& run, const StageTotal& stage) {
-  const double late = ShareLate(run, stage);
+  const double late = LatenessRatio(run, stage);
   return absl::StrFormat("%s %s %.0f%% of the time%s", stage.device, late > 0 ? "is at work" : "computes", 100 * stage.busy_ratio,
                          late > 0 ? absl::StrFormat(", for %.0f%% of that waiting for a processor", 100 * late) : "");
 }
@@ -291,7 +292,7 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
     if (compared > 1) absl::StrAppend(&measured.back(), " on the worst link, ", worst->src, " > ", worst->dst);
   }
   if (total.backoffs > 0)
-    measured.push_back(absl::StrCat("codecs were made gentler ", base::Counted(total.backoffs, "time"),
+    measured.push_back(absl::StrCat("codecs were made gentler ", base::Pluralize(total.backoffs, "time"),
                                     ", so less was lost and more bytes crossed than planned (CompressionBackoff says where)"));
   figure.measured = absl::StrJoin(measured, "; ");
   figures.push_back(std::move(figure));
@@ -358,9 +359,9 @@ MeasuredBytes BytesOfRun(const Run& run) {
     if (!Counts(run, link.src, link.dst)) continue;
     bytes.all += link.bytes;
     bytes.evaluation += link.evaluation_bytes.value_or(0);
-    bytes.told_apart = bytes.told_apart && (link.evaluation_bytes.has_value() || link.bytes == 0);
+    bytes.evaluation_known = bytes.evaluation_known && (link.evaluation_bytes.has_value() || link.bytes == 0);
   }
-  if (run.evaluations.empty()) bytes.told_apart = true;  // there was nothing to tell apart
+  if (run.evaluations.empty()) bytes.evaluation_known = true;  // there was nothing to tell apart
   return bytes;
 }
 

@@ -30,7 +30,7 @@ int64_t PlannedBytes(const Run& run);
 struct MeasuredBytes {
   int64_t all = 0;
   int64_t evaluation = 0;
-  bool told_apart = true;  // else evaluation is not known, and part of training
+  bool evaluation_known = true;  // else evaluation is not known, and part of training
   int64_t training() const { return all - evaluation; }
 };
 MeasuredBytes BytesOfRun(const Run& run);

@@ -46,7 +46,7 @@ std::string Sentence(const report::Run& run, const std::string& name) {
   return "-";
 }
 
-TEST(KeyFiguresTest, AStepsTrafficIsToldWithoutThatOfEvaluations) {
+TEST(KeyFiguresTest, StepTrafficExcludesEvaluations) {
   report::Run run = RunOfTwoSites();
   run.evaluations = {{5, 3.5, {}}, {10, 3.2, {}}};
   EXPECT_EQ(Sentence(run, "a step, between sites"), "20.0 kB measured, 20.0 kB predicted (without evaluations)");
@@ -132,7 +132,7 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
   EXPECT_EQ(Sentence(run, "training loss"), "3.9000 (of the last step)");
 }
 
-TEST(KeyFiguresTest, TargetsThatCountAreShownWithTheirShareWhereTheLossIgnoresOthers) {
+TEST(KeyFiguresTest, ShowsCountedTargetsWhereLossIgnoresSome) {
   report::Run run = RunOfTwoSites();
   EXPECT_EQ(Sentence(run, "tokens that count"), "-") << "all do";
   run.steps.resize(2);
@@ -159,9 +159,9 @@ TEST(KeyFiguresTest, WhatLimitsTheStepIsThePlansSentenceBesideWhatWasBusiest) {
 
 TEST(KeyFiguresTest, BusyShareNamesWaitsForAProcessor) {
   report::Run run = RunOfTwoSites();
-  run.summary->stages[0].overrun_s = 0.9;  // of the 3 s that a was at work: 10 steps of half a second, 60% busy
+  run.summary->stages[0].lateness_s = 0.9;  // of the 3 s that a was at work: 10 steps of half a second, 60% busy
   EXPECT_THAT(Sentence(run, "busiest"), HasSubstr("a is at work 60% of the time, for 30% of that waiting for a processor, "));
-  run.summary->stages[0].overrun_s = 0.2;
+  run.summary->stages[0].lateness_s = 0.2;
   EXPECT_THAT(Sentence(run, "busiest"), HasSubstr("a computes 60% of the time, "));
 }
 
@@ -234,7 +234,7 @@ TEST(KeyFiguresTest, TheErrorOfMessagesStandsBesideTheExpectedCost) {
       "expected to cost +0.14 nats (measured on small models); messages arrive with 50% error (cosine 0.87) on the worst link, b > a");
 }
 
-TEST(KeyFiguresTest, TheWorstErrorOfTheWholeRunAndBackoffsAreToldWhereTheyAreKnown) {
+TEST(KeyFiguresTest, ReportsWorstCompressionErrorAndBackoffs) {
   report::Run run = RunOfTwoSites();
   run.summary->links[0].compared_messages = 3;
   run.summary->links[0].relative_error = 0.1;

@@ -87,7 +87,7 @@ TEST(TimeToLossTest, LevelsFallAndAreReachedByAllRuns) {
   EXPECT_NEAR(levels.back().loss, 2 + 3 * std::exp(-95.5 / 20), 0.06) << "what the worse of them ends at";
 }
 
-TEST(TimeToLossTest, OfLevelsThatOneStepReachedTheLowestIsTold) {
+TEST(TimeToLossTest, ReportsLowestOfLevelsReachedInOneStep) {
   report::Run run;
   for (const double loss : {5.0, 4.9, 3.0, 2.9}) run.steps.push_back({.step = static_cast<int64_t>(run.steps.size()) + 1, .loss = loss});
   const std::vector<LossLevel> levels = TimeToLoss({run}, 1);

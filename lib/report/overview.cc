@@ -10,7 +10,7 @@
 #include "lib/report/html.h"
 #include "lib/report/key_figures.h"
 #include "lib/report/loss_figures.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::report {
 namespace {

@@ -13,10 +13,10 @@ using Kind = scheduler::TimelineSpan::Kind;
 using scheduler::Timeline;
 
 constexpr double kDrawingTop = 78, kStageRow = 24, kLinkRow = 16, kDrawingGap = 6, kDrawingAxis = 34, kDrawingRight = 20;
-constexpr double kLeastWidth = 900, kMostWidth = 6000;  // of the rows, without names
-constexpr double kWidthOfBox = 9;                       // that a drawing of many boxes aims at
-constexpr double kLetter = 7;
-constexpr size_t kMostLetters = 60;
+constexpr double kMinWidth = 900, kMaxWidth = 6000;  // of the rows, without names
+constexpr double kWidthOfBox = 9;                    // that a drawing of many boxes aims at
+constexpr double kNameCharWidth = 7;
+constexpr size_t kMaxNameChars = 60;
 constexpr double kRoomForNumber = 7;  // for each digit
 
 struct Look {
@@ -37,7 +37,7 @@ constexpr char kStyle[] =
 const Look& LookOf(Kind kind) { return kLooks[static_cast<size_t>(kind)]; }
 
 std::string ShortName(const std::string& name) {
-  return name.size() <= kMostLetters ? name : absl::StrCat(name.substr(0, kMostLetters - 3), "...");
+  return name.size() <= kMaxNameChars ? name : absl::StrCat(name.substr(0, kMaxNameChars - 3), "...");
 }
 
 class Drawing {
@@ -48,16 +48,16 @@ class Drawing {
       ++boxes[box.row];
       last_s_ = std::max({last_s_, box.span.end_s, box.span.arrives_s});
     }
-    size_t letters = 8, most = 0;
+    size_t characters = 8, most = 0;
     double top = kDrawingTop;
     for (size_t r = 0; r < timeline.rows.size(); ++r) {
-      letters = std::max(letters, ShortName(timeline.rows[r].name).size());
+      characters = std::max(characters, ShortName(timeline.rows[r].name).size());
       most = std::max(most, boxes[r]);
       tops_.push_back(top);
       top += HeightOf(r) + kDrawingGap;
     }
-    left_ = kLetter * static_cast<double>(letters) + 20;
-    width_ = std::clamp(kWidthOfBox * static_cast<double>(most), kLeastWidth, kMostWidth);
+    left_ = kNameCharWidth * static_cast<double>(characters) + 20;
+    width_ = std::clamp(kWidthOfBox * static_cast<double>(most), kMinWidth, kMaxWidth);
     bottom_ = top;
   }
 
@@ -93,7 +93,7 @@ class Drawing {
       if (!used) continue;
       absl::StrAppend(&out, "<rect class=\"", look.css, "\" x=\"", Coordinate(x), "\" y=\"38\" width=\"12\" height=\"12\"/><text x=\"",
                       Coordinate(x + 17), "\" y=\"48\">", look.word, "</text>\n");
-      x += 34 + kLetter * static_cast<double>(absl::string_view(look.word).size());
+      x += 34 + kNameCharWidth * static_cast<double>(absl::string_view(look.word).size());
     }
     if (timeline_.boxes.size() <= kMaxDrawnBoxes && !timeline_.truncated) return;
     absl::StrAppend(&out, "<text x=\"", Coordinate(x), "\" y=\"48\">only the first ", kMaxDrawnBoxes, " boxes are drawn</text>\n");

@@ -7,12 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::report {
 namespace {
 
-constexpr size_t kMostDevicesNamed = 8;
+constexpr size_t kMaxDevicesNamed = 8;
 
 std::string StepsText(int64_t steps) { return steps == 1 ? "1 step takes" : absl::StrCat(WholeNumber(steps), " steps take"); }
 
@@ -36,7 +36,7 @@ std::string MemorySentence(const PlanFigures& figures) {
   std::erase_if(memory, [](const PlanFigures::Memory& device) { return device.bytes == 0; });  // unknown
   if (memory.empty()) return "";
   std::vector<std::string> texts;
-  if (memory.size() > kMostDevicesNamed) {
+  if (memory.size() > kMaxDevicesNamed) {
     std::stable_sort(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
     return absl::StrFormat("memory of %d devices: from %s to %s%s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()),
                            FewerInFlightText(figures));

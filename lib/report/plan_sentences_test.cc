@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::report {
 namespace {

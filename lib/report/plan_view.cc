@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/report/html.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::report {
 namespace {
@@ -55,14 +55,14 @@ std::string DrawPipelineOf(const Run& run, int replica) {
   const std::vector<PlanStage>& stages = run.plan->stages;
   for (size_t i = 0; i < stages.size(); ++i) {
     const PlanStage& stage = stages[i];
-    const PlanSeat seat = SeatOf(stage, replica);
+    const PlanRank rank = RankOf(stage, replica);
     const std::string device = DeviceOf(stage, replica);
     if (i > 0) absl::StrAppend(&out, Hop(run, DeviceOf(stages[i - 1], replica), device), "\n");
     const std::string site = SiteOf(run, device);
     absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(device), "</b><small>stage ", stage.index,
                     site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>",
-                    base::Counted(static_cast<int64_t>(stage.ops.size()), "op"), "<small>", Escape(OpsInShort(stage.ops)), "</small>",
-                    Seconds(seat.compute_s), " compute<br>", MemoryBytes(static_cast<double>(seat.memory_bytes)), "</div></div>\n");
+                    base::Pluralize(static_cast<int64_t>(stage.ops.size()), "op"), "<small>", Escape(SummarizeOps(stage.ops)), "</small>",
+                    Seconds(rank.compute_s), " compute<br>", MemoryBytes(static_cast<double>(rank.memory_bytes)), "</div></div>\n");
   }
   return out + "</div>\n";
 }
@@ -79,15 +79,15 @@ std::string ErrorText(const LinkTotal& link) {
 
 }  // namespace
 
-std::string OpsInShort(const std::vector<std::string>& ops) {
-  constexpr size_t kMost = 6;
+std::string SummarizeOps(const std::vector<std::string>& ops) {
+  constexpr size_t kMaxShown = 6;
   std::vector<std::string> heads;
   for (const std::string& op : ops) {
     const size_t dot = op.find('.');
     const size_t second = dot == std::string::npos ? dot : op.find('.', dot + 1);
     const std::string head = op.substr(0, second);
     if (std::find(heads.begin(), heads.end(), head) == heads.end()) heads.push_back(head);
-    if (heads.size() > kMost) {
+    if (heads.size() > kMaxShown) {
       heads.back() = "...";
       break;
     }
@@ -102,7 +102,7 @@ std::string DrawPlan(const Run& run) {
   for (int replica = 0; replica < PipelinesOf(plan); ++replica) {
     if (plan.replicas > 1) {
       absl::StrAppend(&out, "<p class=\"pipeline\"><b>Replica ", replica, "</b> takes ", MicroBatchesOf(plan, replica), " of the ",
-                      base::Counted(plan.micro_batches, "micro-batch", "micro-batches"), "</p>\n");
+                      base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"), "</p>\n");
     }
     absl::StrAppend(&out, DrawPipelineOf(run, replica));
   }
@@ -110,9 +110,9 @@ std::string DrawPlan(const Run& run) {
 }
 
 std::string StagesTable(const Run& run) {
-  using Seat = std::pair<int, int>;  // replica and stage
-  std::map<Seat, const StageTotal*> measured;
-  std::map<Seat, const PlanStage*> planned;
+  using Rank = std::pair<int, int>;  // replica and stage
+  std::map<Rank, const StageTotal*> measured;
+  std::map<Rank, const PlanStage*> planned;
   if (run.summary) {
     for (const StageTotal& stage : run.summary->stages) measured[{stage.replica, stage.index}] = &stage;
   }
@@ -121,24 +121,24 @@ std::string StagesTable(const Run& run) {
       for (int replica = 0; replica < PipelinesOf(*run.plan); ++replica) planned[{replica, stage.index}] = &stage;
     }
   }
-  std::set<Seat> seats;
-  for (const auto& [seat, stage] : measured) seats.insert(seat);
-  for (const auto& [seat, stage] : planned) seats.insert(seat);
-  if (seats.empty()) return "";
-  const bool several = seats.rbegin()->first > 0;
+  std::set<Rank> ranks;
+  for (const auto& [rank, stage] : measured) ranks.insert(rank);
+  for (const auto& [rank, stage] : planned) ranks.insert(rank);
+  if (ranks.empty()) return "";
+  const bool several = ranks.rbegin()->first > 0;
   std::vector<std::vector<std::string>> rows = {
       {">stage", "device", ">ops", ">compute, predicted", "busy, measured", ">memory, predicted", ">measured peak"}};
   if (several) rows[0].insert(rows[0].begin(), ">replica");
-  for (const Seat& seat : seats) {
-    const auto& [replica, index] = seat;
-    const PlanStage* const plan = planned.contains(seat) ? planned[seat] : nullptr;
-    const StageTotal* const total = measured.contains(seat) ? measured[seat] : nullptr;
+  for (const Rank& rank : ranks) {
+    const auto& [replica, index] = rank;
+    const PlanStage* const plan = planned.contains(rank) ? planned[rank] : nullptr;
+    const StageTotal* const total = measured.contains(rank) ? measured[rank] : nullptr;
     const bool by_total = plan == nullptr || (several && total != nullptr);
-    const int64_t predicted = by_total ? total->predicted_memory_bytes : SeatOf(*plan, replica).memory_bytes;
+    const int64_t predicted = by_total ? total->predicted_memory_bytes : RankOf(*plan, replica).memory_bytes;
     std::vector<std::string> row = {absl::StrCat(index),
                                     Escape(total != nullptr ? total->device : DeviceOf(*plan, replica)),
                                     plan != nullptr ? absl::StrCat(plan->ops.size()) : "–",
-                                    plan != nullptr ? Seconds(SeatOf(*plan, replica).compute_s) : "–",
+                                    plan != nullptr ? Seconds(RankOf(*plan, replica).compute_s) : "–",
                                     total != nullptr ? Bar(total->busy_ratio, index) : "–",
                                     MemoryBytes(static_cast<double>(predicted)),
                                     total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"};

@@ -15,6 +15,6 @@ std::string StagesTable(const Run& run);
 std::string LinksTable(const Run& run);
 
 // What a list of op names is about, for a small box: "wte, wpe, block.0, block.1, ..." (the first two parts of each name, once).
-std::string OpsInShort(const std::vector<std::string>& ops);
+std::string SummarizeOps(const std::vector<std::string>& ops);
 
 }  // namespace fusionllm::report

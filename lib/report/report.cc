@@ -6,15 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/report/curves.h"
 #include "lib/report/html.h"
 #include "lib/report/key_figures.h"
+#include "lib/report/number_format.h"
 #include "lib/report/overview.h"
 #include "lib/report/page.h"
 #include "lib/report/plan_view.h"
 #include "lib/report/timeline.h"
-#include "lib/report/words.h"
 
 namespace fusionllm::report {
 namespace {
@@ -93,7 +93,7 @@ std::string JobText(const Run& run) {
 std::string PlanSentence(const Run& run) {
   const Plan& plan = *run.plan;
   std::string text =
-      absl::StrCat("Planner ", Escape(plan.strategy), ", ", base::Counted(plan.micro_batches, "micro-batch", "micro-batches"));
+      absl::StrCat("Planner ", Escape(plan.strategy), ", ", base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"));
   if (plan.micro_batch_size > 0) absl::StrAppend(&text, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&text, " shared out over ", plan.replicas, " replicas");
   if (plan.in_flight > 0) absl::StrAppend(&text, ", ", plan.in_flight, " in flight");

@@ -161,8 +161,8 @@ TEST(ChartTest, LongRunsAreThinnedToMeans) {
 }
 
 TEST(PlanViewTest, OpsAreNamedByTheirHeads) {
-  EXPECT_EQ(OpsInShort({"wte", "block.0.ln.1", "block.0.attn", "block.1.ln"}), "wte, block.0, block.1");
-  EXPECT_EQ(OpsInShort({"a", "b", "c", "d", "e", "f", "g", "h"}), "a, b, c, d, e, f, ...");
+  EXPECT_EQ(SummarizeOps({"wte", "block.0.ln.1", "block.0.attn", "block.1.ln"}), "wte, block.0, block.1");
+  EXPECT_EQ(SummarizeOps({"a", "b", "c", "d", "e", "f", "g", "h"}), "a, b, c, d, e, f, ...");
 }
 
 TEST(TimelineTest, ShowsTheStepThatMostDevicesTraced) {
@@ -288,7 +288,7 @@ TEST(TimelineTest, PipelinesAreDrawnOneAfterTheOtherWithTheirNames) {
   EXPECT_THAT(svg, AllOf(HasSubstr(">Replica 1<"), Not(HasSubstr(">Replica 2<"))));
 }
 
-TEST(PlanViewTest, EverySeatHasARowWithItsOwnPrediction) {
+TEST(PlanViewTest, EveryRankHasARowWithItsPrediction) {
   const std::string table = StagesTable(ReplicatedRun());
   EXPECT_EQ(CountOf(table, "<tr>"), 5u) << table;
   for (const char* seconds : {"300 ms", "210 ms", "170 ms", "130 ms"}) EXPECT_EQ(CountOf(table, seconds), 1u) << seconds;

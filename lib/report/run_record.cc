@@ -32,9 +32,9 @@ std::string DeviceOf(const PlanStage& stage, int replica) {
   return r < stage.devices.size() ? stage.devices[r] : "";
 }
 
-PlanSeat SeatOf(const PlanStage& stage, int replica) {
+PlanRank RankOf(const PlanStage& stage, int replica) {
   const auto r = static_cast<size_t>(replica);
-  return r < stage.by_replica.size() ? stage.by_replica[r] : PlanSeat{.compute_s = stage.compute_s, .memory_bytes = stage.memory_bytes};
+  return r < stage.by_replica.size() ? stage.by_replica[r] : PlanRank{.compute_s = stage.compute_s, .memory_bytes = stage.memory_bytes};
 }
 
 int PipelinesOf(const Plan& plan) {
@@ -57,7 +57,7 @@ std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& pl
 std::optional<int64_t> BytesBetweenReplicas(const Run& run) {
   if (!run.plan || run.plan->replicas <= 1 || run.plans != 1 || !run.summary) return std::nullopt;
   std::map<std::string, int> stage_of;
-  for (const StageTotal& seat : run.summary->stages) stage_of[seat.device] = seat.index;
+  for (const StageTotal& rank : run.summary->stages) stage_of[rank.device] = rank.index;
   int64_t bytes = 0;
   for (const LinkTotal& link : run.summary->links) {
     const auto src = stage_of.find(link.src), dst = stage_of.find(link.dst);

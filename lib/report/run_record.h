@@ -50,7 +50,7 @@ struct Checkpoint {
 };
 
 // A stage of one replica, as planned.
-struct PlanSeat {
+struct PlanRank {
   double compute_s = 0;  // of one step
   int64_t memory_bytes = 0;
 };
@@ -61,7 +61,7 @@ struct PlanStage {
   std::vector<std::string> ops;
   double compute_s = 0;  // of one step; of several replicas the busiest one's
   int64_t memory_bytes = 0;
-  std::vector<PlanSeat> by_replica;  // where there are several
+  std::vector<PlanRank> by_replica;  // where there are several
   std::vector<int> chain;            // the replicas in the order in which they add up
   int64_t sync_bytes = 0;            // that this puts on each direction of a link of the chain, in a step
   double codec_s = 0;                // of one step, beside compute_s
@@ -118,7 +118,7 @@ struct StageTotal {
   int replica = 0;
   std::string device;
   double busy_ratio = 0;
-  double overrun_s = 0;
+  double lateness_s = 0;
   int64_t peak_memory_bytes = 0;
   int64_t predicted_memory_bytes = 0;
 };
@@ -187,7 +187,7 @@ struct Run {
 // the device of its stage, empty: unknown; the figures of its stage. How many have a device, at least one.
 int64_t MicroBatchesOf(const Plan& plan, int replica);
 std::string DeviceOf(const PlanStage& stage, int replica);
-PlanSeat SeatOf(const PlanStage& stage, int replica);
+PlanRank RankOf(const PlanStage& stage, int replica);
 int PipelinesOf(const Plan& plan);
 // Bytes of a step from one replica to the next along their chain, and back, by the devices at both ends.
 std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan);

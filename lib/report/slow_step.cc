@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/report/loss_figures.h"
-#include "lib/report/words.h"
+#include "lib/report/number_format.h"
 
 namespace fusionllm::report {
 namespace {
@@ -27,7 +27,7 @@ std::string SlowestStage(const Run& run) {
   for (const StageTotal& stage : run.summary->stages) {
     const PlanStage* const planned = FindStage(*run.plan, stage.index);
     if (planned == nullptr) continue;
-    const double seconds = SeatOf(*planned, stage.replica).compute_s + planned->codec_s + planned->update_s;
+    const double seconds = RankOf(*planned, stage.replica).compute_s + planned->codec_s + planned->update_s;
     const double measured = stage.busy_ratio * run.summary->median_step_s;
     if (!(seconds > 0) || !(measured / seconds > times)) continue;
     times = measured / seconds;
@@ -35,7 +35,7 @@ std::string SlowestStage(const Run& run) {
   }
   if (worst == nullptr) return "";
   std::string text = absl::StrFormat("stage %d on %s worked %.1fx as long as planned", worst->index, worst->device, times);
-  if (const double share = ShareLate(run, *worst); share > 0)
+  if (const double share = LatenessRatio(run, *worst); share > 0)
     absl::StrAppendFormat(&text, ", %.0f%% of it waiting for a processor of this machine", 100 * share);
   return text;
 }
@@ -57,11 +57,11 @@ std::string SlowestLink(const Run& run) {
 
 }  // namespace
 
-double ShareLate(const Run& run, const StageTotal& stage) {
+double LatenessRatio(const Run& run, const StageTotal& stage) {
   constexpr double kLittle = 0.1;
   const double worked_s = stage.busy_ratio * TrainingSeconds(run);
   if (!(worked_s > 0)) return 0;
-  const double share = stage.overrun_s / worked_s;
+  const double share = stage.lateness_s / worked_s;
   return share > kLittle ? std::min(share, 1.0) : 0;
 }
 

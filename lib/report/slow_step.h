@@ -16,6 +16,6 @@ std::string SlowStepSentence(const Run& run);
 
 // Of the time that a stage was at work, 0 to 1: what its emulated device was behind its own pace, since it waited for a processor of this
 // machine. 0 where that is little or unknown.
-double ShareLate(const Run& run, const StageTotal& stage);
+double LatenessRatio(const Run& run, const StageTotal& stage);
 
 }  // namespace fusionllm::report

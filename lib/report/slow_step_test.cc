@@ -51,7 +51,7 @@ TEST(SlowStepTest, AStageThatWorkedLongerIsNamedWithTheMachinesLoad) {
 
 TEST(SlowStepTest, AnEmulatedDeviceThatWaitedForAProcessorSaysSo) {
   report::Run run = Planned(1.0);
-  run.summary->stages[1] = {.index = 1, .device = "b", .busy_ratio = 0.8, .overrun_s = 6};
+  run.summary->stages[1] = {.index = 1, .device = "b", .busy_ratio = 0.8, .lateness_s = 6};
   EXPECT_EQ(SlowStepSentence(run),
             "a step took 2.4x the predicted 0.42s: stage 1 on b worked 4.0x as long as planned, 75% of it waiting for a processor of this "
             "machine");

@@ -6,7 +6,7 @@
 #ifdef FUSIONLLM_CUDA
 #include "lib/compression/cuda/codec.h"
 #endif
-#include "lib/compression/guard.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/loss_prior.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
@@ -49,7 +49,7 @@ class Compressed : public EdgeCodec {
     const CodecSpec spec = SpecOfNext(sent, edge, slot, training);
     if (IsExactBf16(spec, value.type)) {
       const std::span<const uint16_t> bfloats(value.as<uint16_t>(), ElementsOf(value.type));
-      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBfloats(DirectionOf(edge), bfloats));
+      FUSIONLLM_ASSIGN_OR_RETURN(Pending message, codec_->StartEncodeBf16(DirectionOf(edge), bfloats));
       if (!edge.gradient) selections_.erase({{edge.of, edge.peer}, slot});
       if (counts) sent.Count(value.type.bytes(), message->size());
       return message;
@@ -130,11 +130,12 @@ class Compressed : public EdgeCodec {
       return codec_->DecodeIntegers(payload, {out.as<int32_t>(), static_cast<size_t>(out.type.elements())});
     }
     // What the sender sends may have changed since the plan was made: the message says what it is.
-    FUSIONLLM_ASSIGN_OR_RETURN(const compression::MessageForm form, compression::FormOf(DirectionOf(edge), payload, ElementsOf(out.type)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const compression::MessageFormat form,
+                               compression::MessageFormatOf(DirectionOf(edge), payload, ElementsOf(out.type)));
     if (!edge.gradient) received_[{{edge.of, edge.peer}, slot}] = form.spec;
     if (form.bfloats && out.type.dtype == tensor::DType::kBF16) {
       if (!edge.gradient) selections_.erase({{edge.of, edge.peer}, slot});
-      return codec_->DecodeBfloats(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
+      return codec_->DecodeBf16(DirectionOf(edge), payload, {out.as<uint16_t>(), ElementsOf(out.type)});
     }
     if (out.type.dtype == tensor::DType::kF32) return DecodeFloats(edge, slot, payload, {out.f32(), ElementsOf(out.type)});
     if (out.type.dtype != tensor::DType::kBF16) return Unsupported(edge, out.type);
@@ -186,7 +187,7 @@ class Compressed : public EdgeCodec {
     if (value.type.dtype == tensor::DType::kF32) return std::span<const float>(value.f32(), elements);
     if (value.type.dtype != tensor::DType::kBF16) return Unsupported(edge, value.type);
     FUSIONLLM_ASSIGN_OR_RETURN(const std::span<float> floats, RoomToWiden(elements));
-    FUSIONLLM_RETURN_IF_ERROR(codec_->Widen({value.as<uint16_t>(), elements}, floats));
+    FUSIONLLM_RETURN_IF_ERROR(codec_->Upcast({value.as<uint16_t>(), elements}, floats));
     return std::span<const float>(floats);
   }
 
@@ -218,7 +219,7 @@ class Compressed : public EdgeCodec {
     }
     if (!edge.gradient) {
       CodecSpec spec = SpecOf(edge, false);
-      for (const CodecSpec& limit : limits) spec = compression::GentlerOf(spec, limit);
+      for (const CodecSpec& limit : limits) spec = compression::LessAggressiveOf(spec, limit);
       spec.error_feedback = spec.error_feedback && training;
       return spec;
     }
@@ -234,7 +235,7 @@ class Compressed : public EdgeCodec {
       return spec;
     }
     spec.kind = compression::GradientKind(spec.kind);
-    for (const CodecSpec& limit : limits) spec = compression::GentlerOf(spec, limit);
+    for (const CodecSpec& limit : limits) spec = compression::LessAggressiveOf(spec, limit);
     return spec;
   }
 
@@ -246,7 +247,7 @@ class Compressed : public EdgeCodec {
     FUSIONLLM_RETURN_IF_ERROR(message->Finish(&encoded));
     // What was encoded just now decodes; if it did not, the receiver would say so.
     const auto error = codec_->Compare(DirectionOf(edge), original, encoded, selection);
-    message = compression::WholeMessage(std::move(encoded));
+    message = compression::CompletedMessage(std::move(encoded));
     if (!error.ok()) return true;
     const bool tolerable = !guards() || sent.warned || !(error->relative_error > LimitOf(edge, spec));
     if (!tolerable) {
@@ -263,7 +264,7 @@ class Compressed : public EdgeCodec {
   }
   double LimitOf(const CutEdge& edge, const CodecSpec& spec) const {
     const auto found = guard_.link_losses.find(LinkOf(edge, edge.gradient));
-    const double nats = found == guard_.link_losses.end() ? compression::kGuardedLoss : found->second;
+    const double nats = found == guard_.link_losses.end() ? compression::kGuardLossBudget : found->second;
     return compression::MaxRelativeError(spec, KindOf(edge), DirectionOf(edge), nats);
   }
 
@@ -280,7 +281,7 @@ class Compressed : public EdgeCodec {
                           .limit = LimitOf(edge, spec),
                           .remaining_error = error.relative_error};
     if (guard_.mode == compression::GuardMode::kAuto) {
-      for (const CodecSpec& codec : compression::GentlerCodecs(spec, DirectionOf(edge))) {
+      for (const CodecSpec& codec : compression::LessAggressiveCodecs(spec, DirectionOf(edge))) {
         const bool as_wide = type.dtype == tensor::DType::kBF16 && codec.kind == compression::CodecKind::kFp16;
         if (as_wide) continue;  // and exact is no larger
         FUSIONLLM_ASSIGN_OR_RETURN(const double remaining, ErrorOf(codec, edge, original, selection));

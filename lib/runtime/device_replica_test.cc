@@ -1,4 +1,4 @@
-// Replicas on the CUDA back end, which add their gradients by way of the host, in one process and by letters, and by NCCL's calls; the
+// Replicas on the CUDA back end, which add their gradients by way of the host, in one process and by chunks, and by NCCL's calls; the
 // library behind those is the tests' own (lib/collective/nccl/testing/fake_nccl.h), so that one card, emulated where there is none, is
 // enough.
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 #include "lib/collective/chain_communicator.h"
 #include "lib/collective/nccl/nccl_communicator.h"
 #include "lib/collective/nccl/testing/fake_nccl.h"
-#include "lib/collective/testing/letter_box.h"
+#include "lib/collective/testing/in_memory_network.h"
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/device.h"
 #include "lib/runtime/testing/small_networks.h"
@@ -78,16 +78,16 @@ class CudaReplicaTest : public ::testing::Test {
     EXPECT_EQ(by_nccl.of_replica[1], by_nccl.parameters);
     EXPECT_EQ(controls_->alive, 0);
 
-    std::map<std::string, collective::testing::PostOffice> offices;  // by group
-    for (const char* group : {"stage-0", "stage-1"}) offices.try_emplace(group, 2);
+    std::map<std::string, collective::testing::InMemoryNetwork> networks;  // by group
+    for (const char* group : {"stage-0", "stage-1"}) networks.try_emplace(group, 2);
     PipelineOptions options = ReplicasOnCuda(training, 2);
     options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
-      return collective::MakeChain(member, backend.memory(), offices.at(member.group).mail(member.rank));
+      return collective::MakeChain(member, backend.memory(), networks.at(member.group).channel(member.rank));
     };
-    const PipelineResult by_letters = MustRun(training, options);
-    EXPECT_EQ(LossBits(by_letters), LossBits(by_host));
-    EXPECT_EQ(by_letters.parameters, by_host.parameters);
-    EXPECT_EQ(by_letters.of_replica[1], by_letters.parameters);
+    const PipelineResult by_chunks = MustRun(training, options);
+    EXPECT_EQ(LossBits(by_chunks), LossBits(by_host));
+    EXPECT_EQ(by_chunks.parameters, by_host.parameters);
+    EXPECT_EQ(by_chunks.of_replica[1], by_chunks.parameters);
   }
 
   collective::testing::FakeNcclControls* controls_ = nullptr;

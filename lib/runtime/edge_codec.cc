@@ -31,7 +31,7 @@ class Exact : public EdgeCodec {
 absl::StatusOr<std::unique_ptr<compression::PendingMessage>> EdgeCodec::StartEncode(const CutEdge& edge, int slot,
                                                                                     tensor::ConstTensorView value, bool training) {
   FUSIONLLM_ASSIGN_OR_RETURN(Payload payload, Encode(edge, slot, value, training));
-  return compression::WholeMessage(std::move(payload));
+  return compression::CompletedMessage(std::move(payload));
 }
 
 EdgeCodecs ExactEdgeCodec() { return std::make_unique<Exact>(); }

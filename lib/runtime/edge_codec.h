@@ -118,7 +118,7 @@ struct GuardSettings {
   std::vector<opdag::ActivationKind> kinds;  // by value id; what it has none of is kHidden
   // What the run has found out before: of a forward value (false), or its gradient (true), the most that its messages bear.
   std::map<std::pair<opdag::ValueId, bool>, compression::CodecSpec> limits;
-  // What a link may cost in nats, as in LinkCodecs; compression::kGuardedLoss where it has none.
+  // What a link may cost in nats, as in LinkCodecs; compression::kGuardLossBudget where it has none.
   std::map<std::pair<int, int>, double> link_losses;
   std::shared_ptr<const CodecLimit> limit;  // null: none
 };

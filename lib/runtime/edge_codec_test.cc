@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/compression/loss_prior.h"
-#include "lib/compression/testing/kept_message.h"
+#include "lib/compression/testing/topk_message.h"
 #include "lib/runtime/testing/edges.h"
 #include "lib/tensor/bf16.h"
 
@@ -268,7 +268,7 @@ TEST_F(UntrustedTopKTest, AGradientMustAnswerTheForwardMessageOfItsMicroBatch) {
 
 TEST_F(UntrustedTopKTest, AForwardMessageThatKeepsNothingHasAnEmptyGradient) {
   const compression::Mask none = compression::Mask::FromIndices(kElements, {});
-  const Payload message = compression::testing::KeptMessage(compression::ValueKind::kInt4, compression::Direction::kForward, none, {});
+  const Payload message = compression::testing::TopKMessage(compression::ValueKind::kInt4, compression::Direction::kForward, none, {});
   const absl::Status decoded = downstream_->Decode(kForwardAtReceiver, 0, message, out_.view());
   ASSERT_TRUE(decoded.ok()) << decoded;
   EXPECT_TRUE(std::all_of(out_.f32(), out_.f32() + kElements, [](float x) { return x == 0; }));

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/compression/codec.h"
-#include "lib/compression/guard.h"
+#include "lib/compression/loss_divergence_detector.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/testing/edges.h"
 #include "lib/tensor/bf16.h"
@@ -44,7 +44,7 @@ double ErrorBetween(const Tensor& original, const Tensor& decoded) {
 class EdgeGuardTest : public ::testing::Test {
  protected:
   void Connect(const CodecSpec& spec, ActivationKind kind, GuardMode mode = GuardMode::kAuto,
-               std::map<std::pair<opdag::ValueId, bool>, CodecSpec> limits = {}, double nats = compression::kGuardedLoss) {
+               std::map<std::pair<opdag::ValueId, bool>, CodecSpec> limits = {}, double nats = compression::kGuardLossBudget) {
     const LinkCodecs links = {{{0, 1}, spec}};
     GuardSettings guard = {.mode = mode,
                            .kinds = std::vector<ActivationKind>(10, kind),
@@ -70,7 +70,7 @@ class EdgeGuardTest : public ::testing::Test {
     return *message;
   }
   static std::string CodecOf(Direction direction, const Payload& message) {
-    return ToString(compression::FormOf(direction, message, kElements)->spec);
+    return ToString(compression::MessageFormatOf(direction, message, kElements)->spec);
   }
   std::vector<CodecBackoff> Backoffs() const { return upstream_->Compression().at(1).backoffs; }
 
@@ -138,7 +138,7 @@ TEST_F(EdgeGuardTest, ALinkThatMayCostLessIsHeldToLess) {
     return codec;
   };
   EXPECT_EQ(goes_by(0.5).substr(0, 6), "topk@7") << "the ratio of a message is that of whole numbers";
-  EXPECT_EQ(goes_by(compression::kGuardedLoss), "int4");
+  EXPECT_EQ(goes_by(compression::kGuardLossBudget), "int4");
   EXPECT_EQ(goes_by(0.01), "int8");
 }
 
@@ -179,7 +179,7 @@ TEST_F(EdgeGuardTest, KeptInt4ValuesComeDownToARatioOfTwoAndThenAreLeft) {
     EXPECT_THAT(Backoffs(), SizeIs(1));
     return ToString(Backoffs()[0].to);
   };
-  EXPECT_EQ(goes_by(30, compression::kGuardedLoss), "topk@3.75:int4");
+  EXPECT_EQ(goes_by(30, compression::kGuardLossBudget), "topk@3.75:int4");
   EXPECT_EQ(goes_by(16, 0.045), "topk@2:int4");
   EXPECT_EQ(goes_by(15, 0.045), "int4") << "15, 7.5 and 3.75 cost more, and 1.875 is not tried";
   EXPECT_EQ(goes_by(16, 0.02), "int8") << "as int4 costs more than the link may";
@@ -192,14 +192,14 @@ TEST_F(EdgeGuardTest, KeptInt4ValuesAreReportedAndStayWhereTheGuardOnlyWarns) {
   EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
 }
 
-TEST_F(EdgeGuardTest, AWarningIsToldOnceAndChangesNothing) {
+TEST_F(EdgeGuardTest, WarnModeReportsOnceAndChangesNothing) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kWarn);
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i, kElements))).substr(0, 4), "topk");
   ASSERT_THAT(Backoffs(), SizeIs(1));
   EXPECT_EQ(Backoffs()[0].from, Backoffs()[0].to);
 }
 
-TEST_F(EdgeGuardTest, WithoutAGuardNothingIsToldOrChanged) {
+TEST_F(EdgeGuardTest, WithoutGuardNothingIsReportedOrChanged) {
   Connect(compression::TopK(30), ActivationKind::kResidual, GuardMode::kNone);
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(CodecOf(Direction::kForward, Forward(RandomTensor(i, kElements))).substr(0, 4), "topk");
   EXPECT_THAT(Backoffs(), IsEmpty());
@@ -257,7 +257,7 @@ TEST_F(EdgeGuardTest, ABf16TensorFallsBackToWhatItIs) {
   tensor::RoundToBf16({RandomTensor(1, kElements).f32(), kElements}, bfloats.as<uint16_t>());
   const auto message = upstream_->Encode(kForwardAtSender, 0, bfloats.view(), true);
   ASSERT_TRUE(message.ok()) << message.status();
-  EXPECT_TRUE(compression::FormOf(Direction::kForward, *message, kElements)->bfloats);
+  EXPECT_TRUE(compression::MessageFormatOf(Direction::kForward, *message, kElements)->bfloats);
   ASSERT_TRUE(downstream_->Decode(kForwardAtReceiver, 0, *message, out.view()).ok());
   for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(out.as<uint16_t>()[i], bfloats.as<uint16_t>()[i]) << i;
 }

@@ -33,7 +33,7 @@ absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> set_samples, st
 int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op);
 
 // Micro-batches of an evaluation that may be under way between stages: twice as many, since a window is counted when all of it has come to
-// the loss (StepExchange::AwaitEvaluationWindow). As many as keep what a stage holds within 128 MiB, but no fewer than there are stages.
+// the loss (StepCoordinator::AwaitEvaluationWindow). As many as keep what a stage holds within 128 MiB, but no fewer than there are stages.
 // The same on every stage. `stage_of_op`: by op id of the training graph.
 int EvaluationWindow(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op, int stages);
 

@@ -33,17 +33,17 @@ ExpectedMessages::ExpectedMessages(const autodiff::TrainingGraph& training, cons
   for (int use = 0; use < static_cast<int>(training.uses.size()); ++use) {
     const autodiff::ParameterUse& of = training.uses[static_cast<size_t>(use)];
     const uint64_t bytes = EncodedBytesMax(training.graph.parameter(of.parameter).type);
-    if (std::binary_search(program.local_uses.begin(), program.local_uses.end(), use)) letter_bytes_max_ += bytes;
+    if (std::binary_search(program.local_uses.begin(), program.local_uses.end(), use)) chunk_bytes_max_ += bytes;
     const std::vector<int>& sharers = program.sharers[of.parameter];
     const int from = stage_of_op[static_cast<size_t>(of.op)];
     if (from != program.stage && std::find(sharers.begin(), sharers.end(), program.stage) != sharers.end()) {
-      Add(MessageKind::kUseGradient, use, from, bytes);
+      Add(MessageKind::kPerUseGradient, use, from, bytes);
     }
   }
   for (const opdag::ParameterId parameter : program.parameters) {
-    letter_bytes_max_ += EncodedBytesMax(training.graph.parameter(parameter).type);
+    chunk_bytes_max_ += EncodedBytesMax(training.graph.parameter(parameter).type);
   }
-  letter_bytes_max_ = 2 * letter_bytes_max_ + kReplicaSlackBytes;  // of this call and of the next one
+  chunk_bytes_max_ = 2 * chunk_bytes_max_ + kReplicaSlackBytes;  // of this call and of the next one
   const uint64_t report = kHeaderBytes + kReportEntryBytes * training.graph.parameters().size();
   const int loss_stage = stage_of_op[static_cast<size_t>(training.graph.value(training.graph.loss()).producer)];
   const int reader = LowestReader(training, stage_of_op);

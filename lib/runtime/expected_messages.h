@@ -27,9 +27,9 @@ class ExpectedMessages {
   absl::Status Check(int place, const MessageKey& key, uint64_t bytes) const;
 
   int evaluation_window() const { return evaluation_window_; }
-  // Which replica's letter it is (services' ReplicaMail names them so), and the most bytes of them that are to be held for one replica.
-  int SenderOf(const MessageKey& letter) const { return letter.id % replicas_; }
-  uint64_t letter_bytes_max() const { return letter_bytes_max_; }
+  // Which replica's chunk it is (services' ReplicaChannel names them so), and the most bytes of them that are to be held for one replica.
+  int SenderOf(const MessageKey& chunk) const { return chunk.id % replicas_; }
+  uint64_t chunk_bytes_max() const { return chunk_bytes_max_; }
 
  private:
   struct Message {
@@ -41,8 +41,8 @@ class ExpectedMessages {
   void Add(MessageKind kind, int32_t id, int place, uint64_t bytes_max) { bytes_max_[{kind, id, place}] = bytes_max; }
 
   int stages_, replicas_, micro_batches_, evaluation_window_;
-  uint64_t letter_bytes_max_ = 0;
-  std::map<Message, uint64_t> bytes_max_;  // all but letters
+  uint64_t chunk_bytes_max_ = 0;
+  std::map<Message, uint64_t> bytes_max_;  // all but chunks
 };
 
 }  // namespace fusionllm::runtime

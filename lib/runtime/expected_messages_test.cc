@@ -18,11 +18,13 @@ constexpr int64_t kFirstStep = 5;
 class ExpectedMessagesTest : public ::testing::Test {
  protected:
   explicit ExpectedMessagesTest(int stage = 1) : stage_(stage), training_(testing::SmallGpt2(/*tied=*/true)) {
-    placement_ = autodiff::Place(training_, testing::ContiguousStages(training_, kStages));
+    placement_ = autodiff::AssignStages(training_, testing::ContiguousStages(training_, kStages));
     program_ = *BuildStageProgram(training_, placement_, stage_, kStages, Recompute::kNone);
     inbox_.Expect(std::make_unique<ExpectedMessages>(training_, placement_, program_, kMicroBatches, kReplicas, kWindow), kFirstStep);
   }
-  absl::StatusCode Code(int place, const MessageKey& key, uint64_t bytes = 8) const { return inbox_.CanTake(place, key, bytes).code(); }
+  absl::StatusCode Code(int place, const MessageKey& key, uint64_t bytes = 8) const {
+    return inbox_.CheckDelivery(place, key, bytes).code();
+  }
   void DeliverAndTake(const MessageKey& key) {
     inbox_.Deliver(key, Payload(8));
     EXPECT_TRUE(inbox_.Take(key).ok());
@@ -76,7 +78,7 @@ TEST_F(ExpectedReportsTest, GradientsOfASharedParameterComeFromTheStageOfTheirUs
   for (int use = 0; use < static_cast<int>(training_.uses.size()); ++use) {
     const int from = placement_[static_cast<size_t>(training_.uses[static_cast<size_t>(use)].op)];
     const bool shared = !program_.sharers[training_.uses[static_cast<size_t>(use)].parameter].empty();
-    const MessageKey key{.step = kFirstStep, .kind = MessageKind::kUseGradient, .id = use};
+    const MessageKey key{.step = kFirstStep, .kind = MessageKind::kPerUseGradient, .id = use};
     for (const int place : {1, 2}) EXPECT_EQ(Code(place, key), shared && place == from ? kOk : kDenied) << use << " from " << place;
     others += shared && from != 0 ? 1 : 0;
   }
@@ -90,13 +92,11 @@ TEST_F(ExpectedReportsTest, WhereAnEvaluationIsComesFromTheStageOfTheLoss) {
   }
 }
 
-TEST_F(ExpectedMessagesTest, LettersComeFromTheReplicaThatTheyName) {
-  const auto letter = [](int part, int rank) {
-    return MessageKey{.step = 0, .kind = MessageKind::kReplica, .id = part * kReplicas + rank};
-  };
-  EXPECT_EQ(Code(4, letter(7, 1)), kOk);
-  EXPECT_EQ(Code(4, letter(7, 0)), kDenied);
-  for (const int stage : {0, 2}) EXPECT_EQ(Code(stage, letter(7, 1)), kDenied);
+TEST_F(ExpectedMessagesTest, ChunksComeFromTheReplicaTheyName) {
+  const auto chunk = [](int part, int rank) { return MessageKey{.step = 0, .kind = MessageKind::kReplica, .id = part * kReplicas + rank}; };
+  EXPECT_EQ(Code(4, chunk(7, 1)), kOk);
+  EXPECT_EQ(Code(4, chunk(7, 0)), kDenied);
+  for (const int stage : {0, 2}) EXPECT_EQ(Code(stage, chunk(7, 1)), kDenied);
   EXPECT_EQ(Code(4, {.kind = MessageKind::kReplica, .id = -1}), kDenied);
 }
 
@@ -142,22 +142,22 @@ TEST_F(ExpectedMessagesTest, EvaluationsRunNoMoreThanTwoWindowsAhead) {
   EXPECT_EQ(Code(0, pass(kFirstStep + 1, 2 * kWindow)), kRange) << "another evaluation begins anew";
 }
 
-TEST_F(ExpectedMessagesTest, WhatIsHeldOfAReplicasLettersIsLimited) {
+TEST_F(ExpectedMessagesTest, HeldReplicaChunkBytesAreLimited) {
   const ExpectedMessages expected(training_, placement_, program_, kMicroBatches, kReplicas, kWindow);
-  const auto letter = [](int part, int rank) { return MessageKey{.kind = MessageKind::kReplica, .id = part * kReplicas + rank}; };
-  const uint64_t half = expected.letter_bytes_max() / 2;
-  EXPECT_EQ(Code(4, letter(0, 1), 3 * half), kExhausted);
-  ASSERT_EQ(Code(4, letter(0, 1), half), kOk);
-  inbox_.Deliver(letter(0, 1), Payload(half));
-  EXPECT_EQ(Code(4, letter(1, 1), half), kExhausted);
-  EXPECT_TRUE(inbox_.Take(letter(0, 1)).ok());
-  EXPECT_EQ(Code(4, letter(1, 1), half), kOk) << "it was taken";
+  const auto chunk = [](int part, int rank) { return MessageKey{.kind = MessageKind::kReplica, .id = part * kReplicas + rank}; };
+  const uint64_t half = expected.chunk_bytes_max() / 2;
+  EXPECT_EQ(Code(4, chunk(0, 1), 3 * half), kExhausted);
+  ASSERT_EQ(Code(4, chunk(0, 1), half), kOk);
+  inbox_.Deliver(chunk(0, 1), Payload(half));
+  EXPECT_EQ(Code(4, chunk(1, 1), half), kExhausted);
+  EXPECT_TRUE(inbox_.Take(chunk(0, 1)).ok());
+  EXPECT_EQ(Code(4, chunk(1, 1), half), kOk) << "it was taken";
 }
 
 TEST(EvaluationWindowTest, HasAllStagesAtWorkAndIsTheSameOnAll) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(/*tied=*/false);
   for (const int stages : {1, 2, 4}) {
-    const std::vector<int> placement = autodiff::Place(training, testing::ContiguousStages(training, stages));
+    const std::vector<int> placement = autodiff::AssignStages(training, testing::ContiguousStages(training, stages));
     EXPECT_GE(EvaluationWindow(training, placement, stages), stages);
   }
 }

@@ -152,7 +152,7 @@ absl::StatusOr<std::map<size_t, FusedRow>> FusePass(const opdag::Graph& graph, c
   for (size_t i = NextThatRuns(pass, 0); i < pass.ops.size();) {
     // The row up to each length that it can have, the longest last.
     std::vector<Row> candidates = {{.positions = {i}, .ops = {{.op = graph.op(pass.ops[i].op)}}, .through = {0}}};
-    while (candidates.size() < kernels::kMostFusedOps) {
+    while (candidates.size() < kernels::kMaxFusedOps) {
       Row longer = candidates.back();
       if (!Extend(graph, pass, views, longer)) break;
       candidates.push_back(std::move(longer));

@@ -217,13 +217,13 @@ TEST_F(FusedOpsTest, MemoryOfEverySlotCounts) {
   EXPECT_THAT(*rows, IsEmpty());
 }
 
-TEST_F(FusedOpsTest, WhatNobodyElseWantsIsLeftOut) {
+TEST_F(FusedOpsTest, UnreadOutputsAreOmitted) {
   backend_.rows = {{{kTanh, kExp}, {}}};
   Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {2}}});
   EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, nullptr);
   At(1, kBytes, Arena::kStash);
   EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "the backward pass wants it";
-  At(1, kBytes, Arena::kUseGradient);
+  At(1, kBytes, Arena::kPerUseGradient);
   EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "the optimizer wants it";
   Build({{kTanh, {0}}, {kExp, {1}}, {"neg", {1}}});
   EXPECT_EQ(OnlyRow(Bound()).outputs[0].data, arena_.data() + kBytes) << "a later op wants it";
@@ -417,7 +417,7 @@ TEST_F(FusedOpsTest, AResidualBlocksGradientsAreNeighbours) {
               ElementsAre("block1.norm", "block2.shortcut.norm"));
 }
 
-TEST_F(FusedOpsTest, ErrorsOfTheBackEndAreTold) {
+TEST_F(FusedOpsTest, ReturnsBackEndErrors) {
   Build({{kTanh, {0}}, {kExp, {1}}});
   backend_.error = absl::UnimplementedError("no such thing");
   EXPECT_EQ(Fuse(Bound()).status(), backend_.error);

@@ -10,7 +10,7 @@
 namespace fusionllm::runtime {
 namespace {
 
-// What a letter takes beside its bytes.
+// What a chunk takes beside its bytes.
 constexpr uint64_t kMessageOverheadBytes = 256;
 
 }  // namespace
@@ -26,17 +26,17 @@ void Inbox::Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t fir
 
 // A stage is never two steps ahead of another one: stage 0 decides on a step when all have reported on it, and a report is sent when all
 // messages of the step have been taken. So what is taken last says which steps messages can be of.
-absl::Status Inbox::CanTake(int place, const MessageKey& key, uint64_t bytes) const {
+absl::Status Inbox::CheckDelivery(int place, const MessageKey& key, uint64_t bytes) const {
   const std::lock_guard lock(mutex_);
   if (expected_ == nullptr) return absl::PermissionDeniedError("no messages of other machines are expected here");
   FUSIONLLM_RETURN_IF_ERROR(expected_->Check(place, key, bytes));
   if (messages_.contains(key)) return absl::AlreadyExistsError("the message is here already");
   if (key.kind == MessageKind::kReplica) {
-    const auto held = letter_bytes_.find(expected_->SenderOf(key));
-    const uint64_t bytes_held = held == letter_bytes_.end() ? 0 : held->second;
-    if (bytes > expected_->letter_bytes_max() || bytes_held + bytes + kMessageOverheadBytes > expected_->letter_bytes_max()) {
+    const auto held = chunk_bytes_.find(expected_->SenderOf(key));
+    const uint64_t bytes_held = held == chunk_bytes_.end() ? 0 : held->second;
+    if (bytes > expected_->chunk_bytes_max() || bytes_held + bytes + kMessageOverheadBytes > expected_->chunk_bytes_max()) {
       return absl::ResourceExhaustedError(absl::StrFormat("%d bytes of replica %d wait here already: %d more are over the limit of %d",
-                                                          bytes_held, expected_->SenderOf(key), bytes, expected_->letter_bytes_max()));
+                                                          bytes_held, expected_->SenderOf(key), bytes, expected_->chunk_bytes_max()));
     }
     return absl::OkStatus();
   }
@@ -71,7 +71,7 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
   const std::lock_guard lock(mutex_);
   if (!cancelled_.ok()) return;
   if (expected_ != nullptr && key.kind == MessageKind::kReplica && !messages_.contains(key)) {
-    letter_bytes_[expected_->SenderOf(key)] += payload.size() + kMessageOverheadBytes;
+    chunk_bytes_[expected_->SenderOf(key)] += payload.size() + kMessageOverheadBytes;
   }
   messages_.try_emplace(key, std::move(payload));
   if (key.kind != MessageKind::kReplica) ++deliveries_;
@@ -79,29 +79,29 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
 }
 
 void Inbox::Cancel(absl::Status status) {
-  std::function<void(const absl::Status&)> told;
+  std::function<void(const absl::Status&)> callback;
   {
     const std::lock_guard lock(mutex_);
     if (!cancelled_.ok()) return;
     cancelled_ = status;
     messages_.clear();
     news_.notify_all();
-    told = std::move(told_);
+    callback = std::move(on_cancelled_);
   }
-  if (told) told(status);
+  if (callback) callback(status);
 }
 
-void Inbox::WhenCancelled(std::function<void(const absl::Status&)> told) {
+void Inbox::WhenCancelled(std::function<void(const absl::Status&)> callback) {
   absl::Status cancelled;
   {
     const std::lock_guard lock(mutex_);
     cancelled = cancelled_;
     if (cancelled.ok()) {
-      told_ = std::move(told);
+      on_cancelled_ = std::move(callback);
       return;
     }
   }
-  told(cancelled);
+  callback(cancelled);
 }
 
 absl::Status Inbox::status() const {
@@ -129,7 +129,7 @@ absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) 
   messages_.erase(found);
   if (expected_ != nullptr) {
     Advance(key);
-    if (key.kind == MessageKind::kReplica) letter_bytes_[expected_->SenderOf(key)] -= payload.size() + kMessageOverheadBytes;
+    if (key.kind == MessageKind::kReplica) chunk_bytes_[expected_->SenderOf(key)] -= payload.size() + kMessageOverheadBytes;
   }
   return payload;
 }
@@ -139,7 +139,7 @@ uint64_t Inbox::deliveries() const {
   return deliveries_;
 }
 
-absl::Status Inbox::WaitForNews(uint64_t seen) {
+absl::Status Inbox::WaitForDelivery(uint64_t seen) {
   std::unique_lock lock(mutex_);
   news_.wait(lock, [&] { return !cancelled_.ok() || deliveries_ != seen; });
   return cancelled_;

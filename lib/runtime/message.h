@@ -25,10 +25,10 @@ namespace fusionllm::runtime {
 enum class MessageKind : uint8_t {
   kValue,           // a cut edge of the training graph: activation, label or gradient; id = value id
   kEvaluation,      // the same for a forward pass of an evaluation; id = value id
-  kUseGradient,     // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
+  kPerUseGradient,  // gradient of one use of a parameter shared between stages; id = index in TrainingGraph::uses
   kReport,          // to stage 0 at the end of a step: sums of squares and the loss; id = sender's stage
   kDecision,        // from stage 0: the norm and what follows the step; id = 0
-  kReplica,         // between replicas of a stage: a letter of their communicator (collective::Mail), which names it
+  kReplica,         // between replicas of a stage: a chunk of their communicator (collective::PointToPointChannel), which names it
   kEvaluated,       // from the stage that owns the loss, how far it is in an evaluation: id = kEvaluatedAll or kEvaluatedWindow
   kEvaluationSize,  // from the lowest stage that reads data to all others, when an evaluation begins: its samples, an int64; id = 0
 };
@@ -58,21 +58,21 @@ class MessagePort {
 class ExpectedMessages;
 
 // Mailbox of one stage. Thread-safe: transport threads deliver, the stage's own thread takes.
-// Honest senders bound it: a stage has no more than in-flight micro-batches under way, a replica no more than the letters that its
+// Honest senders bound it: a stage has no more than in-flight micro-batches under way, a replica no more than the chunks that its
 // communicator lets run ahead. Where senders are other machines, Expect bounds it whoever they are: one message of each edge, micro-batch
-// and step, of this step and the next, and so many bytes of letters.
+// and step, of this step and the next, and so many bytes of chunks.
 class Inbox {
  public:
   Inbox();
   ~Inbox();
 
-  // What CanTake judges by from now on; steps before `first_step` are over. Before the first delivery, once.
+  // What CheckDelivery judges by from now on; steps before `first_step` are over. Before the first delivery, once.
   void Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t first_step);
   // Whether a message may be delivered that the peer at `place` (ExpectedMessages) sent. Errors: ExpectedMessages::Check's; OutOfRange for
   // a step or micro-batch too far ahead; AlreadyExists for one of a step that is over, or that is here already; ResourceExhausted where the
-  // peer's letters are more than it is to have here; PermissionDenied for all where Expect was not called: stages of one process deliver
+  // peer's chunks are more than it is to have here; PermissionDenied for all where Expect was not called: stages of one process deliver
   // without asking.
-  absl::Status CanTake(int place, const MessageKey& key, uint64_t bytes) const;
+  absl::Status CheckDelivery(int place, const MessageKey& key, uint64_t bytes) const;
   // A second message of the same key is dropped: a reconnecting transport may repeat itself. After Cancel all messages are dropped.
   void Deliver(const MessageKey& key, Payload payload);
 
@@ -80,17 +80,17 @@ class Inbox {
   void Cancel(absl::Status status);
   // Called once with what Cancel said, on its thread; at once where that was before. For waits of the stage that are none of the inbox's,
   // which end with it. One at most.
-  void WhenCancelled(std::function<void(const absl::Status&)> told);
+  void WhenCancelled(std::function<void(const absl::Status&)> callback);
 
   // OK, or what Cancel said.
   absl::Status status() const;
   bool HasAll(std::span<const MessageKey> keys) const;
   // Blocks until the message is there or the inbox is cancelled, or, with a DeadlineExceeded, until `deadline`.
   absl::StatusOr<Payload> Take(const MessageKey& key, absl::Time deadline = absl::InfiniteFuture());
-  // Counts deliveries but for letters of replicas, which are waited for by name, so that a caller can wait for news without missing any.
+  // Counts deliveries but for chunks of replicas, which are waited for by name, so that a caller can wait for news without missing any.
   uint64_t deliveries() const;
   // Blocks until deliveries() != seen, or cancelled.
-  absl::Status WaitForNews(uint64_t seen);
+  absl::Status WaitForDelivery(uint64_t seen);
 
  private:
   void Advance(const MessageKey& taken);
@@ -98,13 +98,13 @@ class Inbox {
   mutable std::mutex mutex_;
   std::condition_variable news_;
   std::unique_ptr<const ExpectedMessages> expected_;
-  int64_t step_ = 0;                      // the last that a message was taken of
-  int32_t evaluated_ = -1;                // micro-batch of the evaluation after it that was taken last
-  std::map<int, uint64_t> letter_bytes_;  // held, by replica; each letter counts a little more than it has
+  int64_t step_ = 0;                     // the last that a message was taken of
+  int32_t evaluated_ = -1;               // micro-batch of the evaluation after it that was taken last
+  std::map<int, uint64_t> chunk_bytes_;  // held, by replica; each chunk counts a little more than it has
   std::map<MessageKey, Payload> messages_;
   uint64_t deliveries_ = 0;
   absl::Status cancelled_;
-  std::function<void(const absl::Status&)> told_;
+  std::function<void(const absl::Status&)> on_cancelled_;
 };
 
 }  // namespace fusionllm::runtime

@@ -38,7 +38,7 @@ TEST(InboxTest, CancelEndsAWaitAndEveryLaterOne) {
   inbox.Cancel(absl::CancelledError("too late"));
   inbox.Deliver(kKey, Payload(1));
   EXPECT_EQ(inbox.Take(kKey).status().message(), "over");
-  EXPECT_EQ(inbox.WaitForNews(inbox.deliveries()).message(), "over");
+  EXPECT_EQ(inbox.WaitForDelivery(inbox.deliveries()).message(), "over");
   EXPECT_EQ(inbox.status().message(), "over");
 }
 
@@ -46,7 +46,7 @@ TEST(InboxTest, NewsThatCameBeforeTheWaitAreNotMissed) {
   Inbox inbox;
   const uint64_t seen = inbox.deliveries();
   inbox.Deliver(kKey, Payload(1));
-  EXPECT_TRUE(inbox.WaitForNews(seen).ok());
+  EXPECT_TRUE(inbox.WaitForDelivery(seen).ok());
 }
 
 TEST(InboxTest, ATakeWithADeadlineGivesUpAndAMessageThatIsThereIsGiven) {
@@ -58,16 +58,16 @@ TEST(InboxTest, ATakeWithADeadlineGivesUpAndAMessageThatIsThereIsGiven) {
   EXPECT_EQ(inbox.Take(kKey, absl::InfinitePast()).status().message(), "over");
 }
 
-TEST(InboxTest, LettersOfReplicasAreNoNewsForTheStage) {
+TEST(InboxTest, ReplicaChunksAreNotCountedAsDeliveries) {
   Inbox inbox;
   const uint64_t seen = inbox.deliveries();
-  const MessageKey letter = {.kind = MessageKind::kReplica, .id = 1};
-  inbox.Deliver(letter, Payload(3));
+  const MessageKey chunk = {.kind = MessageKind::kReplica, .id = 1};
+  inbox.Deliver(chunk, Payload(3));
   EXPECT_EQ(inbox.deliveries(), seen);
-  EXPECT_EQ(inbox.Take(letter)->size(), 3u);
+  EXPECT_EQ(inbox.Take(chunk)->size(), 3u);
 }
 
-TEST(InboxTest, WhoeverWaitsForSomethingElseIsToldOfTheEndOnce) {
+TEST(InboxTest, CancelCallbackIsCalledOnce) {
   Inbox inbox;
   int times = 0;
   absl::Status why;

@@ -19,7 +19,7 @@ struct MeasureOptions {
   int most = 100;
   double seconds = 0;
   // When this long has gone by, one that is timed is enough: large ones vary little.
-  double patience_s = std::numeric_limits<double>::infinity();
+  double timeout_s = std::numeric_limits<double>::infinity();
   // Of the times of an op, the one that counts: this share of them is less. The median tells what the op takes in general; a low quantile
   // what it takes while nothing else disturbs the machine, whose speed may change by a fifth from one second to the next.
   double quantile = 0.5;

@@ -96,7 +96,7 @@ ParameterStore::ParameterStore(const autodiff::TrainingGraph& training, const St
   for (const int use : program.local_uses) {
     Entry& entry = parameters_.at(training.uses[use].parameter);
     if (entry.result_use == opdag::kNone) entry.result_use = use;
-    use_gradients_.emplace(use, gradients_.Add(entry.value.type));
+    per_use_gradients_.emplace(use, gradients_.Add(entry.value.type));
   }
 }
 
@@ -118,15 +118,15 @@ absl::Status ParameterStore::InitializeAll(uint64_t seed) {
   return PushToDevice();
 }
 
-absl::StatusOr<std::vector<float>> ParameterStore::ReadUseGradient(int use) {
-  const tensor::TensorView view = use_gradient(use);
+absl::StatusOr<std::vector<float>> ParameterStore::ReadPerUseGradient(int use) {
+  const tensor::TensorView view = per_use_gradient(use);
   std::vector<float> gradient(static_cast<size_t>(view.type.elements()));
   FUSIONLLM_RETURN_IF_ERROR(backend_.memory().CopyOut(gradient.data(), view.data, view.type.bytes()));
   return gradient;
 }
 
-absl::Status ParameterStore::WriteUseGradient(int use, std::span<const float> gradient) {
-  const tensor::TensorView view = use_gradient(use);
+absl::Status ParameterStore::WritePerUseGradient(int use, std::span<const float> gradient) {
+  const tensor::TensorView view = per_use_gradient(use);
   return backend_.memory().CopyIn(view.data, gradient.data(), view.type.bytes());
 }
 
@@ -162,13 +162,13 @@ absl::Status ParameterStore::CombineUsesOf(opdag::ParameterId id, const Entry& e
   const size_t step = (bytes + kSpacing - 1) / kSpacing * kSpacing;
   std::vector<const float*> terms;
   size_t used = 0;
-  const auto elsewhere = std::count_if(entry.uses.begin(), entry.uses.end(), [this](int use) { return !use_gradients_.contains(use); });
+  const auto elsewhere = std::count_if(entry.uses.begin(), entry.uses.end(), [this](int use) { return !per_use_gradients_.contains(use); });
   if (const size_t wanted = static_cast<size_t>(elsewhere) * step; !memory.on_host() && arrived_.size() < wanted) {
     FUSIONLLM_ASSIGN_OR_RETURN(arrived_, memory.Allocate(wanted));
   }
   for (const int use : entry.uses) {
-    if (use_gradients_.contains(use)) {
-      terms.push_back(use_gradient(use).f32());
+    if (per_use_gradients_.contains(use)) {
+      terms.push_back(per_use_gradient(use).f32());
       continue;
     }
     const auto found = remote.find(use);

@@ -38,12 +38,12 @@ class ParameterStore {
 
   // In the back end's memory.
   tensor::TensorView parameter(opdag::ParameterId id) { return values_.view(parameters_.at(id).value); }
-  tensor::TensorView use_gradient(int use) { return gradients_.view(use_gradients_.at(use)); }
+  tensor::TensorView per_use_gradient(int use) { return gradients_.view(per_use_gradients_.at(use)); }
 
   // A gradient, copied to the host.
-  absl::StatusOr<std::vector<float>> ReadUseGradient(int use);
+  absl::StatusOr<std::vector<float>> ReadPerUseGradient(int use);
   // As many elements as it has.
-  absl::Status WriteUseGradient(int use, std::span<const float> gradient);
+  absl::Status WritePerUseGradient(int use, std::span<const float> gradient);
 
   // Every tensor of a checkpoint this stage is responsible for, as (name, view for the host). A parameter shared between stages is written
   // by the lowest one. Optimizer state is named "<parameter>.<state>", and is empty before the first update.
@@ -100,7 +100,7 @@ class ParameterStore {
   };
   ParameterStore(const autodiff::TrainingGraph& training, const StageProgram& program, const kernels::OptimizerConfig& optimizer,
                  kernels::Backend& backend);
-  tensor::TensorView CombinedGradient(const Entry& entry) const { return gradients_.view(use_gradients_.at(entry.result_use)); }
+  tensor::TensorView CombinedGradient(const Entry& entry) const { return gradients_.view(per_use_gradients_.at(entry.result_use)); }
   absl::Status CombineUsesOf(opdag::ParameterId id, const Entry& entry, const std::map<int, std::vector<float>>& remote);
 
   const autodiff::TrainingGraph& training_;
@@ -108,7 +108,7 @@ class ParameterStore {
   kernels::Backend& backend_;
   Arena values_, states_, gradients_;
   std::map<opdag::ParameterId, Entry> parameters_;
-  std::map<int, Place> use_gradients_;
+  std::map<int, Place> per_use_gradients_;
   tensor::MemoryBlock arrived_;  // gradients from other stages, brought to a device
 };
 

@@ -72,7 +72,7 @@ double QuantileOf(std::vector<int64_t>& numbers, double quantile) {
 }  // namespace
 
 PassRunner::PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store,
-                       kernels::Backend& backend, EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
+                       kernels::Backend& backend, EdgeCodec& codec, MessagePort& port, Inbox& inbox, DeviceThrottle& throttle,
                        FillPlaceholder fill)
     : training_(training),
       program_(program),
@@ -82,19 +82,19 @@ PassRunner::PassRunner(const autodiff::TrainingGraph& training, const StageProgr
       codec_(codec),
       port_(port),
       inbox_(inbox),
-      pacer_(pacer),
+      throttle_(throttle),
       fill_(std::move(fill)),
       kernels_(training.graph.ops().size()),
       sent_bytes_(program.stages, 0) {}
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::TrainingGraph& training, const StageProgram& program,
                                                                int slots, ParameterStore& store, kernels::Backend& backend,
-                                                               EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer,
+                                                               EdgeCodec& codec, MessagePort& port, Inbox& inbox, DeviceThrottle& throttle,
                                                                FillPlaceholder fill) {
   if (!codec.memory().on_host() && &codec.memory() != &backend.memory()) {
     return absl::InvalidArgumentError("the codec of the stage's edges is for tensors of another device");
   }
-  std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, backend, codec, port, inbox, pacer, std::move(fill)));
+  std::unique_ptr<PassRunner> runner(new PassRunner(training, program, store, backend, codec, port, inbox, throttle, std::move(fill)));
   FUSIONLLM_RETURN_IF_ERROR(runner->Allocate(slots));
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.forward, slots, runner->forward_));
   FUSIONLLM_RETURN_IF_ERROR(runner->Bind(program.backward, slots, runner->backward_));
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const autodiff::T
   FUSIONLLM_ASSIGN_OR_RETURN(runner->workspace_, runner->memory_.Allocate(workspace_bytes));
   for (const Pass* pass : {&program.forward, &program.backward, &program.evaluate}) {
     const kernels::Mode mode = pass == &program.evaluate ? kernels::Mode::kEvaluate : kernels::Mode::kTrain;
-    runner->segments_[pass] = SegmentsOf(*pass, mode, training.graph, runner->kernels_);
+    runner->capture_regions_[pass] = CaptureRegionsOf(*pass, mode, training.graph, runner->kernels_);
   }
   if (!codec.memory().on_host()) {
     runner->sends_ = std::make_unique<SendQueue>(port, program.stages, [&inbox](const absl::Status& status) { inbox.Cancel(status); });
@@ -147,7 +147,7 @@ bool PassRunner::AllFinite(const tensor::TensorView& view) {
   return here.ok() && AllFloats(*here, [](float x) { return std::isfinite(x); });
 }
 
-absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> PassRunner::NumberAfter(const Pass& pass, ValueId value, int slot) const {
+absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> PassRunner::ScalarAfter(const Pass& pass, ValueId value, int slot) const {
   return memory_.StartCopyOut(ViewOf(pass, value, slot).data, sizeof(float));
 }
 
@@ -163,8 +163,8 @@ tensor::TensorView PassRunner::ViewOf(const Pass& pass, ValueId value, int slot)
       return {type, scratch_.data() + location.offset};
     case Arena::kStash:
       return {type, slots_[slot].data() + location.offset};
-    case Arena::kUseGradient:
-      return store_.use_gradient(location.use);
+    case Arena::kPerUseGradient:
+      return store_.per_use_gradient(location.use);
   }
   return {type, nullptr};
 }
@@ -185,7 +185,7 @@ absl::Status PassRunner::Bind(const Pass& pass, int slots, std::vector<std::vect
       out.accumulate = std::make_unique<bool[]>(op.outputs.size());
       for (size_t i = 0; i < op.outputs.size(); ++i) {
         out.outputs.push_back(ViewOf(pass, op.outputs[i], slot));
-        out.accumulate[i] = pass.location[op.outputs[i]].arena == Arena::kUseGradient;
+        out.accumulate[i] = pass.location[op.outputs[i]].arena == Arena::kPerUseGradient;
       }
     }
   }
@@ -216,7 +216,7 @@ absl::Status PassRunner::Receive(const Pass& pass, const PassContext& context) {
       return NotAsAgreed(training_.graph.op(training_.graph.value(edge.value).producer), edge, context, status);
     }
     if (room.data != view.data) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
-    pacer_.ChargeCpu(CpuNow() - begin);
+    throttle_.ChargeCpu(CpuNow() - begin);
   }
   return absl::OkStatus();
 }
@@ -235,8 +235,8 @@ absl::Status PassRunner::SendEdges(const Pass& pass, const ProgramOp& op, const 
     absl::StatusOr<Payload> payload = codec_.Encode(edge, context.slot, *value, /*training=*/context.kind == MessageKind::kValue);
     if (!payload.ok() && !FitForCodecs(*value)) return NotFit(training_.graph.op(op.op), edge, context, payload.status());
     if (!payload.ok()) return WithOp(payload.status(), training_.graph.op(op.op));
-    pacer_.ChargeCpu(CpuNow() - begin);
-    pacer_.CatchUp();
+    throttle_.ChargeCpu(CpuNow() - begin);
+    throttle_.CatchUp();
     sent_bytes_[edge.peer] += static_cast<int64_t>(payload->size());
     FUSIONLLM_RETURN_IF_ERROR(port_.Send(edge.peer, KeyOf(edge, context), *std::move(payload)));
   }
@@ -264,11 +264,11 @@ absl::Status PassRunner::RunOp(BoundOp& bound, const ProgramOp& program_op, cons
     const tensor::TensorView room = HostRoom(view);
     FUSIONLLM_RETURN_IF_ERROR(fill_(context, op, room));
     if (!memory_.on_host()) FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(view.data, room.data, view.type.bytes()));
-    pacer_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
+    throttle_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
     return absl::OkStatus();
   }
   FUSIONLLM_RETURN_IF_ERROR(RunKernel(*kernels_[program_op.op], bound, program_op, context));
-  pacer_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
+  throttle_.ChargeOp(program_op.op, CpuNow() - begin, context.learn_times);
   return absl::OkStatus();
 }
 
@@ -296,23 +296,23 @@ absl::StatusOr<size_t> PassRunner::RunFrom(const Pass& pass, size_t i, size_t en
 
 absl::StatusOr<double> PassRunner::Run(const Pass& pass, const PassContext& context) {
   FUSIONLLM_RETURN_IF_ERROR(inbox_.status());  // a stage that waits for no message would never hear of it
-  pacer_.BeginPass(context.at_once);
-  MarkedPass marked{.pass = &pass, .micro_batch = context.micro_batch};
-  if (first_mark_ != nullptr) {
-    FUSIONLLM_ASSIGN_OR_RETURN(marked.begin, backend_.Mark());
+  throttle_.BeginPass(context.at_once);
+  TimedPass timed_pass{.pass = &pass, .micro_batch = context.micro_batch};
+  if (first_event_ != nullptr) {
+    FUSIONLLM_ASSIGN_OR_RETURN(timed_pass.begin, backend_.RecordEvent());
   }
   FUSIONLLM_RETURN_IF_ERROR(Receive(pass, context));
-  FUSIONLLM_RETURN_IF_ERROR(RunSegments(pass, context));
-  if (first_mark_ != nullptr) {
-    FUSIONLLM_ASSIGN_OR_RETURN(marked.end, backend_.Mark());
-    marked_.push_back(std::move(marked));
+  FUSIONLLM_RETURN_IF_ERROR(RunCaptureRegions(pass, context));
+  if (first_event_ != nullptr) {
+    FUSIONLLM_ASSIGN_OR_RETURN(timed_pass.end, backend_.RecordEvent());
+    timed_passes_.push_back(std::move(timed_pass));
   }
-  const double seconds = pacer_.EndPass();
-  return first_mark_ == nullptr ? seconds : 0;
+  const double seconds = throttle_.EndPass();
+  return first_event_ == nullptr ? seconds : 0;
 }
 
-absl::Status PassRunner::RunSegments(const Pass& pass, const PassContext& context) {
-  for (const Segment& segment : segments_.at(&pass)) {
+absl::Status PassRunner::RunCaptureRegions(const Pass& pass, const PassContext& context) {
+  for (const CaptureRegion& segment : capture_regions_.at(&pass)) {
     const auto run = [&]() -> absl::Status {
       for (size_t i = segment.begin; i < segment.end;) {
         FUSIONLLM_ASSIGN_OR_RETURN(const size_t ops, RunFrom(pass, i, segment.end, context));
@@ -321,33 +321,33 @@ absl::Status PassRunner::RunSegments(const Pass& pass, const PassContext& contex
       return absl::OkStatus();
     };
     // One op alone is started by one call as it is.
-    const bool worth_recording = !synchronous() && segment.same_each_time && segment.runs > 1;
+    const bool worth_capturing = !synchronous() && segment.is_replayable && segment.runs > 1;
     const bool adds = context.accumulate && &pass == &program_.backward;
-    const SegmentRecordings::Key key{.pass = &pass, .slot = context.slot, .accumulate = adds, .begin = segment.begin};
-    FUSIONLLM_RETURN_IF_ERROR(worth_recording ? recordings_.Run(key, backend_, run) : run());
+    const GraphCaptureCache::Key key{.pass = &pass, .slot = context.slot, .accumulate = adds, .begin = segment.begin};
+    FUSIONLLM_RETURN_IF_ERROR(worth_capturing ? graph_captures_.Run(key, backend_, run) : run());
     FUSIONLLM_RETURN_IF_ERROR(SendEdges(pass, pass.ops[segment.end - 1], context));
   }
   return absl::OkStatus();
 }
 
 absl::Status PassRunner::BeginDeviceTimes() {
-  marked_.clear();
-  FUSIONLLM_ASSIGN_OR_RETURN(first_mark_, backend_.Mark());
+  timed_passes_.clear();
+  FUSIONLLM_ASSIGN_OR_RETURN(first_event_, backend_.RecordEvent());
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<PassRunner::DeviceTime>> PassRunner::TakeDeviceTimes() {
   std::vector<DeviceTime> times;
-  for (const MarkedPass& marked : marked_) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const double begin, marked.begin->SecondsSince(*first_mark_));
-    FUSIONLLM_ASSIGN_OR_RETURN(const double end, marked.end->SecondsSince(*first_mark_));
-    times.push_back({.pass = marked.pass,
-                     .micro_batch = marked.micro_batch,
+  for (const TimedPass& timed_pass : timed_passes_) {
+    FUSIONLLM_ASSIGN_OR_RETURN(const double begin, timed_pass.begin->SecondsSince(*first_event_));
+    FUSIONLLM_ASSIGN_OR_RETURN(const double end, timed_pass.end->SecondsSince(*first_event_));
+    times.push_back({.pass = timed_pass.pass,
+                     .micro_batch = timed_pass.micro_batch,
                      .begin_ns = static_cast<int64_t>(begin * 1e9),
                      .end_ns = static_cast<int64_t>(end * 1e9)});
   }
-  marked_.clear();
-  first_mark_ = nullptr;
+  timed_passes_.clear();
+  first_event_ = nullptr;
   return times;
 }
 
@@ -407,7 +407,7 @@ absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& op
   int timed = 0;
   const auto wants_more = [&] {
     const double elapsed_s = 1e-9 * static_cast<double>(MonotonicNanoseconds() - begin_ns);
-    return timed < (elapsed_s < options.patience_s ? options.least : 1) || (timed < options.most && elapsed_s < options.seconds);
+    return timed < (elapsed_s < options.timeout_s ? options.least : 1) || (timed < options.most && elapsed_s < options.seconds);
   };
   for (int i = 0; wants_more(); ++i) {
     if (options.cancelled && options.cancelled()) return absl::CancelledError("measuring was cancelled");

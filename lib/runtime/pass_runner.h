@@ -10,13 +10,13 @@
 #include "absl/status/status.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/kernels/backend.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/fused_ops.h"
+#include "lib/runtime/graph_capture.h"
 #include "lib/runtime/message.h"
 #include "lib/runtime/op_times.h"
 #include "lib/runtime/parameter_store.h"
-#include "lib/runtime/segments.h"
 #include "lib/runtime/send_queue.h"
 #include "lib/runtime/stage_program.h"
 
@@ -31,8 +31,8 @@ struct PassContext {
   bool accumulate = false;  // parameter gradients: add to what earlier micro-batches left
   kernels::Mode mode = kernels::Mode::kTrain;
   kernels::RandomContext random;
-  bool at_once = false;      // its messages were there without waiting; see DevicePacer::BeginPass
-  bool learn_times = false;  // it runs as MeasureOps ran it; see DevicePacer::ChargeOp
+  bool at_once = false;      // its messages were there without waiting; see DeviceThrottle::BeginPass
+  bool learn_times = false;  // it runs as MeasureOps ran it; see DeviceThrottle::ChargeOp
 };
 
 class PassRunner {
@@ -44,7 +44,8 @@ class PassRunner {
   // the host nor in the back end's memory.
   static absl::StatusOr<std::unique_ptr<PassRunner>> Create(const autodiff::TrainingGraph& training, const StageProgram& program, int slots,
                                                             ParameterStore& store, kernels::Backend& backend, EdgeCodec& codec,
-                                                            MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
+                                                            MessagePort& port, Inbox& inbox, DeviceThrottle& throttle,
+                                                            FillPlaceholder fill);
 
   // The messages a run waits for.
   std::vector<MessageKey> Awaited(const Pass& pass, const PassContext& context) const;
@@ -60,12 +61,12 @@ class PassRunner {
   };
   // Where the back end has marks, passes are timed by the device's clock from now on.
   absl::Status BeginDeviceTimes();
-  bool timed_by_device() const { return first_mark_ != nullptr; }
+  bool timed_by_device() const { return first_event_ != nullptr; }
   // Of the passes run since, in their order. Waits for them, and ends timing.
   absl::StatusOr<std::vector<DeviceTime>> TakeDeviceTimes();
   // A number as the pass run last leaves it; of the ops that own_loss keeps alive. A device's comes when the pass is done, and whoever
   // waits for it then waits. Errors, of waiting for it too: those that kernels found late.
-  absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> NumberAfter(const Pass& pass, opdag::ValueId value, int slot) const;
+  absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> ScalarAfter(const Pass& pass, opdag::ValueId value, int slot) const;
   // Whether what was asked for is done when a call returns.
   bool synchronous() const { return memory_.on_host(); }
   // Blocks until all messages of the passes run so far are with the port. Errors: the first of them.
@@ -79,24 +80,24 @@ class PassRunner {
   // comes once, in ascending order; views with 0 s. Errors: kernels' and the placeholders', naming the op; Cancelled.
   absl::StatusOr<std::vector<OpTime>> Measure(const MeasureOptions& options);
 
-  int64_t replays() const { return recordings_.replays(); }
+  int64_t replays() const { return graph_captures_.replays(); }
   // By receiving stage.
   std::vector<int64_t> sent_bytes() const { return sends_ == nullptr ? sent_bytes_ : sends_->sent_bytes(); }
 
  private:
   PassRunner(const autodiff::TrainingGraph& training, const StageProgram& program, ParameterStore& store, kernels::Backend& backend,
-             EdgeCodec& codec, MessagePort& port, Inbox& inbox, DevicePacer& pacer, FillPlaceholder fill);
+             EdgeCodec& codec, MessagePort& port, Inbox& inbox, DeviceThrottle& throttle, FillPlaceholder fill);
   absl::Status Allocate(int slots);
   absl::Status Bind(const Pass& pass, int slots, std::vector<std::vector<BoundOp>>& bound);
   std::vector<BoundOp>& BoundOf(const Pass& pass, int slot);
   absl::Status Receive(const Pass& pass, const PassContext& context);
   // A real device's time passes by itself, and asking for it is a system call: as dear as a small op.
-  int64_t CpuNow() const { return pacer_.emulate() ? ThreadCpuNanoseconds() : 0; }
+  int64_t CpuNow() const { return throttle_.emulate() ? ThreadCpuNanoseconds() : 0; }
   absl::Status RunOp(BoundOp& bound, const ProgramOp& op, const PassContext& context);
   absl::Status RunKernel(kernels::Kernel& kernel, const BoundOp& bound, const ProgramOp& op, const PassContext& context);
   // The op at position i, or a row of ops that begins there and ends before `end`. Returns how many ops that were, views among them.
   absl::StatusOr<size_t> RunFrom(const Pass& pass, size_t i, size_t end, const PassContext& context);
-  absl::Status RunSegments(const Pass& pass, const PassContext& context);
+  absl::Status RunCaptureRegions(const Pass& pass, const PassContext& context);
   // Runs the ops of a pass once and appends the nanoseconds that each took to its list.
   absl::Status TimePass(const Pass& pass, const PassContext& context, bool thread_cpu, std::vector<std::vector<int64_t>>& taken);
   absl::Status SendEdges(const Pass& pass, const ProgramOp& op, const PassContext& context);
@@ -118,7 +119,7 @@ class PassRunner {
   EdgeCodec& codec_;
   MessagePort& port_;
   Inbox& inbox_;
-  DevicePacer& pacer_;
+  DeviceThrottle& throttle_;
   const FillPlaceholder fill_;
 
   std::vector<std::unique_ptr<kernels::Kernel>> kernels_;  // by op id; empty for other stages' ops, placeholders and views
@@ -131,15 +132,15 @@ class PassRunner {
   std::vector<std::vector<BoundOp>> backward_;
   std::vector<std::vector<BoundOp>> evaluate_;
   std::map<const Pass*, std::map<size_t, FusedRow>> fused_;
-  std::map<const Pass*, std::vector<Segment>> segments_;
-  SegmentRecordings recordings_;
-  struct MarkedPass {
+  std::map<const Pass*, std::vector<CaptureRegion>> capture_regions_;
+  GraphCaptureCache graph_captures_;
+  struct TimedPass {
     const Pass* pass;
     int micro_batch;
-    std::unique_ptr<kernels::TimeMark> begin, end;
+    std::unique_ptr<kernels::TimingEvent> begin, end;
   };
-  std::unique_ptr<kernels::TimeMark> first_mark_;
-  std::vector<MarkedPass> marked_;
+  std::unique_ptr<kernels::TimingEvent> first_event_;
+  std::vector<TimedPass> timed_passes_;
   std::vector<int64_t> sent_bytes_;
   std::unique_ptr<SendQueue> sends_;  // where the device encodes
 };

@@ -33,7 +33,7 @@ autodiff::TrainingGraph Gpt2(int64_t layers, int64_t vocab = 64) {
 
 StageProgram ProgramOf(const autodiff::TrainingGraph& training, const std::vector<int>& forward_stage, int stage, int stages,
                        Recompute recompute) {
-  auto program = BuildStageProgram(training, autodiff::Place(training, forward_stage), stage, stages, recompute);
+  auto program = BuildStageProgram(training, autodiff::AssignStages(training, forward_stage), stage, stages, recompute);
   EXPECT_TRUE(program.ok()) << program.status();
   return *std::move(program);
 }

@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const autodif
         absl::StrFormat("the communicator of %s takes tensors of another device", communicator->membership().ToString()));
   }
   std::unique_ptr<ReplicaGroup> group(new ReplicaGroup(training, program, memory, communicator));
-  for (const int use : program.local_uses) group->gradients_.push_back(store.use_gradient(use));
+  for (const int use : program.local_uses) group->gradients_.push_back(store.per_use_gradient(use));
   for (const opdag::ParameterId id : program.parameters) {
     if (!training.graph.parameter(id).trainable) group->untrained_.push_back(store.parameter(id));
   }
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const autodif
   return group;
 }
 
-absl::Status ReplicaGroup::AddUp(LossSums& losses_of_all) {
+absl::Status ReplicaGroup::AllReduceGradients(LossSums& losses_of_all) {
   if (communicator_ == nullptr) return absl::OkStatus();
   const auto size = static_cast<size_t>(communicator_->size());
   std::vector<float> losses;
@@ -93,7 +93,7 @@ absl::Status ReplicaGroup::AddUp(LossSums& losses_of_all) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepDecision> ReplicaGroup::Follow(int64_t step, const StepDecision& own) {
+absl::StatusOr<StepDecision> ReplicaGroup::BroadcastDecision(int64_t step, const StepDecision& own) {
   if (communicator_ == nullptr) return own;
   ReplicaDecision record{.step = step, .decision = RecordOf(own)};
   FUSIONLLM_RETURN_IF_ERROR(memory_.CopyIn(decision_.data(), &record, sizeof(record)));

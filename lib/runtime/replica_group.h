@@ -2,10 +2,11 @@
 // Internal to lib/runtime. Blocking; used by the stage's thread.
 //
 // A replica is a whole pipeline; its stages speak to each other as without replicas, and each stage with the same stage of the others
-// through a Communicator. Every call is made by all replicas in each step, in this order: on each stage AddUp, after the last backward
-// pass and before the uses of shared parameters are combined; then on stage 0 Follow, after its stages have reported. Over slow links a
-// step waits for two latencies of each hop between replicas, those of AddUp: replica 0 goes on when it has sent its decision. Nobody waits
-// in AddUp for a message of his own pipeline, nor do messages wait for anything but passes and AddUp, so there is no circle of waits.
+// through a Communicator. Every call is made by all replicas in each step, in this order: on each stage AllReduceGradients, after the last
+// backward pass and before the uses of shared parameters are combined; then on stage 0 BroadcastDecision, after its stages have reported.
+// Over slow links a step waits for two latencies of each hop between replicas, those of AllReduceGradients: replica 0 goes on when it has
+// sent its decision. Nobody waits in AllReduceGradients for a message of his own pipeline, nor do messages wait for anything but passes and
+// AllReduceGradients, so there is no circle of waits.
 //
 // Why gradients are added use by use before uses are combined: two stages that share a parameter are two groups, whose sums may go in
 // different orders. So both must combine the same terms, each the sum of one group; sums of combined gradients would be two sums of one
@@ -21,7 +22,7 @@
 #include "lib/collective/communicator.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
-#include "lib/runtime/step_exchange.h"
+#include "lib/runtime/step_coordinator.h"
 #include "lib/runtime/step_losses.h"
 #include "lib/tensor/memory.h"
 
@@ -38,11 +39,11 @@ class ReplicaGroup {
   // Replaces the use gradients of the stage by the sums over all replicas, in one call, and parameters that are not trained (running
   // statistics) by replica 0's; on the stage that owns the loss also those of losses, by the sums in the order of replicas whatever
   // order the gradients have. Errors: the communicator's.
-  absl::Status AddUp(LossSums& losses);
+  absl::Status AllReduceGradients(LossSums& losses);
 
   // On stage 0: replica 0's decision, for all. Errors: the communicator's; Internal for a replica 0 that is at another step,
   // or decides on what this one has not.
-  absl::StatusOr<StepDecision> Follow(int64_t step, const StepDecision& own);
+  absl::StatusOr<StepDecision> BroadcastDecision(int64_t step, const StepDecision& own);
 
  private:
   ReplicaGroup(const autodiff::TrainingGraph& training, const StageProgram& program, tensor::Memory& memory,

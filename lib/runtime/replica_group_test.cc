@@ -18,8 +18,8 @@
 #include "gtest/gtest.h"
 #include "lib/collective/chain_communicator.h"
 #include "lib/collective/local_communicator.h"
-#include "lib/collective/testing/letter_box.h"
-#include "lib/kernels/testing/memory_apart.h"
+#include "lib/collective/testing/in_memory_network.h"
+#include "lib/kernels/testing/isolated_memory.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/small_networks.h"
 
@@ -46,7 +46,7 @@ const std::map<std::string, autodiff::TrainingGraph (*)()> kReplicatedNetworks =
 // As many micro-batches in all as the other tests have in one pipeline.
 PipelineOptions Options(const autodiff::TrainingGraph& training, int replicas, int stages, const std::string& backend) {
   PipelineOptions options = SmallOptions(training, stages, backend == kMemoryApart ? "ref" : backend);
-  if (backend == kMemoryApart) options.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
+  if (backend == kMemoryApart) options.make_backend = [] { return kernels::testing::IsolatedMemoryBackend("ref"); };
   options.config.micro_batches = options.config.in_flight = kSmallMicroBatches / replicas;
   options.config.replicas = replicas;
   return options;
@@ -141,24 +141,24 @@ TEST_P(ReplicaBitsTest, TwoMicroBatchesHaveOneSum) {
   }
 }
 
-// Each replica by letters, as in a process of its own: chains add in the order of ranks, as the communicator in one process does.
-TEST_P(ReplicaTest, TrainByLettersWithTheSameBits) {
+// Each replica by chunks, as in a process of its own: chains add in the order of ranks, as the communicator in one process does.
+TEST_P(ReplicaTest, TrainOverChainWithTheSameBits) {
   for (const auto& [replicas, stages] : {std::pair(2, 1), std::pair(2, 2), std::pair(4, 2)}) {
     SCOPED_TRACE(absl::StrCat(replicas, " replicas of ", stages, " stages"));
     PipelineOptions options = Options(replicas, stages);
     const PipelineResult in_process = MustRun(training_, options);
-    std::map<std::string, std::unique_ptr<collective::testing::PostOffice>> offices;  // by group
+    std::map<std::string, std::unique_ptr<collective::testing::InMemoryNetwork>> networks;  // by group
     for (int stage = 0; stage < stages; ++stage) {
-      offices[absl::StrCat("stage-", stage)] = std::make_unique<collective::testing::PostOffice>(
-          replicas, collective::testing::PostOffice::Habits{.late = true, .seed = static_cast<uint32_t>(stage)});
+      networks[absl::StrCat("stage-", stage)] = std::make_unique<collective::testing::InMemoryNetwork>(
+          replicas, collective::testing::InMemoryNetwork::FaultOptions{.late = true, .seed = static_cast<uint32_t>(stage)});
     }
     options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
-      return collective::MakeChain(member, backend.memory(), offices.at(member.group)->mail(member.rank), {.letter_bytes = 1000});
+      return collective::MakeChain(member, backend.memory(), networks.at(member.group)->channel(member.rank), {.chunk_bytes = 1000});
     };
-    const PipelineResult by_letters = MustRun(training_, options);
-    EXPECT_EQ(LossBits(by_letters), LossBits(in_process));
-    EXPECT_EQ(by_letters.parameters, in_process.parameters);
-    EXPECT_EQ(by_letters.of_replica, in_process.of_replica);
+    const PipelineResult by_chunks = MustRun(training_, options);
+    EXPECT_EQ(LossBits(by_chunks), LossBits(in_process));
+    EXPECT_EQ(by_chunks.parameters, in_process.parameters);
+    EXPECT_EQ(by_chunks.of_replica, in_process.of_replica);
   }
 }
 
@@ -265,16 +265,16 @@ class Spoils : public BatchSource {
   const std::unique_ptr<BatchSource> inner_ = testing::SyntheticSource(7, kSmallClasses);
 };
 
-TEST(ReplicaGroupTest, ALossThatIsNoNumberOnOneReplicaEndsAllAndIsToldByIt) {
+TEST(ReplicaGroupTest, NonFiniteLossOfOneReplicaEndsAll) {
   const autodiff::TrainingGraph training = testing::SmallResidualNetwork();
   Spoils source(kSmallMicroBatches - 1);
   PipelineOptions options = Options(training, 2, 2, "ref");
-  std::vector<std::pair<int, int>> told;  // replica and stage
+  std::vector<std::pair<int, int>> reported;  // replica and stage
   options.failed = [&](int replica, int stage, const absl::Status& status) {
-    if (!absl::IsCancelled(status)) told.emplace_back(replica, stage);
+    if (!absl::IsCancelled(status)) reported.emplace_back(replica, stage);
   };
   const absl::Status status = testing::RunPipeline(training, options, source).status();
-  EXPECT_EQ(told, (std::vector<std::pair<int, int>>{{1, 1}}));
+  EXPECT_EQ(reported, (std::vector<std::pair<int, int>>{{1, 1}}));
   EXPECT_TRUE(IsNotFinite(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("is nan at step 2, micro-batch ", kSmallMicroBatches - 1)));
 }
@@ -307,7 +307,7 @@ class Overflows final : public PassedOn {
 };
 
 // Every replica finds it after the sum, and the first tells.
-TEST(ReplicaGroupTest, AGradientThatIsNoNumberIsToldOnce) {
+TEST(ReplicaGroupTest, NonFiniteGradientIsReportedOnce) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 2, "ref");
   options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
@@ -316,14 +316,14 @@ TEST(ReplicaGroupTest, AGradientThatIsNoNumberIsToldOnce) {
     if (!joined.ok() || member.group != "stage-1") return joined;
     return std::make_unique<Overflows>(member, *std::move(joined));
   };
-  std::vector<int> told, ended;  // replicas
+  std::vector<int> reported, ended;  // replicas
   options.failed = [&](int replica, int, const absl::Status& status) {
-    (IsNotFinite(status) ? told : ended).push_back(replica);
+    (IsNotFinite(status) ? reported : ended).push_back(replica);
     EXPECT_TRUE(IsNotFinite(status) || absl::IsCancelled(status)) << status;
   };
   const auto source = testing::SyntheticSource(7, kSmallClasses);
   const absl::Status status = testing::RunPipeline(training, options, *source).status();
-  EXPECT_EQ(told, std::vector<int>{0});
+  EXPECT_EQ(reported, std::vector<int>{0});
   EXPECT_EQ(ended.size(), 3u);
   EXPECT_TRUE(IsNotFinite(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("the gradient norm is inf at step 1"));
@@ -416,14 +416,14 @@ TEST(ReplicaGroupTest, AnAbortInTheMiddleEndsAllWithOneError) {
   }
 }
 
-// Its replica 0 decides on a parameter that nobody has.
+// Its replica 0 decides on a parameter that no_parameter has.
 class Misleads final : public PassedOn {
  public:
   using PassedOn::PassedOn;
   absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) override {
-    constexpr size_t kCulprit = 32;  // its place in a decision
-    const int32_t nobody = std::numeric_limits<int32_t>::max();
-    if (rank() == root) std::memcpy(tensors.front().as<std::byte>() + kCulprit, &nobody, sizeof(nobody));
+    constexpr size_t kOffendingParameterOffset = 32;  // its place in a decision
+    const int32_t no_parameter = std::numeric_limits<int32_t>::max();
+    if (rank() == root) std::memcpy(tensors.front().as<std::byte>() + kOffendingParameterOffset, &no_parameter, sizeof(no_parameter));
     return PassedOn::Broadcast(tensors, root);
   }
 };

@@ -52,7 +52,7 @@ TEST(SendQueueTest, HandsMessagesOverInOrderOnceTheyAreWhole) {
   SendQueue queue(port, 2, [](const absl::Status&) { FAIL(); });
   std::promise<absl::Status> whole;
   queue.Push(MessageOf(0, std::make_unique<Later>(whole.get_future().share())));  // returns although the message is not whole
-  queue.Push(MessageOf(1, compression::WholeMessage(Payload(5))));
+  queue.Push(MessageOf(1, compression::CompletedMessage(Payload(5))));
   whole.set_value(absl::OkStatus());
   EXPECT_TRUE(queue.Drain().ok());
   EXPECT_THAT(port.sent, ElementsAre(0, 1));
@@ -61,26 +61,26 @@ TEST(SendQueueTest, HandsMessagesOverInOrderOnceTheyAreWhole) {
 
 TEST(SendQueueTest, TheFirstErrorOfAMessageIsExplainedAndTheRestIsDropped) {
   RecordingPort port;
-  std::promise<absl::Status> told;
-  SendQueue queue(port, 2, [&](const absl::Status& status) { told.set_value(status); });
+  std::promise<absl::Status> failure;
+  SendQueue queue(port, 2, [&](const absl::Status& status) { failure.set_value(status); });
   std::promise<absl::Status> whole;
   queue.Push(MessageOf(0, std::make_unique<Later>(whole.get_future().share())));
-  for (int i = 1; i < 5; ++i) queue.Push(MessageOf(i, compression::WholeMessage(Payload(5))));
+  for (int i = 1; i < 5; ++i) queue.Push(MessageOf(i, compression::CompletedMessage(Payload(5))));
   whole.set_value(absl::InvalidArgumentError("element 3 is nan"));
-  EXPECT_EQ(told.get_future().get().message(), "explained: element 3 is nan");
+  EXPECT_EQ(failure.get_future().get().message(), "explained: element 3 is nan");
   EXPECT_EQ(queue.Drain().message(), "explained: element 3 is nan");
   // Nobody takes messages any more, and nobody waits for that.
-  for (size_t i = 0; i < 2 * SendQueue::kMessagesUnderWay; ++i) queue.Push(MessageOf(9, compression::WholeMessage(Payload(5))));
+  for (size_t i = 0; i < 2 * SendQueue::kMessagesUnderWay; ++i) queue.Push(MessageOf(9, compression::CompletedMessage(Payload(5))));
   EXPECT_THAT(port.sent, ElementsAre());
 }
 
-TEST(SendQueueTest, AnErrorOfThePortIsToldAsItIs) {
+TEST(SendQueueTest, ReturnsPortErrorUnchanged) {
   RecordingPort port;
   port.refused = 1;
-  std::promise<absl::Status> told;
-  SendQueue queue(port, 2, [&](const absl::Status& status) { told.set_value(status); });
-  for (int i = 0; i < 3; ++i) queue.Push(MessageOf(i, compression::WholeMessage(Payload(5))));
-  EXPECT_EQ(told.get_future().get().message(), "the peer is lost");
+  std::promise<absl::Status> failure;
+  SendQueue queue(port, 2, [&](const absl::Status& status) { failure.set_value(status); });
+  for (int i = 0; i < 3; ++i) queue.Push(MessageOf(i, compression::CompletedMessage(Payload(5))));
+  EXPECT_EQ(failure.get_future().get().message(), "the peer is lost");
   EXPECT_TRUE(absl::IsUnavailable(queue.Drain()));
   EXPECT_THAT(port.sent, ElementsAre(0));
 }
@@ -93,7 +93,7 @@ TEST(SendQueueTest, PushWaitsForRoom) {
   constexpr int kMany = 3 * static_cast<int>(SendQueue::kMessagesUnderWay);
   std::atomic<int> pushed{0};
   std::thread pusher([&] {
-    for (int i = 1; i < kMany; ++i, ++pushed) queue.Push(MessageOf(i, compression::WholeMessage(Payload(5))));
+    for (int i = 1; i < kMany; ++i, ++pushed) queue.Push(MessageOf(i, compression::CompletedMessage(Payload(5))));
   });
   while (pushed < static_cast<int>(SendQueue::kMessagesUnderWay)) std::this_thread::yield();
   EXPECT_LE(pushed, static_cast<int>(SendQueue::kMessagesUnderWay) + 1);  // and one that the queue may hold in its hand

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/kernels/backend.h"
-#include "lib/kernels/testing/memory_apart.h"
+#include "lib/kernels/testing/isolated_memory.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/runtime/testing/small_networks.h"
 
@@ -54,7 +54,7 @@ class StageEqualityTest : public ::testing::TestWithParam<std::tuple<std::string
   PipelineOptions Options(int stages) const {
     const bool apart = std::get<1>(GetParam()) == kApart;
     PipelineOptions options = SmallOptions(training_, stages, apart ? "ref" : std::string(std::get<1>(GetParam())));
-    if (apart) options.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
+    if (apart) options.make_backend = [] { return kernels::testing::IsolatedMemoryBackend("ref"); };
     return options;
   }
 
@@ -166,7 +166,7 @@ TEST_P(StageEqualityTest, RecomputationDoesNotChangeABitAndKeepsLess) {
     more.config.recompute = Recompute::kFull;
     ExpectSame(MustRun(training_, more), expected, absl::StrCat("with recomputation in ", stages, " stages"));
   }
-  const std::vector<int> placement = autodiff::Place(training_, options.stage_of_forward_op);
+  const std::vector<int> placement = autodiff::AssignStages(training_, options.stage_of_forward_op);
   const auto kept = BuildStageProgram(training_, placement, 0, 2, Recompute::kNone);
   const auto made_again = BuildStageProgram(training_, placement, 0, 2, Recompute::kFull);
   ASSERT_TRUE(kept.ok() && made_again.ok());

@@ -12,7 +12,7 @@
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/pass_runner.h"
 #include "lib/runtime/replica_group.h"
-#include "lib/runtime/step_exchange.h"
+#include "lib/runtime/step_coordinator.h"
 #include "lib/runtime/step_losses.h"
 #include "lib/runtime/target_weights.h"
 
@@ -31,7 +31,7 @@ const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" :
 class StageExecutor::Impl {
  public:
   Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, Inbox& inbox,
-       BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks, const std::vector<int>& stage_of_op)
+       BatchSource& source, DeviceThrottle& throttle, StageCallbacks callbacks, const std::vector<int>& stage_of_op)
       : training_(training),
         program_(std::move(program)),
         config_(config),
@@ -39,22 +39,22 @@ class StageExecutor::Impl {
         inbox_(inbox),
         source_(source),
         target_weights_(training, source),
-        pacer_(pacer),
+        throttle_(throttle),
         callbacks_(std::move(callbacks)),
-        teller_(LowestReader(training, stage_of_op)),
+        evaluation_source_(LowestReader(training, stage_of_op)),
         evaluation_window_(config.evaluation_window > 0 ? config.evaluation_window
                                                         : EvaluationWindow(training, stage_of_op, program_.stages)),
-        target_figures_(autodiff::TargetFigures(training)) {}
+        target_figures_(autodiff::TargetStatistics(training)) {}
 
   absl::Status Prepare(kernels::Backend& backend, MessagePort& port, collective::Communicator* replicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(store_, ParameterStore::Create(training_, program_, config_.optimizer, backend));
     FUSIONLLM_ASSIGN_OR_RETURN(
         replicas_, ReplicaGroup::Create(training_, program_, *store_, backend.memory(), config_.replica, config_.replicas, replicas));
-    exchange_.emplace(training_, program_, config_.tied_codecs, config_.codec_limit, *store_, port, inbox_);
-    FUSIONLLM_ASSIGN_OR_RETURN(runner_, PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_,
-                                                           pacer_, [this](const PassContext& context, const opdag::Op& op, TensorView out) {
-                                                             return Fill(context, op, out);
-                                                           }));
+    coordinator_.emplace(training_, program_, config_.tied_codecs, config_.codec_limit, *store_, port, inbox_);
+    FUSIONLLM_ASSIGN_OR_RETURN(
+        runner_,
+        PassRunner::Create(training_, program_, config_.in_flight, *store_, backend, *codecs_, port, inbox_, throttle_,
+                           [this](const PassContext& context, const opdag::Op& op, TensorView out) { return Fill(context, op, out); }));
     return absl::OkStatus();
   }
 
@@ -68,7 +68,7 @@ class StageExecutor::Impl {
       if (evaluates && config_.replica == 0) {
         FUSIONLLM_ASSIGN_OR_RETURN(const EvaluationResult result, Evaluate(step, config_.evaluation_batches));
         if (program_.owns_loss && callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
-        FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluation(step));
+        FUSIONLLM_RETURN_IF_ERROR(coordinator_->EndEvaluation(step));
       }
       if (decision.stop) return step;
     }
@@ -78,11 +78,11 @@ class StageExecutor::Impl {
   absl::StatusOr<EvaluationResult> Evaluate(int64_t step, std::optional<int64_t> batches) {
     const int64_t size = config_.micro_batch_size;
     int64_t samples = 0;
-    if (teller_ < 0 || teller_ == program_.stage) {
+    if (evaluation_source_ < 0 || evaluation_source_ == program_.stage) {
       FUSIONLLM_ASSIGN_OR_RETURN(samples, SamplesToEvaluate(source_.EvaluationSamples(), batches, GlobalMicroBatches() * size));
     }
-    if (teller_ >= 0 && program_.stages > 1) {
-      FUSIONLLM_ASSIGN_OR_RETURN(samples, exchange_->AgreeOnEvaluation(step, teller_, samples));
+    if (evaluation_source_ >= 0 && program_.stages > 1) {
+      FUSIONLLM_ASSIGN_OR_RETURN(samples, coordinator_->ShareEvaluationSize(step, evaluation_source_, samples));
     }
     evaluated_samples_ = samples;
     LossSums sums;
@@ -91,12 +91,12 @@ class StageExecutor::Impl {
       const std::optional<EvaluationPass> pass = EvaluationPassAt(samples, size, i);
       if (!pass.has_value()) break;
       PassContext context{.kind = MessageKind::kEvaluation, .step = step, .micro_batch = i, .mode = kernels::Mode::kEvaluate};
-      FUSIONLLM_RETURN_IF_ERROR(exchange_->AwaitEvaluationWindow(step, i, evaluation_window_));
+      FUSIONLLM_RETURN_IF_ERROR(coordinator_->AwaitEvaluationWindow(step, i, evaluation_window_));
       FUSIONLLM_RETURN_IF_ERROR(runner_->Run(program_.evaluate, context).status());
-      FUSIONLLM_RETURN_IF_ERROR(exchange_->EndEvaluationWindow(step, i, evaluation_window_, samples, size));
+      FUSIONLLM_RETURN_IF_ERROR(coordinator_->EndEvaluationWindow(step, i, evaluation_window_, samples, size));
       if (!program_.owns_loss) continue;
       FUSIONLLM_ASSIGN_OR_RETURN(const EvaluatedMicroBatch evaluated, EvaluatedOf(training_, [this](opdag::ValueId value) {
-                                   return runner_->NumberAfter(program_.evaluate, value, 0);
+                                   return runner_->ScalarAfter(program_.evaluate, value, 0);
                                  }));
       // Micro-batches of samples that no other one has.
       const double weight = static_cast<double>(pass->samples) / static_cast<double>(size);
@@ -136,14 +136,14 @@ class StageExecutor::Impl {
         residual_edges_.push_back(edge);
       }
     }
-    const std::vector<std::string> of_shared = exchange_->ResidualNames();
+    const std::vector<std::string> of_shared = coordinator_->ResidualNames();
     residual_names_.insert(residual_names_.end(), of_shared.begin(), of_shared.end());
   }
 
   const std::vector<std::string>& residual_names() const { return residual_names_; }
   TensorView residual(const std::string& name) {
     const auto index = static_cast<size_t>(std::find(residual_names_.begin(), residual_names_.end(), name) - residual_names_.begin());
-    if (index >= residual_edges_.size()) return exchange_->Residual(name);
+    if (index >= residual_edges_.size()) return coordinator_->Residual(name);
     const CutEdge& edge = residual_edges_[index];
     const tensor::TensorType type = {tensor::DType::kF32, training_.graph.value(edge.value).type.shape};  // whatever the value is
     std::vector<float>& residual = *codecs_->Residual(edge);
@@ -156,7 +156,7 @@ class StageExecutor::Impl {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<OpTime> times, runner_->Measure(options));
     std::vector<double> seconds(training_.graph.ops().size(), -1);
     for (const OpTime& time : times) seconds[time.op] = time.seconds;
-    pacer_.SetSeconds(std::move(seconds), options.thread_cpu);
+    throttle_.SetSeconds(std::move(seconds), options.thread_cpu);
     return times;
   }
 
@@ -242,7 +242,7 @@ class StageExecutor::Impl {
       }
       const int64_t begin = MonotonicNanoseconds();
       at_once = false;
-      FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(seen));
+      FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForDelivery(seen));
       Trace(TraceSpan::Kind::kWait, -1, step, begin);
       times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - begin) * 1e-9;
     }
@@ -262,10 +262,10 @@ class StageExecutor::Impl {
     times_.forward_seconds += seconds;
     if (program_.owns_loss) {
       const int slot = micro_batch % config_.in_flight;
-      FUSIONLLM_ASSIGN_OR_RETURN(auto loss, runner_->NumberAfter(program_.forward, training_.graph.loss(), slot));
+      FUSIONLLM_ASSIGN_OR_RETURN(auto loss, runner_->ScalarAfter(program_.forward, training_.graph.loss(), slot));
       std::vector<std::unique_ptr<tensor::PendingCopy>> counted;
       for (size_t i = 0; i < training_.target_ops.size(); ++i) {
-        FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), runner_->NumberAfter(program_.forward, target_figures_[i], slot));
+        FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), runner_->ScalarAfter(program_.forward, target_figures_[i], slot));
       }
       losses_.Add(micro_batch, std::move(loss), std::move(counted));
       if (runner_->synchronous()) FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch));
@@ -316,35 +316,35 @@ class StageExecutor::Impl {
   absl::StatusOr<StepDecision> RunStep(int64_t step) {
     times_ = {.step = step};
     losses_.Begin();
-    const double overrun_before = pacer_.overrun_seconds();
+    const double lateness_before = throttle_.lateness_seconds();
     const int64_t step_begin = MonotonicNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(runner_->BeginDeviceTimes());
     const bool timed_by_device = runner_->timed_by_device();
     FUSIONLLM_RETURN_IF_ERROR(RunPasses(step));
 
     const int64_t combine_begin = MonotonicNanoseconds();
-    FUSIONLLM_RETURN_IF_ERROR(replicas_->AddUp(losses_.sums()));
-    pacer_.BeginPass();
+    FUSIONLLM_RETURN_IF_ERROR(replicas_->AllReduceGradients(losses_.sums()));
+    throttle_.BeginPass();
     int64_t cpu_begin = ThreadCpuNanoseconds();
-    FUSIONLLM_RETURN_IF_ERROR(exchange_->SendSharedGradients(step));
+    FUSIONLLM_RETURN_IF_ERROR(coordinator_->SendSharedGradients(step));
     FUSIONLLM_RETURN_IF_ERROR(store_->CombineLocalUses());
-    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
-    double update_seconds = pacer_.EndPass();
-    const bool reports_first = program_.stage != 0 && !exchange_->ReportsSharedGradients();
-    if (!reports_first) FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
+    throttle_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    double update_seconds = throttle_.EndPass();
+    const bool reports_first = program_.stage != 0 && !coordinator_->ReportsSharedGradients();
+    if (!reports_first) FUSIONLLM_RETURN_IF_ERROR(coordinator_->CombineSharedGradients(step));
     StageReport report = ReportOfLosses();
-    pacer_.BeginPass();
+    throttle_.BeginPass();
     cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_ASSIGN_OR_RETURN(report.sums_of_squares, store_->SumsOfSquares());
     FUSIONLLM_RETURN_IF_ERROR(runner_->FinishSends());  // which wait for nothing that is not done
     FUSIONLLM_RETURN_IF_ERROR(TakeDeviceTimes(step, step_begin));
-    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
-    update_seconds += pacer_.EndPass();
+    throttle_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    update_seconds += throttle_.EndPass();
     if (reports_first) {
-      FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
-      FUSIONLLM_RETURN_IF_ERROR(exchange_->CombineSharedGradients(step));
+      FUSIONLLM_RETURN_IF_ERROR(coordinator_->SendReport(step, report));
+      FUSIONLLM_RETURN_IF_ERROR(coordinator_->CombineSharedGradients(step));
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, Agree(step, report, reports_first));
+    FUSIONLLM_ASSIGN_OR_RETURN(const StepDecision decision, CoordinateStep(step, report, reports_first));
     if (!std::isfinite(decision.norm)) return NormNotFinite(step, decision);
     times_.wait_seconds += static_cast<double>(MonotonicNanoseconds() - combine_begin) * 1e-9 - update_seconds;
     if (timed_by_device) {
@@ -354,15 +354,15 @@ class StageExecutor::Impl {
     }
 
     const int64_t update_begin = MonotonicNanoseconds();
-    pacer_.BeginPass();
+    throttle_.BeginPass();
     cpu_begin = ThreadCpuNanoseconds();
     FUSIONLLM_RETURN_IF_ERROR(store_->Update(LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step), step,
                                              ClipScale(decision.norm, config_.gradient_clip_norm) * GradientScale(decision)));
-    pacer_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
-    update_seconds += pacer_.EndPass();
+    throttle_.ChargeCpu(ThreadCpuNanoseconds() - cpu_begin);
+    update_seconds += throttle_.EndPass();
     Trace(TraceSpan::Kind::kUpdate, -1, step, update_begin);
     times_.busy_seconds = times_.forward_seconds + times_.backward_seconds + update_seconds;
-    times_.overrun_seconds = pacer_.overrun_seconds() - overrun_before;
+    times_.lateness_seconds = throttle_.lateness_seconds() - lateness_before;
     if (callbacks_.on_stage_step) callbacks_.on_stage_step(times_);
     return decision;
   }
@@ -375,24 +375,24 @@ class StageExecutor::Impl {
             .counted = sums.counted / GlobalMicroBatches()};
   }
 
-  absl::StatusOr<StepDecision> Agree(int64_t step, const StageReport& report, bool reported) {
+  absl::StatusOr<StepDecision> CoordinateStep(int64_t step, const StageReport& report, bool reported) {
     if (program_.stage != 0) {
-      if (!reported) FUSIONLLM_RETURN_IF_ERROR(exchange_->SendReport(step, report));
-      return exchange_->AwaitDecision(step);
+      if (!reported) FUSIONLLM_RETURN_IF_ERROR(coordinator_->SendReport(step, report));
+      return coordinator_->AwaitDecision(step);
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, exchange_->CollectReports(step, report));
+    FUSIONLLM_ASSIGN_OR_RETURN(StepDecision decision, coordinator_->CollectReports(step, report));
     if (config_.replica == 0 && std::isfinite(decision.norm) && callbacks_.on_step) {
-      const StageCallbacks::Decision wish =
+      const StageCallbacks::Decision requested =
           callbacks_.on_step({.step = step,
                               .loss = decision.loss,
                               .counted = decision.counted,
                               .gradient_norm = decision.norm,
                               .learning_rate = LearningRateAt(config_.learning_rate, config_.optimizer.learning_rate, step)});
-      decision.stop = wish.stop;
-      decision.checkpoint = wish.checkpoint;
+      decision.stop = requested.stop;
+      decision.checkpoint = requested.checkpoint;
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(decision, replicas_->Follow(step, decision));
-    FUSIONLLM_RETURN_IF_ERROR(exchange_->SendDecision(step, decision));
+    FUSIONLLM_ASSIGN_OR_RETURN(decision, replicas_->BroadcastDecision(step, decision));
+    FUSIONLLM_RETURN_IF_ERROR(coordinator_->SendDecision(step, decision));
     return decision;
   }
 
@@ -403,23 +403,23 @@ class StageExecutor::Impl {
                                           Spelled(loss), step, GlobalIndex(micro_batch), origin.empty() ? "" : "; it begins at ", origin));
   }
 
-  // On the stage of replica 0 that owns the first gradient to blame. The others wait for the end that its error brings, so that the run is
-  // told once, and by the device concerned.
+  // On the stage of replica 0 that owns the first gradient to offender. The others wait for the end that its error brings, so that the run
+  // is told once, and by the device concerned.
   absl::Status NormNotFinite(int64_t step, const StepDecision& decision) {
-    if (config_.replica != 0 || (decision.culprit != opdag::kNone && !store_->Owns(decision.culprit))) {
-      while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForNews(inbox_.deliveries()));
+    if (config_.replica != 0 || (decision.offending_parameter != opdag::kNone && !store_->Owns(decision.offending_parameter))) {
+      while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForDelivery(inbox_.deliveries()));
     }
-    std::string blame;
-    if (decision.culprit != opdag::kNone) {
+    std::string offender;
+    if (decision.offending_parameter != opdag::kNone) {
       std::vector<std::string> ops;
       for (const autodiff::ParameterUse& use : training_.uses) {
-        if (use.parameter == decision.culprit) ops.push_back(absl::StrCat("'", training_.graph.op(use.op).name, "'"));
+        if (use.parameter == decision.offending_parameter) ops.push_back(absl::StrCat("'", training_.graph.op(use.op).name, "'"));
       }
-      blame = absl::StrFormat(": the gradient of parameter '%s' of op %s is not finite", training_.graph.parameter(decision.culprit).name,
-                              absl::StrJoin(ops, ", "));
+      offender = absl::StrFormat(": the gradient of parameter '%s' of op %s is not finite",
+                                 training_.graph.parameter(decision.offending_parameter).name, absl::StrJoin(ops, ", "));
     }
-    return NotFiniteError(
-        absl::StrFormat("the gradient norm is %s at step %d, where the loss is %g%s", Spelled(decision.norm), step, decision.loss, blame));
+    return NotFiniteError(absl::StrFormat("the gradient norm is %s at step %d, where the loss is %g%s", Spelled(decision.norm), step,
+                                          decision.loss, offender));
   }
 
   void Trace(TraceSpan::Kind kind, int micro_batch, int64_t step, int64_t begin_ns) const {
@@ -433,15 +433,15 @@ class StageExecutor::Impl {
   Inbox& inbox_;
   BatchSource& source_;
   TargetWeights target_weights_;
-  DevicePacer& pacer_;
+  DeviceThrottle& throttle_;
   const StageCallbacks callbacks_;
-  const int teller_;  // the lowest stage that reads data: it tells how much of them an evaluation has; -1: none reads any
+  const int evaluation_source_;  // the lowest stage that reads data: it tells how much of them an evaluation has; -1: none reads any
   const int evaluation_window_;
   const std::vector<opdag::ValueId> target_figures_;
   int64_t evaluated_samples_ = 0;  // of the evaluation that is under way
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<ReplicaGroup> replicas_;
-  std::optional<StepExchange> exchange_;
+  std::optional<StepCoordinator> coordinator_;
   std::unique_ptr<PassRunner> runner_;
   std::vector<std::string> residual_names_;
   std::vector<CutEdge> residual_edges_;  // of the first names
@@ -456,8 +456,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
                                                                      const std::vector<int>& stage_of_op, int stage, int stages,
                                                                      const StageConfig& config, EdgeCodecs codecs,
                                                                      kernels::Backend& backend, MessagePort& port, Inbox& inbox,
-                                                                     BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks,
-                                                                     collective::Communicator* replicas) {
+                                                                     BatchSource& source, DeviceThrottle& throttle,
+                                                                     StageCallbacks callbacks, collective::Communicator* replicas) {
   if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
       (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
@@ -469,7 +469,7 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
   }
   FUSIONLLM_ASSIGN_OR_RETURN(StageProgram program,
                              BuildStageProgram(training, stage_of_op, stage, stages, config.recompute, config.reshapes));
-  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, pacer, std::move(callbacks),
+  auto impl = std::make_unique<Impl>(training, std::move(program), config, std::move(codecs), inbox, source, throttle, std::move(callbacks),
                                      stage_of_op);
   FUSIONLLM_RETURN_IF_ERROR(impl->Prepare(backend, port, replicas));
   impl->NameResiduals(stage_of_op);

@@ -29,7 +29,7 @@
 #include "lib/collective/communicator.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/optimizer.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/runtime/edge_codec.h"
 #include "lib/runtime/evaluation_pass.h"
 #include "lib/runtime/learning_rate.h"
@@ -95,8 +95,8 @@ struct StageStepTimes {
   double busy_seconds = 0;     // running ops, codecs, updates
   double forward_seconds = 0;  // of busy
   double backward_seconds = 0;
-  double wait_seconds = 0;     // for messages
-  double overrun_seconds = 0;  // the emulated device was late because this machine was busy
+  double wait_seconds = 0;      // for messages
+  double lateness_seconds = 0;  // the emulated device was late because this machine was busy
 };
 
 // Span of the timeline of a step, for `fusionctl trace` and the report. Times on CLOCK_MONOTONIC.
@@ -141,14 +141,14 @@ struct StageCallbacks {
 
 class StageExecutor {
  public:
-  // `training` typed for config.micro_batch_size; it, the backend, port, inbox, source and pacer must outlive the executor.
+  // `training` typed for config.micro_batch_size; it, the backend, port, inbox, source and throttle must outlive the executor.
   // `codecs`: one for each cut edge of the program, see EdgeCodecs. `replicas`: this stage's in all pipelines, with tensors of the back
   // end's memory; null where there is one; must outlive the executor. Errors: what BuildStageProgram, Backend::Prepare and
   // ReplicaGroup::Create say.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Create(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op,
                                                                int stage, int stages, const StageConfig& config, EdgeCodecs codecs,
                                                                kernels::Backend& backend, MessagePort& port, Inbox& inbox,
-                                                               BatchSource& source, DevicePacer& pacer, StageCallbacks callbacks,
+                                                               BatchSource& source, DeviceThrottle& throttle, StageCallbacks callbacks,
                                                                collective::Communicator* replicas = nullptr);
   ~StageExecutor();
 
@@ -160,7 +160,7 @@ class StageExecutor {
   StageMemory memory() const;
   // Wire bytes of encoded messages handed to the port since creation, by receiving stage.
   std::vector<int64_t> sent_bytes() const;
-  // How often a stretch of ops was asked for by one call of the device, as recorded before (kernels::Recording).
+  // How often a stretch of ops was asked for by one call of the device, as recorded before (kernels::CapturedGraph).
   int64_t replays() const;
 
   // By receiving stage.
@@ -176,9 +176,9 @@ class StageExecutor {
   tensor::TensorView residual(const std::string& name);
 
   // Times every op of the stage, placeholders included, while micro-batches go through all slots as in training: caches are as warm or
-  // cold as they will be; views take 0 s. Gives the times to the pacer and returns them, ascending by op. Data comes from the source; what
-  // other stages would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on the
-  // machine meanwhile. Errors: kernels' and the source's; Cancelled.
+  // cold as they will be; views take 0 s. Gives the times to the throttle and returns them, ascending by op. Data comes from the source;
+  // what other stages would send is zero. Parameters stay as they were, gradients do not. The caller makes sure that nothing else runs on
+  // the machine meanwhile. Errors: kernels' and the source's; Cancelled.
   absl::StatusOr<std::vector<OpTime>> MeasureOps(const MeasureOptions& options);
 
   // Runs steps first..last (counted from 1), and evaluates after every config.evaluate_every-th and after `last`; returns the last step

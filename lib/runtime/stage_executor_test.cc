@@ -225,7 +225,7 @@ TEST(StageExecutorTest, StagesThatEvaluateAreNoMoreThanTwoWindowsAheadOfTheLoss)
     std::function<void(const opdag::Op&, int)> on_fill_;
     std::unique_ptr<BatchSource> inner_ = SyntheticSource(3, 3);
   };
-  const int of_loss = autodiff::Place(training, options.stage_of_forward_op)[training.graph.value(training.graph.loss()).producer];
+  const int of_loss = autodiff::AssignStages(training, options.stage_of_forward_op)[training.graph.value(training.graph.loss()).producer];
   ASSERT_EQ(of_loss, 1);
   Source source([&](const opdag::Op& placeholder, int micro_batch) {
     std::unique_lock lock(mutex);
@@ -375,13 +375,13 @@ TEST(StageExecutorTest, AStageThatWaitsForNoMessageEndsWhenItsInboxIsCancelled) 
   EXPECT_EQ(last, 3);
 }
 
-TEST(StageExecutorTest, WithoutPatienceOneMicroBatchIsTimed) {
+TEST(StageExecutorTest, ZeroTimeoutTimesOneMicroBatch) {
   const autodiff::TrainingGraph training = SmallGpt2(/*tied=*/false);
   PipelineOptions options = SmallOptions(training, 1, "ref");
   int impatient = 0, patient = 0;
   options.prepare = [&](int, StageExecutor& executor) {
     const auto count = [](int& asked) { return [&asked] { return ++asked < 0; }; };
-    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .patience_s = 0, .cancelled = count(impatient)}).ok());
+    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .timeout_s = 0, .cancelled = count(impatient)}).ok());
     EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .cancelled = count(patient)}).ok());
   };
   MustRun(training, options);

@@ -54,7 +54,7 @@ class Builder {
         stage_of_op_(stage_of_op),
         recompute_(recompute),
         reshapes_(reshapes),
-        target_figures_(autodiff::TargetFigures(training)) {
+        target_figures_(autodiff::TargetStatistics(training)) {
     program_.stage = stage;
     program_.stages = stages;
   }
@@ -300,7 +300,7 @@ class Builder {
       for (const ValueId output : op.outputs) {
         const int use = UseOfGradient(output);
         if (use != kNone) {
-          pass.location[output] = {.arena = Arena::kUseGradient, .use = use};
+          pass.location[output] = {.arena = Arena::kPerUseGradient, .use = use};
         } else {
           touch(output, static_cast<int>(i));
         }

@@ -29,9 +29,9 @@ struct CutEdge {
   opdag::ValueId of = opdag::kNone;  // the forward value; == value for forward edges
 };
 
-enum class Arena : uint8_t { kNone, kScratch, kStash, kUseGradient };
+enum class Arena : uint8_t { kNone, kScratch, kStash, kPerUseGradient };
 
-// Where a value lies during a pass. kUseGradient: in the gradient buffer of TrainingGraph::uses[index].
+// Where a value lies during a pass. kPerUseGradient: in the gradient buffer of TrainingGraph::uses[index].
 struct Location {
   Arena arena = Arena::kNone;
   size_t offset = 0;
@@ -87,8 +87,8 @@ enum class Reshapes : uint8_t {
   kCopies,  // each is run and has a place of its own; the same bits, for tests
 };
 
-// `stage_of_op`: by op id of the training graph (autodiff::Place). Errors: InvalidArgument when a stage index is out of range, when the
-// quotient graph over stages has a cycle (naming an edge that closes it) or when `stage` has no op.
+// `stage_of_op`: by op id of the training graph (autodiff::AssignStages). Errors: InvalidArgument when a stage index is out of range, when
+// the quotient graph over stages has a cycle (naming an edge that closes it) or when `stage` has no op.
 absl::StatusOr<StageProgram> BuildStageProgram(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op, int stage,
                                                int stages, Recompute recompute, Reshapes reshapes = Reshapes::kViews);
 

@@ -39,7 +39,7 @@ double MeanLoss(const autodiff::TrainingGraph& training, const LossSums& sums, d
   return weights > 0 ? sums.loss / weights : 0;
 }
 
-absl::StatusOr<float> Arrived(tensor::PendingCopy& copy) {
+absl::StatusOr<float> AwaitScalar(tensor::PendingCopy& copy) {
   float number = 0;
   FUSIONLLM_RETURN_IF_ERROR(copy.Wait(&number));
   return number;
@@ -47,14 +47,14 @@ absl::StatusOr<float> Arrived(tensor::PendingCopy& copy) {
 
 absl::StatusOr<EvaluatedMicroBatch> EvaluatedOf(
     const autodiff::TrainingGraph& training,
-    const std::function<absl::StatusOr<std::unique_ptr<tensor::PendingCopy>>(opdag::ValueId)>& number_after) {
+    const std::function<absl::StatusOr<std::unique_ptr<tensor::PendingCopy>>(opdag::ValueId)>& scalar_after) {
   const auto number = [&](opdag::ValueId value) -> absl::StatusOr<float> {
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto copy, number_after(value));
-    return Arrived(*copy);
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto copy, scalar_after(value));
+    return AwaitScalar(*copy);
   };
   EvaluatedMicroBatch evaluated;
   FUSIONLLM_ASSIGN_OR_RETURN(evaluated.loss, number(training.graph.loss()));
-  const std::vector<opdag::ValueId> figures = autodiff::TargetFigures(training);
+  const std::vector<opdag::ValueId> figures = autodiff::TargetStatistics(training);
   std::vector<float> counted;
   for (size_t i = 0; i < training.target_ops.size(); ++i) {
     FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), number(figures[i]));
@@ -79,11 +79,11 @@ absl::StatusOr<std::optional<StepLosses::NotFinite>> StepLosses::Settle(int last
   while (!pending_.empty() && pending_.front().micro_batch <= last) {
     const Pending pending = std::move(pending_.front());
     pending_.pop_front();
-    FUSIONLLM_ASSIGN_OR_RETURN(const float loss, Arrived(*pending.loss));
+    FUSIONLLM_ASSIGN_OR_RETURN(const float loss, AwaitScalar(*pending.loss));
     if (!std::isfinite(loss)) return NotFinite{pending.micro_batch, loss};
     std::vector<float> counted;
     for (const auto& copy : pending.counted) {
-      FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), Arrived(*copy));
+      FUSIONLLM_ASSIGN_OR_RETURN(counted.emplace_back(), AwaitScalar(*copy));
     }
     const double share = CountedShare(training_, counted);
     sums_.loss += training_.counted == opdag::kNone ? loss : share * loss;

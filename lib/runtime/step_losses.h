@@ -32,7 +32,7 @@ double TargetsOf(const autodiff::TrainingGraph& training);
 // targets are whole. 1 where there are none.
 double CountedShare(const autodiff::TrainingGraph& training, const std::vector<float>& rounded);
 // The number of a copy. Blocks. Errors: the copy's.
-absl::StatusOr<float> Arrived(tensor::PendingCopy& copy);
+absl::StatusOr<float> AwaitScalar(tensor::PendingCopy& copy);
 
 // A micro-batch of an evaluation.
 struct EvaluatedMicroBatch {
@@ -40,10 +40,10 @@ struct EvaluatedMicroBatch {
   double counted = 1;  // share of its targets
   float correct = 0;   // targets; 0 where the loss is made of none, or of several cross_entropy ops
 };
-// By what `number_after` gives of scalars of the pass that has run. Blocks for them. Errors: its own.
+// By what `scalar_after` gives of scalars of the pass that has run. Blocks for them. Errors: its own.
 absl::StatusOr<EvaluatedMicroBatch> EvaluatedOf(
     const autodiff::TrainingGraph& training,
-    const std::function<absl::StatusOr<std::unique_ptr<tensor::PendingCopy>>(opdag::ValueId)>& number_after);
+    const std::function<absl::StatusOr<std::unique_ptr<tensor::PendingCopy>>(opdag::ValueId)>& scalar_after);
 
 class StepLosses {
  public:
@@ -61,7 +61,7 @@ class StepLosses {
   // Errors: the copies'.
   absl::StatusOr<std::optional<NotFinite>> Settle(int last);
 
-  // Of those that are settled; of all replicas once ReplicaGroup::AddUp has replaced them.
+  // Of those that are settled; of all replicas once ReplicaGroup::AllReduceGradients has replaced them.
   LossSums& sums() { return sums_; }
 
  private:

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "lib/autodiff/training_graph.h"
 #include "lib/compression/spec.h"
-#include "lib/kernels/testing/memory_apart.h"
+#include "lib/kernels/testing/isolated_memory.h"
 #include "lib/opdag/graph_builder.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/stage_executor.h"
@@ -160,7 +160,7 @@ TEST(TiedGradientTest, OnADeviceCompressedGradientsHaveTheBitsThatTheyHaveOnTheH
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions apart = Compressed(training, 2, "int8");
   const PipelineResult on_host = MustRun(training, apart);
-  apart.make_backend = [] { return kernels::testing::MemoryApart("ref"); };
+  apart.make_backend = [] { return kernels::testing::IsolatedMemoryBackend("ref"); };
   const PipelineResult on_device = MustRun(training, apart);
   EXPECT_EQ(LossBits(on_device), LossBits(on_host));
   EXPECT_EQ(on_device.parameters, on_host.parameters);

@@ -72,7 +72,7 @@ class Memory {
   void ForEachUnit(const Pass& pass, ValueId value, Visit visit) {
     const Location& location = pass.location[value];
     ASSERT_NE(location.arena, Arena::kNone) << training_.graph.value(value).name;
-    if (location.arena == Arena::kUseGradient) return;
+    if (location.arena == Arena::kPerUseGradient) return;
     std::vector<ValueId>& units = arenas_[location.arena];
     const size_t begin = location.offset / tensor::kAlignment;
     const size_t end = begin + AlignedBytes(training_.graph.value(value).type.bytes()) / tensor::kAlignment;
@@ -97,7 +97,7 @@ class Memory {
 // Every stage of the placement. Counts views.
 int ExpectAllFound(const autodiff::TrainingGraph& training, const std::vector<int>& forward_stage_of, int stages, Recompute recompute) {
   int views = 0;
-  const std::vector<int> placement = autodiff::Place(training, forward_stage_of);
+  const std::vector<int> placement = autodiff::AssignStages(training, forward_stage_of);
   for (int stage = 0; stage < stages; ++stage) {
     const auto program = BuildStageProgram(training, placement, stage, stages, recompute);
     EXPECT_TRUE(program.ok()) << program.status();

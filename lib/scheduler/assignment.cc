@@ -123,7 +123,7 @@ void Evaluator::AddValue(const ChainValue& value, int chain_value, bool list_val
   }
 }
 
-Evaluation::Verdict Evaluator::CheckLinks(Evaluation& evaluation) const {
+Evaluation::Feasibility Evaluator::CheckLinks(Evaluation& evaluation) const {
   for (size_t l = 0; l < link_count_; ++l) {
     const CutLink& link = links_[l];
     const int src = stages_[link.src].device, dst = stages_[link.dst].device;
@@ -132,9 +132,9 @@ Evaluation::Verdict Evaluator::CheckLinks(Evaluation& evaluation) const {
     if (there && back) continue;
     evaluation.stage = link.src;
     evaluation.other_stage = link.dst;
-    return Evaluation::Verdict::kDisconnected;
+    return Evaluation::Feasibility::kDisconnected;
   }
-  return Evaluation::Verdict::kFeasible;
+  return Evaluation::Feasibility::kFeasible;
 }
 
 // A pair's share of each shared resource is in proportion to the bytes it moves there.
@@ -220,7 +220,7 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
     stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
     const int least = kept_ != nullptr ? kept_->stages[s].in_flight : gpipe ? most : 1;
     if (stage.most_in_flight < least || fits < 0) {
-      evaluation.verdict = Evaluation::Verdict::kTooMuchMemory;
+      evaluation.verdict = Evaluation::Feasibility::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
       evaluation.needed_bytes = MemoryOf(stage.memory, least);
       return false;
@@ -287,7 +287,7 @@ double Evaluator::LeastSeconds() {
   double least_s = 0;
   const auto seconds = [](const Channel& channel) {
     double hold_s = 0;
-    for (const WireUse& use : channel.wires) hold_s = std::max(hold_s, use.hold_s);
+    for (const WireUsage& use : channel.wires) hold_s = std::max(hold_s, use.hold_s);
     return hold_s;
   };
   for (size_t s = 0; s < stages_.size(); ++s) {
@@ -311,7 +311,7 @@ double Evaluator::Simulate(double most_s) {
   ++evaluations_;
   const auto passes = static_cast<int64_t>(2 * (stages_.size() + link_count_));
   work_events_ += std::max(kEventsOfASimulation, passes * input_.micro_batches);
-  return simulator_.Judge(input_, most_s);
+  return simulator_.RunWithCutoff(input_, most_s);
 }
 
 bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
@@ -325,7 +325,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
     stage.device = assignment.devices[s];
     std::fill(stage_of_.begin() + stage.begin, stage_of_.begin() + stage.end, s);
     if (!problem_.Allowed(stage.begin, stage.end, stage.device)) {
-      evaluation.verdict = Evaluation::Verdict::kAgainstPins;
+      evaluation.verdict = Evaluation::Feasibility::kPinViolation;
       evaluation.stage = s;
       return false;
     }
@@ -359,7 +359,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   return true;
 }
 
-Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, double worth_s) {
+Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, double cutoff_s) {
   Evaluation evaluation;
   if (!Prepare(assignment, false, evaluation)) return evaluation;
   if (kept_ != nullptr) {
@@ -369,9 +369,9 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, doub
   }
   const double least_s = LeastSeconds();
   evaluation.step_s = least_s;
-  if (evaluation.cost_s() > worth_s * kSurely) return evaluation;
+  if (evaluation.cost_s() > cutoff_s * kSurely) return evaluation;
   evaluation.step_s = 1;
-  const double most_s = worth_s * kSurely / evaluation.cost_s();
+  const double most_s = cutoff_s * kSurely / evaluation.cost_s();
   if (problem_.request().schedule == Schedule::kGPipe) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
     evaluation.step_s = Simulate(most_s);

@@ -47,14 +47,14 @@ enum class Effort { kQuick, kFull };
 inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {
-  enum class Verdict { kFeasible, kTooMuchMemory, kDisconnected, kAgainstPins, kTooMuchEgress };
-  Verdict verdict = Verdict::kFeasible;
+  enum class Feasibility { kFeasible, kTooMuchMemory, kDisconnected, kPinViolation, kTooMuchEgress };
+  Feasibility verdict = Feasibility::kFeasible;
   int stage = 0;  // that breaks the verdict
   int other_stage = 0;
   int64_t needed_bytes = 0;  // memory of the stage, or what leaves its site in a step
   double step_s = 0;
   double loss_cost = 0;  // sum over links
-  bool feasible() const { return verdict == Verdict::kFeasible; }
+  bool feasible() const { return verdict == Feasibility::kFeasible; }
   // What candidates are compared by: seconds of a step, stretched by what its compression costs in steps to the same loss.
   double cost_s() const { return step_s * (1 + kTimePerNat * loss_cost); }
 };
@@ -74,8 +74,8 @@ class Evaluator {
   explicit Evaluator(const Problem& problem) : problem_(problem) {}
 
   // Precondition: begins ascend strictly from 0 and stay below positions(); devices are valid and differ. Exact where the cost is at
-  // most `worth_s`, else some time above that, which takes no simulation or not all of one.
-  Evaluation Evaluate(const Assignment& assignment, Effort effort, double worth_s = std::numeric_limits<double>::infinity());
+  // most `cutoff_s`, else some time above that, which takes no simulation or not all of one.
+  Evaluation Evaluate(const Assignment& assignment, Effort effort, double cutoff_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
   Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
   // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
@@ -137,7 +137,7 @@ class Evaluator {
   std::map<absl::string_view, Egress> EgressBySite() const;
   void KeepWithinEgress(double target_s);
   bool EgressFits(Evaluation& evaluation) const;
-  Evaluation::Verdict CheckLinks(Evaluation& evaluation) const;
+  Evaluation::Feasibility CheckLinks(Evaluation& evaluation) const;
   double HopSeconds(int src_stage, int dst_stage, int64_t bytes) const;
   double ControlSeconds(int src_stage, int dst_stage, int64_t bytes) const;
 
@@ -162,7 +162,7 @@ class Evaluator {
     size_t parameter = 0, codec = 0, mildest = 0;
   };
   std::vector<TiedChoice> tied_choices_;
-  static constexpr int kNobody = -1, kSeveral = -2;
+  static constexpr int kNoSender = -1, kManySenders = -2;
   std::vector<int> wire_user_;       // by wire: the directed pair of stages that sends over it
   std::vector<int> newest_link_to_;  // by stage
   std::vector<double> round_trip_s_;

@@ -14,8 +14,8 @@ namespace {
 // Of the bytes that a site may send, what its links are first asked to keep to, and then, since codecs come in steps; at last the
 // strongest.
 constexpr double kShares[] = {1, 0.5, 0.25, 0};
-constexpr double kLeastBudgetBytes = 1e-3;    // a policy wants positive rates
-constexpr double kLeastTargetSeconds = 1e-9;  // and jobs may cost nothing
+constexpr double kMinBudgetBytes = 1e-3;    // a policy wants positive rates
+constexpr double kMinTargetSeconds = 1e-9;  // and jobs may cost nothing
 
 }  // namespace
 
@@ -64,7 +64,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
   if (!problem_.request().max_egress_bytes.has_value()) return true;
   for (const auto& [site, sent] : EgressBySite()) {
     if (sent.bytes <= *problem_.request().max_egress_bytes) continue;
-    evaluation.verdict = Evaluation::Verdict::kTooMuchEgress;
+    evaluation.verdict = Evaluation::Feasibility::kTooMuchEgress;
     evaluation.stage = sent.stage;
     evaluation.needed_bytes = sent.bytes;
     return false;
@@ -80,7 +80,7 @@ void Evaluator::KeepWithinEgress(double target_s) {
   SqueezeTied();
   std::map<absl::string_view, double> kept_of_dense;  // of sites that send too much: the share of their bytes that is left
   std::vector<LinkTraffic> slower;
-  const double seconds = std::max(kLeastTargetSeconds, target_s);
+  const double seconds = std::max(kMinTargetSeconds, target_s);
   for (const double share : kShares) {
     bool fits = true;
     for (const auto& [site, sent] : EgressBySite()) {
@@ -105,7 +105,7 @@ void Evaluator::KeepWithinEgress(double target_s) {
         if (found == kept_of_dense.end() || dense == 0) return;
         const double budget = static_cast<double>(lossless) + static_cast<double>(dense) * found->second;
         slowed[l] = 1;
-        rate = std::min(rate, std::max(kLeastBudgetBytes, budget) / seconds);
+        rate = std::min(rate, std::max(kMinBudgetBytes, budget) / seconds);
       };
       slow_down(src, traffic_[l].forward_bytes, traffic_[l].forward_lossless_bytes, slower[l].forward_bytes_per_s);
       slow_down(dst, traffic_[l].backward_bytes, 0, slower[l].backward_bytes_per_s);

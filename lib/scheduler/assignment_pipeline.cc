@@ -123,14 +123,14 @@ void Evaluator::AddTied(int exchange, size_t sender, int to) {
 // A tied message shares its wires with others' piece by piece. Nobody else on them: one will do.
 void Evaluator::CutTied() {
   constexpr int kMaxPieces = 16;
-  constexpr int64_t kLeastPieceBytes = 64 << 10;
+  constexpr int64_t kMinPieceBytes = 64 << 10;
   if (input_.tied.empty()) return;
-  wire_user_.assign(input_.wires, kNobody);
+  wire_user_.assign(input_.wires, kNoSender);
   const auto use = [&](const Channel& channel, int from, int to) {
     const int pair = from * static_cast<int>(stages_.size()) + to;
-    for (const WireUse& wire : channel.wires) {
+    for (const WireUsage& wire : channel.wires) {
       int& user = wire_user_[wire.wire];
-      user = user == kNobody || user == pair ? pair : kSeveral;
+      user = user == kNoSender || user == pair ? pair : kManySenders;
     }
   };
   for (const StageLink& link : input_.links) {
@@ -140,8 +140,8 @@ void Evaluator::CutTied() {
   for (const TiedMessage& message : input_.tied) use(message.channel, message.from, message.to);
   for (TiedMessage& message : input_.tied) {
     const bool alone = std::none_of(message.channel.wires.begin(), message.channel.wires.end(),
-                                    [&](const WireUse& wire) { return wire_user_[wire.wire] == kSeveral; });
-    message.pieces = alone ? 1 : static_cast<int>(std::clamp<int64_t>(message.channel.bytes / kLeastPieceBytes, 1, kMaxPieces));
+                                    [&](const WireUsage& wire) { return wire_user_[wire.wire] == kManySenders; });
+    message.pieces = alone ? 1 : static_cast<int>(std::clamp<int64_t>(message.channel.bytes / kMinPieceBytes, 1, kMaxPieces));
   }
 }
 

@@ -108,7 +108,7 @@ PlanPipeline Evaluator::DescribePipeline() {
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;
   const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {
-    for (const WireUse& use : channel.wires) {
+    for (const WireUsage& use : channel.wires) {
       if (use.hold_s <= most_s) continue;
       most_s = use.hold_s;
       bytes = channel.bytes;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
 namespace {

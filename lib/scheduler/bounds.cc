@@ -11,16 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/scheduler/op_order.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
 // Sums in another order than the simulator's may differ in the last bits; a bound must not exceed the truth for that.
 constexpr double kRounding = 1 - 1e-9;
-constexpr size_t kMostPairwise = 2'048;  // devices whose links are looked at pair by pair
+constexpr size_t kMaxPairwiseDevices = 2'048;  // devices whose links are looked at pair by pair
 
 // By device kind: usable devices of the same cost class differ only by their scale, so only the fastest of a class can be the minimum.
 std::vector<int> FastestOfEachClass(const Problem& problem) {
@@ -164,7 +164,7 @@ double RateOf(const Problem& problem, int a, int b) { return std::max(problem.li
 double FastestRate(const Problem& problem) {
   const std::vector<int>& usable = problem.usable();
   double fastest = 0;
-  if (usable.size() > kMostPairwise) {  // no pair is faster than the rule it follows
+  if (usable.size() > kMaxPairwiseDevices) {  // no pair is faster than the rule it follows
     for (const Link& link : problem.request().links) fastest = std::max(fastest, link.bytes_per_s);
     for (const SiteLink& link : problem.request().site_links) fastest = std::max(fastest, link.bytes_per_s);
     return fastest;
@@ -225,12 +225,12 @@ LowerBound CutBytes(const Problem& problem, int stages, const std::vector<double
   bound.holds = true;
   bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
   bound.why =
-      absl::StrFormat("%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Counted(stages, "stage"),
+      absl::StrFormat("%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Pluralize(stages, "stage"),
                       stages > problem.min_stages()
                           ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.NeedAlone(0, problem.positions()))),
                                          " with one micro-batch in flight")
                           : "",
-                      base::Counted(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
+                      base::Pluralize(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
   return bound;
 }
 
@@ -241,8 +241,8 @@ LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least
     bound.why = "devices may be left out, the badly joined ones among them";
     return bound;
   }
-  if (devices < 2 || devices > kMostPairwise) {
-    bound.why = devices < 2 ? "there is one device" : absl::StrFormat("not looked at beyond %d devices", kMostPairwise);
+  if (devices < 2 || devices > kMaxPairwiseDevices) {
+    bound.why = devices < 2 ? "there is one device" : absl::StrFormat("not looked at beyond %d devices", kMaxPairwiseDevices);
     return bound;
   }
   const std::vector<double> rates = RatesOfSpanningTree(problem);
@@ -292,14 +292,14 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
        .seconds = request.micro_batches * BalancedSeconds(problem, kinds, updates),
        .holds = true,
        .why = absl::StrFormat("%s and the update shared out over the %s that may be used, none of them ever idle",
-                              base::Counted(request.micro_batches, "micro-batch", "micro-batches"),
-                              base::Counted(problem.max_stages(), "fastest device"))},
+                              base::Pluralize(request.micro_batches, "micro-batch", "micro-batches"),
+                              base::Pluralize(problem.max_stages(), "fastest device"))},
       {.name = "largest-op",
        .seconds = request.micro_batches * largest.seconds,
        .holds = true,
        .why = absl::StrFormat("one device runs op '%s' for all %s and updates it, %s for each on %s, which is fastest at it",
                               request.ops[problem.op_at(largest.position)].name,
-                              base::Counted(request.micro_batches, "micro-batch", "micro-batches"), DurationText(largest.seconds),
+                              base::Pluralize(request.micro_batches, "micro-batch", "micro-batches"), DurationText(largest.seconds),
                               request.devices[largest.device].name)},
       {.name = "longest-path",
        .seconds = LongestPathSeconds(problem, kinds),

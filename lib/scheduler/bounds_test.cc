@@ -114,7 +114,7 @@ TEST(BoundsTest, ASmallTensorServesOneStageOnly) {
 
 TEST(BoundsTest, CodecsMakeThemSmaller) {
   PlanRequest request = FourOps();
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
   request.codec_policy = &ladder;
   request.use_all_devices = true;
   EXPECT_NEAR(Bound(request, "spanning-tree").seconds, 4 * 1e6 / 16 / 1e6, 1e-6);
@@ -140,7 +140,7 @@ TEST(BoundsTest, ExactProvesItsOwn) {
 TEST(BoundsTest, ASearchProvesNothingThatItDidNotSearch) {
   const auto search = [](const PlanRequest& request) { return std::get<Plan>(*MakePlan("exact", request)).lower_bounds.back(); };
   PlanRequest request = FourOps();
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
   request.codec_policy = &ladder;
   EXPECT_EQ(search(request).name, "search");
   EXPECT_FALSE(search(request).holds);
@@ -165,7 +165,7 @@ TEST(BoundsTest, BoundsHoldWithAndWithoutRecomputationWhereItIsAChoice) {
 
 // Codecs depend on what a plan's links have to hide behind, so that one that loses more may be the fastest.
 TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-3}, {"int8", 4, 4, 2e-2}, {"topk", 16, 16, 1e-1}});
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-3}, {"int8", 4, 4, 2e-2}, {"topk", 16, 16, 1e-1}});
   int beaten = 0, proven = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
     PlanRequest request = testing::DrawSmallInstance(seed, {.max_ops = 8, .max_devices = 4}).request;
@@ -232,7 +232,7 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
   std::map<std::string, int> held, binding;
   for (uint64_t seed = 1; seed <= 120; ++seed) {
     testing::SmallInstance instance = testing::DrawSmallInstance(seed, {.max_ops = 6, .max_devices = 4});
-    // Wishes and links by which the bounds of links hold and bind more often than for users.
+    // Constraints and links by which the bounds of links hold and bind more often than for users.
     if (seed % 2 == 0) {
       instance.request.use_all_devices = true;
       for (Link& link : instance.request.links) link.bytes_per_s *= 0.05;
@@ -241,7 +241,7 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << instance.regime);
     const auto created = Problem::Create(instance.request);
     ASSERT_TRUE(created.ok()) << created.status();
-    if (std::holds_alternative<Refusal>(*created)) continue;
+    if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     double least_s = LeastStepOfRandomAssignments(problem, seed, 50);
     for (const char* strategy : {"exact", "equal-ops"}) {

@@ -51,7 +51,7 @@ BranchAndBound::BranchAndBound(const Problem& problem, Evaluator& evaluator, con
 
 bool BranchAndBound::Run(double slack, int64_t simulations) {
   slack_ = slack;
-  exhausted_ = problem_.usable().size() > kMostDevices;
+  exhausted_ = problem_.usable().size() > kMaxUsableDevices;
   most_evaluations_ = evaluator_.evaluations() + simulations;
   bound_.emplace(problem_, best_.devices.empty() ? kInfinity : best_evaluation_.cost_s() / (1 + slack));
   bound_->LimitWork(simulations * kWorkPerSimulation);

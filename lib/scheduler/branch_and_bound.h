@@ -17,7 +17,7 @@ struct BranchPrefix;
 
 class BranchAndBound {
  public:
-  static constexpr size_t kMostDevices = 31;  // usable ones
+  static constexpr size_t kMaxUsableDevices = 31;  // usable ones
 
   // `known`: a feasible assignment, or none (no devices). The better it is the less is left to search.
   BranchAndBound(const Problem& problem, Evaluator& evaluator, const Assignment& known);

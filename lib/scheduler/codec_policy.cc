@@ -25,27 +25,27 @@ void ExactPolicy::Choose(std::span<const LinkTraffic> links, double, std::span<L
   for (size_t l = 0; l < links.size(); ++l) codecs[l] = Exact(links[l]);
 }
 
-double LadderPolicy::MaxRatio() const {
+double CodecLevelPolicy::MaxRatio() const {
   double most = 1;
-  for (const CodecRung& rung : rungs_) most = std::max({most, rung.forward_ratio, rung.backward_ratio});
+  for (const CodecLevel& level : levels_) most = std::max({most, level.forward_ratio, level.backward_ratio});
   return most;
 }
 
-void LadderPolicy::Choose(std::span<const LinkTraffic> links, double target_s, std::span<LinkCodec> codecs) const {
+void CodecLevelPolicy::Choose(std::span<const LinkTraffic> links, double target_s, std::span<LinkCodec> codecs) const {
   for (size_t l = 0; l < links.size(); ++l) codecs[l] = ChooseOne(links[l], target_s);
 }
 
-LinkCodec LadderPolicy::ChooseOne(const LinkTraffic& traffic, double target_s) const {
+LinkCodec CodecLevelPolicy::ChooseOne(const LinkTraffic& traffic, double target_s) const {
   LinkCodec choice = Exact(traffic);
   if (traffic.forward_bytes + traffic.backward_bytes == 0) return choice;
-  for (const CodecRung& rung : rungs_) {
-    const int64_t forward = Shrunk(traffic.forward_bytes, rung.forward_ratio);
-    const int64_t backward = Shrunk(traffic.backward_bytes, rung.backward_ratio);
-    choice = {.codec = rung.name,
+  for (const CodecLevel& level : levels_) {
+    const int64_t forward = Shrunk(traffic.forward_bytes, level.forward_ratio);
+    const int64_t backward = Shrunk(traffic.backward_bytes, level.backward_ratio);
+    choice = {.codec = level.name,
               .ratio = RatioOf(traffic, forward, backward),
               .forward_wire_bytes = forward + traffic.forward_lossless_bytes,
               .backward_wire_bytes = backward,
-              .loss_cost = rung.loss_cost};
+              .loss_cost = level.loss_cost};
     if (Hides(choice.forward_wire_bytes, traffic.forward_bytes_per_s, target_s) &&
         Hides(choice.backward_wire_bytes, traffic.backward_bytes_per_s, target_s)) {
       break;

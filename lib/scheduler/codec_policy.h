@@ -1,7 +1,7 @@
 // The seam between planning and compression: what a codec would make of the traffic of links. The scheduler knows no codec, only this.
 //
 // Implementations are pure and thread-safe. The adapter of the compression library implements it for real jobs; ExactPolicy sends
-// everything as it is; LadderPolicy is a plain table, enough for tests and for what-if studies.
+// everything as it is; CodecLevelPolicy is a plain table, enough for tests and for what-if studies.
 #pragma once
 
 #include <cstdint>
@@ -68,24 +68,24 @@ class ExactPolicy final : public LinkCodecPolicy {
 };
 
 // One step of a ladder from exact to coarse.
-struct CodecRung {
+struct CodecLevel {
   std::string name;
   double forward_ratio = 1;  // dense / wire
   double backward_ratio = 1;
   double loss_cost = 0;
 };
 
-// Takes, link by link, the first rung whose transfer time hides behind the target in both directions, else the last. Rungs in order of
+// Takes, link by link, the first level whose transfer time hides behind the target in both directions, else the last. Rungs in order of
 // loss; without any: exact.
-class LadderPolicy final : public LinkCodecPolicy {
+class CodecLevelPolicy final : public LinkCodecPolicy {
  public:
-  explicit LadderPolicy(std::vector<CodecRung> rungs) : rungs_(std::move(rungs)) {}
+  explicit CodecLevelPolicy(std::vector<CodecLevel> levels) : levels_(std::move(levels)) {}
   void Choose(std::span<const LinkTraffic> links, double target_s, std::span<LinkCodec> codecs) const override;
   double MaxRatio() const override;
 
  private:
   LinkCodec ChooseOne(const LinkTraffic& traffic, double target_s) const;
-  std::vector<CodecRung> rungs_;
+  std::vector<CodecLevel> levels_;
 };
 
 }  // namespace fusionllm::scheduler

@@ -8,7 +8,7 @@
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr size_t kMostSets = 16;
+constexpr size_t kMaxDeviceSets = 16;
 
 std::vector<int> ResourcesOf(const Problem& problem, int src, int dst) {
   std::vector<int> resources;
@@ -41,7 +41,7 @@ CompletionBound::CompletionBound(const Problem& problem, double most_s)
       most_s_(most_s),
       micro_batches_(problem.request().micro_batches),
       gpipe_(problem.request().schedule == Schedule::kGPipe),
-      sets_(problem.usable().size() <= kMostSets),
+      sets_(problem.usable().size() <= kMaxDeviceSets),
       adjacent_(problem.positions() + 1),
       buffers_(problem.positions() + 1) {
   for (const ChainValue& value : problem.values()) {

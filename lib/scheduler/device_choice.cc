@@ -5,13 +5,13 @@
 namespace fusionllm::scheduler {
 
 std::vector<int> WithNeighbours(const Problem& problem, const std::vector<int>& devices) {
-  if (devices.size() >= kMostSearched) return devices;
+  if (devices.size() >= kMaxSearchedDevices) return devices;
   const DirectedLinks& links = problem.links();
   std::vector<char> listed(problem.request().devices.size(), 0);
   for (int device : devices) listed[device] = 1;
   std::vector<char> usable(listed.size(), 0);
   for (int device : problem.usable()) usable[device] = 1;
-  size_t room = kMostSearched - devices.size();
+  size_t room = kMaxSearchedDevices - devices.size();
   const size_t for_each_kind = 1 + room / devices.size();
   std::vector<int> order;
   for (size_t s = 0; s < devices.size(); ++s) {
@@ -32,7 +32,7 @@ std::vector<int> WithNeighbours(const Problem& problem, const std::vector<int>& 
 }
 
 std::vector<int> DeviceChoice(const Problem& problem, const std::vector<int>& devices) {
-  if (problem.usable().size() <= kMostSearched) return problem.usable();
+  if (problem.usable().size() <= kMaxSearchedDevices) return problem.usable();
   std::vector<int> choice = WithNeighbours(problem, devices);
   std::sort(choice.begin(), choice.end());
   return choice;
@@ -41,8 +41,8 @@ std::vector<int> DeviceChoice(const Problem& problem, const std::vector<int>& de
 std::vector<std::vector<int>> DeviceWindows(const Problem& problem) {
   const std::vector<int>& usable = problem.usable();
   std::vector<std::vector<int>> windows;
-  for (size_t begin = 0;; begin += kMostSearched / 2) {
-    const size_t end = std::min(begin + kMostSearched, usable.size());
+  for (size_t begin = 0;; begin += kMaxSearchedDevices / 2) {
+    const size_t end = std::min(begin + kMaxSearchedDevices, usable.size());
     windows.emplace_back(usable.begin() + begin, usable.begin() + end);
     if (end == usable.size()) return windows;
   }

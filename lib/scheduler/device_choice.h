@@ -10,7 +10,7 @@ namespace fusionllm::scheduler {
 
 // Devices that orders and cuts are searched over: beyond, those near the ones that a fill has chosen. The program over cuts is quadratic in
 // them.
-inline constexpr size_t kMostSearched = 64;
+inline constexpr size_t kMaxSearchedDevices = 64;
 
 // The devices in their order, each kind followed by as many more of it as make the list a long one.
 std::vector<int> WithNeighbours(const Problem& problem, const std::vector<int>& devices);

@@ -22,7 +22,7 @@ DirectedLinks::DirectedLinks(const PlanRequest& request) : request_(&request) {
   }
   SortRules();
   GroupDevices();
-  if (kinds() > kMostTabled) return;
+  if (kinds() > kMaxTabulatedKinds) return;
   table_.resize(static_cast<size_t>(kinds()) * kinds());
   for (int a = 0; a < kinds(); ++a) {
     for (int b = 0; b < kinds(); ++b) {

@@ -1,8 +1,8 @@
 // The links of a request by pair of devices: what a message from one to the other meets, whichever of the request's rules says so.
 //
 // Devices are of one kind when every rule treats them alike: the same site, ports of the same rates, and neither an end of a Link nor of a
-// site link themselves. Up to kMostTabled kinds are a table, kinds² of 32 bytes; beyond, each question searches the rules. Memory: linear
-// in devices, links and site links otherwise. Immutable, borrows the request; safe to share.
+// site link themselves. Up to kMaxTabulatedKinds kinds are a table, kinds² of 32 bytes; beyond, each question searches the rules. Memory:
+// linear in devices, links and site links otherwise. Immutable, borrows the request; safe to share.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct DirectedLink {
 
 class DirectedLinks {
  public:
-  static constexpr int kMostTabled = 1'024;
+  static constexpr int kMaxTabulatedKinds = 1'024;
 
   // Precondition: Validate(request) is ok.
   explicit DirectedLinks(const PlanRequest& request);

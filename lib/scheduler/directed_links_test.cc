@@ -53,9 +53,9 @@ TEST(DirectedLinksTest, TheMostSpecificRuleWins) {
 TEST(DirectedLinksTest, ManySingularDevicesAreSearchedToTheSameEffect) {
   PlanRequest few = Mixed(), many = Mixed();
   // Each of its own kind, so that no table is made.
-  for (int d = 0; d < DirectedLinks::kMostTabled; ++d) many.devices.push_back({.name = "x" + std::to_string(d), .site = "attic"});
+  for (int d = 0; d < DirectedLinks::kMaxTabulatedKinds; ++d) many.devices.push_back({.name = "x" + std::to_string(d), .site = "attic"});
   const DirectedLinks tabled(few), searched(many);
-  ASSERT_GT(searched.kinds(), DirectedLinks::kMostTabled);
+  ASSERT_GT(searched.kinds(), DirectedLinks::kMaxTabulatedKinds);
   for (int src = 0; src < 6; ++src) {
     for (int dst = 0; dst < 6; ++dst) {
       if (src == dst) continue;

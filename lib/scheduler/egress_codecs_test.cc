@@ -13,9 +13,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const LadderPolicy& Ladder() {
+const CodecLevelPolicy& Ladder() {
   static const auto* const kLadder =
-      new LadderPolicy({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-5}, {"int8", 4, 4, 2e-4}, {"topk", 16, 16, 1e-3}});
+      new CodecLevelPolicy({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-5}, {"int8", 4, 4, 2e-4}, {"topk", 16, 16, 1e-3}});
   return *kLadder;
 }
 
@@ -40,7 +40,7 @@ TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
       request.max_egress_bytes = limit;
       const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << limit << ": " << std::get<Refusal>(*outcome).message;
+      ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << limit << ": " << std::get<PlanError>(*outcome).message;
       const Plan& plan = std::get<Plan>(*outcome);
       EXPECT_EQ(plan.links[0].codec, codec) << limit;
       if (codec != "fp32") {
@@ -51,18 +51,18 @@ TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
   }
 }
 
-TEST(EgressCodecsTest, WhatTheStrongestCodecDoesNotReachIsRefused) {
+TEST(EgressCodecsTest, RejectsEgressLimitBeyondStrongestCodec) {
   PlanRequest request = TwoNearSites();
   request.max_egress_bytes = 200'000;  // the strongest leaves 250 kB
   const PlanOutcome outcome = *MakePlan("op-fence", request);
-  ASSERT_TRUE(std::holds_alternative<Refusal>(outcome));
-  EXPECT_EQ(std::get<Refusal>(outcome).reason, "TooMuchEgress");
+  ASSERT_TRUE(std::holds_alternative<PlanError>(outcome));
+  EXPECT_EQ(std::get<PlanError>(outcome).reason, "TooMuchEgress");
 }
 
 // Wherever the strongest codec on every link keeps to the limit, there is a plan, if memory is not short: milder codecs take larger
 // buffers.
 TEST(EgressCodecsTest, NoPlanIsRefusedThatTheStrongestCodecWouldAllow) {
-  const LadderPolicy strongest({{"topk", 16, 16, 1e-3}});
+  const CodecLevelPolicy strongest({{"topk", 16, 16, 1e-3}});
   int compressed = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     testing::SmallInstance instance = testing::DrawSmallInstance(seed, {.max_ops = 6, .max_devices = 4});
@@ -82,7 +82,7 @@ TEST(EgressCodecsTest, NoPlanIsRefusedThatTheStrongestCodecWouldAllow) {
     request.codec_policy = &Ladder();
     const auto outcome = MakePlan("equal-ops", request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << "seed " << seed << ": " << std::get<Refusal>(*outcome).message;
+    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << "seed " << seed << ": " << std::get<PlanError>(*outcome).message;
     for (const auto& [site, bytes] : testing::EgressOf(request, std::get<Plan>(*outcome)))
       EXPECT_LE(bytes, *request.max_egress_bytes) << site;
     ++compressed;

@@ -29,13 +29,13 @@ Assignment DrawAssignment(const Problem& problem, grid::Draws& draws) {
 }
 
 // Searches tell the evaluator what is worth knowing exactly: that must change nothing about what is, and never flatter the rest.
-TEST(EvaluatorTest, WhatIsWorthLessGetsABoundAndTheRestItsCost) {
+TEST(EvaluatorTest, CutoffGivesBoundAboveAndCostBelow) {
   int exact = 0, bounded = 0, below = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const PlanRequest request = testing::DrawSmallInstance(seed, {.max_ops = 30}).request;
     const auto created = Problem::Create(request);
     ASSERT_TRUE(created.ok());
-    if (std::holds_alternative<Refusal>(*created)) continue;
+    if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     Evaluator evaluator(problem);
     grid::Draws draws(seed);
@@ -46,15 +46,15 @@ TEST(EvaluatorTest, WhatIsWorthLessGetsABoundAndTheRestItsCost) {
         if (!whole.feasible()) continue;
         for (const double share : {0.5, 0.9, 0.99, 0.999, 0.9995, 0.9999, 1.0, 1.001, 1.02, 2.0}) {
           SCOPED_TRACE(::testing::Message() << "seed " << seed << ", assignment " << i << ", share " << share);
-          const double worth_s = share * whole.cost_s();
-          const Evaluation judged = evaluator.Evaluate(assignment, effort, worth_s);
+          const double cutoff_s = share * whole.cost_s();
+          const Evaluation judged = evaluator.Evaluate(assignment, effort, cutoff_s);
           ASSERT_TRUE(judged.feasible());
           if (share >= 1) {
             EXPECT_EQ(judged.cost_s(), whole.cost_s());
             ++exact;
             continue;
           }
-          EXPECT_GT(judged.cost_s(), worth_s);
+          EXPECT_GT(judged.cost_s(), cutoff_s);
           EXPECT_LE(judged.cost_s(), whole.cost_s() * (1 + 1e-8));
           ++bounded;
           below += judged.cost_s() < whole.cost_s() ? 1 : 0;
@@ -73,7 +73,7 @@ TEST(EvaluatorTest, GivesUpOnlyWhatCannotWin) {
     const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 30, .max_devices = 6, .max_micro_batches = 16});
     auto created = Problem::Create(request);
     ASSERT_TRUE(created.ok());
-    if (std::holds_alternative<Refusal>(*created)) continue;
+    if (std::holds_alternative<PlanError>(*created)) continue;
     const auto& problem = *std::get<std::unique_ptr<Problem>>(*created);
     Evaluator evaluator(problem);
     for (int stages = 1; stages <= problem.max_stages(); ++stages) {

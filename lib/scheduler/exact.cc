@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/branch_and_bound.h"
 #include "lib/scheduler/op_order.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
 
@@ -25,7 +25,7 @@ std::vector<NamedStage> OpFencesStages(const Problem& problem, const PlanRequest
 Assignment OpFencesAnswer(const Problem& problem) {
   PlanRequest request = problem.request();
   request.order = problem.order();  // cuts of another order would say nothing here
-  return InARow(request, OpFencesStages(problem, request));
+  return ContiguousAssignment(request, OpFencesStages(problem, request));
 }
 
 class Exact final : public Strategy {
@@ -33,13 +33,13 @@ class Exact final : public Strategy {
   absl::string_view name() const override { return "exact"; }
 
  protected:
-  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
+  std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
     const size_t devices = problem.usable().size();
-    if (devices > BranchAndBound::kMostDevices) {
-      return Refusal{refusals::kInstanceTooLarge,
-                     absl::StrFormat("the exact planner is for at most %d devices, there are %d; op-fence plans this size",
-                                     BranchAndBound::kMostDevices, devices),
-                     {"executors", static_cast<double>(devices), static_cast<double>(BranchAndBound::kMostDevices)}};
+    if (devices > BranchAndBound::kMaxUsableDevices) {
+      return PlanError{plan_errors::kInstanceTooLarge,
+                       absl::StrFormat("the exact planner is for at most %d devices, there are %d; op-fence plans this size",
+                                       BranchAndBound::kMaxUsableDevices, devices),
+                       {"executors", static_cast<double>(devices), static_cast<double>(BranchAndBound::kMaxUsableDevices)}};
     }
     BranchAndBound search(problem, evaluator, OpFencesAnswer(problem));
     const int64_t budget = problem.request().search_budget * kBudgetFactor;
@@ -48,10 +48,10 @@ class Exact final : public Strategy {
       if (!search.best().devices.empty() && !search.Run(slack, budget / 20)) break;
     }
     if (!search.Run(0, budget)) {
-      return Refusal{refusals::kInstanceTooLarge,
-                     absl::StrFormat("the exact planner gave up after %d simulations on %d ops and %d devices; op-fence plans this size",
-                                     evaluator.evaluations(), problem.positions(), devices),
-                     {"simulations", 0, static_cast<double>(budget)}};
+      return PlanError{plan_errors::kInstanceTooLarge,
+                       absl::StrFormat("the exact planner gave up after %d simulations on %d ops and %d devices; op-fence plans this size",
+                                       evaluator.evaluations(), problem.positions(), devices),
+                       {"simulations", 0, static_cast<double>(budget)}};
     }
     if (search.best().devices.empty()) return ExplainInfeasible(problem, evaluator);
     *proven = true;

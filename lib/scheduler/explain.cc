@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/simulation.h"
 #include "lib/scheduler/step_limits.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -20,13 +20,13 @@ namespace {
 std::string Effect(const Evaluation& other, const Evaluation& base) {
   constexpr double kFarLonger = 2;
   switch (other.verdict) {
-    case Evaluation::Verdict::kTooMuchMemory:
+    case Evaluation::Feasibility::kTooMuchMemory:
       return "not enough memory";
-    case Evaluation::Verdict::kDisconnected:
+    case Evaluation::Feasibility::kDisconnected:
       return "no link";
-    case Evaluation::Verdict::kAgainstPins:
+    case Evaluation::Feasibility::kPinViolation:
       return "against a pin";
-    case Evaluation::Verdict::kTooMuchEgress:
+    case Evaluation::Feasibility::kTooMuchEgress:
       return "more leaves a site than allowed";
     default:
       const double ratio = other.cost_s() / base.cost_s();
@@ -184,12 +184,12 @@ class LinkSentence {
     std::pair<std::string, double> busiest;
     for (const StageLink& own : input.links) {
       if (own.src != link_.src_stage || own.dst != link_.dst_stage) continue;
-      for (const WireUse& use : (forward ? own.forward : own.backward).wires) {
+      for (const WireUsage& use : (forward ? own.forward : own.backward).wires) {
         if (plan_.pipeline.wires[use.wire].empty()) continue;
         double seconds = 0;
         for (const StageLink& other : input.links) {
           for (const Channel* channel : {&other.forward, &other.backward}) {
-            for (const WireUse& shared : channel->wires) seconds += shared.wire == use.wire ? shared.hold_s : 0;
+            for (const WireUsage& shared : channel->wires) seconds += shared.wire == use.wire ? shared.hold_s : 0;
           }
         }
         if (seconds > busiest.second) busiest = {plan_.pipeline.wires[use.wire], seconds};
@@ -242,7 +242,7 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
     const Device& device = request.devices[stage.devices[0]];
     lines.push_back(absl::StrFormat(
         "stage %d: %s%s runs %s, %s per micro-batch%s, %s to update once a step, %d in flight, room for %s", stage.index, device.name,
-        device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), base::Counted(static_cast<int64_t>(stage.ops.size()), "op"),
+        device.site.empty() ? "" : absl::StrCat(" (", device.site, ")"), base::Pluralize(static_cast<int64_t>(stage.ops.size()), "op"),
         DurationText(stage_s),
         stage_s >= slowest_s * (1 - 1e-9) ? ", the slowest stage" : absl::StrFormat(" (%.0f%% of the slowest)", 100 * stage_s / slowest_s),
         DurationText(stage.update_s), stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
@@ -256,7 +256,7 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
   for (const std::string& name : plan.left_out) {
     const bool capped = static_cast<int>(plan.stages.size()) >= problem.max_stages();
     const std::string why = spares.contains(name) ? "it is a spare"
-                            : capped              ? absl::StrCat("the job may use ", base::Counted(problem.max_stages(), "executor"))
+                            : capped              ? absl::StrCat("the job may use ", base::Pluralize(problem.max_stages(), "executor"))
                                                   : std::string("no faster plan with it was found");
     lines.push_back(absl::StrFormat("%s has no stage: %s", name, why));
   }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
@@ -37,7 +37,7 @@ std::vector<int> CutByFlops(const Problem& problem, int stages) {
 }
 
 // The matrix of hops is dense.
-constexpr size_t kMostHops = 4096;
+constexpr size_t kMaxHops = 4096;
 
 std::vector<int> Declared(const Problem& problem, int stages) { return {problem.usable().begin(), problem.usable().begin() + stages}; }
 
@@ -86,17 +86,17 @@ class FixedRule final : public Strategy {
   absl::string_view name() const override { return name_; }
 
  protected:
-  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
+  std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
     if (problem.usable().size() > most_devices_) {
-      return Refusal{
-          refusals::kTooManyDevices,
+      return PlanError{
+          plan_errors::kTooManyDevices,
           absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, most_devices_, problem.usable().size()),
           {}};
     }
     const int stages = problem.max_stages();
     const Assignment assignment{.begins = cut_(problem, stages), .devices = order_(problem, stages)};
     const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kFull);
-    if (!evaluation.feasible()) return WithMemoryRemedy(RefusalFor(problem, assignment, evaluation));
+    if (!evaluation.feasible()) return WithMemoryRemedy(PlanErrorFor(problem, assignment, evaluation));
     return assignment;
   }
 
@@ -110,7 +110,7 @@ class FixedRule final : public Strategy {
 
 std::unique_ptr<Strategy> MakeEqualOps() { return std::make_unique<FixedRule>("equal-ops", Declared, CutByCount); }
 std::unique_ptr<Strategy> MakeEqualCompute() { return std::make_unique<FixedRule>("equal-compute", Declared, CutByFlops); }
-std::unique_ptr<Strategy> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMostHops); }
+std::unique_ptr<Strategy> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMaxHops); }
 std::unique_ptr<Strategy> MakeRandom() { return std::make_unique<FixedRule>("random", Shuffled, CutByCount); }
 
 }  // namespace fusionllm::scheduler

@@ -1,6 +1,6 @@
 // Joins the estimator's costs of a training graph with a plan request: what every caller that plans a real model needs.
 //
-// Pure function; the request's devices, links and wishes are the caller's.
+// Pure function; the request's devices, links and constraints are the caller's.
 #pragma once
 
 #include <vector>

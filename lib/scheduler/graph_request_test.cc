@@ -35,7 +35,7 @@ TEST(GraphRequestTest, EveryStrategyPlansARealModel) {
   for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
     const auto outcome = MakePlan(strategy, request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<Refusal>(*outcome).message;
+    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<PlanError>(*outcome).message;
     const Plan& plan = std::get<Plan>(*outcome);
     EXPECT_GE(plan.gap, 0);
     EXPECT_THAT(plan.stages[0].op_names, ::testing::IsSupersetOf({"tokens", "targets"}));

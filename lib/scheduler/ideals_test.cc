@@ -13,7 +13,7 @@
 #include "lib/scheduler/ideal_cuts.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/pipeline_model.h"
-#include "lib/scheduler/refit.h"
+#include "lib/scheduler/recost.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
@@ -184,10 +184,10 @@ TEST_P(OnRandomGraphs, OpFenceIsNoSlowerThanAlongItsOwnOrder) {
   const Plan own = std::get<Plan>(*MakePlan("op-fence", along));
   EXPECT_LE(free.predicted_step_s, own.predicted_step_s * (1 + 1e-9));
   for (const LowerBound& bound : free.lower_bounds) EXPECT_LE(bound.seconds, free.predicted_step_s * (1 + 1e-9)) << bound.name;
-  const auto refit = RefitPlan(request, free, Keep::kCodecsAndDepths);
+  const auto refit = RecostPlan(request, free, RecostMode::kCodecsAndDepths);
   ASSERT_TRUE(refit.ok()) << refit.status();
   EXPECT_EQ(refit->predicted_step_s, free.predicted_step_s);
-  const auto near = PlanNear(request, StagesOf(free));
+  const auto near = PlanFromWarmStart(request, StagesOf(free));
   ASSERT_TRUE(near.ok()) << near.status();
   EXPECT_LE(std::get<Plan>(*near).predicted_step_s, free.predicted_step_s * (1 + 1e-9));
 }

@@ -110,7 +110,7 @@ double StepSeconds(const char* strategy, const PlanRequest& request, std::string
     std::fprintf(stderr, "%s: %s\n", strategy, std::string(outcome.status().message()).c_str());
     std::exit(1);
   }
-  if (const auto* refusal = std::get_if<Refusal>(&*outcome)) {
+  if (const auto* refusal = std::get_if<PlanError>(&*outcome)) {
     note = refusal->message;
     return -1;
   }
@@ -169,7 +169,7 @@ int Main(int argc, char** argv) {
   const uint64_t first = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 10;
   Table("Nothing compressed", nullptr, first, count);
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 0}, {"int8", 4, 4, 0}, {"topk", 32, 32, 0}});
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 0}, {"int8", 4, 4, 0}, {"topk", 32, 32, 0}});
   Table("The same codecs for all, free of charge: 2, 4 or 32 times, the least that hides a link behind the slowest stage", &ladder, first,
         count);
   return 0;

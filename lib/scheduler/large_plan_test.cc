@@ -4,8 +4,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/closed_form.h"
+#include "lib/scheduler/greedy_packing.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
@@ -28,8 +28,8 @@ PlanRequest Sites(int ops, int devices) {
 Plan OpFencePlan(const PlanRequest& request) {
   const auto outcome = MakePlan("op-fence", request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
-  if (!outcome.ok() || std::holds_alternative<Refusal>(*outcome)) {
-    ADD_FAILURE() << (outcome.ok() ? std::get<Refusal>(*outcome).message : "");
+  if (!outcome.ok() || std::holds_alternative<PlanError>(*outcome)) {
+    ADD_FAILURE() << (outcome.ok() ? std::get<PlanError>(*outcome).message : "");
     return {};
   }
   return std::get<Plan>(*outcome);
@@ -84,8 +84,8 @@ TEST(LargePlanTest, WhatNoMemoryHoldsIsRefused) {
   for (Device& device : request.devices) device.memory_bytes = 8'000'000;
   const auto outcome = MakePlan("op-fence", request);
   ASSERT_TRUE(outcome.ok());
-  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
-  EXPECT_EQ(std::get<Refusal>(*outcome).reason, "InsufficientMemory");
+  ASSERT_TRUE(std::holds_alternative<PlanError>(*outcome));
+  EXPECT_EQ(std::get<PlanError>(*outcome).reason, "InsufficientMemory");
 }
 
 TEST(LargePlanTest, StagesPinsAndAllDevicesAsTheJobWants) {
@@ -167,8 +167,8 @@ TEST(EgressTest, TheRefusalNamesTheSiteAndTheBytes) {
   request.stages = 2;
   for (const char* strategy : {"op-fence", "equal-ops", "exact"}) {
     const auto outcome = MakePlan(strategy, request);
-    ASSERT_TRUE(outcome.ok() && std::holds_alternative<Refusal>(*outcome)) << strategy;
-    const Refusal& refusal = std::get<Refusal>(*outcome);
+    ASSERT_TRUE(outcome.ok() && std::holds_alternative<PlanError>(*outcome)) << strategy;
+    const PlanError& refusal = std::get<PlanError>(*outcome);
     EXPECT_EQ(refusal.reason, "TooMuchEgress");
     EXPECT_THAT(refusal.message, ::testing::HasSubstr("site paris would send 3.1 MiB"));
     EXPECT_EQ(refusal.shortfall.what, "egress_bytes");
@@ -178,19 +178,19 @@ TEST(EgressTest, TheRefusalNamesTheSiteAndTheBytes) {
   EXPECT_EQ(MakePlan("op-fence", request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CappedFillTest, GivesEachDeviceWhatItsSpeedIsWorth) {
+TEST(GreedyPackingTest, GivesEachDeviceWhatItsSpeedIsWorth) {
   PlanRequest request = testing::Chain({.ops = 90, .op_s = 0.01, .cut_bytes = 1'000}, 256);
   for (double scale : {1.0, 2.0, 1.0, 3.0}) testing::AddDevice(request, "lab", scale);
   testing::JoinSites(request, 1e9, 1e-6, 1e9, 1e-6);
   const auto problem = ProblemOf(request);
-  const std::vector<EstimatedPlan> plans = CappedFill(*problem).Plans(4, 1'000'000);
+  const std::vector<EstimatedPlan> plans = GreedyPacking(*problem).Plans(4, 1'000'000);
   ASSERT_FALSE(plans.empty());
   EXPECT_EQ(plans[0].assignment.devices.size(), 4u);
   // 90 ops of 0.03 s at speeds 1 + 1/2 + 1 + 1/3: the slowest stage has at least 0.953 s a micro-batch.
   EXPECT_LE(plans[0].estimate_s, 1.06 * 255 * 0.953);
 }
 
-TEST(CappedFillTest, RecutsNoWorseThanEqualParts) {
+TEST(GreedyPackingTest, RecutsNoWorseThanEqualParts) {
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     const PlanRequest request = testing::RandomRequest(seed, {.max_ops = 40, .max_devices = 6, .tight_memory = false});
     const auto problem = ProblemOf(request);
@@ -199,14 +199,14 @@ TEST(CappedFillTest, RecutsNoWorseThanEqualParts) {
     for (int s = 0; s < stages; ++s) {
       equal.begins.push_back(s == 0 ? 0 : problem->first_cut() - 1 + (problem->positions() - problem->first_cut() + 1) * s / stages);
     }
-    const auto recut = CappedFill(*problem).Recut(equal.devices);
+    const auto recut = GreedyPacking(*problem).Recut(equal.devices);
     ASSERT_TRUE(recut.has_value()) << seed;
     EXPECT_LE(recut->estimate_s, 1.001 * ClosedForm(*problem).StepSeconds(equal)) << seed;
   }
 }
 
 // What the long search of some dozen devices is for: were its chains of anneals to lose what they find, it would end near the short one.
-TEST(PolishTest, TheFullSearchFindsMuchBetterPlansThanTheQuickOne) {
+TEST(RefinementTest, TheFullSearchFindsMuchBetterPlansThanTheQuickOne) {
   double ratio = 1;
   for (const uint64_t number : {1, 3, 5}) {
     PlanRequest request = testing::Transformer({.layers = 50}, 32);

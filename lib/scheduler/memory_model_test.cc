@@ -125,7 +125,7 @@ std::vector<LivePeak> LivePeaks(const PlanRequest& request, const Plan& plan, co
   return peaks;
 }
 
-std::vector<CodecRung> RandomLadder(std::mt19937& random) {
+std::vector<CodecLevel> RandomLadder(std::mt19937& random) {
   std::uniform_real_distribution<double> ratio(1, 20);
   if (std::bernoulli_distribution()(random)) return {};
   return {{"fp32", 1, 1, 0}, {"topk", ratio(random), ratio(random), 1e-3}};
@@ -141,7 +141,7 @@ PipelineInput Disturbed(PipelineInput input, std::mt19937& random) {
   for (StageLink& link : input.links) {
     for (Channel* channel : {&link.forward, &link.backward}) {
       const double factor = std::exp2(exponent(random));
-      for (WireUse& use : channel->wires) use.hold_s *= factor;
+      for (WireUsage& use : channel->wires) use.hold_s *= factor;
       channel->latency_s *= std::exp2(exponent(random));
     }
   }
@@ -196,7 +196,7 @@ TEST_P(MemoryModel, CoversWhatIsAliveAndLittleMore) {
     request.recompute = request.recompute || GetParam().recompute;
     if (GetParam().recompute) testing::AddBlocks(request, seed);
     request.tied.clear();  // exchanged after the last backward, when all else is gone
-    const LadderPolicy codecs(RandomLadder(random));
+    const CodecLevelPolicy codecs(RandomLadder(random));
     request.codec_policy = &codecs;
     const absl::StatusOr<PlanOutcome> outcome = MakePlan(kStrategies[seed % 8], request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();

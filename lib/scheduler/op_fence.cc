@@ -13,11 +13,11 @@
 #include "lib/base/philox.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/branch_and_bound.h"
-#include "lib/scheduler/capped_fill.h"
 #include "lib/scheduler/chain_search.h"
-#include "lib/scheduler/climb.h"
 #include "lib/scheduler/communities.h"
 #include "lib/scheduler/device_choice.h"
+#include "lib/scheduler/greedy_packing.h"
+#include "lib/scheduler/local_search.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
@@ -38,14 +38,14 @@ constexpr size_t kAllAtWorkBelow = 11;  // devices: plans in which everybody has
 constexpr double kWorthKeeping = 2;     // of the best: what may be climbed from
 constexpr size_t kResults = 12;         // of one dynamic program that the simulator looks at
 constexpr size_t kClimbs = 4;
-constexpr size_t kMostComplete = 12;   // devices: above, the tree of all plans is too large
-constexpr int kMostCompleteOps = 256;  // likewise
+constexpr size_t kMaxExhaustiveDevices = 12;  // devices: above, the tree of all plans is too large
+constexpr int kMaxExhaustiveOps = 256;        // likewise
 constexpr int kMaxRestarts = 64;
 constexpr int64_t kWorkPerSimulation = 2'000;  // inner steps of the dynamic program that cost as much as one simulation
 constexpr double kCloseEnough = 1e-6;
-constexpr int64_t kAnnealsOfFew = 4;           // under the simulator, of few devices
-constexpr int64_t kMostOfAnAnneal = 7'500;     // of its work: long ones get used to what the closed form does not see
-constexpr int64_t kMostBeforeAnneals = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
+constexpr int64_t kAnnealsOfFew = 4;                // under the simulator, of few devices
+constexpr int64_t kMaxAnnealingWork = 7'500;        // of its work: long ones get used to what the closed form does not see
+constexpr int64_t kMaxWorkBeforeAnnealing = 5'000;  // of the budget, for fills, orders and cuts: they find what they find soon
 constexpr int64_t kBudgetOfAChain = 7'000;
 constexpr double kHottestOfAChain = 7e-4;  // of the cost: how much worse the simulator may find what a chain goes on from, at its start
 constexpr size_t kStarts = 4;
@@ -70,13 +70,13 @@ class OpFenceSearch {
         fill_(problem),
         budget_(BudgetOf(problem)),
         bound_s_(LowerBoundSeconds(problem)),
-        climber_(
+        local_search_(
             problem, evaluator, [this]() -> ChainSearch& { return Chain(); }, [this] { return Done(); }) {}
 
-  std::variant<Assignment, Refusal> Run(bool* proven) {
-    limit_ = MayAnneal(problem_) ? std::min(budget_ / 4, kMostBeforeAnneals) : budget_ / 2;
+  std::variant<Assignment, PlanError> Run(bool* proven) {
+    limit_ = MayAnneal(problem_) ? std::min(budget_ / 4, kMaxWorkBeforeAnnealing) : budget_ / 2;
     if (problem_.usable().size() >= kFillFrom) ConsiderFills();
-    if (problem_.usable().size() <= kMostSearched) {
+    if (problem_.usable().size() <= kMaxSearchedDevices) {
       for (const std::vector<int>& order : CandidateOrders(problem_, kMaxOrders)) ConsiderCuts(order);
     } else if (pool_.empty()) {
       for (const std::vector<int>& window : DeviceWindows(problem_)) ConsiderCuts(window);
@@ -101,7 +101,7 @@ class OpFenceSearch {
       pool_ = Diverse(kClimbs);
     } else {
       pool_ = Diverse(kClimbs);
-      for (size_t i = 0; i < pool_.size() && !Done(); ++i) climber_.Climb(pool_[i], effort_);
+      for (size_t i = 0; i < pool_.size() && !Done(); ++i) local_search_.HillClimb(pool_[i], effort_);
       SortPool();
       Restart();
     }
@@ -112,8 +112,8 @@ class OpFenceSearch {
 
  private:
   static int GridFor(const Problem& problem) {
-    const double devices = static_cast<double>(std::min(problem.usable().size(), kMostSearched));
-    const int stages = std::min<int>(problem.max_stages(), kMostSearched);
+    const double devices = static_cast<double>(std::min(problem.usable().size(), kMaxSearchedDevices));
+    const int stages = std::min<int>(problem.max_stages(), kMaxSearchedDevices);
     return std::max<int>(std::clamp(static_cast<int>(900 / devices), 48, 160), 2 * stages);
   }
 
@@ -138,7 +138,7 @@ class OpFenceSearch {
   }
 
   void ConsiderFills() {
-    const int64_t share = problem_.usable().size() > kMostSearched ? limit_ * 3 / 4 : limit_ / 2;
+    const int64_t share = problem_.usable().size() > kMaxSearchedDevices ? limit_ * 3 / 4 : limit_ / 2;
     std::vector<EstimatedPlan> plans = fill_.Plans(kSeeds, share * FillSteps());
     const size_t seeds = plans.size();
     for (size_t i = 0; i < std::min(kRecut, seeds); ++i) {
@@ -153,7 +153,7 @@ class OpFenceSearch {
     SortPool();
   }
 
-  bool Few() const { return problem_.usable().size() <= kMostComplete; }
+  bool Few() const { return problem_.usable().size() <= kMaxExhaustiveDevices; }
 
   // Where a chain of anneals ends is luck to a percent: some from plans with different numbers of stages, by different draws, as the budget
   // allows, and then two from the best so far.
@@ -177,17 +177,17 @@ class OpFenceSearch {
     grid::Draws draws(problem_.request().seed + chain);
     const int64_t begin = Spent(), all = limit_ - begin;
     const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(std::size(StageAnnealing::kUsualShares)));
-    const int64_t work = std::min(part * kAnnealingPerSimulation, kMostOfAnAnneal);
+    const int64_t work = std::min(part * kAnnealingPerSimulation, kMaxAnnealingWork);
     Candidate best = current;
     for (size_t i = 0; !Done(); ++i) {
       const double left = static_cast<double>(limit_ - Spent()) / static_cast<double>(all);
       const double worse = -kHottestOfAChain * left * std::log(1 - draws.Uniform());
-      const double worth_s = current.evaluation.cost_s() * (1 + worse);
+      const double cutoff_s = current.evaluation.cost_s() * (1 + worse);
       const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
       const Assignment found = annealing_->Run(current.assignment, share, work, draws);
       if (found == current.assignment) continue;
-      const Evaluation evaluation = evaluator_.Evaluate(found, effort_, worth_s);
-      if (!evaluation.feasible() || evaluation.cost_s() > worth_s) continue;
+      const Evaluation evaluation = evaluator_.Evaluate(found, effort_, cutoff_s);
+      if (!evaluation.feasible() || evaluation.cost_s() > cutoff_s) continue;
       current = {found, evaluation};
       if (!Better(evaluation, found.devices.size(), best.evaluation, best.assignment.devices.size())) continue;
       best = current;
@@ -209,7 +209,7 @@ class OpFenceSearch {
   }
 
   void ConsiderCuts(const std::vector<int>& order) {
-    if (order.size() > kMostSearched || problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) return;
+    if (order.size() > kMaxSearchedDevices || problem_.Stopped() || (!pool_.empty() && Spent() > limit_)) return;
     const bool may_skip = order.size() > static_cast<size_t>(problem_.min_stages());
     for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, kResults)) Consider(result.assignment);
     // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
@@ -238,7 +238,7 @@ class OpFenceSearch {
     std::map<absl::string_view, std::vector<int>> sites;
     for (int device : problem_.usable()) {
       std::vector<int>& devices = sites[problem_.request().devices[device].site];
-      if (devices.size() < kMostSearched) devices.push_back(device);
+      if (devices.size() < kMaxSearchedDevices) devices.push_back(device);
     }
     const bool must = pool_.empty() && problem_.request().max_egress_bytes.has_value();
     if (sites.size() < 2 || (sites.size() > kMaxSites && !must)) return;
@@ -284,7 +284,7 @@ class OpFenceSearch {
     const base::CounterRng random(problem_.request().seed, "op-fence");
     const std::vector<int> usable = DeviceChoice(problem_, pool_[0].assignment.devices);
     const bool too_few = usable.size() < std::max<size_t>(3, problem_.min_stages());
-    if (too_few || usable.size() > kMostSearched) return;
+    if (too_few || usable.size() > kMaxSearchedDevices) return;
     const auto below = [&](size_t bound) { return static_cast<size_t>(random.Below(draw_++, bound)); };
     for (int restart = 0; restart < kMaxRestarts && !Done(); ++restart) {
       const bool kick = restart % 2 == 0;
@@ -303,7 +303,7 @@ class OpFenceSearch {
       for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, 1)) {
         Candidate candidate{result.assignment, evaluator_.Evaluate(result.assignment, effort_)};
         if (!candidate.evaluation.feasible()) continue;
-        climber_.Climb(candidate, effort_);
+        local_search_.HillClimb(candidate, effort_);
         pool_.push_back(std::move(candidate));
       }
       SortPool();
@@ -324,7 +324,7 @@ class OpFenceSearch {
     }
     pool_.resize(judged);
     SortPool();
-    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) climber_.Climb(pool_[i], effort_);
+    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) local_search_.HillClimb(pool_[i], effort_);
     SortPool();
   }
 
@@ -335,7 +335,7 @@ class OpFenceSearch {
     limit_ = Spent() + 2 * part;
     AnnealFew();
     limit_ = Spent() + part;
-    for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) climber_.Climb(pool_[i], effort_);
+    for (size_t i = 0; i < std::min(kClimbs, pool_.size()) && !Done(); ++i) local_search_.HillClimb(pool_[i], effort_);
     SortPool();
     limit_ = Spent() + part;
     Restart();
@@ -344,7 +344,7 @@ class OpFenceSearch {
   // Few devices leave few enough plans to rule out all that cannot be better, the much better ones first; true when that was done. Takes
   // about as long again as what was before.
   bool Complete() {
-    if (problem_.usable().size() > kMostComplete || problem_.positions() > kMostCompleteOps) return false;
+    if (problem_.usable().size() > kMaxExhaustiveDevices || problem_.positions() > kMaxExhaustiveOps) return false;
     BranchAndBound search(problem_, evaluator_, pool_.empty() ? Assignment{} : pool_[0].assignment);
     for (const double slack : {0.1, 0.03, 0.01, 0.003, 0.0}) {
       if (search.best().devices.empty() && slack > 0) continue;  // nothing to be better than
@@ -352,7 +352,7 @@ class OpFenceSearch {
       if (!search.best().devices.empty()) {
         pool_.assign(1, {search.best(), search.evaluation()});
         limit_ = Spent() + budget_ / 10;
-        if (slack > 0) climber_.Climb(pool_[0], effort_);
+        if (slack > 0) local_search_.HillClimb(pool_[0], effort_);
         search.Consider(pool_[0].assignment);
       }
       if (found_all) continue;
@@ -364,12 +364,12 @@ class OpFenceSearch {
 
   const Problem& problem_;
   Evaluator& evaluator_;
-  CappedFill fill_;
+  GreedyPacking fill_;
   std::optional<ChainSearch> chain_;  // made when first asked: its tables take time
   std::optional<StageAnnealing> annealing_;
   const int64_t budget_;
   const double bound_s_;
-  Climber climber_;
+  LocalSearch local_search_;
   Effort effort_ = Effort::kQuick;
   int64_t limit_ = 0;
   uint64_t draw_ = 0;  // of Restart
@@ -381,7 +381,7 @@ class OpFence final : public Strategy {
   absl::string_view name() const override { return "op-fence"; }
 
  protected:
-  std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
+  std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const override {
     return OpFenceSearch(problem, evaluator).Run(proven);
   }
   std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const override {

@@ -1,5 +1,5 @@
-// How far OP-Fence is from the optimum on small jobs: optimality_report [FIRST_SEED [COUNT [PATIENCE]]]. A line for each job it misses by
-// more than 0.01 %, and a table by regime; PATIENCE multiplies the budget of `exact`. docs/results/planner.md has the figures.
+// How far OP-Fence is from the optimum on small jobs: optimality_report [FIRST_SEED [COUNT [BUDGET_FACTOR]]]. A line for each job it misses
+// by more than 0.01 %, and a table by regime; BUDGET_FACTOR multiplies the budget of `exact`. docs/results/planner.md has the figures.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -57,12 +57,12 @@ std::string Brief(const Plan& plan) {
   return text;
 }
 
-void Compare(uint64_t seed, const testing::SmallInstance& instance, int64_t patience, Tally& tally) {
+void Compare(uint64_t seed, const testing::SmallInstance& instance, int64_t budget_factor, Tally& tally) {
   PlanRequest patient = instance.request;
-  patient.search_budget *= patience;
+  patient.search_budget *= budget_factor;
   const PlanOutcome exact = Planned("exact", patient, tally.exact_s);
   const PlanOutcome fence = Planned("op-fence", instance.request, tally.fence_s);
-  const auto* refusal = std::get_if<Refusal>(&exact);
+  const auto* refusal = std::get_if<PlanError>(&exact);
   if (refusal != nullptr && refusal->reason == "InstanceTooLarge") {
     ++tally.open;
     std::printf("seed %5lu %-8s %2zu ops %zu devices: exact gave up\n", seed, instance.regime.c_str(), instance.request.ops.size() - 2,
@@ -70,7 +70,7 @@ void Compare(uint64_t seed, const testing::SmallInstance& instance, int64_t pati
     std::fflush(stdout);
     return;
   }
-  if (std::holds_alternative<Refusal>(exact) != std::holds_alternative<Refusal>(fence)) {
+  if (std::holds_alternative<PlanError>(exact) != std::holds_alternative<PlanError>(fence)) {
     std::printf("seed %5lu: only one of the two refused\n", seed);
     std::exit(1);
   }
@@ -100,11 +100,11 @@ void PrintRow(const char* name, Tally tally) {
 int Main(int argc, char** argv) {
   const uint64_t first = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 500;
-  const int64_t patience = argc > 3 ? std::strtoll(argv[3], nullptr, 10) : 1;
+  const int64_t budget_factor = argc > 3 ? std::strtoll(argv[3], nullptr, 10) : 1;
   std::map<std::string, Tally> tallies;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const testing::SmallInstance instance = testing::DrawSmallInstance(seed, {});
-    Compare(seed, instance, patience, tallies[instance.regime]);
+    Compare(seed, instance, budget_factor, tallies[instance.regime]);
   }
   std::printf(
       "| regime | compared | refused by both | exact gave up | optimal | mean %% | p99 %% | max %% | op-fence CPU s | exact CPU s |\n");

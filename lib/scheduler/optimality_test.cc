@@ -61,17 +61,17 @@ TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
     ASSERT_TRUE(created.ok()) << created.status();
     const absl::StatusOr<PlanOutcome> outcome = MakePlan("exact", instance.request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    if (std::holds_alternative<Refusal>(*created)) {  // the wishes contradict each other
-      EXPECT_TRUE(std::holds_alternative<Refusal>(*outcome));
+    if (std::holds_alternative<PlanError>(*created)) {  // the constraints contradict each other
+      EXPECT_TRUE(std::holds_alternative<PlanError>(*outcome));
       continue;
     }
     const double least_s = EveryAssignment(*std::get<std::unique_ptr<Problem>>(*created)).least();
     if (std::isinf(least_s)) {
-      EXPECT_TRUE(std::holds_alternative<Refusal>(*outcome));
+      EXPECT_TRUE(std::holds_alternative<PlanError>(*outcome));
       ++refused;
       continue;
     }
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<Refusal>(*outcome).message;
+    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<PlanError>(*outcome).message;
     EXPECT_NEAR(CostOf(std::get<Plan>(*outcome)), least_s, 2e-9 * least_s);
     ++compared;
   }
@@ -87,7 +87,7 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << instance.regime);
     const absl::StatusOr<PlanOutcome> exact = MakePlan("exact", instance.request), fence = MakePlan("op-fence", instance.request);
     ASSERT_TRUE(exact.ok() && fence.ok());
-    if (std::holds_alternative<Refusal>(*exact) && std::get<Refusal>(*exact).reason == "InstanceTooLarge") continue;
+    if (std::holds_alternative<PlanError>(*exact) && std::get<PlanError>(*exact).reason == "InstanceTooLarge") continue;
     ASSERT_EQ(std::holds_alternative<Plan>(*exact), std::holds_alternative<Plan>(*fence));
     if (!std::holds_alternative<Plan>(*exact)) {
       continue;
@@ -113,7 +113,7 @@ TEST(OptimalityTest, OpFenceFindsTheBestPlanOfJobsThatItCannotRuleOut) {
 }
 
 // Nothing is feasible, and the budget does not suffice to rule everything out.
-TEST(OptimalityTest, WhatNoMemoryHoldsIsRefusedWithTheLeastBudget) {
+TEST(OptimalityTest, RejectsJobsBeyondMemoryWithMinimalBudget) {
   PlanRequest request = testing::Chain({.ops = 60, .op_s = 0.01, .parameter_bytes = 10'000'000}, 4);
   for (int d = 0; d < 8; ++d) testing::AddDevice(request, "lab", 1 + d);
   testing::LinkSites(request, 1e8, 1e-3, 1e8, 1e-3);
@@ -121,8 +121,8 @@ TEST(OptimalityTest, WhatNoMemoryHoldsIsRefusedWithTheLeastBudget) {
   request.search_budget = 1;
   const absl::StatusOr<PlanOutcome> outcome = MakePlan("op-fence", request);
   ASSERT_TRUE(outcome.ok());
-  ASSERT_TRUE(std::holds_alternative<Refusal>(*outcome));
-  EXPECT_EQ(std::get<Refusal>(*outcome).reason, "InsufficientMemory");
+  ASSERT_TRUE(std::holds_alternative<PlanError>(*outcome));
+  EXPECT_EQ(std::get<PlanError>(*outcome).reason, "InsufficientMemory");
 }
 
 TEST(OptimalityTest, TheSameJobGivesTheSameExactPlan) {
@@ -136,7 +136,7 @@ TEST(OptimalityTest, TwinsAreNoReasonToGiveUp) {
   for (int d = 0; d < 12; ++d) testing::AddDevice(request, "lab", d < 8 ? 1 : 2);
   testing::LinkSites(request, 1e7, 1e-3, 1e7, 1e-3);
   const PlanOutcome outcome = *MakePlan("exact", request);
-  ASSERT_TRUE(std::holds_alternative<Plan>(outcome)) << std::get<Refusal>(outcome).message;
+  ASSERT_TRUE(std::holds_alternative<Plan>(outcome)) << std::get<PlanError>(outcome).message;
   EXPECT_LE(std::get<Plan>(outcome).evaluations, 10'000);
 }
 

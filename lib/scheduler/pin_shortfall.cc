@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
-#include "lib/scheduler/refusal_reasons.h"
-#include "lib/scheduler/words.h"
+#include "lib/base/pluralize.h"
+#include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -42,27 +42,27 @@ const char* StageLimit(const PlanRequest& request) {
 }
 
 // The number of stages that there may be, or must.
-std::optional<Refusal> StagesShortfall(const Problem& problem, const std::vector<PinnedRun>& runs) {
+std::optional<PlanError> StagesShortfall(const Problem& problem, const std::vector<PinnedRun>& runs) {
   const PlanRequest& request = problem.request();
   const int count = static_cast<int>(runs.size()), usable = static_cast<int>(problem.usable().size());
-  const std::string wishes = DeviceWishes(request);
+  const std::string constraints = DeviceConstraints(request);
   if (count > problem.max_stages()) {
-    return Refusal{refusals::kPinConflict,
-                   absl::StrFormat("%s need %s, on %s; %s allows %d", wishes, base::Counted(count, "stage"), NamesOf(problem, runs),
-                                   StageLimit(request), problem.max_stages()),
-                   {}};
+    return PlanError{plan_errors::kPinConflict,
+                     absl::StrFormat("%s need %s, on %s; %s allows %d", constraints, base::Pluralize(count, "stage"),
+                                     NamesOf(problem, runs), StageLimit(request), problem.max_stages()),
+                     {}};
   }
   int free_ops = problem.positions() - problem.first_cut() + 1;
   for (const PinnedRun& run : runs) free_ops -= run.last - std::max(run.first, problem.first_cut() - 1) + 1;
   const int most = count + std::min(free_ops, usable - count);
   if (most >= problem.min_stages()) return std::nullopt;
-  return Refusal{refusals::kPinConflict,
-                 absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", wishes, most, most == 1 ? "stage" : "stages",
-                                 request.stages > 0        ? "strategy.stages"
-                                 : request.use_all_devices ? "the planner, which uses all executors,"
-                                                           : "executors.min",
-                                 problem.min_stages()),
-                 {}};
+  return PlanError{plan_errors::kPinConflict,
+                   absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", constraints, most, most == 1 ? "stage" : "stages",
+                                   request.stages > 0        ? "strategy.stages"
+                                   : request.use_all_devices ? "the planner, which uses all executors,"
+                                                             : "executors.min",
+                                   problem.min_stages()),
+                   {}};
 }
 
 // Why a device must hold a run.
@@ -79,24 +79,24 @@ std::string CauseOf(const Problem& problem, const PinnedRun& run) {
 }
 
 // The memory of one device for what it must hold.
-std::optional<Refusal> RunShortfall(const Problem& problem, const PinnedRun& run) {
+std::optional<PlanError> RunShortfall(const Problem& problem, const PinnedRun& run) {
   const PlanRequest& request = problem.request();
   // Under recomputation what a stage received is kept, and one that begins earlier makes it itself, and may keep less.
   const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
   const int64_t need = problem.NeedAlone(run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
   if (need <= has) return std::nullopt;
   if (has == 0) {
-    return Refusal{refusals::kPinConflict, absl::StrCat(ProcessShortfall(request, run.device), ": ", CauseOf(problem, run)),
-                   ProcessMemory(request, run.device)};
+    return PlanError{plan_errors::kPinConflict, absl::StrCat(ProcessShortfall(request, run.device), ": ", CauseOf(problem, run)),
+                     ProcessMemory(request, run.device)};
   }
-  return Refusal{refusals::kPinConflict,
-                 absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", request.devices[run.device].name,
-                                 SizeText(static_cast<double>(need)), SizeText(static_cast<double>(has)), CauseOf(problem, run)),
-                 {"memory_bytes", static_cast<double>(need), static_cast<double>(has)}};
+  return PlanError{plan_errors::kPinConflict,
+                   absl::StrFormat("what %s must hold needs %s of memory, it has %s: %s", request.devices[run.device].name,
+                                   SizeText(static_cast<double>(need)), SizeText(static_cast<double>(has)), CauseOf(problem, run)),
+                   {"memory_bytes", static_cast<double>(need), static_cast<double>(has)}};
 }
 
 // The memory of all that there may be beside the devices that are asked for.
-std::optional<Refusal> MemoryShortfall(const Problem& problem, const std::vector<PinnedRun>& runs) {
+std::optional<PlanError> MemoryShortfall(const Problem& problem, const std::vector<PinnedRun>& runs) {
   const PlanRequest& request = problem.request();
   std::set<int> pinned;
   for (const PinnedRun& run : runs) pinned.insert(run.device);
@@ -113,10 +113,10 @@ std::optional<Refusal> MemoryShortfall(const Problem& problem, const std::vector
   for (int k = 0; k < problem.max_stages() - static_cast<int>(runs.size()); ++k) together += others[k];
   const int64_t whole = problem.NeedAlone(0, problem.positions());
   if (whole <= together) return std::nullopt;
-  return Refusal{
-      refusals::kPinConflict,
+  return PlanError{
+      plan_errors::kPinConflict,
       absl::StrFormat("with %s there are stages on %s, and %s allows %d in all: these have %s together at most, the job needs %s",
-                      DeviceWishes(request), NamesOf(problem, runs), StageLimit(request), problem.max_stages(),
+                      DeviceConstraints(request), NamesOf(problem, runs), StageLimit(request), problem.max_stages(),
                       SizeText(static_cast<double>(together)), SizeText(static_cast<double>(whole))),
       {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}};
 }
@@ -137,17 +137,17 @@ Shortfall ProcessMemory(const PlanRequest& request, int device) {
   return {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(request.devices[device].memory_bytes)};
 }
 
-std::string DeviceWishes(const PlanRequest& request) {
+std::string DeviceConstraints(const PlanRequest& request) {
   const std::string data = absl::StrFormat("the place of the training data (data.clusters: %s runs the first stage)", request.first_device);
   if (request.first_device.empty()) return "the pins (strategy.pins)";
   return request.pins.empty() ? data : absl::StrFormat("the pins (strategy.pins) and %s", data);
 }
 
-std::optional<Refusal> PinShortfall(const Problem& problem) {
+std::optional<PlanError> PinShortfall(const Problem& problem) {
   const std::vector<PinnedRun> runs = PinnedRuns(problem);
-  if (std::optional<Refusal> refusal = StagesShortfall(problem, runs)) return refusal;
+  if (std::optional<PlanError> refusal = StagesShortfall(problem, runs)) return refusal;
   for (const PinnedRun& run : runs) {
-    if (std::optional<Refusal> refusal = RunShortfall(problem, run)) return refusal;
+    if (std::optional<PlanError> refusal = RunShortfall(problem, run)) return refusal;
   }
   return MemoryShortfall(problem, runs);
 }

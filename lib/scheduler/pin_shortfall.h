@@ -10,7 +10,7 @@
 namespace fusionllm::scheduler {
 
 // What has been asked of single devices, in words: pins, the place of the data, or both.
-std::string DeviceWishes(const PlanRequest& request);
+std::string DeviceConstraints(const PlanRequest& request);
 
 // Of a device whose memory is below what an executor takes before its first op: how much that is, and how much it has.
 std::string ProcessShortfall(const PlanRequest& request, int device);
@@ -18,6 +18,6 @@ Shortfall ProcessMemory(const PlanRequest& request, int device);
 
 // Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: nobody
 // can tell without a search. For problems that have pins (Problem::HasPins).
-std::optional<Refusal> PinShortfall(const Problem& problem);
+std::optional<PlanError> PinShortfall(const Problem& problem);
 
 }  // namespace fusionllm::scheduler

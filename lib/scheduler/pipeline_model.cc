@@ -179,7 +179,7 @@ void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, do
   double* const own_free_s = channel.wires.empty() ? nullptr : &wire_free_s_[channel.wires.front().wire];
   const double ready_s = own_free_s == nullptr ? now_s : std::max(now_s, *own_free_s);
   double carried_s = ready_s, longest_s = 0;
-  for (const WireUse& use : channel.wires) {
+  for (const WireUsage& use : channel.wires) {
     const double hold_s = kPlain ? use.hold_s : use.hold_s * factor;
     double& free_s = wire_free_s_[use.wire];
     free_s = std::max(free_s, ready_s) + hold_s;
@@ -217,7 +217,7 @@ void PipelineSimulator::CarryTied(const PipelineInput& input, int message, doubl
     double& own_free_s = wire_free_s_[channel.wires.front().wire];
     if (own_free_s > now_s) return Push(own_free_s, kTiedTurn, message);
     const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(TimelineSpan::Kind::kTiedMessage, message, 0);
-    for (const WireUse& use : channel.wires) {
+    for (const WireUsage& use : channel.wires) {
       const double hold_s = use.hold_s * factor / tied.pieces;
       double& free_s = wire_free_s_[use.wire];
       free_s = std::max(free_s, now_s) + hold_s;
@@ -338,7 +338,7 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
   for (const TiedMessage& tied : input.tied) {
     if (tied.from != 0 || !tied.before_report) continue;
     double carried_s = 0;
-    for (const WireUse& use : tied.channel.wires) carried_s = std::max(carried_s, use.hold_s);
+    for (const WireUsage& use : tied.channel.wires) carried_s = std::max(carried_s, use.hold_s);
     for (const EndMessage& report : input.reports) {
       if (report.from == tied.to) exchange_s = std::max(exchange_s, carried_s + tied.channel.latency_s + report.seconds);
     }
@@ -349,13 +349,13 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
       const StageLink& link = input.links[in_links_[i]];
       if (!link.backward.used) continue;
       double carried_s = 0;
-      for (const WireUse& use : link.backward.wires) carried_s = std::max(carried_s, use.hold_s);
+      for (const WireUsage& use : link.backward.wires) carried_s = std::max(carried_s, use.hold_s);
       tail_s_[s] = std::max(tail_s_[s], carried_s + link.backward.latency_s + input.stages[link.src].backward_s + tail_s_[link.src]);
     }
   }
 }
 
-double PipelineSimulator::Judge(const PipelineInput& input, double most_s) {
+double PipelineSimulator::RunWithCutoff(const PipelineInput& input, double most_s) {
   spans_ = nullptr;
   noise_ = nullptr;
   Start(input);

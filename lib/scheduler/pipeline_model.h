@@ -46,18 +46,18 @@ struct StageTiming {
 };
 
 // What a message holds, for how long. Wires are dense ids below PipelineInput::wires.
-struct WireUse {
+struct WireUsage {
   int wire = 0;
   double hold_s = 0;
-  bool operator==(const WireUse&) const = default;
+  bool operator==(const WireUsage&) const = default;
 };
 
 // One direction of a pair of stages.
 struct Channel {
   bool used = false;
   double latency_s = 0;
-  std::vector<WireUse> wires;  // the pair's own first
-  int64_t bytes = 0;           // of one message: for reports
+  std::vector<WireUsage> wires;  // the pair's own first
+  int64_t bytes = 0;             // of one message: for reports
   bool operator==(const Channel&) const = default;
 };
 
@@ -150,7 +150,7 @@ class PipelineSimulator {
   PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline);
   // The period of a step; or, from the moment when the step is sure to take longer than `most_s`, a time between that and the period.
   // Not for interleaved or split schedules.
-  double Judge(const PipelineInput& input, double most_s);
+  double RunWithCutoff(const PipelineInput& input, double most_s);
 
  private:
   struct Event {

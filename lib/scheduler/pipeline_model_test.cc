@@ -115,7 +115,7 @@ TEST(PipelineModelTest, InterleavingShrinksTheBubbleByTheNumberOfChunks) {
   }
 }
 
-TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnceWhateverTheNumberOfMicroBatches) {
+TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnce) {
   for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
     SCOPED_TRACE(::testing::Message() << micro_batches << " micro-batches");
     PipelineInput input = InterleavedPipeline(4, 3, micro_batches);
@@ -229,7 +229,7 @@ TEST(PipelineModelTest, TheEndOfAStepCostsWhatNeitherBackwardNorTheNextStepHides
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 16 + 3 + 3 - 1);
 }
 
-TEST(PipelineModelTest, WhatNobodyReportsOnHidesBehindReportAndDecision) {
+TEST(PipelineModelTest, UnreportedTiedGradientsHideBehindStepExchange) {
   PipelineInput input = EqualChain(2, 1, 0, 0);
   input.reports = {{1, 0, 3}};
   input.decisions = {{0, 1, 3}};
@@ -387,7 +387,7 @@ PipelineInput RandomChain(uint32_t seed) {
   return input;
 }
 
-TEST(PipelineModelTest, WhatIsSureToTakeTooLongIsGivenUpAndNothingElse) {
+TEST(PipelineModelTest, CutoffAbandonsOnlySlowerSteps) {
   int given_up = 0;
   for (uint32_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -395,7 +395,7 @@ TEST(PipelineModelTest, WhatIsSureToTakeTooLongIsGivenUpAndNothingElse) {
     PipelineSimulator simulator;
     const double step_s = simulator.Run(input).step_s;
     for (const double share : {0.3, 0.7, 0.95, 0.9999, 1.0, 1.1}) {
-      const double judged_s = simulator.Judge(input, share * step_s);
+      const double judged_s = simulator.RunWithCutoff(input, share * step_s);
       if (share >= 1) {
         EXPECT_EQ(judged_s, step_s) << share;
         continue;

@@ -124,13 +124,13 @@ struct Shortfall {
 };
 
 // Machine reason (refusal_reasons.h) and human sentence.
-struct Refusal {
+struct PlanError {
   std::string reason;
   std::string message;
   Shortfall shortfall;
-  bool operator==(const Refusal&) const = default;
+  bool operator==(const PlanError&) const = default;
 };
 
-using PlanOutcome = std::variant<Plan, Refusal>;
+using PlanOutcome = std::variant<Plan, PlanError>;
 
 }  // namespace fusionllm::scheduler

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/op_order.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/plan_error_reasons.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -42,16 +42,16 @@ const LinkCodecPolicy& Problem::codec_policy() const {
   return request_->codec_policy != nullptr ? *request_->codec_policy : exact;
 }
 
-absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Problem::Create(const PlanRequest& request, StopFunction stop) {
-  using Created = absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>>;
+absl::StatusOr<std::variant<std::unique_ptr<Problem>, PlanError>> Problem::Create(const PlanRequest& request, StopFunction stop) {
+  using Created = absl::StatusOr<std::variant<std::unique_ptr<Problem>, PlanError>>;
   FUSIONLLM_RETURN_IF_ERROR(Validate(request));
   std::unique_ptr<Problem> problem(new Problem(request));
   problem->stop_ = std::move(stop);
   problem->device_count_ = request.devices.size();
   problem->BuildChain();
-  Refusal refusal;
-  if (!problem->ResolveWishes(refusal) || !problem->ResolvePins(refusal)) {
-    return Created(absl::in_place, std::in_place_type<Refusal>, std::move(refusal));
+  PlanError refusal;
+  if (!problem->ResolveConstraints(refusal) || !problem->ResolvePins(refusal)) {
+    return Created(absl::in_place, std::in_place_type<PlanError>, std::move(refusal));
   }
   problem->BuildValues();
   problem->BuildMemory();
@@ -142,7 +142,7 @@ void Problem::BuildMemory() {
   }
 }
 
-bool Problem::ResolveWishes(Refusal& refusal) {
+bool Problem::ResolveConstraints(PlanError& refusal) {
   const PlanRequest& request = *request_;
   std::map<absl::string_view, int> device_by_name;
   for (size_t d = 0; d < device_count_; ++d) device_by_name[request.devices[d].name] = static_cast<int>(d);
@@ -158,7 +158,7 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   const int available = static_cast<int>(usable_.size());
   const std::string why = request.exclude_why.empty() ? "" : absl::StrCat("; ", request.exclude_why);
   if (available == 0) {
-    refusal = {refusals::kNoExecutors,
+    refusal = {plan_errors::kNoExecutors,
                absl::StrFormat("no executor is left to run the job: %d are registered, %d excluded, the others are spares%s", device_count_,
                                excluded.size(), why),
                {"executors", 1, 0}};
@@ -166,29 +166,29 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   }
   const int ops = positions() - first_cut_ + 1;
   if (ops < 1) {
-    refusal = {refusals::kNoOps, "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
+    refusal = {plan_errors::kNoOps, "the graph has placeholders only: nothing to run", {"ops", 1, 0}};
     return false;
   }
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
-    refusal = {refusals::kTooFewExecutors,
+    refusal = {plan_errors::kTooFewExecutors,
                absl::StrFormat("%s asks for %s, %d %s usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
-                               base::Counted(wanted, "executor"), available, available == 1 ? "is" : "are", why),
+                               base::Pluralize(wanted, "executor"), available, available == 1 ? "is" : "are", why),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
   }
   if (wanted > ops) {
-    refusal = {refusals::kTooManyStages,
+    refusal = {plan_errors::kTooManyStages,
                absl::StrFormat("%s asks for %s, the model has only %s to share out",
-                               wanted == request.stages ? "strategy.stages" : "executors.min", base::Counted(wanted, "stage"),
-                               base::Counted(ops, "op")),
+                               wanted == request.stages ? "strategy.stages" : "executors.min", base::Pluralize(wanted, "stage"),
+                               base::Pluralize(ops, "op")),
                {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
     return false;
   }
   max_stages_ = std::min({available, ops, request.max_executors > 0 ? request.max_executors : available});
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
     const std::string limit = request.max_executors_why.empty() ? "" : absl::StrCat(": ", request.max_executors_why);
-    refusal = {refusals::kTooManyStages,
+    refusal = {plan_errors::kTooManyStages,
                absl::StrFormat("strategy.stages is %d, executors (max, replicas, less spares) allows %d%s", request.stages,
                                request.max_executors, limit),
                {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
@@ -199,7 +199,7 @@ bool Problem::ResolveWishes(Refusal& refusal) {
   return true;
 }
 
-bool Problem::ResolvePins(Refusal& refusal) {
+bool Problem::ResolvePins(PlanError& refusal) {
   if (request_->pins.empty() && request_->first_device.empty()) return true;
   const int n = positions();
   pinned_to_.assign(n, -1);
@@ -209,7 +209,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
   if (!data.device.empty()) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == data.device; });
     if (device == usable_.end()) {
-      refusal = {refusals::kUnknownDevice,
+      refusal = {plan_errors::kUnknownDevice,
                  absl::StrFormat("%s, which is to run the first stage for it has the training data, is not among the %d usable executors",
                                  data.device, usable_.size()),
                  {}};
@@ -221,7 +221,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
   for (const Pin& pin : request_->pins) {
     const auto device = std::find_if(usable_.begin(), usable_.end(), [&](int d) { return request_->devices[d].name == pin.device; });
     if (device == usable_.end()) {
-      refusal = {refusals::kUnknownDevice,
+      refusal = {plan_errors::kUnknownDevice,
                  absl::StrFormat("a pin of ops '%s' names device '%s', which is not among the %d usable executors", pin.ops, pin.device,
                                  usable_.size()),
                  {}};
@@ -237,14 +237,14 @@ bool Problem::ResolvePins(Refusal& refusal) {
         const std::string before =
             pin_of[p] == &data ? absl::StrFormat("is to run on %s, which has the training data (data.clusters), and is pinned", data.device)
                                : absl::StrFormat("is pinned to %s by '%s' and", pin_of[p]->device, pin_of[p]->ops);
-        refusal = {refusals::kPinConflict, absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
+        refusal = {plan_errors::kPinConflict, absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
         return false;
       }
       pinned_to_[p] = *device;
       pin_of[p] = &pin;
     }
     if (!matched) {
-      refusal = {refusals::kPinMatchesNothing, absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+      refusal = {plan_errors::kPinMatchesNothing, absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
       return false;
     }
   }
@@ -262,7 +262,7 @@ bool Problem::ResolvePins(Refusal& refusal) {
     if (finished.insert(pinned_to_[p]).second) continue;
     const bool data_first = pin_of[first_cut_ - 1] == &data && pinned_to_[p] == pinned_to_[first_cut_ - 1];
     refusal = {
-        refusals::kPinConflict,
+        plan_errors::kPinConflict,
         absl::StrFormat("%s op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
                         data_first ? absl::StrFormat("%s has the training data (data.clusters), so it runs the first stage, and op '%s' "
                                                      "is pinned to it behind",

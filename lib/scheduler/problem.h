@@ -1,4 +1,5 @@
-// A request made ready for planning: validated, ops in chain order with prefix sums, links by pair of devices, wishes resolved to indices.
+// A request made ready for planning: validated, ops in chain order with prefix sums, links by pair of devices, constraints resolved to
+// indices.
 //
 // Everything the strategies share and none of their decisions. Borrows the request, which must outlive it; immutable, safe to share.
 // Memory: links as DirectedLinks says, prefix sums of ops x cost classes.
@@ -49,9 +50,9 @@ struct CutTraffic {
 
 class Problem {
  public:
-  // Errors: InvalidArgument as Validate. A Refusal when wishes cannot be met whatever the strategy: no executor left, unknown device
+  // Errors: InvalidArgument as Validate. A PlanError when constraints cannot be met whatever the strategy: no executor left, unknown device
   // names, a pin that matches no op, contradictory pins, more stages than ops or executors.
-  static absl::StatusOr<std::variant<std::unique_ptr<Problem>, Refusal>> Create(const PlanRequest& request, StopFunction stop = nullptr);
+  static absl::StatusOr<std::variant<std::unique_ptr<Problem>, PlanError>> Create(const PlanRequest& request, StopFunction stop = nullptr);
 
   const PlanRequest& request() const { return *request_; }
   // Searches then return at once, with whatever they have.
@@ -109,8 +110,8 @@ class Problem {
 
  private:
   explicit Problem(const PlanRequest& request) : request_(&request), links_(request) {}
-  bool ResolveWishes(Refusal& refusal);  // false: refused
-  bool ResolvePins(Refusal& refusal);
+  bool ResolveConstraints(PlanError& refusal);  // false: refused
+  bool ResolvePins(PlanError& refusal);
   int64_t KeptBound(int begin, int end) const;
   int64_t LargestBlockBound(int begin, int end) const;
   int64_t RunBytes(int begin, int end) const;

@@ -63,7 +63,7 @@ PlanRequest Eight(int ops_in_block) {
   return request;
 }
 
-TEST(ProblemMemory, WhatCrossesBlocksIsStashedAndTheLargestBlockIsMadeAgain) {
+TEST(ProblemMemory, StashesBlockInputsAndRecomputesLargestBlock) {
   const PlanRequest pairs = Eight(2), one = Eight(8);
   EXPECT_EQ(ProblemOf(pairs)->StashBound(0, 10), 3'000) << "the seconds of the first three pairs";
   EXPECT_EQ(ProblemOf(pairs)->ScratchBound(0, 10), 2'000) << "the last pair: nobody reads the last of it";

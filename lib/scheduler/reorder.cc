@@ -7,15 +7,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "lib/scheduler/chain_search.h"
-#include "lib/scheduler/climb.h"
 #include "lib/scheduler/ideal_cuts.h"
+#include "lib/scheduler/local_search.h"
 #include "lib/scheduler/op_order.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
-constexpr size_t kMostIdeals = 1'000;
-constexpr size_t kMostPairs = 20'000'000;  // of ideals, over all stages: some hundredths of a second for a cap
+constexpr size_t kMaxIdeals = 1'000;
+constexpr size_t kMaxIdealPairs = 20'000'000;  // of ideals, over all stages: some hundredths of a second for a cap
 constexpr size_t kTried = 3;
 constexpr int64_t kShareOfBudget = 20;  // one in so many, for each order that is tried
 constexpr int kGrid = 160;
@@ -54,10 +54,10 @@ std::unique_ptr<Reordered> Try(const Problem& problem, const IdealCut& cut, cons
   if (!candidate.evaluation.feasible()) return nullptr;
   std::optional<ChainSearch> chain;
   const int64_t budget = problem.request().search_budget / kShareOfBudget;
-  Climber climber(
+  LocalSearch local_search(
       *other->problem, judge, [&]() -> ChainSearch& { return chain ? *chain : chain.emplace(*other->problem, kGrid); },
       [&] { return judge.work() >= budget || problem.Stopped(); });
-  climber.Climb(candidate, Effort::kFull);
+  local_search.HillClimb(candidate, Effort::kFull);
   other->assignment = candidate.assignment;
   other = InOwnOrder(problem, *other);
   if (other == nullptr) return nullptr;
@@ -78,10 +78,10 @@ bool IsTopological(const PlanRequest& request, const std::vector<int>& order) {
 
 std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evaluator, const Assignment& found) {
   const PlanRequest& request = problem.request();
-  if (!request.order.empty() || static_cast<size_t>(problem.positions()) > kMostIdeals) return nullptr;
+  if (!request.order.empty() || static_cast<size_t>(problem.positions()) > kMaxIdeals) return nullptr;
   if (found.devices.size() < 2 || IsOnlyOrder(request, problem.order())) return nullptr;
-  const std::optional<std::vector<Ideal>> ideals = IdealsOf(problem, kMostIdeals);
-  if (!ideals.has_value() || ideals->size() * ideals->size() / 2 * found.devices.size() > kMostPairs) return nullptr;
+  const std::optional<std::vector<Ideal>> ideals = IdealsOf(problem, kMaxIdeals);
+  if (!ideals.has_value() || ideals->size() * ideals->size() / 2 * found.devices.size() > kMaxIdealPairs) return nullptr;
   std::unique_ptr<Reordered> best;
   Evaluation best_evaluation = evaluator.Evaluate(found, Effort::kFull);
   size_t best_stages = found.devices.size();
@@ -98,7 +98,7 @@ std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evalua
   return best;
 }
 
-Assignment InARow(const PlanRequest& request, const std::vector<NamedStage>& stages) {
+Assignment ContiguousAssignment(const PlanRequest& request, const std::vector<NamedStage>& stages) {
   Assignment assignment;
   int begin = 0;
   for (const NamedStage& stage : stages) {
@@ -117,7 +117,7 @@ std::unique_ptr<Reordered> ReorderedAs(const Problem& problem, const std::vector
   if (!order.has_value()) return nullptr;
   std::unique_ptr<Reordered> other = Along(problem, *std::move(order));
   if (other == nullptr) return nullptr;
-  other->assignment = InARow(request, stages);
+  other->assignment = ContiguousAssignment(request, stages);
   return other;
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/problem.h"
+#include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler {
 
@@ -26,7 +26,7 @@ struct Reordered {
 std::unique_ptr<Reordered> BetterOrder(const Problem& problem, Evaluator& evaluator, const Assignment& found);
 
 // Stages by their sizes and devices. Precondition: the request has the devices, and an order of which the stages are consecutive runs.
-Assignment InARow(const PlanRequest& request, const std::vector<NamedStage>& stages);
+Assignment ContiguousAssignment(const PlanRequest& request, const std::vector<NamedStage>& stages);
 
 // The stages of a plan of the same request, along an order of which they are consecutive runs; null where OrderOfStages has none.
 std::unique_ptr<Reordered> ReorderedAs(const Problem& problem, const std::vector<NamedStage>& stages);

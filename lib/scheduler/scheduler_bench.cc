@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "benchmark/benchmark.h"
-#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
+#include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -110,8 +110,8 @@ void PlanNearAKnownOne(benchmark::State& state) {
   request.exclude = {stages[stages.size() / 2].device};
   double step_s = 0;
   for (auto _ : state) {
-    const auto near = PlanNear(request, stages);
-    if (!near.ok() || std::holds_alternative<Refusal>(*near)) return state.SkipWithError("no plan near it");
+    const auto near = PlanFromWarmStart(request, stages);
+    if (!near.ok() || std::holds_alternative<PlanError>(*near)) return state.SkipWithError("no plan near it");
     step_s = std::get<Plan>(*near).predicted_step_s;
   }
   const auto fresh = MakePlan("op-fence", request);

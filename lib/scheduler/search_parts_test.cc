@@ -72,7 +72,7 @@ TEST(DeviceWindowsTest, EveryDeviceIsInOneOfThem) {
     testing::JoinSites(request, 1e9, 1e-4, 1e6, 0.01);
     std::set<int> seen;
     for (const std::vector<int>& window : DeviceWindows(*ProblemOf(request))) {
-      EXPECT_LE(window.size(), kMostSearched);
+      EXPECT_LE(window.size(), kMaxSearchedDevices);
       EXPECT_TRUE(std::is_sorted(window.begin(), window.end()));
       seen.insert(window.begin(), window.end());
     }
@@ -121,8 +121,8 @@ TEST(ChainSearchTest, KeepsToTheNumberOfStagesWantedWhenItMaySkip) {
   for (const auto& result : chain.Partition(problem->usable(), true, 10)) EXPECT_EQ(result.assignment.devices.size(), 2u);
 }
 
-TEST(LadderPolicyTest, ClimbsNoHigherThanHidesTheLink) {
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0}, {"top-k", 50, 100, 0.1}});
+TEST(CodecLevelPolicyTest, ClimbsNoHigherThanHidesTheLink) {
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0}, {"top-k", 50, 100, 0.1}});
   LinkTraffic link{.lossy_tensors = {{.bytes = 1'000}}, .forward_bytes = 1'000, .backward_bytes = 1'000, .forward_lossless_bytes = 10};
   std::vector<std::string> chosen;
   for (double rate : {2'000.0, 500.0, 100.0, 1.0}) {

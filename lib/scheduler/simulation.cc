@@ -25,12 +25,12 @@ class Tally final : public SpanSink {
     for (size_t l = 0; l < input.links.size(); ++l) {
       for (const bool forward : {true, false}) AddLink(input.links[l], forward);
     }
-    for (const TiedMessage& tied : input.tied) Use({tied.from, tied.to, LinkUse::Kind::kTied}, tied.channel.latency_s);
+    for (const TiedMessage& tied : input.tied) Use({tied.from, tied.to, LinkUsage::Kind::kTied}, tied.channel.latency_s);
     for (const auto* messages : {&input.reports, &input.decisions}) {
       for (const EndMessage& message : *messages) AddEndMessage(message);
     }
     for (size_t w = 0; w < wires.size(); ++w) {
-      if (!wires[w].empty()) shared_of_[static_cast<int>(w)] = SharedUse{.wire = static_cast<int>(w), .name = wires[w]};
+      if (!wires[w].empty()) shared_of_[static_cast<int>(w)] = SharedWireUsage{.wire = static_cast<int>(w), .name = wires[w]};
     }
   }
 
@@ -44,12 +44,12 @@ class Tally final : public SpanSink {
     }
     if (span.kind == Kind::kTiedMessage) {
       const TiedMessage& tied = input_.tied[span.stage];
-      AddMessage(span, {tied.from, tied.to, LinkUse::Kind::kTied}, tied.channel);
+      AddMessage(span, {tied.from, tied.to, LinkUsage::Kind::kTied}, tied.channel);
       return;
     }
     if (span.kind == Kind::kNorm) return;  // which waits
     const int worker = span.kind == Kind::kUpdate ? span.stage : span.stage % input_.workers();
-    StageUse& use = out_.stages[worker];
+    StageUsage& use = out_.stages[worker];
     if (span.kind == Kind::kUpdate) use.end_s = span.begin_s - last_pass_s_[worker];
     last_pass_s_[worker] = span.end_s;
     const StageTiming& timing = input_.stages[span.stage];
@@ -74,7 +74,7 @@ class Tally final : public SpanSink {
   Simulation Finish(const PipelineResult& result) {
     out_.step_s = result.step_s;
     out_.complete = result.complete;
-    for (StageUse& use : out_.stages) use.idle_s = std::max(0.0, result.step_s - use.busy_s());
+    for (StageUsage& use : out_.stages) use.idle_s = std::max(0.0, result.step_s - use.busy_s());
     for (auto& [key, use] : link_of_) out_.links.push_back(use);
     for (auto& [wire, use] : shared_of_) {
       if (use.pairs > 0) out_.shared.push_back(use);
@@ -83,20 +83,20 @@ class Tally final : public SpanSink {
   }
 
  private:
-  using LinkKey = std::tuple<int, int, LinkUse::Kind>;
+  using LinkKey = std::tuple<int, int, LinkUsage::Kind>;
 
   LinkKey KeyOf(const StageLink& link, bool forward) const {
     const int src = link.src % input_.workers(), dst = link.dst % input_.workers();
-    return forward ? LinkKey(src, dst, LinkUse::Kind::kActivations) : LinkKey(dst, src, LinkUse::Kind::kGradients);
+    return forward ? LinkKey(src, dst, LinkUsage::Kind::kActivations) : LinkKey(dst, src, LinkUsage::Kind::kGradients);
   }
-  LinkUse& Use(const LinkKey& key, double latency_s) {
-    LinkUse& use = link_of_[key];
+  LinkUsage& Use(const LinkKey& key, double latency_s) {
+    LinkUsage& use = link_of_[key];
     std::tie(use.src, use.dst, use.kind) = key;
     use.latency_s = latency_s;
     return use;
   }
   void AddEndMessage(const EndMessage& message) {
-    LinkUse& use = Use({message.from, message.to, LinkUse::Kind::kNorm}, message.latency_s);
+    LinkUsage& use = Use({message.from, message.to, LinkUsage::Kind::kNorm}, message.latency_s);
     ++use.messages;
     use.bytes += message.bytes;
     use.busy_s += std::max(0.0, message.seconds - message.latency_s);
@@ -108,16 +108,16 @@ class Tally final : public SpanSink {
   }
   void AddMessage(const TimelineSpan& span, const LinkKey& key, const Channel& channel) {
     const bool tied = span.kind == Kind::kTiedMessage;
-    LinkUse& use = link_of_[key];
+    LinkUsage& use = link_of_[key];
     double longest_s = 0;
-    for (const WireUse& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
+    for (const WireUsage& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
     // A tied message may let others pass between its pieces, and is then longer on its way than its wires are busy with it.
     const double busy_s = tied ? std::min(span.end_s - span.begin_s, longest_s) : span.end_s - span.begin_s;
     ++use.messages;
     use.bytes += channel.bytes;
     use.busy_s += busy_s;
     if (span.begin_s - span.sent_s >= 1e-9) use.queued_s += span.begin_s - span.sent_s;  // less is what rounding leaves
-    for (const WireUse& wire : channel.wires) {
+    for (const WireUsage& wire : channel.wires) {
       const auto shared = shared_of_.find(wire.wire);
       if (shared == shared_of_.end()) continue;
       users_[wire.wire].insert({std::get<0>(key), std::get<1>(key)});
@@ -131,8 +131,8 @@ class Tally final : public SpanSink {
   SpanSink* const next_;
   Simulation out_;
   std::vector<int> open_;
-  std::map<LinkKey, LinkUse> link_of_;
-  std::map<int, SharedUse> shared_of_;
+  std::map<LinkKey, LinkUsage> link_of_;
+  std::map<int, SharedWireUsage> shared_of_;
   std::map<int, std::set<std::pair<int, int>>> users_;  // of a wire: directed pairs of workers
   std::vector<double> last_pass_s_;                     // by worker: when its newest pass ends
 };
@@ -144,13 +144,13 @@ Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& 
   return tally.Finish(PipelineSimulator().Run(input, &tally, noise));
 }
 
-const char* Name(LinkUse::Kind kind) {
+const char* Name(LinkUsage::Kind kind) {
   switch (kind) {
-    case LinkUse::Kind::kActivations:
+    case LinkUsage::Kind::kActivations:
       return "activations";
-    case LinkUse::Kind::kGradients:
+    case LinkUsage::Kind::kGradients:
       return "gradients";
-    case LinkUse::Kind::kTied:
+    case LinkUsage::Kind::kTied:
       return "tied gradients";
     default:
       return "global norm";

@@ -15,7 +15,7 @@
 namespace fusionllm::scheduler {
 
 // One worker in one step; the seconds add up to the step's.
-struct StageUse {
+struct StageUsage {
   double forward_s = 0;  // codecs not included
   double backward_s = 0;
   double weights_s = 0;  // of a split backward: gradients of weights
@@ -28,7 +28,7 @@ struct StageUse {
 };
 
 // What one worker sends another in one step.
-struct LinkUse {
+struct LinkUsage {
   enum class Kind { kActivations, kGradients, kTied, kNorm };  // kNorm: reports to stage 0, and its decision
   int src = 0;                                                 // worker
   int dst = 0;
@@ -41,7 +41,7 @@ struct LinkUse {
 };
 
 // A wire that several pairs may share.
-struct SharedUse {
+struct SharedWireUsage {
   int wire = 0;
   std::string name;
   int pairs = 0;  // directions of links that pass it
@@ -52,16 +52,16 @@ struct SharedUse {
 struct Simulation {
   double step_s = 0;
   bool complete = true;  // see PipelineResult
-  std::vector<StageUse> stages;
-  std::vector<LinkUse> links;  // ascending by (src, dst, kind)
-  std::vector<SharedUse> shared;
+  std::vector<StageUsage> stages;
+  std::vector<LinkUsage> links;  // ascending by (src, dst, kind)
+  std::vector<SharedWireUsage> shared;
 };
 
 // `wires` as in PlanPipeline. Spans also go to `spans`, if given.
 Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise = nullptr,
                     SpanSink* spans = nullptr);
 
-const char* Name(LinkUse::Kind kind);  // "activations", "gradients", "tied gradients", "global norm"
+const char* Name(LinkUsage::Kind kind);  // "activations", "gradients", "tied gradients", "global norm"
 
 struct StepSpread {
   int steps = 0;

@@ -90,7 +90,7 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
   EXPECT_EQ(simulation.step_s, PipelineSimulator().Run(input).step_s) << "listening changes nothing";
   for (size_t s = 0; s < input.stages.size(); ++s) {
     const StageTiming& timing = input.stages[s];
-    const StageUse& use = simulation.stages[s];
+    const StageUsage& use = simulation.stages[s];
     EXPECT_NEAR(use.busy_s() + use.idle_s, simulation.step_s, 1e-9);
     EXPECT_GE(use.end_s, 0);
     // A stage deep in the pipeline may wait while the next step's first micro-batch is on its way.
@@ -104,11 +104,11 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
   }
   int64_t bytes = 0, sent = 0;
   double shared_s = 0;
-  for (const LinkUse& use : simulation.links) {
-    const bool of_passes = use.kind == LinkUse::Kind::kActivations || use.kind == LinkUse::Kind::kGradients;
-    EXPECT_EQ(use.messages, of_passes ? input.micro_batches : use.kind == LinkUse::Kind::kTied ? 2 : 1);
+  for (const LinkUsage& use : simulation.links) {
+    const bool of_passes = use.kind == LinkUsage::Kind::kActivations || use.kind == LinkUsage::Kind::kGradients;
+    EXPECT_EQ(use.messages, of_passes ? input.micro_batches : use.kind == LinkUsage::Kind::kTied ? 2 : 1);
     EXPECT_LE(use.busy_s, simulation.step_s * (1 + 1e-9));
-    if (use.kind != LinkUse::Kind::kNorm) sent += use.bytes;
+    if (use.kind != LinkUsage::Kind::kNorm) sent += use.bytes;
   }
   for (const TiedMessage& tied : input.tied) {
     bytes += tied.channel.bytes;
@@ -178,7 +178,7 @@ TEST_P(RandomPipelines, NeverBelowTheBoundsAndGPipeIsMonotone) {
     if (s + 1 == input.stages.size()) continue;
     for (const Channel* channel : {&input.links[s].forward, &input.links[s].backward}) {
       double hold_s = 0;
-      for (const WireUse& use : channel->wires) hold_s = std::max(hold_s, use.hold_s);
+      for (const WireUsage& use : channel->wires) hold_s = std::max(hold_s, use.hold_s);
       once_s += hold_s + channel->latency_s;
     }
   }
@@ -288,8 +288,8 @@ TEST(ScheduleVariantsTest, InterleavingPaysForItsCrossingsOnSlowLinks) {
 }
 
 // Between the sites messages are shrunk, inside them not: what goes round the sites is not the larger one.
-TEST(ScheduleVariantsTest, WhatGoesRoundIsAsLargeAsWhatCrossesTheSlowLink) {
-  const LadderPolicy ladder({{.name = "fp32"}, {.name = "topk", .forward_ratio = 100, .backward_ratio = 100, .loss_cost = 1e-6}});
+TEST(ScheduleVariantsTest, WrapAroundMessageIsAsLargeAsTheSlowest) {
+  const CodecLevelPolicy ladder({{.name = "fp32"}, {.name = "topk", .forward_ratio = 100, .backward_ratio = 100, .loss_cost = 1e-6}});
   PlanRequest request = testing::Chain({.ops = 12, .op_s = 0.01, .cut_bytes = 4'000'000}, 8);
   for (const char* site : {"paris", "paris", "tokyo", "tokyo"}) testing::AddDevice(request, site, 1);
   testing::LinkSites(request, 1e10, 1e-3, 2.5e6, 0.02);

@@ -74,7 +74,7 @@ TEST(SimulatorAnnealingTest, AnswersWithWhatTheJobAllows) {
     const PlanRequest request = testing::DrawSmallInstance(seed, {.max_ops = 20}).request;
     const auto created = Problem::Create(request);
     ASSERT_TRUE(created.ok());
-    if (std::holds_alternative<Refusal>(*created)) continue;
+    if (std::holds_alternative<PlanError>(*created)) continue;
     const PlanOutcome outcome = *MakePlan("equal-compute", request);
     if (!std::holds_alternative<Plan>(outcome)) continue;
     const Assignment start = testing::AssignmentOf(std::get<Plan>(outcome));

@@ -14,7 +14,7 @@ namespace {
 
 double LongestHold(const Channel& channel) {
   double longest_s = 0;
-  for (const WireUse& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
+  for (const WireUsage& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
   return longest_s;
 }
 
@@ -33,7 +33,7 @@ std::vector<int> Largest(const std::vector<double>& values, int most) {
 void SpeedUpWire(Channel& channel, int wire, double factor) {
   double shared_s = 0, faster_s = 0;
   for (size_t i = 1; i < channel.wires.size(); ++i) {
-    WireUse& use = channel.wires[i];
+    WireUsage& use = channel.wires[i];
     shared_s = std::max(shared_s, use.hold_s);
     if (use.wire == wire) use.hold_s *= factor;
     faster_s = std::max(faster_s, use.hold_s);
@@ -56,7 +56,7 @@ bool SpeedUpEnd(PipelineInput& input, const Limit& limit) {
     for (TiedMessage& tied : input.tied) {
       if (tied.exchange != limit.index) continue;
       if (tied.channel.wires.empty()) tied.channel.latency_s *= kLess;  // by way of other stages
-      for (WireUse& wire : tied.channel.wires) wire.hold_s *= kLess;
+      for (WireUsage& wire : tied.channel.wires) wire.hold_s *= kLess;
     }
   } else {
     return false;
@@ -74,7 +74,7 @@ bool Concerns(const Limit& limit, const Simulation& simulation, int from, int to
 bool Crosses(const Limit& limit, const Simulation& simulation, const Channel& channel, int from, int to) {
   if (limit.kind == Limit::Kind::kLink) return Concerns(limit, simulation, from, to);
   if (limit.kind != Limit::Kind::kShared) return false;
-  return std::any_of(channel.wires.begin(), channel.wires.end(), [&](const WireUse& use) {
+  return std::any_of(channel.wires.begin(), channel.wires.end(), [&](const WireUsage& use) {
     const auto is = [&](int index) { return index >= 0 && simulation.shared[index].wire == use.wire; };
     return is(limit.index) || is(limit.reverse);
   });
@@ -90,7 +90,7 @@ void SpeedUpChannel(Channel& channel, int from, int to, const Simulation& simula
   if (limit.kind == Limit::Kind::kLatency) {
     channel.latency_s *= kLess;
   } else {
-    for (WireUse& wire : channel.wires) wire.hold_s *= kLess;
+    for (WireUsage& wire : channel.wires) wire.hold_s *= kLess;
   }
 }
 
@@ -210,32 +210,32 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
   };
   if (!(simulation.step_s > 0)) return limits;
   std::vector<double> stages, links, tied_of_links, latencies, shared, tied = ExchangeSeconds(input);
-  for (const StageUse& use : simulation.stages) stages.push_back(use.busy_s() / simulation.step_s);
+  for (const StageUsage& use : simulation.stages) stages.push_back(use.busy_s() / simulation.step_s);
   // Of a direction the first use stands for all.
   size_t first = 0;
   std::map<std::pair<int, int>, int> first_of;
   for (size_t l = 0; l < simulation.links.size(); ++l) {
-    const LinkUse& use = simulation.links[l];
+    const LinkUsage& use = simulation.links[l];
     links.push_back(0);
     tied_of_links.push_back(0);
     latencies.push_back(0);
     if (use.src != simulation.links[first].src || use.dst != simulation.links[first].dst) first = l;
     first_of[{use.src, use.dst}] = static_cast<int>(first);
-    if (use.kind == LinkUse::Kind::kNorm) continue;
+    if (use.kind == LinkUsage::Kind::kNorm) continue;
     links[first] += use.busy_s / simulation.step_s;
-    if (use.kind == LinkUse::Kind::kTied) tied_of_links[first] += use.busy_s / simulation.step_s;
+    if (use.kind == LinkUsage::Kind::kTied) tied_of_links[first] += use.busy_s / simulation.step_s;
     latencies[first] = use.latency_s / simulation.step_s;
   }
   const auto reverse_link = [&](int link) {
-    const LinkUse& use = simulation.links[link];
+    const LinkUsage& use = simulation.links[link];
     const auto found = first_of.find({use.dst, use.src});
     return found == first_of.end() ? -1 : found->second;
   };
   for (double& seconds : tied) seconds /= simulation.step_s;
   double update_s = 0;
-  for (const StageUse& use : simulation.stages) update_s = std::max(update_s, use.update_s);
+  for (const StageUsage& use : simulation.stages) update_s = std::max(update_s, use.update_s);
   // A wire that only one link passes says nothing that the link does not.
-  for (const SharedUse& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
+  for (const SharedWireUsage& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
   const auto reverse_wire = [&](int wire) {
     const std::string other = OtherDirection(simulation.shared[wire].name);
     for (size_t w = 0; w < simulation.shared.size(); ++w) {
@@ -288,12 +288,12 @@ std::string NameOf(const Limit& limit, const Simulation& simulation, const std::
       break;
   }
   // Of two directions the one from the earlier stage is named first.
-  const LinkUse& use = simulation.links[limit.index];
+  const LinkUsage& use = simulation.links[limit.index];
   const bool both = limit.reverse >= 0;
   const int from = both ? std::min(use.src, use.dst) : use.src, to = both ? std::max(use.src, use.dst) : use.dst;
   std::vector<std::string> carried;
-  for (const LinkUse::Kind kind : {LinkUse::Kind::kActivations, LinkUse::Kind::kGradients, LinkUse::Kind::kTied}) {
-    const bool is_carried = std::any_of(simulation.links.begin(), simulation.links.end(), [&](const LinkUse& other) {
+  for (const LinkUsage::Kind kind : {LinkUsage::Kind::kActivations, LinkUsage::Kind::kGradients, LinkUsage::Kind::kTied}) {
+    const bool is_carried = std::any_of(simulation.links.begin(), simulation.links.end(), [&](const LinkUsage& other) {
       return other.kind == kind && Concerns(limit, simulation, other.src, other.dst);
     });
     if (is_carried) carried.emplace_back(Name(kind));

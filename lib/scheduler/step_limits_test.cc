@@ -27,8 +27,8 @@ TEST(StepLimitsTest, TheLimitIsWhatGainsMost) {
   simulation = Simulate(input, std::vector<std::string>(4));
   limits = FindLimits(input, simulation, 8);
   EXPECT_EQ(limits[0].kind, Limit::Kind::kLink);
-  const LinkUse& link = simulation.links[limits[0].index];
-  EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.kind == LinkUse::Kind::kGradients);
+  const LinkUsage& link = simulation.links[limits[0].index];
+  EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.kind == LinkUsage::Kind::kGradients);
   input.links[1].backward.wires[0].hold_s = 0.1;
   input.links[0].forward.latency_s = 300;
   simulation = Simulate(input, std::vector<std::string>(4));
@@ -60,8 +60,8 @@ TEST(StepLimitsTest, TiedGradientsThatFillALineAreNamedBeforeTheLine) {
   EXPECT_EQ(limits[0].index, 0);
   EXPECT_NEAR(limits[0].busy_ratio * simulation.step_s, 25.05, 1e-9);
   EXPECT_NEAR(limits[0].gain * simulation.step_s, 2.5, 1e-9);
-  for (const LinkUse& use : simulation.links) {
-    if (use.kind != LinkUse::Kind::kTied) continue;
+  for (const LinkUsage& use : simulation.links) {
+    if (use.kind != LinkUsage::Kind::kTied) continue;
     EXPECT_EQ(use.bytes, 322);
     EXPECT_NEAR(use.busy_s, 25, 1e-9);
   }

@@ -10,25 +10,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
 #include "lib/scheduler/pin_shortfall.h"
-#include "lib/scheduler/refusal_reasons.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
 namespace {
 
 // A stage on a device that has no room for a process, let alone for what the stage holds.
-Refusal NoRoomForAProcess(const Problem& problem, int device) {
+PlanError NoRoomForAProcess(const Problem& problem, int device) {
   const PlanRequest& request = problem.request();
-  return {refusals::kInsufficientMemory, ProcessShortfall(request, device), ProcessMemory(request, device)};
+  return {plan_errors::kInsufficientMemory, ProcessShortfall(request, device), ProcessMemory(request, device)};
 }
 
 // Fewer devices with room for a process than there must be stages.
-std::optional<Refusal> TooFewWithRoom(const Problem& problem) {
+std::optional<PlanError> TooFewWithRoom(const Problem& problem) {
   const PlanRequest& request = problem.request();
   int with_room = 0, without = -1;
   for (const int device : problem.usable()) {
@@ -37,12 +37,12 @@ std::optional<Refusal> TooFewWithRoom(const Problem& problem) {
     if (!has_room && (without < 0 || request.devices[device].memory_bytes > request.devices[without].memory_bytes)) without = device;
   }
   if (without < 0 || with_room >= problem.min_stages()) return std::nullopt;
-  Refusal refusal = NoRoomForAProcess(problem, without);
+  PlanError refusal = NoRoomForAProcess(problem, without);
   absl::StrAppendFormat(&refusal.message, "; %s asks for %s, and %d of %d may run one",
                         request.stages > 0        ? "strategy.stages"
                         : request.use_all_devices ? "the planner, which uses all executors,"
                                                   : "executors.min",
-                        base::Counted(problem.min_stages(), "stage"), with_room, static_cast<int>(problem.usable().size()));
+                        base::Pluralize(problem.min_stages(), "stage"), with_room, static_cast<int>(problem.usable().size()));
   return WithMemoryRemedy(std::move(refusal), ", or ask for fewer");
 }
 
@@ -59,7 +59,7 @@ std::string MemoryNotForStages(const PlanRequest& request, int64_t bytes) {
 }
 
 // Devices in descending memory take the longest prefix that fits; what the last one would have to take is what is missing.
-Refusal GreedyShortfall(const Problem& problem) {
+PlanError GreedyShortfall(const Problem& problem) {
   std::vector<int> devices = problem.usable();
   std::stable_sort(devices.begin(), devices.end(), [&](int a, int b) { return problem.UsableMemory(a) > problem.UsableMemory(b); });
   int begin = 0;
@@ -74,26 +74,26 @@ Refusal GreedyShortfall(const Problem& problem) {
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
   if (largest == 0) return WithMemoryRemedy(NoRoomForAProcess(problem, devices[count - 1]), "");
   if (needed <= largest) {
-    return WithMemoryRemedy({refusals::kInsufficientMemory,
+    return WithMemoryRemedy({plan_errors::kInsufficientMemory,
                              "one micro-batch in flight would fit the memory of the executors, and no placement was found for as many as "
                              "the schedule keeps (gpipe: all of a step)",
                              {"memory_bytes", needed, largest}});
   }
   const Device& last = problem.request().devices[devices[count - 1]];
-  return WithMemoryRemedy({refusals::kInsufficientMemory,
+  return WithMemoryRemedy({plan_errors::kInsufficientMemory,
                            absl::StrFormat("stage %d needs %s, largest free device has %s for it, %s%s", count - 1, SizeText(needed),
                                            SizeText(largest), last.name, MemoryNotForStages(problem.request(), last.memory_bytes)),
                            {"memory_bytes", needed, largest}});
 }
 
 // No placement that was found keeps to the limit: what the declared order would send tells by how much.
-Refusal EgressShortfall(const Problem& problem, Evaluator& evaluator) {
+PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
   const int stages = std::max(problem.min_stages(), std::min(problem.max_stages(), 2));
   Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
   for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
-  if (evaluation.verdict == Evaluation::Verdict::kTooMuchEgress) return RefusalFor(problem, assignment, evaluation);
-  return {refusals::kTooMuchEgress,
+  if (evaluation.verdict == Evaluation::Feasibility::kTooMuchEgress) return PlanErrorFor(problem, assignment, evaluation);
+  return {plan_errors::kTooMuchEgress,
           absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
                           SizeText(static_cast<double>(*problem.request().max_egress_bytes))),
           {}};
@@ -101,28 +101,28 @@ Refusal EgressShortfall(const Problem& problem, Evaluator& evaluator) {
 
 }  // namespace
 
-Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
+PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
   const PlanRequest& request = problem.request();
   const std::string device = request.devices[assignment.devices[evaluation.stage]].name;
   switch (evaluation.verdict) {
-    case Evaluation::Verdict::kTooMuchMemory: {
+    case Evaluation::Feasibility::kTooMuchMemory: {
       const double needed = static_cast<double>(evaluation.needed_bytes);
       const double available = static_cast<double>(problem.UsableMemory(assignment.devices[evaluation.stage]));
       if (available == 0) return NoRoomForAProcess(problem, assignment.devices[evaluation.stage]);
-      return {refusals::kInsufficientMemory,
+      return {plan_errors::kInsufficientMemory,
               absl::StrFormat("stage %d needs %s, device %s has %s", evaluation.stage, SizeText(needed), device, SizeText(available)),
               {"memory_bytes", needed, available}};
     }
-    case Evaluation::Verdict::kTooMuchEgress: {
+    case Evaluation::Feasibility::kTooMuchEgress: {
       const double needed = static_cast<double>(evaluation.needed_bytes), allowed = static_cast<double>(*request.max_egress_bytes);
-      return {refusals::kTooMuchEgress,
+      return {plan_errors::kTooMuchEgress,
               absl::StrFormat("site %s would send %s to other sites in a step, the job allows %s",
                               request.devices[assignment.devices[evaluation.stage]].site, SizeText(needed), SizeText(allowed)),
               {"egress_bytes", needed, allowed}};
     }
-    case Evaluation::Verdict::kDisconnected: {
+    case Evaluation::Feasibility::kDisconnected: {
       const std::string other = request.devices[assignment.devices[evaluation.other_stage]].name;
-      return {refusals::kDisconnectedDevices,
+      return {plan_errors::kDisconnectedDevices,
               absl::StrFormat("stage %d on %s must exchange tensors with stage %d on %s, and no link joins them both ways",
                               evaluation.stage, device, evaluation.other_stage, other),
               {}};
@@ -130,7 +130,7 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
     default: {
       const int begin = assignment.begins[evaluation.stage];
       const bool of_data = begin == 0 && !request.first_device.empty() && device != request.first_device;
-      return {refusals::kPinConflict,
+      return {plan_errors::kPinConflict,
               of_data ? absl::StrFormat("this planner runs the first stage on %s, and %s has the training data (data.clusters); op-fence "
                                         "puts it there",
                                         device, request.first_device)
@@ -141,14 +141,14 @@ Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const E
   }
 }
 
-Refusal WithMemoryRemedy(Refusal refusal, absl::string_view also) {
-  if (refusal.reason == refusals::kInsufficientMemory || refusal.reason == refusals::kOpTooLarge) {
+PlanError WithMemoryRemedy(PlanError refusal, absl::string_view also) {
+  if (refusal.reason == plan_errors::kInsufficientMemory || refusal.reason == plan_errors::kOpTooLarge) {
     absl::StrAppend(&refusal.message, MemoryRemedy(also));
   }
   return refusal;
 }
 
-Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
+PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   const PlanRequest& request = problem.request();
   int64_t largest = 0, together = 0, together_whole = 0;
   std::vector<std::pair<int64_t, int64_t>> memories;  // for stages, and all of it
@@ -160,14 +160,14 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   })];
   if (largest == 0) {
     return WithMemoryRemedy(
-        {refusals::kInsufficientMemory,
+        {plan_errors::kInsufficientMemory,
          absl::StrFormat("an executor takes %s before its first op, and %s, which has the most, has %s",
                          SizeText(static_cast<double>(request.memory_reserve_bytes)), roomiest.name,
                          SizeText(static_cast<double>(roomiest.memory_bytes))),
          {"memory_bytes", static_cast<double>(request.memory_reserve_bytes), static_cast<double>(roomiest.memory_bytes)}},
         "");
   }
-  if (std::optional<Refusal> few = TooFewWithRoom(problem)) return *std::move(few);
+  if (std::optional<PlanError> few = TooFewWithRoom(problem)) return *std::move(few);
   for (int k = 0; k < problem.max_stages(); ++k) {
     together += memories[k].first;
     together_whole += memories[k].second;
@@ -175,7 +175,7 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   for (int p = 0; p < problem.positions(); ++p) {
     const int64_t need = problem.NeedAlone(p, p + 1);
     if (need > largest) {
-      return WithMemoryRemedy({refusals::kOpTooLarge,
+      return WithMemoryRemedy({plan_errors::kOpTooLarge,
                                absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it%s",
                                                request.ops[problem.op_at(p)].name, SizeText(static_cast<double>(need)), roomiest.name,
                                                SizeText(static_cast<double>(largest)), MemoryNotForStages(request, roomiest.memory_bytes)),
@@ -184,23 +184,23 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   const int64_t whole = problem.NeedAlone(0, problem.positions());
   if (whole > together) {
-    return WithMemoryRemedy({refusals::kInsufficientMemory,
+    return WithMemoryRemedy({plan_errors::kInsufficientMemory,
                              absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together for it%s",
-                                             SizeText(static_cast<double>(whole)), base::Counted(problem.max_stages(), "executor"),
+                                             SizeText(static_cast<double>(whole)), base::Pluralize(problem.max_stages(), "executor"),
                                              problem.max_stages() == 1 ? "has" : "have", SizeText(static_cast<double>(together)),
                                              MemoryNotForStages(request, together_whole)),
                              {"memory_bytes", static_cast<double>(whole), static_cast<double>(together)}},
                             ", let more executors take part, or train a smaller model");
   }
   if (problem.HasPins()) {
-    if (std::optional<Refusal> shortfall = PinShortfall(problem)) return *std::move(shortfall);
+    if (std::optional<PlanError> shortfall = PinShortfall(problem)) return *std::move(shortfall);
   }
   for (size_t a = 0; a < problem.usable().size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
       const int x = problem.usable()[b], y = problem.usable()[a];
       if (problem.Connected(x, y) || problem.max_stages() == 1) continue;
       if (whole <= largest && problem.min_stages() == 1) continue;
-      return {refusals::kDisconnectedDevices,
+      return {plan_errors::kDisconnectedDevices,
               absl::StrFormat("no placement works with the links there are: %s and %s, among others, are not joined both ways",
                               problem.request().devices[x].name, problem.request().devices[y].name),
               {}};
@@ -208,10 +208,11 @@ Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   if (request.max_egress_bytes.has_value()) return EgressShortfall(problem, evaluator);
   if (problem.HasPins()) {
-    return {refusals::kPinConflict,
-            absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceWishes(request),
-                            request.stages > 0 ? absl::StrCat(" with ", base::Counted(request.stages, "stage"), " (strategy.stages)") : ""),
-            {}};
+    return {
+        plan_errors::kPinConflict,
+        absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceConstraints(request),
+                        request.stages > 0 ? absl::StrCat(" with ", base::Pluralize(request.stages, "stage"), " (strategy.stages)") : ""),
+        {}};
   }
   return GreedyShortfall(problem);
 }
@@ -240,14 +241,14 @@ Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& a
 
 absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
-  if (auto* refusal = std::get_if<Refusal>(&created)) return PlanOutcome(std::move(*refusal));
+  if (auto* refusal = std::get_if<PlanError>(&created)) return PlanOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
   Evaluator evaluator(problem);
   bool proven = false;
   auto found = Search(problem, evaluator, &proven);
   // A search that was cut short may also have nothing, or not its best: nobody waits for it.
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  if (auto* refusal = std::get_if<Refusal>(&found)) return PlanOutcome(std::move(*refusal));
+  if (auto* refusal = std::get_if<PlanError>(&found)) return PlanOutcome(std::move(*refusal));
   const Assignment& assignment = std::get<Assignment>(found);
   if (const std::unique_ptr<Reordered> better = Reorder(problem, evaluator, assignment)) {
     Evaluator other(*better->problem);

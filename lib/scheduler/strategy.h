@@ -1,4 +1,4 @@
-// Planners behind one interface: PlanRequest -> Plan or Refusal.
+// Planners behind one interface: PlanRequest -> Plan or PlanError.
 //
 // Pure and deterministic: the same request gives the same plan, bit for bit; search budgets count candidates, not time. A caller may stop a
 // search, which then gives no plan. Thread-safe.
@@ -28,13 +28,13 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual absl::string_view name() const = 0;
   // Errors: InvalidArgument for a request that is no valid snapshot, Cancelled once `stop` says so. A job that cannot be placed is a
-  // Refusal, not an error.
+  // PlanError, not an error.
   absl::StatusOr<PlanOutcome> Plan(const PlanRequest& request, StopFunction stop = nullptr) const;
 
  protected:
   // A feasible assignment, or why there is none; whatever there is at hand when problem.Stopped(). `proven` may be set when no assignment
   // is faster.
-  virtual std::variant<Assignment, Refusal> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const = 0;
+  virtual std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool* proven) const = 0;
   // Something better than what Search found, along another order of the ops; null: nothing.
   virtual std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const;
 };
@@ -47,11 +47,11 @@ absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name)
 absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop = nullptr);
 
 // The refusal that fits an infeasible evaluation: names stage, device, ops, bytes.
-Refusal RefusalFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);
+PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);
 // With what would help behind the message, where it is one for want of memory.
-Refusal WithMemoryRemedy(Refusal refusal, absl::string_view also = ", or train a smaller model");
+PlanError WithMemoryRemedy(PlanError refusal, absl::string_view also = ", or train a smaller model");
 // Why no assignment at all fits, by memory or by links: the refusal of searches that found nothing.
-Refusal ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
+PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 
 // The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
 Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven = false);

@@ -26,22 +26,22 @@ using testing::RandomRequest;
 PlanOutcome Outcome(absl::string_view strategy, const PlanRequest& request) {
   const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
-  return outcome.ok() ? *outcome : PlanOutcome(Refusal{"Error", std::string(outcome.status().message()), {}});
+  return outcome.ok() ? *outcome : PlanOutcome(PlanError{"Error", std::string(outcome.status().message()), {}});
 }
 
 Plan PlanOrDie(absl::string_view strategy, const PlanRequest& request) {
   const PlanOutcome outcome = Outcome(strategy, request);
-  if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
+  if (const auto* refusal = std::get_if<PlanError>(&outcome)) {
     ADD_FAILURE() << strategy << " refused: " << refusal->reason << ": " << refusal->message;
     return {};
   }
   return std::get<Plan>(outcome);
 }
 
-Refusal RefusalOrDie(absl::string_view strategy, const PlanRequest& request) {
+PlanError RefusalOrDie(absl::string_view strategy, const PlanRequest& request) {
   const PlanOutcome outcome = Outcome(strategy, request);
-  EXPECT_TRUE(std::holds_alternative<Refusal>(outcome)) << strategy << " made a plan";
-  return std::holds_alternative<Refusal>(outcome) ? std::get<Refusal>(outcome) : Refusal{};
+  EXPECT_TRUE(std::holds_alternative<PlanError>(outcome)) << strategy << " made a plan";
+  return std::holds_alternative<PlanError>(outcome) ? std::get<PlanError>(outcome) : PlanError{};
 }
 
 // Two sites of three, 20 Mbit/s and 40 ms between them; the second site has a device five times slower.
@@ -246,7 +246,7 @@ TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
 
 TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
   PlanRequest request = TwoSites(16);
-  const LadderPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
+  const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
   const Plan exact = PlanOrDie("op-fence", request);
   request.codec_policy = &ladder;
   const Plan squeezed = PlanOrDie("op-fence", request);
@@ -290,7 +290,7 @@ struct Asked {
 
 // Each names what is in the way: pins, the place of the data, the number of stages or memory.
 TEST(StrategyTest, APinConflictNamesItsCause) {
-  const auto pins = [](std::vector<Pin> wished) { return [wished](PlanRequest& request) { request.pins = wished; }; };
+  const auto pins = [](std::vector<Pin> required_pins) { return [required_pins](PlanRequest& request) { request.pins = required_pins; }; };
   const auto data = [](const char* device, const std::function<void(PlanRequest&)>& more) {
     return [device, more](PlanRequest& request) {
       request.first_device = device;
@@ -351,7 +351,7 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
     PlanRequest request = TwoSites(8);
     asked.ask(request);
     for (const char* planner : {"op-fence", "exact"}) {
-      const Refusal refusal = RefusalOrDie(planner, request);
+      const PlanError refusal = RefusalOrDie(planner, request);
       EXPECT_EQ(refusal.reason, "PinConflict") << asked.sentence;
       EXPECT_THAT(refusal.message, HasSubstr(asked.message)) << asked.sentence;
       EXPECT_EQ(absl::StrContains(refusal.message, "up to op"), absl::StrContains(asked.message, "up to op")) << refusal.message;
@@ -359,7 +359,7 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
   }
 }
 
-TEST(StrategyTest, APlannerThatIgnoresWishesSaysWhich) {
+TEST(StrategyTest, PlannerNamesIgnoredConstraints) {
   PlanRequest request = TwoSites(8);
   request.first_device = "tokyo-2";
   EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("tokyo-2 has the training data (data.clusters)"));
@@ -402,7 +402,7 @@ TEST(StrategyTest, RandomFollowsTheSeed) {
 TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
   PlanRequest request = TwoSites(8);
   request.ops[5].parameter_bytes = int64_t{40} << 30;
-  const Refusal op = RefusalOrDie("op-fence", request);
+  const PlanError op = RefusalOrDie("op-fence", request);
   EXPECT_EQ(op.reason, "OpTooLarge");
   EXPECT_THAT(op.message, AllOf(HasSubstr("op3"), HasSubstr("GiB for it (of "),
                                 HasSubstr(" GiB, less the 5% that stay free); give executors "), EndsWith("), or train a smaller model")));
@@ -410,11 +410,11 @@ TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
   EXPECT_GT(op.shortfall.needed, op.shortfall.available);
   request = TwoSites(8);
   for (OpNode& node : request.ops) node.parameter_bytes = int64_t{6} << 30;
-  const Refusal whole = RefusalOrDie("op-fence", request);
+  const PlanError whole = RefusalOrDie("op-fence", request);
   EXPECT_EQ(whole.reason, "InsufficientMemory");
   EXPECT_THAT(whole.message,
               AllOf(HasSubstr("GiB together for it (of "), EndsWith("), let more executors take part, or train a smaller model")));
-  const Refusal stage = RefusalOrDie("equal-ops", request);
+  const PlanError stage = RefusalOrDie("equal-ops", request);
   EXPECT_THAT(stage.message,
               AllOf(HasSubstr("stage 0 needs"), HasSubstr("; give executors more memory (memory of a topology's devices; ")));
   request.memory_reserve_bytes = 1 << 20;
@@ -455,7 +455,7 @@ TEST(StrategyTest, BadNumbersAreRefusedAtTheDoor) {
 
 // A search that heeds its caller asks nothing more than it takes to unwind; one that does not would ask for every candidate left.
 TEST(StrategyTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
-  constexpr int kMostAfter = 500;
+  constexpr int kMaxChecksAfterStop = 500;
   PlanRequest request = Chain({.ops = 60, .op_s = 0.002, .cut_bytes = 400'000}, 16);
   for (int d = 0; d < 12; ++d) AddDevice(request, "site" + std::to_string(d / 4), 1 + d % 3);
   LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
@@ -465,7 +465,7 @@ TEST(StrategyTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
       const auto outcome = MakePlan(strategy, request, [&] { return ++asked > answers; });
       if (asked <= answers) continue;  // done before
       EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << strategy << " after " << answers;
-      EXPECT_LT(asked, answers + kMostAfter) << strategy;
+      EXPECT_LT(asked, answers + kMaxChecksAfterStop) << strategy;
     }
   }
   int asked = 0;

@@ -58,7 +58,7 @@ TEST(CertificateAuthorityTest, TheAuthorityMaySignCertificatesAndNothingBelowItM
   EXPECT_EQ(X509_check_ca(Parse(issued->certificate_pem).get()), 0);
 }
 
-TEST(CertificateAuthorityTest, ACertificateNamesItsProcessFirstThenThisMachineThenTheHostsAskedFor) {
+TEST(CertificateAuthorityTest, SubjectAltNamesListProcessThenLocalhostThenHosts) {
   const CertificateAuthority authority = NewAuthority();
   const absl::StatusOr<IssuedCertificate> issued =
       authority.Issue("Paris_0.a", {.hosts = {"node7.example", "10.0.0.7", "2001:db8::7", "localhost"}});

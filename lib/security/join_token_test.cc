@@ -69,7 +69,7 @@ TEST_F(JoinTokenTest, EveryTokenCutShortIsRefused) {
   }
 }
 
-TEST_F(JoinTokenTest, OtherVersionsAndOtherTextsAreToldApart) {
+TEST_F(JoinTokenTest, DistinguishesOtherVersionsFromOtherTexts) {
   EXPECT_THAT(Complaint("fj2." + token_.substr(4)), HasSubstr("has version 2, this build reads version 1"));
   EXPECT_THAT(Complaint("fj10." + token_.substr(4)), HasSubstr("has version 10"));
   EXPECT_THAT(Complaint("FJ1." + token_.substr(4)), HasSubstr("this is no join token"));

@@ -36,7 +36,7 @@ absl::StatusOr<bool> NeedsRenewal(absl::string_view certificate_pem, absl::Time 
   return end - now < (end - begin) / 3;
 }
 
-bool HaveOneKey(absl::string_view certificate_pem, absl::string_view other_pem) {
+bool HaveSameKey(absl::string_view certificate_pem, absl::string_view other_pem) {
   const auto one = ParseCertificates(certificate_pem, "a certificate"), other = ParseCertificates(other_pem, "a certificate");
   if (!one.ok() || !other.ok()) return false;
   return EVP_PKEY_eq(X509_get0_pubkey(one->front().get()), X509_get0_pubkey(other->front().get())) == 1;

@@ -22,7 +22,7 @@ absl::StatusOr<bool> NeedsRenewal(absl::string_view certificate_pem, absl::Time 
 
 // Whether two certificates, in PEM, are of one key, as one is and what renewed it; what is damaged is like no other. Of a text the first
 // one counts.
-bool HaveOneKey(absl::string_view certificate_pem, absl::string_view other_pem);
+bool HaveSameKey(absl::string_view certificate_pem, absl::string_view other_pem);
 
 // Renews each NAME.pem of the folder that needs it and that has a NAME.key beside it. All are tried; answers the first error, which names
 // the file. Blocks on the file system.

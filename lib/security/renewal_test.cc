@@ -58,7 +58,7 @@ TEST_F(RenewalTest, ARunOfManyMonthsHasValidCertificatesAllTheTime) {
   EXPECT_EQ(File("lab-0.key"), key);
 }
 
-TEST_F(RenewalTest, OneThatCannotBeRenewedIsNamedAndTheOthersAreRenewed) {
+TEST_F(RenewalTest, RenewsOthersWhenOneFails) {
   for (const char* name : {"broker", "lab-0", "lab-1"}) Write(name, start_);
   const CertificateAuthority stranger = *CertificateAuthority::Create({.now = start_});
   temp_.Write("tls/lab-0.pem", stranger.Issue("lab-0", {.now = start_})->certificate_pem);
@@ -69,7 +69,7 @@ TEST_F(RenewalTest, OneThatCannotBeRenewedIsNamedAndTheOthersAreRenewed) {
   for (const char* name : {"broker", "lab-1"}) EXPECT_TRUE(Check(name, late + absl::Hours(24)).ok()) << name;
 }
 
-TEST_F(RenewalTest, WhatIsNoCertificateOfAProcessIsLeftAlone) {
+TEST_F(RenewalTest, IgnoresFilesThatAreNoProcessCertificates) {
   Write("broker", start_);
   const std::string others = temp_.Write("tls/chain.pem", "somebody's");
   ASSERT_TRUE(RenewFolder(authority_, folder_, start_ + kCertificateValidity).ok());
@@ -77,7 +77,7 @@ TEST_F(RenewalTest, WhatIsNoCertificateOfAProcessIsLeftAlone) {
   EXPECT_EQ(File("ca.pem"), authority_.certificate_pem());
 }
 
-TEST_F(RenewalTest, AFolderThatIsGoneIsTold) {
+TEST_F(RenewalTest, ReportsMissingFolder) {
   EXPECT_THAT(std::string(RenewFolder(authority_, temp_ / "gone", start_).message()), HasSubstr("gone"));
 }
 

@@ -122,14 +122,14 @@ class EmulatedEndpoint : public Endpoint {
       Link& link = *entry.second;
       for (auto& queue : link.queues) {
         std::erase_if(queue, [&](const Waiting& message) {
-          if (!Outdated(message.header, oldest_epoch_)) return false;
+          if (!IsStale(message.header, oldest_epoch_)) return false;
           link.bytes -= message.payload.size();
           return true;
         });
       }
     }
     std::erase_if(held_, [&](const auto& entry) {
-      if (!Outdated(entry.second.header, oldest_epoch_)) return false;
+      if (!IsStale(entry.second.header, oldest_epoch_)) return false;
       held_bytes_ -= entry.second.payload.size();
       return true;
     });
@@ -143,8 +143,8 @@ class EmulatedEndpoint : public Endpoint {
     std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
   }
 
-  bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override {
-    const bool forgotten = inner_->ForgetFormer(peer, incarnation);
+  bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) override {
+    const bool forgotten = inner_->ForgetPreviousIncarnation(peer, incarnation);
     if (forgotten) DropQueue(peer);
     std::lock_guard lock(mu_);
     std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
@@ -218,7 +218,7 @@ class EmulatedEndpoint : public Endpoint {
     const size_t priority = static_cast<size_t>(
         std::find_if(link.queues.begin(), link.queues.end(), [](const auto& q) { return !q.empty(); }) - link.queues.begin());
     Waiting& message = link.queues[priority].front();
-    const int64_t ready_ns = std::max({message.queued_ns, link.line_free_ns, clock_.NowNs() - options_.make_up_ns_max});
+    const int64_t ready_ns = std::max({message.queued_ns, link.line_free_ns, clock_.NowNs() - options_.catch_up_ns_max});
     const uint64_t bytes = std::min(message.wire_bytes_left, link.emulator.slice_bytes());
     const LinkEmulator::Passage passage = link.emulator.Pass(ready_ns, bytes);
     if (message.begun_ns < 0) message.begun_ns = ready_ns;
@@ -251,7 +251,7 @@ class EmulatedEndpoint : public Endpoint {
   void Hold(absl::string_view from, const MessageHeader& header, Payload payload) {
     std::unique_lock lock(mu_);
     changed_.wait(lock, [&] { return stopping_ || held_.empty() || held_bytes_ + payload.size() <= options_.queue_bytes_max; });
-    if (stopping_ || Outdated(header, oldest_epoch_)) return;
+    if (stopping_ || IsStale(header, oldest_epoch_)) return;
     held_bytes_ += payload.size();
     held_.emplace(header.not_before_ns, Arrived{std::string(from), header, std::move(payload)});
     delivery_wake_.notify_one();

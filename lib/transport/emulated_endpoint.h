@@ -26,7 +26,7 @@ struct EmulationOptions {
   uint64_t seed = 0;
   Clock* clock = &MonotonicClock();
   // A link thread that wakes up late makes up for it, since a real link would have gone on without it; but not for more than this.
-  int64_t make_up_ns_max = 250'000'000;
+  int64_t catch_up_ns_max = 250'000'000;
   size_t queue_bytes_max = 64u << 20;       // to each peer, and again for what has arrived ahead of its time
   uint64_t chunk_bytes = 1u << 20;          // of the inner endpoint, to count the bytes of frames
   std::chrono::milliseconds linger{1'000};  // how long Close() lets queued messages pass the links

@@ -55,7 +55,7 @@ class EmulatedLinkTest : public ::testing::Test {
     emulation.buckets = buckets_;
     emulation.paths = std::move(paths);
     emulation.clock = &clock_;
-    emulation.make_up_ns_max = 1'000'000 * kMs;  // the test moves the clock without waiting for anyone
+    emulation.catch_up_ns_max = 1'000'000 * kMs;  // the test moves the clock without waiting for anyone
     emulation.linger = std::chrono::milliseconds(0);
     EndpointOptions options;
     options.name = std::move(name);
@@ -63,8 +63,8 @@ class EmulatedLinkTest : public ::testing::Test {
   }
   // Moves the clock until `count` messages have arrived.
   void RunUntil(Mailbox& inbox, size_t count) {
-    const auto patience = std::chrono::steady_clock::now() + Mailbox::kPatience;
-    while (inbox.messages().size() < count && std::chrono::steady_clock::now() < patience) {
+    const auto deadline = std::chrono::steady_clock::now() + Mailbox::kTimeout;
+    while (inbox.messages().size() < count && std::chrono::steady_clock::now() < deadline) {
       clock_.Advance(kMs);
       std::this_thread::yield();
     }

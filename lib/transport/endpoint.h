@@ -78,7 +78,7 @@ class Endpoint {
   // The same, unless the peer is well and has spoken as this incarnation or a later one: of a peer that others say has started anew, before
   // this endpoint noticed by itself, which it would take for a failure. What is left of the former one, a failure not yet told included,
   // counts no more. False: there was nothing else to forget.
-  virtual bool ForgetFormer(absl::string_view peer, uint64_t incarnation) = 0;
+  virtual bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) = 0;
 
   virtual LinkStats stats(absl::string_view peer) const = 0;
 

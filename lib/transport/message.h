@@ -24,6 +24,6 @@ struct MessageHeader {
 };
 
 // Whether it is of an epoch before `epoch`, and not of the control plane, which has none.
-inline bool Outdated(const MessageHeader& header, uint32_t epoch) { return header.epoch < epoch && header.priority != Priority::kControl; }
+inline bool IsStale(const MessageHeader& header, uint32_t epoch) { return header.epoch < epoch && header.priority != Priority::kControl; }
 
 }  // namespace fusionllm::transport

@@ -127,14 +127,14 @@ absl::Status Outgoing::Resume(uint64_t sequence, double now_s) {
 void Outgoing::CancelEpoch(uint32_t epoch) {
   for (auto& queue : queues_) {
     for (const Message& message : queue) {
-      if (!Outdated(message.header, epoch)) continue;
+      if (!IsStale(message.header, epoch)) continue;
       queued_bytes_ -= message.payload.size() - message.sent;
       --queued_messages_;
     }
-    std::erase_if(queue, [&](const Message& message) { return Outdated(message.header, epoch); });
+    std::erase_if(queue, [&](const Message& message) { return IsStale(message.header, epoch); });
   }
   for (Sent& sent : unacked_) {
-    if (sent.frame.type != FrameType::kData || !Outdated(sent.frame.message, epoch)) continue;
+    if (sent.frame.type != FrameType::kData || !IsStale(sent.frame.message, epoch)) continue;
     unacked_bytes_ -= sent.frame.payload_bytes();
     sent.frame.payload.clear();
     sent.frame.message_bytes = 0;

@@ -67,7 +67,7 @@ TEST(Session, TheLastFrameOfAQueueAsksForAnAcknowledgement) {
   EXPECT_TRUE(out.Next(0)->ack_requested);
 }
 
-TEST(Session, CancellingTheRestOfAQueueAsksForTheAcknowledgementThatItWouldHaveBrought) {
+TEST(Session, CancelledQueueStillRequestsAcknowledgement) {
   Outgoing out({.queue_bytes_max = 1u << 20, .unacked_bytes_max = 1u << 20, .chunk_bytes = 100});
   out.Push(Header(0), Filled(250));
   out.Next(0);
@@ -138,7 +138,7 @@ TEST(Session, AMessageThatIsNotAdmittedIsPassedOverAndTheNextOneArrives) {
   EXPECT_EQ(asked, (std::vector<std::pair<int64_t, uint64_t>>{{1, 150}, {2, 150}})) << "once each, when they begin";
 }
 
-TEST(Session, AnyMixOfCutsCancellationsAndPrioritiesDeliversEachSurvivorOnceInOrder) {
+TEST(Session, RandomCutsAndCancellationsDeliverOnceInOrder) {
   constexpr uint32_t kSeed = 20240;
   std::mt19937 draw(kSeed);
   for (int round = 0; round < 200; ++round) {

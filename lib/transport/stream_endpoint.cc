@@ -107,7 +107,7 @@ void StreamEndpoint::ForgetPeer(absl::string_view name) {
   if (const auto found = peers_.find(std::string(name)); found != peers_.end()) ForgetLocked(found->second);
 }
 
-bool StreamEndpoint::ForgetFormer(absl::string_view name, uint64_t incarnation) {
+bool StreamEndpoint::ForgetPreviousIncarnation(absl::string_view name, uint64_t incarnation) {
   std::lock_guard lock(mu_);
   const auto found = peers_.find(std::string(name));
   if (found == peers_.end()) return false;

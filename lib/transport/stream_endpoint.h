@@ -57,7 +57,7 @@ class StreamEndpoint : public Endpoint {
   void SetPeerFailure(PeerFailure callback) override;
   void CancelEpoch(uint32_t epoch) override;
   void ForgetPeer(absl::string_view peer) override;
-  bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override;
+  bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) override;
   LinkStats stats(absl::string_view peer) const override;
   void Close() override;
 
@@ -86,7 +86,7 @@ class StreamEndpoint : public Endpoint {
 
   void RunOutgoing(std::shared_ptr<Peer> peer);
   absl::Status RunStream(const std::shared_ptr<Peer>& peer, uint64_t session);
-  absl::Status ShakeHands(FrameStream& stream, Peer& peer, uint64_t session);
+  absl::Status PerformHandshake(FrameStream& stream, Peer& peer, uint64_t session);
   absl::Status WriteFrames(FrameStream& stream, Peer& peer, uint64_t session);
   absl::Status ReadAcknowledgements(FrameStream& stream, Peer& peer, uint64_t session);
 

@@ -53,7 +53,7 @@ absl::Status StreamEndpoint::RunStream(const std::shared_ptr<Peer>& peer, uint64
     peer->out_ended = false;
     if (stopping_ || peer->session != session || !peer->Usable()) stream->Cancel();
   }
-  absl::Status status = ShakeHands(*stream, *peer, session);
+  absl::Status status = PerformHandshake(*stream, *peer, session);
   if (status.ok()) {
     absl::Status read_status;
     std::thread reader([&] {
@@ -81,7 +81,7 @@ absl::Status StreamEndpoint::RunStream(const std::shared_ptr<Peer>& peer, uint64
   return status.ok() ? absl::UnavailableError("the connection ended") : status;
 }
 
-absl::Status StreamEndpoint::ShakeHands(FrameStream& stream, Peer& peer, uint64_t session) {
+absl::Status StreamEndpoint::PerformHandshake(FrameStream& stream, Peer& peer, uint64_t session) {
   Frame hello;
   hello.type = FrameType::kHello;
   hello.payload.push_back(

@@ -21,7 +21,7 @@ constexpr size_t kMaxBounds = 32;
 constexpr size_t kMaxMicroBatchSizes = 1'000;
 constexpr double kMaxSeconds = 1e12;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
-constexpr int64_t kMaxLetterBytes = int64_t{1} << 30;
+constexpr int64_t kMaxChunkBytes = int64_t{1} << 30;
 constexpr size_t kMaxLinks = 200'000;
 constexpr size_t kMaxSentences = 100'000;
 constexpr size_t kMaxMessageBytes = 64 << 10;
@@ -44,7 +44,7 @@ json ToJson(const PlanStage& stage) {
   if (stage.devices.size() == 1) return out;
   out["sync_bytes"] = stage.sync_bytes;
   out["chain"] = stage.chain;
-  out["letter_bytes"] = stage.letter_bytes;
+  out["letter_bytes"] = stage.chunk_bytes;
   out["by_replica"] = json::array();
   for (const PlanReplica& replica : stage.by_replica) {
     out["by_replica"].push_back({{"compute_seconds", replica.compute_seconds},
@@ -145,7 +145,7 @@ json ToJson(const PlanDocument& plan) {
   return document;
 }
 
-json ToJson(const RefusalDocument& refusal) {
+json ToJson(const PlanErrorDocument& refusal) {
   return {{"refused",
            {{"reason", refusal.reason},
             {"message", refusal.message},
@@ -167,7 +167,7 @@ PlanReplica ReadReplica(ObjectReader& in) {
 void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
-  in.Integer("letter_bytes", stage.letter_bytes, 1, kMaxLetterBytes);
+  in.Integer("letter_bytes", stage.chunk_bytes, 1, kMaxChunkBytes);
   if (!in.ok()) return;
   if (static_cast<int>(stage.by_replica.size()) != replicas) {
     in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));
@@ -369,8 +369,8 @@ PlanDocument ReadPlan(ObjectReader& in) {
   return plan;
 }
 
-RefusalDocument ReadRefusal(ObjectReader& in) {
-  RefusalDocument refusal;
+PlanErrorDocument ReadRefusal(ObjectReader& in) {
+  PlanErrorDocument refusal;
   in.Object("refused", [&](ObjectReader& refused) {
     refused.Text("reason", refusal.reason);
     refused.Text("message", refusal.message, kMaxMessageBytes);
@@ -410,15 +410,15 @@ PlanReplica PlanDocument::ReplicaOf(int stage, int replica) const {
           .memory_bytes = whole.memory_bytes};
 }
 
-std::string PrintPlan(const PlanAnswer& answer) {
+std::string PrintPlan(const PlanResult& answer) {
   return PrintJson(std::visit([](const auto& document) { return ToJson(document); }, answer));
 }
 
-absl::StatusOr<PlanAnswer> ParsePlan(absl::string_view text) {
+absl::StatusOr<PlanResult> ParsePlan(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json document, ParseJson(text, "plan"));
   absl::Status status;
   ObjectReader in(document, "plan", status);
-  PlanAnswer answer;
+  PlanResult answer;
   if (status.ok()) {
     if (in.Has("refused")) {
       answer = ReadRefusal(in);

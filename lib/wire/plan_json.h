@@ -35,7 +35,7 @@ struct PlanReplica {
 struct PlanStage {
   int index = 0;
   std::vector<std::string> devices;  // one for each replica
-  std::vector<std::string> ops;      // names of forward ops, placeholders included; backward ops follow them (autodiff::Place)
+  std::vector<std::string> ops;      // names of forward ops, placeholders included; backward ops follow them (autodiff::AssignStages)
   double compute_seconds = 0;        // forward + backward, without codecs
   double forward_seconds = 0;
   double backward_seconds = 0;
@@ -50,7 +50,7 @@ struct PlanStage {
   // `letter_bytes`: in pieces of so many bytes, which all of them must know alike.
   std::vector<PlanReplica> by_replica;
   std::vector<int> chain;
-  int64_t letter_bytes = 0;
+  int64_t chunk_bytes = 0;
   bool operator==(const PlanStage&) const = default;
 };
 
@@ -183,22 +183,22 @@ struct Shortfall {
   bool operator==(const Shortfall&) const = default;
 };
 
-struct RefusalDocument {
+struct PlanErrorDocument {
   std::string reason;  // CamelCase
   std::string message;
   Shortfall shortfall;
   double search_cpu_seconds = 0;
-  bool operator==(const RefusalDocument&) const = default;
+  bool operator==(const PlanErrorDocument&) const = default;
 };
 
-using PlanAnswer = std::variant<PlanDocument, RefusalDocument>;
+using PlanResult = std::variant<PlanDocument, PlanErrorDocument>;
 
 // Numbers must be finite.
-std::string PrintPlan(const PlanAnswer& answer);
+std::string PrintPlan(const PlanResult& answer);
 
 // Errors: InvalidArgument naming the field ("plan.stages[1].in_flight: ..."). What is returned is consistent: stages are numbered in order,
 // each has ops and a device for each replica, no op stands twice, links join stages that exist and name their devices of one pipeline,
 // codecs parse.
-absl::StatusOr<PlanAnswer> ParsePlan(absl::string_view text);
+absl::StatusOr<PlanResult> ParsePlan(absl::string_view text);
 
 }  // namespace fusionllm::wire

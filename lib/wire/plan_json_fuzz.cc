@@ -19,7 +19,7 @@ std::vector<std::string> Seeds() {
   plan.tied = {{.parameter = "wte.weight", .stages = {0, 1}, .bytes = 4096}};
   plan.left_out = {"c"};
   plan.explain = {"é \\ \"why\""};
-  const RefusalDocument refusal{.reason = "InsufficientMemory", .message = "stage 3", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
+  const PlanErrorDocument refusal{.reason = "InsufficientMemory", .message = "stage 3", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
   return {PrintPlan(plan), PrintPlan(refusal)};
 }
 
@@ -28,7 +28,7 @@ std::vector<std::string> Words() {
 }
 
 bool Accepts(absl::string_view input) {
-  const absl::StatusOr<PlanAnswer> answer = ParsePlan(input);
+  const absl::StatusOr<PlanResult> answer = ParsePlan(input);
   if (!answer.ok()) {
     FUZZ_CHECK(!answer.status().message().empty());
     return false;
@@ -41,7 +41,7 @@ bool Accepts(absl::string_view input) {
       for (const int stage : tied.stages) FUZZ_CHECK(stage >= 0 && static_cast<size_t>(stage) < plan->stages.size());
     }
   }
-  const absl::StatusOr<PlanAnswer> again = ParsePlan(PrintPlan(*answer));
+  const absl::StatusOr<PlanResult> again = ParsePlan(PrintPlan(*answer));
   FUZZ_CHECK(again.ok());
   FUZZ_CHECK(*again == *answer);
   return true;

@@ -114,7 +114,7 @@ PlanDocument TwoPipelines() {
   plan.stages[1].sync_bytes = 3072;
   for (PlanStage& stage : plan.stages) {
     stage.chain = {0, 1};
-    stage.letter_bytes = 65536;
+    stage.chunk_bytes = 65536;
     stage.by_replica = {{.compute_seconds = stage.compute_seconds, .in_flight = stage.in_flight, .memory_bytes = stage.memory_bytes},
                         {.compute_seconds = 0.01, .codec_seconds = 0.002, .update_seconds = 0.003, .in_flight = 1, .memory_bytes = 4096}};
   }
@@ -196,11 +196,11 @@ TEST(PlanJson, ReplicasHaveTheirOwnFigures) {
 }
 
 TEST(PlanJson, RefusalReadsBackAsItWas) {
-  const RefusalDocument refusal{
+  const PlanErrorDocument refusal{
       .reason = "InsufficientMemory", .message = "stage 3 needs 11 GiB", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
   const auto parsed = ParsePlan(PrintPlan(refusal));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(std::get<RefusalDocument>(*parsed), refusal);
+  EXPECT_EQ(std::get<PlanErrorDocument>(*parsed), refusal);
 }
 
 TEST(PlanJson, AnyDoubleReadsBackExactly) {

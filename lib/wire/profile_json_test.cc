@@ -66,7 +66,7 @@ TEST(ProfileJson, EqualDocumentsGiveTheSameBytes) {
   EXPECT_THAT(text, HasSubstr(R"("version":1)"));
 }
 
-TEST(ProfileJson, AnOlderDocumentHasNoVersionAndANewerOneIsRefused) {
+TEST(ProfileJson, RejectsNewerDocumentsAndReadsUnversionedOnes) {
   const std::string text = PrintProfiles(Document());
   const auto old = ParseProfiles(absl::StrReplaceAll(text, {{R"("version":1)", R"("something":1)"}}));
   ASSERT_TRUE(old.ok()) << old.status();

@@ -18,7 +18,7 @@ constexpr size_t kMaxChangeReasonBytes = 64 << 10;
 constexpr ReplanDecision kDecisions[] = {ReplanDecision::kStay, ReplanDecision::kMove, ReplanDecision::kMustMove};
 
 // A document that this library has printed, as a value to put into another.
-json Value(const PlanAnswer& answer) { return base::ParseJson(PrintPlan(answer)); }
+json Value(const PlanResult& answer) { return base::ParseJson(PrintPlan(answer)); }
 
 json ToJson(const ReplanDocument& document) {
   json moved = json::array();
@@ -79,7 +79,7 @@ absl::string_view Name(ReplanDecision decision) {
 }
 
 std::string PrintReplan(const ReplanResult& answer) {
-  if (const auto* refusal = std::get_if<RefusalDocument>(&answer)) return PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<PlanErrorDocument>(&answer)) return PrintPlan(*refusal);
   return PrintJson(ToJson(std::get<ReplanDocument>(answer)));
 }
 
@@ -89,13 +89,13 @@ absl::StatusOr<ReplanResult> ParseReplan(absl::string_view text) {
   ObjectReader in(value, "replan", status);
   if (!status.ok()) return status;
   if (in.Has("refused")) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanAnswer refusal, ParsePlan(text));
-    return ReplanResult(std::get<RefusalDocument>(refusal));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanResult refusal, ParsePlan(text));
+    return ReplanResult(std::get<PlanErrorDocument>(refusal));
   }
   ReplanDocument document = ReadReplan(value, in);
   if (status.ok() && !value.contains("plan")) in.Fail("plan", "is missing");
   if (!status.ok()) return status;
-  FUSIONLLM_ASSIGN_OR_RETURN(PlanAnswer plan, ParsePlan(PrintJson(value.at("plan"))));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlanResult plan, ParsePlan(PrintJson(value.at("plan"))));
   if (!std::holds_alternative<PlanDocument>(plan)) return absl::InvalidArgumentError("replan.plan: is a refusal");
   document.plan = std::get<PlanDocument>(std::move(plan));
   return ReplanResult(std::move(document));

@@ -47,7 +47,7 @@ struct ReplanDocument {
   bool operator==(const ReplanDocument&) const = default;
 };
 
-using ReplanResult = std::variant<ReplanDocument, RefusalDocument>;
+using ReplanResult = std::variant<ReplanDocument, PlanErrorDocument>;
 
 std::string PrintReplan(const ReplanResult& answer);
 // Errors: InvalidArgument naming the field.

@@ -93,7 +93,7 @@ struct WhatIfDocument {
   double before_seconds = 0;
   std::optional<SimulatedStep> same_plan;
   std::string same_plan_reason;  // why there is none
-  std::variant<PlannedStep, RefusalDocument> replanned;
+  std::variant<PlannedStep, PlanErrorDocument> replanned;
 };
 
 struct SimulationDocument {
@@ -102,9 +102,9 @@ struct SimulationDocument {
   std::vector<WhatIfDocument> what_if;
 };
 
-using SimulationAnswer = std::variant<SimulationDocument, RefusalDocument>;
+using SimulationResult = std::variant<SimulationDocument, PlanErrorDocument>;
 
-std::string PrintSimulation(const SimulationAnswer& answer);
+std::string PrintSimulation(const SimulationResult& answer);
 
 // The Trace Event Format that Perfetto and chrome://tracing read: stages and links are processes, each stage and direction a thread.
 std::string PrintTrace(const scheduler::Timeline& timeline);

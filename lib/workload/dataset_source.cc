@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/opdag/target_weights.h"
 #include "lib/workload/workload.h"
@@ -59,7 +59,7 @@ std::string FirstOf(std::vector<std::string> names, int64_t count) {
   constexpr size_t kMaxNamed = 3;
   if (names.size() > kMaxNamed) names.resize(kMaxNamed);
   const int64_t more = count - static_cast<int64_t>(names.size());
-  if (names.empty()) return base::Counted(count, "file");
+  if (names.empty()) return base::Pluralize(count, "file");
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
@@ -67,12 +67,13 @@ std::string FirstOf(std::vector<std::string> names, int64_t count) {
 std::string DescribeFiles(const data::FilesRead& files) {
   std::vector<std::string> names;
   for (const data::FilesRead::File& file : files.first) names.push_back(files.NameOf(file.path));
-  std::string text = absl::StrCat(base::Counted(files.count, "file"), ", ", Bytes(files.bytes), ": ",
+  std::string text = absl::StrCat(base::Pluralize(files.count, "file"), ", ", Bytes(files.bytes), ": ",
                                   FirstOf(std::move(names), files.count), files.folder.empty() ? "" : absl::StrCat(", in ", files.folder));
   if (files.skipped_count == 0) return text;
   names.clear();
   for (const data::FilesRead::Skipped& file : files.skipped) names.push_back(absl::StrCat(files.NameOf(file.path), " (", file.why, ")"));
-  return absl::StrCat(text, "; ", base::Counted(files.skipped_count, "file"), " skipped: ", FirstOf(std::move(names), files.skipped_count));
+  return absl::StrCat(text, "; ", base::Pluralize(files.skipped_count, "file"),
+                      " skipped: ", FirstOf(std::move(names), files.skipped_count));
 }
 
 // "ids of 16 bits, from 0 to 50256, 31402 distinct ones among the first 1048576; "
@@ -153,8 +154,8 @@ std::string DatasetSource::Summary() const {
   std::string text = files.count > 0 ? absl::StrCat(DescribeFiles(files), "; ") : "";
   if (files.ids.has_value()) absl::StrAppend(&text, DescribeIds(*files.ids));
   absl::StrAppend(&text,
-                  tokens ? absl::StrCat(base::Counted(data_.training->size(), "window"), " of ", base::Counted(length, "token"))
-                         : base::Counted(data_.training->size(), "image"),
+                  tokens ? absl::StrCat(base::Pluralize(data_.training->size(), "window"), " of ", base::Pluralize(length, "token"))
+                         : base::Pluralize(data_.training->size(), "image"),
                   " to train on", EpochsText());
   if (data_.validation == nullptr) return text;
   const std::string held_out = absl::StrCat(data_.validation->size());
@@ -178,7 +179,7 @@ std::string DatasetSource::EpochsText() const {
   const std::string count = epochs < 0.01 ? "less than 0.01"
                             : epochs < 10 ? absl::StrFormat("%.2f", epochs)
                                           : absl::StrFormat("%.0f", epochs);
-  return absl::StrFormat(" (%s of %d %s %s epochs)", base::Counted(training.steps, "step"), training.global_batch_size,
+  return absl::StrFormat(" (%s of %d %s %s epochs)", base::Pluralize(training.steps, "step"), training.global_batch_size,
                          training.steps == 1 ? "is" : "are", count);
 }
 

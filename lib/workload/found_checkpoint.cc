@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/object_uri.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/reader.h"
@@ -61,7 +61,7 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   found.contents = reader.manifest()->contents;
   // Of files that are named as they were: another name is told above.
   const bool same_model = then->spec.model.graph == job.spec.model.graph && then->spec.model.init.from == job.spec.model.init.from;
-  const std::string contents = same_model ? ChangedContents(found.contents, ContentsOf(job, base_directory)) : "";
+  const std::string contents = same_model ? ChangedInputs(found.contents, FingerprintInputs(job, base_directory)) : "";
   if (!contents.empty()) changed.push_back(contents);
   const std::string rate = ChangedLearningRate(then->spec.training, job.spec.training, found.step);
   if (!rate.empty()) changed.push_back(rate);
@@ -71,7 +71,7 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   if (!architecture.empty()) why.push_back(job::ToString(architecture, kMaxReportedDifferences));
   // A broker may not see the file of a graph; the executors do.
   if (const absl::StatusOr<opdag::Graph> graph = BuildForwardGraph(job, base_directory); graph.ok()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, *graph, reader, ReadFor::kGoingOn));
+    FUSIONLLM_ASSIGN_OR_RETURN(ParameterMismatch misfit, CompareParameters(job, *graph, reader, ReadFor::kResume));
     if (!architecture.empty()) misfit.fields.clear();
     const std::string parameters = Describe(misfit, reader.path());
     if (!parameters.empty()) why.push_back(parameters);
@@ -103,12 +103,12 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
       return absl::FailedPreconditionError(
           absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or begin anew (--fresh, "
                           "spec.checkpoint.resume: never)",
-                          reader.path(), other, job.metadata.name, base::Counted(job.spec.training.steps, "step")));
+                          reader.path(), other, job.metadata.name, base::Pluralize(job.spec.training.steps, "step")));
     }
     return absl::FailedPreconditionError(
         absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
                         "spec.checkpoint.resume: never)",
-                        job.spec.training.steps, reader.path(), base::Counted(step, "step")));
+                        job.spec.training.steps, reader.path(), base::Pluralize(step, "step")));
   }
   CheckpointFound found{.step = reader.manifest()->step, .path = reader.path(), .micro_batch_size = MicroBatchSizeOf(*reader.manifest())};
   // Who switched the guard off wants the job's own codecs.
@@ -147,14 +147,14 @@ void AddSkipped(const std::string& directory, const std::vector<checkpoint::Skip
 absl::Status CheckCanStartFrom(const CheckpointFound& found) {
   if (!found.unusable.empty()) return absl::FailedPreconditionError(found.unusable);
   if (found.other_model.empty()) return absl::OkStatus();
-  const std::string misfit = base::CutText(found.other_model, kMaxMisfitBytes);
+  const std::string misfit = base::TruncateUtf8(found.other_model, kMaxMisfitBytes);
   return absl::FailedPreconditionError(absl::StrCat("OtherModel: the checkpoint ", found.path,
                                                     " is of another model than the job's: ", misfit,
                                                     misfit.size() < found.other_model.size() ? " ..." : "", "; restore what differs, or ",
                                                     kFreshStartHint, "; spec.model.init.from starts the new model from what fits it"));
 }
 
-absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,
+absl::StatusOr<CheckpointFound> PreviewCheckpoint(const job::FusionJob& job, const std::string& directory,
                                                   const std::string& base_directory) {
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "never") return CheckpointFound{};
@@ -167,7 +167,7 @@ absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, con
     return DescribeCheckpoint(job, base_directory, absolute);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::NewestCheckpoint newest,
-                             checkpoint::FindNewestWhole(directory, {}, checkpoint::DamagedCopies::kKeep));
+                             checkpoint::FindLatestComplete(directory, {}, checkpoint::DamagedCopies::kKeep));
   CheckpointFound found;
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(found, DescribeCheckpoint(job, base_directory, *newest.path));

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "lib/checkpoint/catalog.h"
 #include "lib/job/fusion_job.h"
-#include "lib/workload/named_contents.h"
+#include "lib/workload/input_fingerprints.h"
 
 namespace fusionllm::workload {
 
@@ -29,8 +29,8 @@ struct CheckpointFound {
   std::string fetched_from;                                          // the place that had it, where the run's folder had not; empty: none
   std::string changed;  // how the job, or what lies in its files, differs from the one that made it, but for the number of steps where the
                         // learning rate is constant; empty: not
-  NamedContents contents;   // as its manifest tells them
-  std::string unusable;     // why no run may begin with what was found, a sentence for users: see AddSkipped; empty: it may
+  InputFingerprints contents;  // as its manifest tells them
+  std::string unusable;        // why no run may begin with what was found, a sentence for users: see AddSkipped; empty: it may
   std::string other_model;  // why it cannot be gone on from: it is of another model than the job's, by fields and parameters; empty: it can
 };
 
@@ -50,7 +50,7 @@ absl::Status CheckCanStartFrom(const CheckpointFound& found);
 // other places nothing is fetched, and a file that is damaged stays. An empty path: none; where there are other places, in none of which is
 // looked, one of them may have what can be used. Errors: as above, and NotFound or DataLoss for a
 // path that is not a whole checkpoint.
-absl::StatusOr<CheckpointFound> ForeseeCheckpoint(const job::FusionJob& job, const std::string& directory,
+absl::StatusOr<CheckpointFound> PreviewCheckpoint(const job::FusionJob& job, const std::string& directory,
                                                   const std::string& base_directory);
 
 }  // namespace fusionllm::workload

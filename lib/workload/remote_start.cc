@@ -8,18 +8,18 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_replace.h"
-#include "lib/archive/start_outline.h"
+#include "lib/archive/fetch_headers.h"
 #include "lib/base/output_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/job/start_model.h"
+#include "lib/job/initial_model.h"
 #include "lib/workload/stored_parameters.h"
 
 namespace fusionllm::workload {
 namespace {
 
 absl::StatusOr<std::vector<std::string>> CheckOutline(const job::FusionJob& job, const opdag::Graph& graph, const std::string& path) {
-  FUSIONLLM_RETURN_IF_ERROR(job::CheckStartModel(job, path));
+  FUSIONLLM_RETURN_IF_ERROR(job::CheckInitialModel(job, path));
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader start, checkpoint::CheckpointReader::Open(path));
   return CheckStart(job, graph, start);
 }
@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& 
   std::string folder = (temporary / "fusionllm-start-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return base::FileError(errno, "create", folder);
   const absl::Cleanup remove = [&] { base::RemoveTree(folder).IgnoreError(); };
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, archive::FetchOutline(store, uri, folder));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, archive::FetchHeaders(store, uri, folder));
   absl::StatusOr<std::vector<std::string>> fits = CheckOutline(job, graph, path);
   // Whoever reads it knows the object, and not the file here.
   const std::vector<std::pair<std::string, std::string>> names = {{path, base::ToString(uri)}};

@@ -16,7 +16,7 @@ namespace fusionllm::workload {
 // Whether what `uri` names can start the job, by the headers of its files: names, shapes and dtypes, all that differs at once; and heads,
 // where a manifest or a config.json says how many there are. Whether a head that the job ties is the embedding cannot be told without the
 // data: whoever has fetched them looks. Blocks; keeps files in a temporary folder meanwhile. Returns and errors: as CheckStart, and those
-// of archive::FetchOutline.
+// of archive::FetchHeaders.
 absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
                                                           objectstore::ObjectStore& store, const base::ObjectUri& uri);
 

@@ -11,13 +11,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/tensor_fill.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
-#include "lib/job/start_model.h"
 #include "lib/workload/parameter_names.h"
 #include "lib/workload/stored_sizes.h"
 
@@ -41,7 +41,7 @@ StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   return stored;
 }
 
-// Null: of another family, or not to be told.
+// Null: of another family, or not to be listed.
 const job::GptConfig* GptOf(const absl::StatusOr<job::ResolvedModel>& model) {
   return model.ok() ? std::get_if<job::GptConfig>(&*model) : nullptr;
 }
@@ -130,16 +130,16 @@ class Comparison {
     for (const auto& [name, entry] : stored_) stored_counts_.Add(name);
   }
 
-  absl::StatusOr<ParameterMisfit> Make() {
+  absl::StatusOr<ParameterMismatch> Make() {
     CompareWanted();
     FUSIONLLM_RETURN_IF_ERROR(CompareStored());
     if (reason_ == ReadFor::kStart) FindUnmatched();
-    if (misfit_.empty() || !model_.ok()) return std::move(misfit_);
+    if (mismatch_.empty() || !model_.ok()) return std::move(mismatch_);
     const auto has = [](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), kGptHead) != names.end(); };
-    misfit_.transposed = all_transposed_ && !misfit_.unlike.empty();
-    misfit_.fields = SizeDifferences(*model_, stored_, has(misfit_.unread), has(misfit_.missing));
+    mismatch_.transposed = all_transposed_ && !mismatch_.unlike.empty();
+    mismatch_.fields = SizeDifferences(*model_, stored_, has(mismatch_.unread), has(mismatch_.missing));
     AdviseSkip();
-    return std::move(misfit_);
+    return std::move(mismatch_);
   }
 
  private:
@@ -150,16 +150,16 @@ class Comparison {
       if (reason_ == ReadFor::kStart && job::MatchesAny(init_.skip, name)) continue;
       const auto found = stored_.find(name);
       if (found == stored_.end()) {
-        if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
-        (statistics.contains(name) ? misfit_.statistics : misfit_.missing).push_back(name);
+        if (reason_ != ReadFor::kResume && MayBeginAtZero(parameter.type)) continue;
+        (statistics.contains(name) ? mismatch_.statistics : mismatch_.missing).push_back(name);
       } else if (found->second != nullptr && !checkpoint::CanFill(*found->second, parameter.type)) {
-        if (reason_ != ReadFor::kGoingOn && MayBeginAtZero(parameter.type)) continue;
+        if (reason_ != ReadFor::kResume && MayBeginAtZero(parameter.type)) continue;
         if (IsOfOtherType(*found->second, parameter.type)) {
-          misfit_.other_types[found->second->dtype_name].push_back(name);
+          mismatch_.other_types[found->second->dtype_name].push_back(name);
           continue;
         }
         all_transposed_ = all_transposed_ && IsTransposed(*found->second, parameter.type);
-        misfit_.unlike.push_back(Unlike(parameter, *found->second));
+        mismatch_.unlike.push_back(Unlike(parameter, *found->second));
         if (found->second->shape != parameter.type.shape) unlike_.push_back(name);
       }
     }
@@ -169,14 +169,14 @@ class Comparison {
     const job::GptConfig* const gpt = GptOf(model_);
     for (const auto& [name, entry] : stored_) {
       if (wanted_.contains(name) || IsBuffer(name, gpt != nullptr) || job::MatchesAny(init_.ignore, name)) continue;
-      if (reason_ != ReadFor::kGoingOn && job::MatchesAny(init_.skip, name)) continue;
+      if (reason_ != ReadFor::kResume && job::MatchesAny(init_.skip, name)) continue;
       const bool tied_head = gpt != nullptr && gpt->tie_weights && name == kGptHead;
       if (tied_head) {
         FUSIONLLM_ASSIGN_OR_RETURN(const bool stored_twice, IsTheEmbedding(reader_));
         if (stored_twice) continue;
       }
-      const bool counts = reason_ == ReadFor::kGoingOn || tied_head || !model_counts_.Beyond(name).empty();
-      (counts ? misfit_.unread : misfit_.passed_over).push_back(name);
+      const bool counts = reason_ == ReadFor::kResume || tied_head || !model_counts_.Beyond(name).empty();
+      (counts ? mismatch_.unread : mismatch_.passed_over).push_back(name);
     }
     return absl::OkStatus();
   }
@@ -185,7 +185,7 @@ class Comparison {
     for (const std::string& pattern : init_.skip) {
       const auto matches = [&](const std::string& name) { return job::MatchesAny({pattern}, name); };
       const bool of_file = std::any_of(stored_.begin(), stored_.end(), [&](const auto& entry) { return matches(entry.first); });
-      if (!of_file && std::none_of(wanted_.begin(), wanted_.end(), matches)) misfit_.unmatched.push_back(Unmatched(pattern));
+      if (!of_file && std::none_of(wanted_.begin(), wanted_.end(), matches)) mismatch_.unmatched.push_back(Unmatched(pattern));
     }
   }
 
@@ -197,20 +197,21 @@ class Comparison {
   }
 
   void AdviseSkip() {
-    std::vector<std::string> fresh = misfit_.missing;
-    if (!misfit_.transposed) fresh.insert(fresh.end(), unlike_.begin(), unlike_.end());
+    std::vector<std::string> fresh = mismatch_.missing;
+    if (!mismatch_.transposed) fresh.insert(fresh.end(), unlike_.begin(), unlike_.end());
     const auto add = [&](std::vector<std::string> patterns) {
       for (std::string& pattern : patterns) {
-        if (std::find(misfit_.skip.begin(), misfit_.skip.end(), pattern) == misfit_.skip.end()) misfit_.skip.push_back(std::move(pattern));
+        if (std::find(mismatch_.skip.begin(), mismatch_.skip.end(), pattern) == mismatch_.skip.end())
+          mismatch_.skip.push_back(std::move(pattern));
       }
     };
     if (reason_ == ReadFor::kStart) {
       add(PatternsFor(fresh, {wanted_.begin(), wanted_.end()}, stored_counts_));
-      for (const std::string& name : misfit_.statistics) add({absl::StrCat("*", name.substr(std::min(name.rfind('.'), name.size())))});
+      for (const std::string& name : mismatch_.statistics) add({absl::StrCat("*", name.substr(std::min(name.rfind('.'), name.size())))});
     }
     std::vector<std::string> names;
     for (const auto& [name, entry] : stored_) names.push_back(name);
-    add(PatternsFor(misfit_.unread, names, model_counts_));
+    add(PatternsFor(mismatch_.unread, names, model_counts_));
   }
 
   const job::Init& init_;
@@ -221,22 +222,22 @@ class Comparison {
   const StoredEntries stored_;
   std::set<std::string> wanted_;
   NameCounts model_counts_, stored_counts_;
-  std::vector<std::string> unlike_;  // names of misfit_.unlike, where shapes differ
+  std::vector<std::string> unlike_;  // names of mismatch_.unlike, where shapes differ
   bool all_transposed_ = true;
-  ParameterMisfit misfit_;
+  ParameterMismatch mismatch_;
 };
 
 std::string Some(const std::vector<std::string>& texts, size_t most = kMaxListed) {
-  const size_t told = std::min(texts.size(), most);
-  return absl::StrCat(absl::StrJoin(texts.begin(), texts.begin() + static_cast<int64_t>(told), ", "),
-                      texts.size() > told ? absl::StrCat(" and ", texts.size() - told, " more") : "");
+  const size_t listed = std::min(texts.size(), most);
+  return absl::StrCat(absl::StrJoin(texts.begin(), texts.begin() + static_cast<int64_t>(listed), ", "),
+                      texts.size() > listed ? absl::StrCat(" and ", texts.size() - listed, " more") : "");
 }
 
-std::string Count(const std::vector<std::string>& names) { return base::Counted(static_cast<int64_t>(names.size()), "tensor"); }
+std::string Count(const std::vector<std::string>& names) { return base::Pluralize(static_cast<int64_t>(names.size()), "tensor"); }
 
 std::string PatternList(const std::vector<std::string>& patterns) { return absl::StrCat("['", absl::StrJoin(patterns, "', '"), "']"); }
 
-std::string Remedy(const ParameterMisfit& misfit) {
+std::string Remedy(const ParameterMismatch& misfit) {
   std::vector<std::string> fields;
   for (const job::FieldDifference& field : misfit.fields) fields.push_back(absl::StrCat(field.path, ": ", field.from));
   std::vector<std::string> remedies;
@@ -257,7 +258,7 @@ std::string Remedy(const ParameterMisfit& misfit) {
   return remedies.empty() ? "" : absl::StrCat("; ", absl::StrJoin(remedies, ", or "));
 }
 
-std::vector<std::string> WarningsOf(const ParameterMisfit& misfit, const std::string& path) {
+std::vector<std::string> WarningsOf(const ParameterMismatch& misfit, const std::string& path) {
   if (misfit.passed_over.empty()) return {};
   return {absl::StrCat(path, " has ", Count(misfit.passed_over), " that the model does not have, left unread: ",
                        Some(misfit.passed_over, kMaxPassedOver), "; spec.model.init.ignore names what may be left without a word")};
@@ -273,12 +274,12 @@ bool BeginsAtZero(const tensor::TensorType& type, const checkpoint::CheckpointRe
   return found == stored.tensors().end() || !checkpoint::CanFill(*found->second.entry, type);
 }
 
-absl::StatusOr<ParameterMisfit> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
-                                                  const checkpoint::CheckpointReader& stored, ReadFor reason) {
+absl::StatusOr<ParameterMismatch> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
+                                                    const checkpoint::CheckpointReader& stored, ReadFor reason) {
   return Comparison(job, graph, stored, reason).Make();
 }
 
-std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
+std::string Describe(const ParameterMismatch& misfit, const std::string& path) {
   if (misfit.empty()) return "";
   std::vector<std::string> parts;
   const auto tell = [&](const std::vector<std::string>& names, const std::string& what) {
@@ -309,7 +310,7 @@ std::string Describe(const ParameterMisfit& misfit, const std::string& path) {
 
 absl::StatusOr<std::vector<std::string>> CheckStart(const job::FusionJob& job, const opdag::Graph& graph,
                                                     const checkpoint::CheckpointReader& stored, ReadFor reason) {
-  FUSIONLLM_ASSIGN_OR_RETURN(ParameterMisfit misfit, CompareParameters(job, graph, stored, reason));
+  FUSIONLLM_ASSIGN_OR_RETURN(ParameterMismatch misfit, CompareParameters(job, graph, stored, reason));
   if (misfit.empty() && stored.manifest().has_value()) {
     // Heads leave no trace in the shapes.
     const absl::StatusOr<job::FusionJob> maker = job::ParseFusionJob(stored.manifest()->resolved_job, "resolved_job");

@@ -20,10 +20,10 @@ namespace fusionllm::workload {
 enum class ReadFor {
   kStart,       // training begins with it: what spec.model.init.skip matches begins fresh, counters may begin at 0
   kEvaluation,  // likewise, but nothing begins fresh: skip and ignore say only what of the file stays unread
-  kGoingOn,     // a run's own checkpoint: it has every parameter and no other
+  kResume,      // a run's own checkpoint: it has every parameter and no other
 };
 
-struct ParameterMisfit {
+struct ParameterMismatch {
   std::vector<job::FieldDifference> fields;  // of gpt2 and resnet: what the shapes and names say, and what the job says instead
   std::vector<std::string> missing;          // the model's that are not stored
   std::vector<std::string> statistics;       // likewise, running means and variances of batch norms
@@ -43,11 +43,11 @@ struct ParameterMisfit {
 // that is not the embedding, to which the job ties it; further tensors are passed over. No word at all is lost about what programs of
 // others keep beside parameters (IsBuffer), a head that is stored twice, and what skip or spec.model.init.ignore names. Files that lie in
 // other sites count with the names that the manifest has for them. Errors: those of reading the head and the embedding.
-absl::StatusOr<ParameterMisfit> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
-                                                  const checkpoint::CheckpointReader& stored, ReadFor reason);
+absl::StatusOr<ParameterMismatch> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,
+                                                    const checkpoint::CheckpointReader& stored, ReadFor reason);
 
 // What is wrong, in one sentence that names `path`, fields and at most 20 tensors of a kind; empty: nothing.
-std::string Describe(const ParameterMisfit& misfit, const std::string& path);
+std::string Describe(const ParameterMismatch& misfit, const std::string& path);
 
 // Whether `stored` can start the job or be evaluated: the parameters, and where a checkpoint of ours says how many heads they have, the
 // heads. Returns what is worth a word, a sentence each. Errors: InvalidArgument as Describe has it, with what would help.

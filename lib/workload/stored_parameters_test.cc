@@ -128,7 +128,7 @@ TEST(StoredParametersTest, BuffersOfOtherProgramsAreNoParameters) {
   EXPECT_THAT(*file.Warnings(job), IsEmpty());
 }
 
-TEST(StoredParametersTest, TensorsOutsideOfTheModelAreToldInOneWarning) {
+TEST(StoredParametersTest, WarnsOnceOfTensorsOutsideTheModel) {
   const job::FusionJob job = Gpt2("nLayer: 1");
   StoredFile file(job);
   for (const char* name : {"extra.scale", "score.weight", "value.0", "value.1", "value.2", "value.3"}) file.Add(name, {2}, 0);
@@ -139,7 +139,7 @@ TEST(StoredParametersTest, TensorsOutsideOfTheModelAreToldInOneWarning) {
   EXPECT_THAT(*file.Warnings(Gpt2("nLayer: 1", "{ignore: ['value.*', 's*'], skip: ['extra.*']}")), IsEmpty());
 }
 
-TEST(StoredParametersTest, EveryTensorThatDiffersIsToldAtOnceWithTheRemedy) {
+TEST(StoredParametersTest, ReportsAllMismatchedTensorsWithRemedy) {
   const job::FusionJob job = ResNet(10);
   StoredFile file(job);
   file.Add("fc.weight", {1000, 512}, 0).Add("fc.bias", {1000}, 0).Remove("conv1.weight").Remove("layer4.1.bn2.bias");
@@ -181,7 +181,7 @@ TEST(StoredParametersTest, CountersOfAnotherTypeBeginAtZeroToo) {
   for (const ReadFor reason : {ReadFor::kStart, ReadFor::kEvaluation}) {
     EXPECT_TRUE(file.Warnings(job, "", reason).ok()) << file.Warnings(job, "", reason).status();
   }
-  EXPECT_FALSE(file.Warnings(job, "", ReadFor::kGoingOn).ok()) << "a checkpoint of ours has them as they are";
+  EXPECT_FALSE(file.Warnings(job, "", ReadFor::kResume).ok()) << "a checkpoint of ours has them as they are";
 }
 
 TEST(StoredParametersTest, MatricesThatLieTheOtherWayRoundAreSaidToAndNotAdvisedAway) {

@@ -141,12 +141,12 @@ absl::StatusOr<nlohmann::ordered_json> Report(const Flags& flags) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::unique_ptr<Workload> workload, Resolve(JobOf(flags), "."));
   CardMemory memory(device.pci_bus_id);
   FUSIONLLM_ASSIGN_OR_RETURN(const auto backend,
-                             kernels::CreateBackend(device.backend, {.threads = flags.threads, .same_bits = !flags.fastest}));
+                             kernels::CreateBackend(device.backend, {.threads = flags.threads, .deterministic = !flags.fastest}));
   const bool images = flags.model == "resnet";
   SameBatch source(static_cast<uint64_t>(flags.seed), images ? flags.classes : flags.vocabulary);
   runtime::Inbox inbox;
   OwnInbox port(inbox);
-  runtime::DevicePacer pacer;
+  runtime::DeviceThrottle throttle;
   std::vector<int64_t> ends_ns;
   std::vector<float> losses;
   runtime::StageCallbacks callbacks;
@@ -156,10 +156,10 @@ absl::StatusOr<nlohmann::ordered_json> Report(const Flags& flags) {
     if (step.step == flags.warm) memory.Look();  // all that a stage takes is taken in its first step
     return runtime::StageCallbacks::Decision{};
   };
-  const std::vector<int> placement = autodiff::Place(workload->training, std::vector<int>(workload->training.forward_ops, 0));
+  const std::vector<int> placement = autodiff::AssignStages(workload->training, std::vector<int>(workload->training.forward_ops, 0));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto executor,
                              runtime::StageExecutor::Create(workload->training, placement, 0, 1, StageConfigOf(*workload),
-                                                            runtime::ExactEdgeCodec(), *backend, port, inbox, source, pacer, callbacks));
+                                                            runtime::ExactEdgeCodec(), *backend, port, inbox, source, throttle, callbacks));
   FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(static_cast<uint64_t>(flags.seed)));
   FUSIONLLM_RETURN_IF_ERROR(executor->Run(1, workload->job.spec.training.steps).status());
   memory.Look();

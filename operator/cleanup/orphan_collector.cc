@@ -19,7 +19,9 @@ using nlohmann::json;
 // It is gone, or another has its name.
 bool IsDone(const absl::Status& status) { return status.ok() || kube::IsApiNotFound(status) || kube::IsApiConflict(status); }
 
-std::string Describe(const AnchorView& anchor) { return absl::StrCat("job ", anchor.ns, "/", anchor.job, " (uid ", anchor.job_uid, ")"); }
+std::string Describe(const OwnerConfigMapView& anchor) {
+  return absl::StrCat("job ", anchor.ns, "/", anchor.job, " (uid ", anchor.job_uid, ")");
+}
 
 }  // namespace
 
@@ -46,7 +48,7 @@ ReconcileResult OrphanCollector::Collect(Member& member, std::stop_token stop) {
     const std::lock_guard lock(mutex_);
     before = known_[member.name()].suspects;
   }
-  for (const AnchorView& anchor : member.Anchors()) {
+  for (const OwnerConfigMapView& anchor : member.OwnerConfigMaps()) {
     if (hub_uid_.empty() || anchor.hub != hub_uid_ || anchor.preserved || anchor.terminating || owed.contains(anchor.job_uid)) continue;
     if (knows_job_({anchor.ns, anchor.job}, anchor.job_uid)) continue;
     const absl::StatusOr<bool> exists = JobExists(anchor, stop);
@@ -64,18 +66,18 @@ ReconcileResult OrphanCollector::Collect(Member& member, std::stop_token stop) {
   }
   const std::lock_guard lock(mutex_);
   known_[member.name()] = {.suspects = std::move(suspects)};
-  return ReconcileResult::Again(kEvery);
+  return ReconcileResult::RequeueAfter(kEvery);
 }
 
 ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std::stop_token& stop) {
   {
     const std::lock_guard lock(mutex_);
-    if (known_[cluster].looks_while_away++ % kLooksBetweenCounts != 0) return ReconcileResult::Again(kEveryWhileAway);
+    if (known_[cluster].looks_while_away++ % kLooksBetweenCounts != 0) return ReconcileResult::RequeueAfter(kEveryWhileAway);
   }
   const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(cluster, stop);
   if (!tombstones.ok()) return ReconcileResult::Failed(tombstones.status());
   if (metrics_ != nullptr) metrics_->orphans_.Set(static_cast<double>(tombstones->size()), {cluster});
-  return ReconcileResult::Again(kEveryWhileAway);
+  return ReconcileResult::RequeueAfter(kEveryWhileAway);
 }
 
 void OrphanCollector::Leave(const std::string& cluster) {
@@ -86,7 +88,7 @@ void OrphanCollector::Leave(const std::string& cluster) {
 
 absl::Status OrphanCollector::SeeTo(Member& member, const Tombstone& tombstone, const std::stop_token& stop) {
   const JobIdentity job{.name = tombstone.job, .ns = tombstone.ns, .uid = tombstone.job_uid, .origin = ""};
-  const std::optional<AnchorView> anchor = member.AnchorOf(job);
+  const std::optional<OwnerConfigMapView> anchor = member.OwnerConfigMapOf(job);
   if (!anchor.has_value()) {
     // Nothing is left, or only pods that the cluster's own garbage collector is about to find without their owner.
     if (!tombstone.preserve && !member.PodsOf(job).empty()) return absl::OkStatus();
@@ -104,14 +106,14 @@ absl::Status OrphanCollector::SeeTo(Member& member, const Tombstone& tombstone, 
   return tombstones_.Remove(tombstone, stop);
 }
 
-absl::Status OrphanCollector::Delete(Member& member, const AnchorView& anchor, const std::stop_token& stop) {
+absl::Status OrphanCollector::Delete(Member& member, const OwnerConfigMapView& anchor, const std::stop_token& stop) {
   const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor.uid};
   const absl::Status status = member.client().Delete(kConfigMaps, {anchor.ns, anchor.name}, options, {.stop = stop}).status();
   if (status.ok() && metrics_ != nullptr) metrics_->deleted_.Add(1, {member.name()});
   return IsDone(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<bool> OrphanCollector::JobExists(const AnchorView& anchor, const std::stop_token& stop) const {
+absl::StatusOr<bool> OrphanCollector::JobExists(const OwnerConfigMapView& anchor, const std::stop_token& stop) const {
   // A list, not a get: a hub that does not serve FusionJobs at all answers the first with an error and the second as if the job were gone.
   FUSIONLLM_ASSIGN_OR_RETURN(
       const std::string answer,

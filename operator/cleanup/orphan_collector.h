@@ -59,9 +59,9 @@ class OrphanCollector {
   // What a cluster that is away owes, as far as tombstones tell.
   kube::ReconcileResult CountOwed(const std::string& cluster, const std::stop_token& stop);
   absl::Status SeeTo(Member& member, const Tombstone& tombstone, const std::stop_token& stop);
-  absl::Status Delete(Member& member, const AnchorView& anchor, const std::stop_token& stop);
+  absl::Status Delete(Member& member, const OwnerConfigMapView& anchor, const std::stop_token& stop);
   // Asks the hub's API server, not the cache.
-  absl::StatusOr<bool> JobExists(const AnchorView& anchor, const std::stop_token& stop) const;
+  absl::StatusOr<bool> JobExists(const OwnerConfigMapView& anchor, const std::stop_token& stop) const;
 
   kube::ApiClient& hub_;
   const std::string hub_uid_;

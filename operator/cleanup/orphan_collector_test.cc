@@ -34,19 +34,19 @@ class OrphanCollectorTest : public ::testing::Test {
     return json::parse(hub_->Create(kFusionJobs, "default", job.dump()).value())["metadata"]["uid"];
   }
   void CreateAnchor(const std::string& job, const std::string& uid, const std::string& hub = "this-hub") {
-    const json anchor = AnchorObject({.name = job, .ns = "default", .uid = uid, .origin = "hub", .hub = hub}, "tokyo");
+    const json anchor = OwnerConfigMapObject({.name = job, .ns = "default", .uid = uid, .origin = "hub", .hub = hub}, "tokyo");
     ASSERT_TRUE(member_client_->Create(kConfigMaps, "default", anchor.dump()).ok());
   }
   // Of the jobs that have something left.
   std::vector<std::string> Left() const {
     std::vector<std::string> jobs;
-    for (const AnchorView& anchor : member_.Anchors()) jobs.push_back(anchor.job);
+    for (const OwnerConfigMapView& anchor : member_.OwnerConfigMaps()) jobs.push_back(anchor.job);
     return jobs;
   }
   kube::ReconcileResult Collect() { return collector_.Collect(member_, {}); }
 
   FakeClock clock_;
-  testing::HurryingClock hurrying_;  // of the clients: a broken list is tried again after a moment
+  testing::AutoAdvanceClock hurrying_;  // of the clients: a broken list is tried again after a moment
   FakeApiServer hub_server_{clock_}, member_server_{clock_};
   std::unique_ptr<kube::ApiClient> hub_ = Client(hub_server_), member_client_ = Client(member_server_);
   DirectMember member_{*member_client_, "tokyo"};
@@ -77,7 +77,7 @@ TEST_F(OrphanCollectorTest, ObjectsOfAnotherHubOfTheSameOriginAreLeftAlone) {
   EXPECT_THAT(Left(), UnorderedElementsAre("theirs", "unnamed"));
 }
 
-TEST_F(OrphanCollectorTest, AJobOfTheSameNameMadeAnewDoesNotKeepWhatTheOldOneLeft) {
+TEST_F(OrphanCollectorTest, RecreatedJobDoesNotKeepOldObjects) {
   CreateAnchor("train", "uid-before");
   CreateJob("train");
   Collect();

@@ -17,8 +17,8 @@ namespace fusionllm::op {
 
 class AuthorityCache {
  public:
-  static constexpr size_t kMost = 256;
-  static constexpr absl::Duration kKeptFor = absl::Minutes(1);  // since it was of use
+  static constexpr size_t kMaxEntries = 256;
+  static constexpr absl::Duration kEntryTtl = absl::Minutes(1);  // since it was of use
 
   std::optional<JobCredentials> Find(const std::string& job_uid, absl::Time now) {
     const std::lock_guard lock(mutex_);
@@ -33,15 +33,15 @@ class AuthorityCache {
     const std::lock_guard lock(mutex_);
     if (!authorities_.insert_or_assign(job_uid, Kept{authority, now}).second) return;
     order_.push_back(job_uid);
-    if (order_.size() <= kMost) return;
+    if (order_.size() <= kMaxEntries) return;
     authorities_.erase(order_.front());
     order_.pop_front();
   }
 
-  // Those that have been of no use for kKeptFor.
+  // Those that have been of no use for kEntryTtl.
   void Forget(absl::Time now) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(authorities_, [&](const auto& entry) { return entry.second.used_at + kKeptFor <= now; });
+    std::erase_if(authorities_, [&](const auto& entry) { return entry.second.used_at + kEntryTtl <= now; });
     std::erase_if(order_, [&](const std::string& job_uid) { return !authorities_.contains(job_uid); });
   }
 

@@ -58,7 +58,7 @@ TEST(JobCredentialsTest, ExecutorsCannotMakeCertificates) {
   EXPECT_THAT(*executors, Not(Contains(Key("token"))));
 }
 
-TEST(JobCredentialsTest, AnOperatorThatStartsAnewGoesOnWithTheSameAuthority) {
+TEST(JobCredentialsTest, RestartedOperatorKeepsAuthority) {
   const auto made = JobCredentials::Create("train", kNow);
   ASSERT_TRUE(made.ok());
   const auto again = JobCredentials::FromFiles(made->AuthorityFiles());
@@ -96,7 +96,7 @@ TEST(AuthorityCacheTest, TheOldestGoesWhenThereAreTooMany) {
   cache.Put("a", first, kNow);
   cache.Put("a", second, kNow);
   EXPECT_EQ(cache.Find("a", kNow).value().AuthorityFiles(), second.AuthorityFiles());
-  for (size_t i = 0; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), first, kNow);
+  for (size_t i = 0; i < AuthorityCache::kMaxEntries; ++i) cache.Put(std::to_string(i), first, kNow);
   EXPECT_FALSE(cache.Find("a", kNow).has_value());
   EXPECT_TRUE(cache.Find("0", kNow).has_value());
 }
@@ -108,14 +108,14 @@ TEST(AuthorityCacheTest, WhatHasBeenOfNoUseForAWhileGoes) {
   cache.Put("unused", authority, kNow);
   cache.Put("used", authority, kNow);
   EXPECT_TRUE(cache.Find("used", kNow + moment).has_value());
-  cache.Forget(kNow + AuthorityCache::kKeptFor - moment);
+  cache.Forget(kNow + AuthorityCache::kEntryTtl - moment);
   EXPECT_TRUE(cache.Find("unused", kNow).has_value());
-  cache.Forget(kNow + AuthorityCache::kKeptFor);
+  cache.Forget(kNow + AuthorityCache::kEntryTtl);
   EXPECT_FALSE(cache.Find("unused", kNow).has_value());
   EXPECT_TRUE(cache.Find("used", kNow + moment).has_value());
   // Its place in the order has gone with it: put anew it is the youngest, and of as many as there may be none is missing.
   cache.Put("unused", authority, kNow);
-  for (size_t i = 2; i < AuthorityCache::kMost; ++i) cache.Put(std::to_string(i), authority, kNow);
+  for (size_t i = 2; i < AuthorityCache::kMaxEntries; ++i) cache.Put(std::to_string(i), authority, kNow);
   EXPECT_TRUE(cache.Find("unused", kNow).has_value());
   EXPECT_TRUE(cache.Find("used", kNow).has_value());
 }

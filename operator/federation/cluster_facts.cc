@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/cut_text.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 
 namespace fusionllm::op {
@@ -22,8 +22,8 @@ bool IsAccelerator(const std::string& resource) {
 
 // As the field has it: whole Mi, below 2^53.
 job::ByteSize MemoryOf(const kube::Amounts& amounts) {
-  constexpr int64_t kMebibyte = int64_t{1} << 20, kMost = int64_t{1} << 53;
-  const int64_t bytes = std::clamp<int64_t>(kube::AmountOf(amounts, kube::kMemory), 0, kMost);
+  constexpr int64_t kMebibyte = int64_t{1} << 20, kMaxBytes = int64_t{1} << 53;
+  const int64_t bytes = std::clamp<int64_t>(kube::AmountOf(amounts, kube::kMemory), 0, kMaxBytes);
   return {bytes - bytes % kMebibyte};
 }
 
@@ -43,7 +43,7 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
   facts.local = spec.local.has_value();
   facts.on_demand = spec.on_demand;
   for (const kubeapi::ClusterLink& link : spec.network.links) {
-    facts.ways[link.to] = {.bytes_per_s = link.bandwidth.bytes_per_s(), .latency_s = link.latency.seconds()};
+    facts.links[link.to] = {.bytes_per_s = link.bandwidth.bytes_per_s(), .latency_s = link.latency.seconds()};
   }
   if (spec.network.egress.has_value()) facts.egress_bytes_per_s = spec.network.egress->bytes_per_s();
   if (spec.network.ingress.has_value()) facts.ingress_bytes_per_s = spec.network.ingress->bytes_per_s();
@@ -56,7 +56,7 @@ kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
   kubeapi::ResourceSummary summary{.nodes = static_cast<int64_t>(capacity.nodes.size())};
   kube::Amounts allocatable, taken;
   std::map<std::string, kubeapi::DeviceSummary> devices;
-  for (const NodeRoom& node : capacity.nodes) {
+  for (const NodeCapacity& node : capacity.nodes) {
     if (!node.ready || node.unschedulable) continue;
     ++summary.ready_nodes;
     kube::AddAmounts(node.allocatable, allocatable);
@@ -74,13 +74,13 @@ kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
   summary.allocated_memory = MemoryOf(taken);
   for (auto& [product, device] : devices) {
     if (summary.devices.size() == kMaxProducts) break;
-    device.product = base::CutText(product, kubeapi::kMaxShortText);
+    device.product = base::TruncateUtf8(product, kubeapi::kMaxShortText);
     summary.devices.push_back(std::move(device));
   }
   return summary;
 }
 
-std::vector<Note> NewsOf(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
+std::vector<Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
   struct Kind {
     absl::string_view type;
     bool good;          // as True

@@ -19,6 +19,6 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
 kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity);
 
 // What people should know of the way from one status to the next.
-std::vector<Note> NewsOf(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next);
+std::vector<Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next);
 
 }  // namespace fusionllm::op

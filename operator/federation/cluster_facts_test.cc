@@ -27,8 +27,8 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   EXPECT_THAT(facts.labels, UnorderedElementsAre(Pair("tier", "gold"), Pair("fusionllm.io/cluster", "paris"),
                                                  Pair("topology.kubernetes.io/region", "eu-west"), Pair("fusionllm.io/provider", "acme")));
   EXPECT_EQ(facts.address, "203.0.113.9");
-  EXPECT_DOUBLE_EQ(facts.ways.at("oslo").bytes_per_s, 2.5e6);
-  EXPECT_DOUBLE_EQ(facts.ways.at("oslo").latency_s, 0.015);
+  EXPECT_DOUBLE_EQ(facts.links.at("oslo").bytes_per_s, 2.5e6);
+  EXPECT_DOUBLE_EQ(facts.links.at("oslo").latency_s, 0.015);
   EXPECT_DOUBLE_EQ(facts.egress_bytes_per_s, 1e6);
   EXPECT_EQ(facts.ingress_bytes_per_s, 0);
   EXPECT_TRUE(facts.on_demand);
@@ -36,8 +36,8 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   EXPECT_FALSE(facts.leaving);
 }
 
-NodeRoom Node(bool ready, const std::string& product, int64_t gpus) {
-  NodeRoom node{.name = "n", .ready = ready};
+NodeCapacity Node(bool ready, const std::string& product, int64_t gpus) {
+  NodeCapacity node{.name = "n", .ready = ready};
   node.allocatable = {{"cpu", 4000}, {"memory", (int64_t{8} << 30) + 5}, {"pods", 110}};
   node.taken = {{"cpu", 1500}, {"memory", int64_t{1} << 30}, {"pods", 2}};
   if (gpus > 0) {
@@ -73,7 +73,7 @@ kubeapi::FusionClusterStatus Status(std::vector<std::pair<absl::string_view, boo
 
 std::vector<std::string> NewsBetween(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
   std::vector<std::string> news;
-  for (const Note& note : NewsOf(before, next)) {
+  for (const Note& note : EventsForClusterTransition(before, next)) {
     news.push_back(absl::StrCat(note.warning ? "warning " : "", note.reason, ": ", note.message));
   }
   return news;

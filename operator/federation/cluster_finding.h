@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lib/kubeapi/fusion_cluster.h"
-#include "operator/federation/member_probe.h"
+#include "operator/federation/member_check.h"
 #include "operator/federation/token_renewal.h"
 
 namespace fusionllm::op {

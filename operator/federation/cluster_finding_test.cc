@@ -101,7 +101,7 @@ TEST_F(ClusterFindingTest, WhoItIsStaysAsItWasFoundUntilItIsAskedAgain) {
 }
 
 // Something of somebody else there is no reason against the cluster, and is taken back once it is gone, in reach or not.
-TEST_F(ClusterFindingTest, WhatIsNotOursIsToldAndTakenBack) {
+TEST_F(ClusterFindingTest, ReportsConflictUntilResolved) {
   Set({.identity = {.uid = "u1"}}, "Pod team/train-0 is somebody else's");
   EXPECT_EQ(Said(kubeapi::kConflict), "True NotOurs");
   EXPECT_EQ(Message(kubeapi::kConflict), "Pod team/train-0 is somebody else's");
@@ -129,7 +129,7 @@ TEST_F(ClusterFindingTest, WhatItDoesNotSayOfItselfIsNoCondition) {
   EXPECT_EQ(Said(kubeapi::kClockSynced), "");
 }
 
-TEST_F(ClusterFindingTest, OfATokenIsToldWhatIsKnownAndOfOthersTokensNothing) {
+TEST_F(ClusterFindingTest, ReportsOnlyManagedTokens) {
   Set({.token = TokenFinding{.managed = true, .renewed = true, .reason = "Renewed", .message = "until tomorrow"}});
   EXPECT_EQ(Said(kubeapi::kTokenRenewed), "True Renewed");
   EXPECT_EQ(Message(kubeapi::kTokenRenewed), "until tomorrow");

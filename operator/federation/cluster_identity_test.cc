@@ -79,7 +79,7 @@ TEST_F(ClusterRegistryTest, RotatedCredentialsAreTakenUp) {
   EXPECT_TRUE(Eventually([&] { return tokyo_.open_watches() == 4 && paris_.open_watches() == 0; }));
 }
 
-TEST_F(ClusterRegistryTest, AnotherClusterBehindTheSameNameIsNotUsedUntilItIsRegisteredAnew) {
+TEST_F(ClusterRegistryTest, ReplacedClusterNeedsNewRegistration) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
@@ -112,7 +112,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   Impersonate(paris_, "another");
   const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
-  link->ProbeSoon();
+  link->CheckSoon();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict").starts_with("True"); }));
   EXPECT_TRUE(Condition("paris", "Conflict").starts_with("True behind its address there is another cluster, with UID another"))
       << Condition("paris", "Conflict");

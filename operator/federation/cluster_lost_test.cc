@@ -17,7 +17,7 @@ using ::testing::IsSupersetOf;
 TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
   for (const bool before : {true, false}) {
     const std::string name = before ? "paris" : "tokyo";
-    Make(absl::ZeroDuration(), /*loss_patience=*/absl::Minutes(10));
+    Make(absl::ZeroDuration(), /*loss_timeout=*/absl::Minutes(10));
     servers_.at("to " + name)->AddFault({.verb = "list", .times = 1000, .kind = kube::testing::Fault::Kind::kHang});
     WriteSecret(name, absl::StrCat("to ", name));
     AddCluster(name, {{"kubeConfig", {{"location", name}}}});
@@ -37,7 +37,7 @@ TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
       EXPECT_TRUE(Eventually([&] { return Condition(name, "Connected") == "False not listed yet"; })) << Condition(name, "Connected");
     }
     EXPECT_FALSE(registry_->Lost(name)) << "since long ago, but this connection has had no chance yet";
-    EXPECT_EQ(losses_told_, 0);
+    EXPECT_EQ(loss_changes_, 0);
   }
 }
 
@@ -65,7 +65,7 @@ TEST_F(ClusterRegistryTest, MembersThatAnswerNothingHoldUpNoOther) {
   const absl::Duration before = clock_.Monotonic();
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
-  EXPECT_LT(clock_.Monotonic() - before, MemberProbe::kCallTimeout / 2) << "no question to another was waited for";
+  EXPECT_LT(clock_.Monotonic() - before, MemberCheck::kCallTimeout / 2) << "no question to another was waited for";
   registry_.reset();
 }
 
@@ -83,14 +83,14 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
   paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return !registry_->Remote().empty() && registry_->Remote()[0]->lost(); }));
-  EXPECT_TRUE(Eventually([&] { return losses_told_ == 2; })) << "once then, and once when it is back";
+  EXPECT_TRUE(Eventually([&] { return loss_changes_ == 2; })) << "once then, and once when it is back";
   EXPECT_FALSE(registry_->Remote()[0]->lost());
   const std::lock_guard lock(mutex_);
   EXPECT_THAT(events_, IsSupersetOf({"paris ! ClusterLost: lost, as it has been away for workerLostTimeoutSeconds",
                                      "paris ClusterBack: no more counted as lost"}));
 }
 
-TEST_F(ClusterRegistryTest, AStandbyKnowsWhatIsLostAndTellsNobody) {
+TEST_F(ClusterRegistryTest, StandbyTracksLossWithoutWriting) {
   may_tell_ = false;
   WriteSecret("bad", "something else");
   AddCluster("paris", {{"kubeConfig", {{"location", "bad"}}}});
@@ -102,13 +102,13 @@ TEST_F(ClusterRegistryTest, AStandbyKnowsWhatIsLostAndTellsNobody) {
   const json patch = {{"status", {{"conditions", {away}}}}};
   ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   registry_->Start();
-  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && losses_told_ == 1; }));
+  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && loss_changes_ == 1; }));
   const std::lock_guard lock(mutex_);
   EXPECT_THAT(events_, IsEmpty());
 }
 
 TEST_F(ClusterRegistryTest, ALostClusterWithNewCredentialsIsLostUntilItAnswers) {
-  Make(absl::ZeroDuration(), /*loss_patience=*/absl::Minutes(10));
+  Make(absl::ZeroDuration(), /*loss_timeout=*/absl::Minutes(10));
   paris_.AddFault({.verb = "list", .times = 1000, .kind = kube::testing::Fault::Kind::kHang});
   WriteSecret("s", "something else");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}, {"workerLostTimeoutSeconds", 1}});
@@ -123,7 +123,7 @@ TEST_F(ClusterRegistryTest, ALostClusterWithNewCredentialsIsLostUntilItAnswers) 
     return !registry_->Remote().empty();
   }));
   EXPECT_TRUE(registry_->Remote()[0]->lost());
-  EXPECT_EQ(losses_told_, 1);
+  EXPECT_EQ(loss_changes_, 1);
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
@@ -138,10 +138,10 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
-  EXPECT_EQ(losses_told_, 0);
+  EXPECT_EQ(loss_changes_, 0);
 }
 
-TEST_F(ClusterRegistryTest, ASilentMemberIsToldAtOnceAndNotAtTheNextLook) {
+TEST_F(ClusterRegistryTest, ReportsSilentMemberImmediately) {
   Make(absl::Seconds(10), absl::ZeroDuration(), {.period = absl::Milliseconds(20), .timeout = absl::Milliseconds(50)});
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
@@ -167,13 +167,13 @@ TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
   }));
   EXPECT_FALSE(registry_->Lost("tokyo"));
   EXPECT_FALSE(registry_->Lost("never heard of")) << "not before it could have been registered";
-  const int told = losses_told_;
+  const int losses_before = loss_changes_;
   WriteSecret("bad", "to paris");
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
     return !registry_->Remote().empty() && registry_->Remote()[0]->reachable() && !registry_->Remote()[0]->lost();
   }));
-  EXPECT_GE(losses_told_, told);
+  EXPECT_GE(loss_changes_, losses_before);
   EXPECT_FALSE(registry_->Lost("paris"));
 }
 
@@ -186,7 +186,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeou
   ASSERT_TRUE(Eventually([&] { return Names().size() == 2; }));
   for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", name}).ok());
   ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
-  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && losses_told_ == 1; })) << "and every job hears of it";
+  EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && loss_changes_ == 1; })) << "and every job hears of it";
   EXPECT_FALSE(registry_->Lost("tokyo"));
   AddCluster("paris", {{"kubeConfig", {{"location", "paris"}}}});
   EXPECT_TRUE(Eventually([&] { return !registry_->Lost("paris"); }));

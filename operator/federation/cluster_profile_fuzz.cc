@@ -65,7 +65,7 @@ bool Accepts(absl::string_view input) {
     });
     FUZZ_CHECK(!variable.first.empty() && known);
   }
-  return kube::CheckForeignConfig(*config, {.exec_allowed = CommandsOf(*providers)}).empty() || config->insecure;
+  return kube::CheckUntrustedConfig(*config, {.exec_allowed = CommandsOf(*providers)}).empty() || config->insecure;
 }
 
 }  // namespace

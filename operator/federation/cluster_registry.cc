@@ -22,9 +22,9 @@ namespace {
 using kubeapi::ConditionStatus;
 using nlohmann::json;
 
-constexpr absl::Duration kStopPatience = absl::Seconds(2);
+constexpr absl::Duration kStopTimeout = absl::Seconds(2);
 // Of a cluster that had no FusionCluster any more when this process began.
-const absl::Duration kGonePatience = absl::Seconds(kubeapi::FusionClusterSpec().worker_lost_timeout_seconds);
+const absl::Duration kGoneTimeout = absl::Seconds(kubeapi::FusionClusterSpec().worker_lost_timeout_seconds);
 
 }  // namespace
 
@@ -56,7 +56,7 @@ ClusterRegistry::~ClusterRegistry() { Stop(); }
 
 void ClusterRegistry::Start() {
   started_at_ = context_.clock->Monotonic();
-  queue_.AddAfter({}, kGonePatience, kube::Priority::kLow);  // no cluster is called so: those that Lost() knows nothing else of
+  queue_.AddAfter({}, kGoneTimeout, kube::Priority::kLow);  // no cluster is called so: those that Lost() knows nothing else of
   clusters_.Start();
   kube::Controller::Options options{.workers = 4};
   options.report = [](const kube::WorkKey& key, const absl::Status& status) {
@@ -85,7 +85,7 @@ void ClusterRegistry::LookAtConnections() {
 void ClusterRegistry::Stop() {
   attendant_ = {};
   clusters_.Stop();
-  if (controller_ != nullptr) controller_->Stop(kStopPatience);
+  if (controller_ != nullptr) controller_->Stop(kStopTimeout);
   controller_.reset();
   kubeconfigs_.Keep({});
   std::map<std::string, Connected> links;
@@ -107,12 +107,12 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
   // Which cluster it was found to be may have been written just now. That the cache shows it brings us back.
-  if (!current) return kube::ReconcileResult::Again(kLookForConnectionEvery);
+  if (!current) return kube::ReconcileResult::RequeueAfter(kLookForConnectionEvery);
   const ClusterObject& registered = AsCluster(object);
   const kubeapi::FusionCluster& cluster = registered.cluster;
   {
     const std::lock_guard lock(mutex_);
-    patience_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
+    lost_timeouts_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
     gone_.erase(name);
   }
   if (context_.connect_metrics != nullptr && !cluster.spec.local.has_value()) context_.connect_metrics->Register(name);
@@ -136,17 +136,17 @@ kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, con
   JudgeLoss(object, finding);
   if (MayComeBack(cluster, finding)) {
     const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-    const bool soon = link != nullptr && link->Age() < options_.connect_patience;
-    return kube::ReconcileResult::Again(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
+    const bool soon = link != nullptr && link->Age() < options_.connect_timeout;
+    return kube::ReconcileResult::RequeueAfter(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
   }
-  if (!options_.may_tell()) return kube::ReconcileResult::Again(kLookEvery);
-  const absl::Status told = Tell(object, finding, std::move(stop));
-  if (!told.ok()) return kube::ReconcileResult::Failed(told);
+  if (!options_.may_tell()) return kube::ReconcileResult::RequeueAfter(kLookEvery);
+  const absl::Status written = Tell(object, finding, std::move(stop));
+  if (!written.ok()) return kube::ReconcileResult::Failed(written);
   const bool well = finding.connection.ok() && !absl::IsUnauthenticated(finding.credentials);
-  return kube::ReconcileResult::Again(well ? kLookEvery : kLookForConnectionEvery);
+  return kube::ReconcileResult::RequeueAfter(well ? kLookEvery : kLookForConnectionEvery);
 }
 
-void ClusterRegistry::TellAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
+void ClusterRegistry::EmitAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
   ConnectMetrics* const metrics = context_.connect_metrics;
   if (metrics == nullptr) return;
   const std::string& name = cluster.metadata.name;
@@ -173,7 +173,7 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
     const std::shared_ptr<MemberLink> link = Link(name);
     return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), found.reason};
   }
-  const Terms terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
+  const ConnectionParams terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
   std::shared_ptr<MemberLink> known;
   {
     const std::lock_guard lock(mutex_);
@@ -250,7 +250,7 @@ kube::ReconcileResult ClusterRegistry::RenewToken(Member& member, const std::sto
 std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {
   const std::lock_guard lock(hub_probe_mutex_);
   const absl::Duration now = context_.clock->Monotonic();
-  if (now - hub_probed_at_ >= MemberLink::kProbeEvery) {
+  if (now - hub_probed_at_ >= MemberLink::kCheckEvery) {
     hub_probed_at_ = now;
     (void)hub_probe_.Ask(stop);  // what was known stays
   }
@@ -289,12 +289,12 @@ void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFindin
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) return;
   const std::shared_ptr<MemberLink> link = Link(name);
-  if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_patience) return;  // it stays what it was
+  if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_timeout) return;  // it stays what it was
   bool lost = false;
   // Not yet told: it has been lost from view just now.
-  const kubeapi::Condition* const told = FindCondition(cluster.status.conditions, kubeapi::kConnected);
-  if (!finding.connection.ok() && told != nullptr && told->status == ConditionStatus::kFalse) {
-    lost = context_.clock->Now() - told->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
+  const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
+  if (!finding.connection.ok() && condition != nullptr && condition->status == ConditionStatus::kFalse) {
+    lost = context_.clock->Now() - condition->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
   }
   if (link != nullptr) {
     if (!link->SetLost(lost)) return;
@@ -318,10 +318,10 @@ bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const C
     if (at == links_.end() || at->second.ever) return false;
     link = at->second.link;
   }
-  return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_patience : options_.connect_patience);
+  return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_timeout : options_.connect_timeout);
 }
 
-absl::Status ClusterRegistry::Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
+absl::Status ClusterRegistry::Emit(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
   const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;
@@ -342,7 +342,7 @@ absl::Status ClusterRegistry::Tell(const ClusterObject& object, const ClusterFin
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
-  for (const Note& note : NewsOf(cluster.status, status)) options_.record(object.meta, note);
+  for (const Note& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
   return absl::OkStatus();
 }
 
@@ -352,62 +352,62 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
   const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
   if (member == nullptr) return;
   const absl::Duration now = context_.clock->Monotonic();
-  Told told;
+  Published last;
   {
     const std::lock_guard lock(mutex_);
-    told = told_[name];
+    last = published_[name];
   }
   if (finding.facts != nullptr) {
-    if (!finding.facts->version.empty()) told.version = finding.facts->version;
+    if (!finding.facts->version.empty()) last.version = finding.facts->version;
     status.api_enablements = finding.facts->apis;
   }
   const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
-  if (capacity != nullptr && now - told.summary_at >= kSummaryEvery) {
+  if (capacity != nullptr && now - last.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);
-    if (told.summary != summary) {
-      told.summary = std::move(summary);
-      told.summary_at = now;
+    if (last.summary != summary) {
+      last.summary = std::move(summary);
+      last.summary_at = now;
     }
   }
   // Seldom another one, and what somebody looks for who has just begun a job.
-  if (capacity != nullptr) told.executors = capacity->executors;
+  if (capacity != nullptr) last.executors = capacity->executors;
   // The status at hand may be older than what was told last, and an apply that leaves a field out deletes it.
-  if (told.version.has_value()) status.kubernetes_version = told.version;
-  if (told.summary.has_value()) {
-    status.resource_summary = told.summary;
-    status.executors = told.executors;
+  if (last.version.has_value()) status.kubernetes_version = last.version;
+  if (last.summary.has_value()) {
+    status.resource_summary = last.summary;
+    status.executors = last.executors;
   }
   const std::lock_guard lock(mutex_);
-  told_[name] = told;
+  published_[name] = last;
 }
 
 kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
   Drop(name);
   if (context_.connect_metrics != nullptr) context_.connect_metrics->Forget(name);
   const absl::Duration now = context_.clock->Monotonic();
-  absl::Duration until = started_at_ + kGonePatience;
+  absl::Duration until = started_at_ + kGoneTimeout;
   {
     const std::lock_guard lock(mutex_);
-    told_.erase(name);
+    published_.erase(name);
     tokens_.Forget(name);
     looked_at_.erase(name);
     lost_.erase(name);
-    if (const auto patience = patience_.find(name); patience != patience_.end()) {
-      gone_.emplace(name, now + patience->second);
-      patience_.erase(patience);
+    if (const auto timeout = lost_timeouts_.find(name); timeout != lost_timeouts_.end()) {
+      gone_.emplace(name, now + timeout->second);
+      lost_timeouts_.erase(timeout);
     }
     if (const auto at = gone_.find(name); at != gone_.end()) until = at->second;
   }
-  if (now < until) return kube::ReconcileResult::Again(until - now);
+  if (now < until) return kube::ReconcileResult::RequeueAfter(until - now);
   options_.changed_for_all();
   return kube::ReconcileResult::Done();
 }
 
 bool ClusterRegistry::Lost(const std::string& cluster) const {
   const std::lock_guard lock(mutex_);
-  if (patience_.contains(cluster)) return lost_.contains(cluster);
+  if (lost_timeouts_.contains(cluster)) return lost_.contains(cluster);
   const auto at = gone_.find(cluster);
-  return context_.clock->Monotonic() >= (at == gone_.end() ? started_at_ + kGonePatience : at->second);
+  return context_.clock->Monotonic() >= (at == gone_.end() ? started_at_ + kGoneTimeout : at->second);
 }
 
 void ClusterRegistry::Drop(const std::string& name) {
@@ -418,7 +418,7 @@ void ClusterRegistry::Drop(const std::string& name) {
     if (at == links_.end()) return;
     gone = std::move(at->second);
     links_.erase(at);
-    told_.erase(name);
+    published_.erase(name);
   }
   gone.link->Stop();
   options_.left(name);
@@ -431,8 +431,8 @@ std::shared_ptr<MemberLink> ClusterRegistry::Link(const std::string& name) const
   return at == links_.end() ? nullptr : at->second.link;
 }
 
-void ClusterRegistry::Poke(const std::string& cluster, const kube::ObjectKey& job, bool urgent) {
-  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Poke(job, urgent);
+void ClusterRegistry::Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent) {
+  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Enqueue(job, urgent);
 }
 
 std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
@@ -472,9 +472,9 @@ std::map<std::string, Presence> ClusterRegistry::Connections() const {
     Presence& presence = connections[object->meta.name];
     presence.connected = cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
     // By the status, so that another operator tells the same.
-    const kubeapi::Condition* const told = FindCondition(cluster.status.conditions, kubeapi::kConnected);
-    if (presence.connected || told == nullptr || told->status == ConditionStatus::kTrue) continue;
-    presence.away_for = std::max(absl::ZeroDuration(), context_.clock->Now() - told->last_transition_time);
+    const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
+    if (presence.connected || condition == nullptr || condition->status == ConditionStatus::kTrue) continue;
+    presence.away_for = std::max(absl::ZeroDuration(), context_.clock->Now() - condition->last_transition_time);
   }
   return connections;
 }

@@ -38,10 +38,10 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
-  const Member* hub = nullptr;                         // for what the hub has, where a FusionCluster names it; null: that is not told
-  absl::Duration connect_patience = absl::Seconds(2);  // with a new connection, until the status says that there is none
+  const Member* hub = nullptr;                        // for what the hub has, where a FusionCluster names it; null: that is not told
+  absl::Duration connect_timeout = absl::Seconds(2);  // with a new connection, until the status says that there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
-  absl::Duration loss_patience = ClusterCache::kLossPatience;
+  absl::Duration loss_timeout = ClusterCache::kLossTimeout;
   // What in that member (or in the hub, by the name of `hub`) has the name of something of ours and is somebody else's; empty: nothing.
   std::function<std::string(const std::string& cluster)> conflict = [](const std::string&) { return ""; };
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
@@ -74,7 +74,7 @@ class ClusterRegistry : public Members {
   ~ClusterRegistry() override;
 
   void Start();
-  bool WaitForSync(absl::Duration patience) { return clusters_.WaitForSync(patience); }
+  bool WaitForSync(absl::Duration timeout) { return clusters_.WaitForSync(timeout); }
   // All members at once: within a few seconds, however many hang.
   void Stop();
 
@@ -82,7 +82,7 @@ class ClusterRegistry : public Members {
   kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
   // Asks for a look at each FusionCluster; does not block.
   void TouchAll();
-  void Poke(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
+  void Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
 
   std::vector<std::shared_ptr<Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
@@ -94,13 +94,13 @@ class ClusterRegistry : public Members {
 
  private:
   // What a connection is made of: with another, another one is made.
-  struct Terms {
+  struct ConnectionParams {
     std::string kubeconfig;
     int64_t qps = 0, burst = 0, max_concurrent_requests = 0;
-    bool operator==(const Terms&) const = default;
+    bool operator==(const ConnectionParams&) const = default;
   };
   struct Connected {
-    Terms terms;
+    ConnectionParams terms;
     std::shared_ptr<MemberLink> link;
     std::optional<bool> connected = {};  // as the last look found it
     bool ever = false;                   // a look has found it so
@@ -143,23 +143,23 @@ class ClusterRegistry : public Members {
   Kubeconfigs kubeconfigs_;
   TokenRenewal tokens_;
   std::unique_ptr<kube::Controller> controller_;
-  MemberProbe hub_probe_;
+  MemberCheck hub_probe_;
   std::mutex hub_probe_mutex_;  // held while the hub is asked
   absl::Duration hub_probed_at_ = -absl::InfiniteDuration();
   mutable std::mutex mutex_;
   absl::Duration started_at_;
   std::set<std::string> looked_at_;  // names of those with a link, or known to have none
   std::map<std::string, Connected> links_;
-  std::map<std::string, absl::Duration> patience_;  // workerLostTimeoutSeconds of those that are registered
-  std::map<std::string, absl::Duration> gone_;      // those that were, and until when they do not count as lost, by the monotonic clock
-  std::set<std::string> lost_;                      // registered, without a link
-  struct Told {
+  std::map<std::string, absl::Duration> lost_timeouts_;  // workerLostTimeoutSeconds of those that are registered
+  std::map<std::string, absl::Duration> gone_;  // those that were, and until when they do not count as lost, by the monotonic clock
+  std::set<std::string> lost_;                  // registered, without a link
+  struct Published {
     absl::Duration summary_at = -absl::InfiniteDuration();
     std::optional<std::string> version;
     std::optional<kubeapi::ResourceSummary> summary;
     int64_t executors = 0;
   };
-  std::map<std::string, Told> told_;
+  std::map<std::string, Published> published_;
   std::jthread attendant_;  // looks at connections
 };
 

@@ -82,7 +82,7 @@ TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); })) << Condition("paris", "Connected");
   EXPECT_TRUE(Holds("paris", "CredentialsValid"));
-  registry_->Poke("paris", {"default", "train"}, /*urgent=*/true);
+  registry_->Enqueue("paris", {"default", "train"}, /*urgent=*/true);
   EXPECT_TRUE(Eventually([&] {
     const std::lock_guard lock(mutex_);
     return looked_at_.contains("paris:default/train");
@@ -107,7 +107,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
-TEST_F(ClusterRegistryTest, AClusterThatIsMadeAnewInheritsNothing) {
+TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
@@ -173,7 +173,7 @@ TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
   }));
 }
 
-TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
+TEST_F(ClusterRegistryTest, EmitsClusterEventsOnce) {
   const auto events = [&] {
     const std::lock_guard lock(mutex_);
     return events_;
@@ -196,7 +196,7 @@ TEST_F(ClusterRegistryTest, WhatHappensToAClusterIsToldInEventsOnce) {
 }
 
 // Between its lists and its watches it is not connected yet, which is no news.
-TEST_F(ClusterRegistryTest, AClusterThatIsListedAndNotWatchedYetIsNotToldAsAway) {
+TEST_F(ClusterRegistryTest, UnwatchedClusterIsNotReportedAway) {
   paris_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});

@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "lib/kube/client/account_token.h"
+#include "lib/kube/client/service_account_token.h"
 #include "lib/kube/testing/fake_token.h"
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
@@ -49,7 +49,7 @@ class ClusterTokenTest : public testing::ClusterRegistryTest {
     std::string text;
     const json secret = json::parse(*hub_->Get(kSecrets, {testing::kNamespace, "s"}));
     EXPECT_TRUE(absl::Base64Unescape(secret["data"]["kubeconfig"].get<std::string>(), &text));
-    const auto token = kube::ReadAccountToken(json::parse(text)["users"][0]["user"]["token"].get<std::string>());
+    const auto token = kube::ReadServiceAccountToken(json::parse(text)["users"][0]["user"]["token"].get<std::string>());
     return token.ok() ? token->expires_at.value_or(absl::InfiniteFuture()) : absl::InfinitePast();
   }
   int Connections() {
@@ -77,7 +77,7 @@ TEST_F(ClusterTokenTest, AnOldTokenIsReplacedAndTheMemberStaysConnectedByTheNewO
   EXPECT_EQ(TokensAsked(), 1);
 }
 
-TEST_F(ClusterTokenTest, ATokenThatCannotBeRenewedIsUsedOnAndTold) {
+TEST_F(ClusterTokenTest, UnrenewableTokenStaysInUse) {
   paris_.AddFault({.verb = "create",
                    .target = "/token",
                    .times = 1'000'000,

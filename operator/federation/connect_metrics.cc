@@ -8,16 +8,16 @@ ConnectMetrics::ConnectMetrics(metrics::Registry& registry)
                                .help = "Times that a FusionCluster which was not connected was asked who it is, or that its credentials "
                                        "were refused before it could be.",
                                .labels = {"cluster"}})) {
-  registry.AddReadGauge({.name = "cluster_next_attempt_timestamp_seconds",
-                         .help = "When a FusionCluster that is not connected is tried next; in the past for long: an attempt hangs.",
-                         .labels = {"cluster"}},
-                        [this](const metrics::Registry::Tell& tell) {
-                          const std::lock_guard lock(mutex_);
-                          for (const auto& [name, known] : clusters_) {
-                            if (known.connected || known.next == absl::InfinitePast()) continue;
-                            tell(absl::ToDoubleSeconds(known.next - absl::UnixEpoch()), {name});
-                          }
-                        });
+  registry.AddCallbackGauge({.name = "cluster_next_attempt_timestamp_seconds",
+                             .help = "When a FusionCluster that is not connected is tried next; in the past for long: an attempt hangs.",
+                             .labels = {"cluster"}},
+                            [this](const metrics::Registry::Emit& tell) {
+                              const std::lock_guard lock(mutex_);
+                              for (const auto& [name, known] : clusters_) {
+                                if (known.connected || known.next == absl::InfinitePast()) continue;
+                                tell(absl::ToDoubleSeconds(known.next - absl::UnixEpoch()), {name});
+                              }
+                            });
 }
 
 void ConnectMetrics::Register(const std::string& cluster) {

@@ -48,7 +48,7 @@ TEST_F(ConnectAttemptsTest, AMemberThatDoesNotAnswerIsTriedAgainAndAgain) {
   ASSERT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").has_value(); }));
   const double first = *ValueOf(kNextAttempt, "paris");
   const double now = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
-  EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberLink::kProbeAgain));
+  EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberLink::kRecheckAfter));
   EXPECT_TRUE(TriedAtLeast("paris", 2));
   EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").value_or(0) > first; }));
 }
@@ -60,7 +60,7 @@ TEST_F(ConnectAttemptsTest, SoIsOneWhoseKubeconfigIsRefused) {
   EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "lima").has_value(); }));
 }
 
-TEST_F(ConnectAttemptsTest, ThatThereIsANextOneIsToldWhileAMemberIsNotConnected) {
+TEST_F(ConnectAttemptsTest, ExportsNextAttemptWhileDisconnected) {
   paris_.AddFault({.verb = "get", .target = "/namespaces/kube-system", .times = 1, .code = 503});
   Add("paris", "to paris");
   AddCluster("home", {{"local", json::object()}});

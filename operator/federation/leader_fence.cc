@@ -14,7 +14,7 @@ int64_t LeaderFence::epoch() const {
   return counted + above_;
 }
 
-absl::Status LeaderFence::Outranked(int64_t other, std::stop_token stop) {
+absl::Status LeaderFence::OnHigherEpoch(int64_t other, std::stop_token stop) {
   const absl::Status leads = elector_.Confirm(std::move(stop));
   if (absl::IsFailedPrecondition(leads)) on_lost_(std::string(leads.message()));
   if (!leads.ok()) return leads;

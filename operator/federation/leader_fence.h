@@ -22,7 +22,7 @@ class LeaderFence : public Fence {
   absl::Status MayWrite() const;
 
   int64_t epoch() const override;
-  absl::Status Outranked(int64_t other, std::stop_token stop) override;
+  absl::Status OnHigherEpoch(int64_t other, std::stop_token stop) override;
 
  private:
   kube::LeaderElector& elector_;

@@ -46,25 +46,25 @@ TEST_F(LeaderFenceTest, ItMayWriteWhileItLeadsByItsOwnClock) {
 TEST_F(LeaderFenceTest, AHigherEpochOfAnotherLeaderEndsIt) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   Write("other", 1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(fence_.Outranked(2, {})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence_.OnHigherEpoch(2, {})));
   EXPECT_NE(lost_.find("held by other"), std::string::npos) << lost_;
 }
 
-TEST_F(LeaderFenceTest, AServerThatDoesNotSayEndsNobodyAndNothingIsWritten) {
+TEST_F(LeaderFenceTest, UnknownLeaderWritesNothingAndKeepsRunning) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   server_.AddFault({.target = "/leases/", .times = 100, .code = 403, .body = R"({"kind":"Status","code":403,"reason":"Forbidden"})"});
-  const absl::Status outranked = fence_.Outranked(2, {});
+  const absl::Status outranked = fence_.OnHigherEpoch(2, {});
   EXPECT_FALSE(outranked.ok());
   EXPECT_FALSE(absl::IsFailedPrecondition(outranked)) << outranked;
   EXPECT_EQ(fence_.epoch(), 1);
   EXPECT_EQ(lost_, "");
 }
 
-TEST_F(LeaderFenceTest, AHigherEpochOfACountThatBeganAnewIsSurpassed) {
+TEST_F(LeaderFenceTest, SurpassesEpochAfterReset) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
-  EXPECT_TRUE(fence_.Outranked(7, {}).ok());
+  EXPECT_TRUE(fence_.OnHigherEpoch(7, {}).ok());
   EXPECT_EQ(fence_.epoch(), 8);
-  EXPECT_TRUE(fence_.Outranked(3, {}).ok()) << "already surpassed";
+  EXPECT_TRUE(fence_.OnHigherEpoch(3, {}).ok()) << "already surpassed";
   EXPECT_EQ(fence_.epoch(), 8);
   EXPECT_EQ(lost_, "");
 }
@@ -73,11 +73,11 @@ TEST_F(LeaderFenceTest, AHigherEpochOfACountThatBeganAnewIsSurpassed) {
 TEST_F(LeaderFenceTest, AnEpochThatNoLeaderCanHaveCountedIsSurpassedByNoMoreThanTheLimit) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   for (const int64_t other : {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max() - 1, int64_t{1} << 62}) {
-    EXPECT_TRUE(fence_.Outranked(other, {}).ok());
+    EXPECT_TRUE(fence_.OnHigherEpoch(other, {}).ok());
     EXPECT_GT(fence_.epoch(), 1);
     EXPECT_LE(fence_.epoch(), 2 + kMaxEpochsAhead);
   }
-  EXPECT_TRUE(fence_.Outranked(std::numeric_limits<int64_t>::min(), {}).ok());
+  EXPECT_TRUE(fence_.OnHigherEpoch(std::numeric_limits<int64_t>::min(), {}).ok());
   EXPECT_GT(fence_.epoch(), 1);
 }
 

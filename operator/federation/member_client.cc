@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string
   } else {
     connect.access.exec_rules = options.exec_rules;
   }
-  auto client = kube::ConnectForeign(kubeconfig, connect, clock, metrics);
+  auto client = kube::ConnectUntrusted(kubeconfig, connect, clock, metrics);
   if (!client.ok()) return client.status();
   return *std::move(client);
 }

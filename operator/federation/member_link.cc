@@ -10,7 +10,7 @@ namespace fusionllm::op {
 namespace {
 
 constexpr int kWorkers = 2;
-constexpr absl::Duration kStopPatience = absl::Seconds(1);
+constexpr absl::Duration kStopTimeout = absl::Seconds(1);
 
 // No job is called so: the work in a cluster that belongs to none.
 kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "house"}; }
@@ -36,11 +36,11 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
       clock_(*context.clock),
       queue_(absl::StrCat(kMemberQueue, name_), *context.clock, context.queue_metrics),
       probe_(reads_, *context.clock,
-             context.namespaces == nullptr ? nullptr : MemberProbe::Namespaces([this, of = context.namespaces] { return of(name_); })),
+             context.namespaces == nullptr ? nullptr : MemberCheck::Namespaces([this, of = context.namespaces] { return of(name_); })),
       cache_(
           name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
           [this, changed = context.changed](const kube::ObjectKey& job, bool urgent) {
-            Poke(job, urgent);
+            Enqueue(job, urgent);
             changed(job, urgent);
           },
           context.grew, context.limits.OfEachCache()),
@@ -54,7 +54,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
     if (key == ProbeKey(name_)) return Probe(context, stop);
     if (key == TokenKey(name_)) return context.renew ? context.renew(*this, stop) : kube::ReconcileResult::Done();
-    return key.ns.empty() ? KeepHouse(context, stop) : context.reconcile(key, std::move(stop));
+    return key.ns.empty() ? RunPeriodicCleanup(context, stop) : context.reconcile(key, std::move(stop));
   };
   controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
   queue_.Add(ProbeKey(name_));
@@ -67,14 +67,14 @@ void MemberLink::Admit() {
   admitted_ = true;
   queue_.Add(HouseKey(name_), kube::Priority::kLow);
   queue_.Add(TokenKey(name_), kube::Priority::kLow);
-  ProbeSoon();  // what we may do there
+  CheckSoon();  // what we may do there
 }
 
 void MemberLink::Stop() {
   const std::lock_guard lock(stop_mutex_);
   if (controller_ == nullptr) return;
   cache_.Stop();
-  controller_->Stop(kStopPatience);
+  controller_->Stop(kStopTimeout);
   controller_.reset();
 }
 
@@ -95,26 +95,26 @@ kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std:
   if (metrics != nullptr && !reachable()) metrics->Tried(name_);
   // What we may do is asked by a POST, so not by a standby.
   const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_ && context.may_write().ok());
-  const absl::Duration again = answer.ok() && reachable() ? kProbeEvery : kProbeAgain;
+  const absl::Duration again = answer.ok() && reachable() ? kCheckEvery : kRecheckAfter;
   if (metrics != nullptr) metrics->NextAt(name_, clock_.Now() + again);
   probed_();
-  return kube::ReconcileResult::Again(again);
+  return kube::ReconcileResult::RequeueAfter(again);
 }
 
-void MemberLink::ProbeSoon() { queue_.Add(ProbeKey(name_)); }
+void MemberLink::CheckSoon() { queue_.Add(ProbeKey(name_)); }
 
-void MemberLink::Poke(const kube::ObjectKey& job, bool urgent) {
+void MemberLink::Enqueue(const kube::ObjectKey& job, bool urgent) {
   queue_.Add({name_, job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
 }
 
-kube::ReconcileResult MemberLink::KeepHouse(const MemberContext& context, const std::stop_token& stop) {
+kube::ReconcileResult MemberLink::RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop) {
   if (reachable() && clock_.Monotonic() >= compare_at_) {
     compare_at_ = clock_.Monotonic() + ClusterCache::kCompareEvery;
     if (const absl::Status compared = cache_.CompareWithServer(stop); !compared.ok()) {
       base::Log(base::LogLevel::kDebug, absl::StrCat("cluster ", name_, ": caches not compared: ", std::string(compared.message())));
     }
   }
-  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::Again(ClusterCache::kCompareEvery);
+  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::RequeueAfter(ClusterCache::kCompareEvery);
 }
 
 }  // namespace fusionllm::op

@@ -14,9 +14,9 @@
 #include "lib/kube/clock.h"
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/queue/controller.h"
-#include "lib/kube/watch/pulsed_client.h"
+#include "lib/kube/watch/heartbeat_client.h"
 #include "operator/federation/connect_metrics.h"
-#include "operator/federation/member_probe.h"
+#include "operator/federation/member_check.h"
 #include "operator/members/cluster_cache.h"
 
 namespace fusionllm::op {
@@ -46,7 +46,7 @@ struct MemberContext {
   JobChanged changed;
   // Whether this process may write to members, asked before each write.
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
-  kube::PulseTimes pulse = {};  // how soon a member that answers nothing is noticed
+  kube::HeartbeatTimes pulse = {};  // how soon a member that answers nothing is noticed
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
   std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
   // Renews the token by which a member is reached; null: nothing does. On a worker of that member, once it is admitted.
@@ -64,8 +64,8 @@ inline constexpr char kMemberQueue[] = "member-";
 class MemberLink : public Member {
  public:
   // Whether it is still the same cluster: and soon after it was away, for then another may have taken its place.
-  static constexpr absl::Duration kProbeEvery = absl::Minutes(1);
-  static constexpr absl::Duration kProbeAgain = absl::Seconds(2);
+  static constexpr absl::Duration kCheckEvery = absl::Minutes(1);
+  static constexpr absl::Duration kRecheckAfter = absl::Seconds(2);
 
   // Starts at once. `probed`: the member has said, or not, who it is; on a worker of the link, must not block.
   MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context, std::function<void()> probed);
@@ -80,9 +80,9 @@ class MemberLink : public Member {
   void Admit();
   bool admitted() const { return admitted_; }
   // Asks the member anew who it is; does not block.
-  void ProbeSoon();
+  void CheckSoon();
   // Asks for a look at a job's part here; one that is not urgent waits for those that are.
-  void Poke(const kube::ObjectKey& job, bool urgent);
+  void Enqueue(const kube::ObjectKey& job, bool urgent);
   // Not connected, and why; OK: it is admitted, its caches are complete and its watches alive.
   absl::Status Connection() const;
   // Unauthenticated: the member refuses us, or there are no credentials for it, for a watch or when it was last asked who it is. Other
@@ -100,8 +100,8 @@ class MemberLink : public Member {
   bool listed() const override { return admitted_ && cache_.Listed() && cache_.Watched(); }
   kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const JobIdentity& job) const override { return cache_.PodsOf(job); }
-  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override { return cache_.AnchorOf(job); }
-  std::vector<AnchorView> Anchors() const override { return cache_.Anchors(); }
+  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const override { return cache_.OwnerConfigMapOf(job); }
+  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override { return cache_.OwnerConfigMaps(); }
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override {
     cache_.Wrote(job_uid, resource, answer);
   }
@@ -111,17 +111,17 @@ class MemberLink : public Member {
  private:
   kube::ReconcileResult Probe(const MemberContext& context, const std::stop_token& stop);
   // What is to be done here about no job: comparing caches, collecting what was left.
-  kube::ReconcileResult KeepHouse(const MemberContext& context, const std::stop_token& stop);
+  kube::ReconcileResult RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop);
 
   const std::string name_;
   const std::unique_ptr<kube::ApiClient> client_;
   const std::function<void()> probed_;
-  kube::PulsedClient reads_;
+  kube::HeartbeatClient reads_;
   kube::FencedClient writes_;
   kube::Clock& clock_;
   const absl::Duration made_at_ = clock_.Monotonic();
   kube::WorkQueue queue_;
-  MemberProbe probe_;
+  MemberCheck probe_;
   ClusterCache cache_;
   std::atomic<bool> admitted_ = false, lost_ = false;
   absl::Duration compare_at_;  // used by the one worker that keeps house

@@ -34,7 +34,7 @@ class MemberLinkTest : public ::testing::Test {
     context_.controller_metrics = &controller_metrics_;
     context_.collect = [this](Member&, std::stop_token) {
       ++rounds_;
-      return kube::ReconcileResult::Again(absl::Minutes(1));
+      return kube::ReconcileResult::RequeueAfter(absl::Minutes(1));
     };
   }
   std::unique_ptr<kube::ApiClient> Client() {
@@ -93,11 +93,11 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
     const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
     ASSERT_TRUE(paris->Create(kConfigMaps, "default", anchor.dump()).ok());
   };
-  std::atomic<int> told = 0;
+  std::atomic<int> changes = 0;
   std::latch open(1);
   std::mutex mutex;
   std::vector<std::string> looked_at;
-  context_.changed = [&](const kube::ObjectKey&, bool) { ++told; };
+  context_.changed = [&](const kube::ObjectKey&, bool) { ++changes; };
   context_.reconcile = [&](const kube::WorkKey& key, std::stop_token) {
     {
       const std::lock_guard lock(mutex);
@@ -110,9 +110,9 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
   for (int i = 0; i < kOld; ++i) create_anchor(absl::StrCat("old-", i));
   MemberLink link("paris", Client(), context_, [] {});
   link.Admit();
-  EXPECT_TRUE(Eventually([&] { return told == kOld; }));
+  EXPECT_TRUE(Eventually([&] { return changes == kOld; }));
   create_anchor("new");
-  EXPECT_TRUE(Eventually([&] { return told == kOld + 1; }));
+  EXPECT_TRUE(Eventually([&] { return changes == kOld + 1; }));
   open.count_down();
   const auto all = [&] {
     const std::lock_guard lock(mutex);

@@ -164,7 +164,7 @@ class ProfileMembersTest : public ::testing::Test {
   base::TempFolder folder_;
   const security::CertificateAuthority authority_;
   AccessProviders providers_;
-  kube::PulseTimes pulse_;
+  kube::HeartbeatTimes pulse_;
   FakeApiServer hub_server_{clock_};
   std::map<std::string, std::unique_ptr<FakeApiServer>> sites_;
   std::map<std::string, std::unique_ptr<FakeHttpServer>> fronts_;
@@ -183,9 +183,9 @@ TEST_F(ProfileMembersTest, AMemberIsConnectedAsItsProfileSays) {
   EXPECT_THAT(Condition("paris", "CredentialsValid"), StartsWith("True"));
   EXPECT_THAT(Lines("runs"), ::testing::ElementsAre("token --cluster paris|7 e|eu"));
   ASSERT_FALSE(Lines("infos").empty());
-  const json told = json::parse(*Lines("infos").begin())["spec"]["cluster"];
-  EXPECT_EQ(told["server"], fronts_["paris"]->Url());
-  EXPECT_EQ(told["config"], json({{"audience", "members"}}));
+  const json cluster_info = json::parse(*Lines("infos").begin())["spec"]["cluster"];
+  EXPECT_EQ(cluster_info["server"], fronts_["paris"]->Url());
+  EXPECT_EQ(cluster_info["config"], json({{"audience", "members"}}));
 }
 
 TEST_F(ProfileMembersTest, TwoMembersOfOneProviderShareNoArguments) {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/api/time.h"
@@ -33,7 +33,7 @@ json* UserOf(json& config) {
   return token_alone ? &config["users"][0]["user"] : nullptr;
 }
 
-absl::Duration LifeOf(const kube::AccountToken& token) { return *token.expires_at - token.issued_at; }
+absl::Duration LifeOf(const kube::ServiceAccountToken& token) { return *token.expires_at - token.issued_at; }
 
 }  // namespace
 
@@ -44,7 +44,7 @@ struct TokenRenewal::Registered {
   json config;         // the same; null: not one of the kind that is renewed
   bool asked = false;  // by its label
   bool by_fusionctl = false;
-  absl::StatusOr<kube::AccountToken> token = absl::UnknownError("");
+  absl::StatusOr<kube::ServiceAccountToken> token = absl::UnknownError("");
 
   static Registered Of(const kube::ObjectKey& key, const std::string& data_key, const std::string& answer) {
     const json secret = kube::ParseJson(answer);
@@ -59,7 +59,7 @@ struct TokenRenewal::Registered {
     json config = kube::ParseJson(read.text);
     const json* const user = UserOf(config);
     if (user == nullptr) return read;
-    read.token = kube::ReadAccountToken(kube::TextAt(*user, "token"));
+    read.token = kube::ReadServiceAccountToken(kube::TextAt(*user, "token"));
     read.config = std::move(config);
     return read;
   }
@@ -71,34 +71,34 @@ TokenRenewal::TokenRenewal(std::string ns, kube::ApiClient& hub, kube::Clock& cl
 
 kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const kubeapi::KubeConfigSource& source,
                                               const std::string& kubeconfig, kube::ApiClient& member, const std::stop_token& stop) {
-  if (!may_write_().ok()) return kube::ReconcileResult::Again(kStandbyRecheck);
+  if (!may_write_().ok()) return kube::ReconcileResult::RequeueAfter(kStandbyRecheck);
   const kube::ObjectKey key{ns_, source.location};
   const absl::StatusOr<std::string> answer = hub_.Get(kSecrets, key, {.timeout = kCallTimeout, .stop = stop});
   if (absl::IsCancelled(answer.status())) return kube::ReconcileResult::Done();
   // Of a Secret that cannot be read CredentialsValid tells.
-  if (!answer.ok()) return kube::ReconcileResult::Again(kMaxRetry);
+  if (!answer.ok()) return kube::ReconcileResult::RequeueAfter(kMaxRetry);
   const Registered registered = Registered::Of(key, source.key, *answer);
   // Another member may stand behind it, and this one's connection is made anew in a moment.
-  if (registered.text != kubeconfig) return kube::ReconcileResult::Again(kMinRetry);
+  if (registered.text != kubeconfig) return kube::ReconcileResult::RequeueAfter(kMinRetry);
   if (!registered.asked && !registered.by_fusionctl) {
     Tell(cluster, {});
-    return kube::ReconcileResult::Again(kRecheck);
+    return kube::ReconcileResult::RequeueAfter(kRecheck);
   }
   const auto not_renewable = [&](const std::string& what) {
     Tell(cluster, {.managed = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
-    return kube::ReconcileResult::Again(kRecheck);
+    return kube::ReconcileResult::RequeueAfter(kRecheck);
   };
   if (!registered.asked) return not_renewable("is of an earlier release");
   if (registered.config.is_null()) return not_renewable("is not found: the kubeconfig is not JSON with one user, of a token alone");
   if (!registered.token.ok()) return not_renewable(std::string(registered.token.status().message()));
-  const kube::AccountToken& token = *registered.token;
+  const kube::ServiceAccountToken& token = *registered.token;
   if (!token.expires_at.has_value()) return not_renewable("never ends");
   if (token.secret.empty()) return not_renewable("is bound to no Secret, whose deletion would end it");
   const absl::Duration until = token.issued_at + LifeOf(token) / 2 - clock_.Now();
   if (until <= absl::ZeroDuration()) return Renew(cluster, registered, member, stop);
   Tell(cluster,
        {.managed = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
-  return kube::ReconcileResult::Again(std::min(until, kRecheck));
+  return kube::ReconcileResult::RequeueAfter(std::min(until, kRecheck));
 }
 
 kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Registered& registered, kube::ApiClient& member,
@@ -106,32 +106,32 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
   {
     const std::lock_guard lock(mutex_);
     const absl::Duration soonest = states_[cluster].written_at + kMinInterval, now = clock_.Monotonic();
-    if (now < soonest) return kube::ReconcileResult::Again(soonest - now);
+    if (now < soonest) return kube::ReconcileResult::RequeueAfter(soonest - now);
   }
   const absl::StatusOr<std::string> token = NewToken(registered, member, stop);
   if (absl::IsCancelled(token.status())) return kube::ReconcileResult::Done();
   if (!token.ok()) return Failed(cluster, *registered.token, token.status());
   const absl::Status written = Write(registered, *token, stop);
   // Somebody else wrote meanwhile, perhaps a newer token: what is there now is looked at.
-  if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::Again(kMinRetry);
+  if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::RequeueAfter(kMinRetry);
   if (!written.ok()) return Failed(cluster, *registered.token, written);
   {
     const std::lock_guard lock(mutex_);
     states_[cluster].failures = 0;
     states_[cluster].written_at = clock_.Monotonic();
   }
-  const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadAccountToken(*token)->expires_at));
+  const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadServiceAccountToken(*token)->expires_at));
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", cluster, ": has a new token, ", until));
   Tell(cluster, {.managed = true, .renewed = true, .reason = "Renewed", .message = until});
-  return kube::ReconcileResult::Again(kMinInterval);
+  return kube::ReconcileResult::RequeueAfter(kMinInterval);
 }
 
 absl::StatusOr<std::string> TokenRenewal::NewToken(const Registered& registered, kube::ApiClient& member,
                                                    const std::stop_token& stop) const {
-  const kube::AccountToken& old = *registered.token;
+  const kube::ServiceAccountToken& old = *registered.token;
   FUSIONLLM_ASSIGN_OR_RETURN(std::string token, kube::RequestToken(member, old, std::min(LifeOf(old), kubeapi::kTokenLife),
                                                                    {.timeout = kCallTimeout, .stop = stop}));
-  FUSIONLLM_ASSIGN_OR_RETURN(const kube::AccountToken read, kube::ReadAccountToken(token));
+  FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServiceAccountToken read, kube::ReadServiceAccountToken(token));
   if (*read.expires_at > *old.expires_at) return token;
   return absl::FailedPreconditionError(
       absl::StrCat("the member gives a token until ", kube::TimeText(*read.expires_at), ", which is no later than the one at hand"));
@@ -149,17 +149,17 @@ absl::Status TokenRenewal::Write(const Registered& registered, const std::string
       .status();
 }
 
-kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kube::AccountToken& token, const absl::Status& why) {
+kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kube::ServiceAccountToken& token, const absl::Status& why) {
   int failures = 0;
   {
     const std::lock_guard lock(mutex_);
     failures = states_[cluster].failures++;
   }
   const std::string message = absl::StrCat("its token, until ", kube::TimeText(*token.expires_at),
-                                           ", cannot be renewed: ", base::CutText(std::string(why.message()), kMaxReasonBytes));
+                                           ", cannot be renewed: ", base::TruncateUtf8(std::string(why.message()), kMaxReasonBytes));
   base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", cluster, ": ", message));
   Tell(cluster, {.managed = true, .reason = "RenewalFailed", .message = message});
-  return kube::ReconcileResult::Again(std::min(kMinRetry * (1 << std::min(failures, 10)), kMaxRetry));
+  return kube::ReconcileResult::RequeueAfter(std::min(kMinRetry * (1 << std::min(failures, 10)), kMaxRetry));
 }
 
 void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lib/kube/client/account_token.h"
 #include "lib/kube/client/api_client.h"
+#include "lib/kube/client/service_account_token.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/kubeapi/fusion_cluster.h"
@@ -65,7 +65,7 @@ class TokenRenewal {
                               const std::stop_token& stop);
   absl::StatusOr<std::string> NewToken(const Registered& registered, kube::ApiClient& member, const std::stop_token& stop) const;
   absl::Status Write(const Registered& registered, const std::string& token, const std::stop_token& stop);
-  kube::ReconcileResult Failed(const std::string& cluster, const kube::AccountToken& token, const absl::Status& why);
+  kube::ReconcileResult Failed(const std::string& cluster, const kube::ServiceAccountToken& token, const absl::Status& why);
   void Tell(const std::string& cluster, TokenFinding finding);
 
   const std::string ns_;

@@ -70,7 +70,9 @@ class TokenRenewalTest : public ::testing::Test {
     EXPECT_TRUE(absl::Base64Unescape(json::parse(*hub_.Get(kSecrets, kSecret))["data"]["kubeconfig"].get<std::string>(), &text));
     return text;
   }
-  kube::AccountToken TokenOnHub() { return *kube::ReadAccountToken(json::parse(OnHub())["users"][0]["user"]["token"].get<std::string>()); }
+  kube::ServiceAccountToken TokenOnHub() {
+    return *kube::ReadServiceAccountToken(json::parse(OnHub())["users"][0]["user"]["token"].get<std::string>());
+  }
   static int Count(const kube::testing::FakeApiServer& server, const std::string& verb) {
     int count = 0;
     for (const auto& request : server.requests()) count += request.verb == verb ? 1 : 0;
@@ -87,9 +89,9 @@ class TokenRenewalTest : public ::testing::Test {
   kube::testing::FakeTokenClaims claims_;
   std::string kubeconfig_;  // of the connection
   absl::Status may_write_ = absl::OkStatus();
-  int told_ = 0;
+  int changes_ = 0;
   const int created_ = 3;  // above
-  TokenRenewal renewal_{"fusionllm", hub_, clock_, [this] { return may_write_; }, [this](const std::string&) { ++told_; }};
+  TokenRenewal renewal_{"fusionllm", hub_, clock_, [this] { return may_write_; }, [this](const std::string&) { ++changes_; }};
 };
 
 TEST_F(TokenRenewalTest, ATokenIsRenewedWhenHalfOfItsLifeIsOver) {
@@ -99,23 +101,23 @@ TEST_F(TokenRenewalTest, ATokenIsRenewedWhenHalfOfItsLifeIsOver) {
   EXPECT_EQ(TokensAsked(), 0);
   EXPECT_EQ(OnHub(), kubeconfig_);
   EXPECT_TRUE(Finding().renewed);
-  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(changes_, 1);
   clock_.Advance(absl::Minutes(7));
   Look();
   EXPECT_EQ(TokensAsked(), 1);
-  const kube::AccountToken token = TokenOnHub();
+  const kube::ServiceAccountToken token = TokenOnHub();
   EXPECT_EQ(*token.expires_at, clock_.Now() + kLife) << "as long as before";
   EXPECT_EQ(token.account, claims_.account);
   EXPECT_EQ(token.secret_uid, claims_.secret_uid) << "whose deletion ends it";
   EXPECT_EQ(json::parse(OnHub())["kind"], "Config");
   EXPECT_THAT(Finding().message, HasSubstr("until 20"));
-  EXPECT_EQ(told_, 2);
+  EXPECT_EQ(changes_, 2);
   kubeconfig_ = OnHub();
   Look();
   EXPECT_EQ(TokensAsked(), 1) << "the new one is young";
 }
 
-TEST_F(TokenRenewalTest, ARefusedRenewalIsToldTriedEverLaterAndChangesNothing) {
+TEST_F(TokenRenewalTest, RejectedRenewalBacksOff) {
   RegisterToken();
   clock_.Advance(kLife * 0.9);
   member_server_.AddFault({.verb = "create",
@@ -128,7 +130,7 @@ TEST_F(TokenRenewalTest, ARefusedRenewalIsToldTriedEverLaterAndChangesNothing) {
   EXPECT_THAT(Finding().message, AllOf(HasSubstr("cannot be renewed: "), HasSubstr("north may not")));
   EXPECT_EQ(Look(), 2 * TokenRenewal::kMinRetry);
   for (int i = 2; i < 20; ++i) EXPECT_LE(Look(), TokenRenewal::kMaxRetry);
-  EXPECT_EQ(told_, 1) << "what stays as it is is told once";
+  EXPECT_EQ(changes_, 1) << "what stays as it is is told once";
   EXPECT_EQ(OnHub(), kubeconfig_);
   EXPECT_EQ(Count(hub_server_, "patch"), 0);
   Look();
@@ -197,7 +199,7 @@ TEST_F(TokenRenewalTest, SecretsWithoutTheLabelAreNeverWritten) {
   EXPECT_EQ(Count(hub_server_, "patch"), 0);
 }
 
-TEST_F(TokenRenewalTest, KubeconfigsOfOtherKindsAreToldOfAndNeverWritten) {
+TEST_F(TokenRenewalTest, ReportsUnmanagedKubeconfigs) {
   const std::string token = kube::testing::FakeToken(claims_);
   clock_.Advance(kLife * 0.9);
   json with_certificate = Kubeconfig(token), of_two = Kubeconfig(token);
@@ -214,7 +216,7 @@ TEST_F(TokenRenewalTest, KubeconfigsOfOtherKindsAreToldOfAndNeverWritten) {
   }
 }
 
-TEST_F(TokenRenewalTest, ATokenThatNeverEndsIsUsedOnAndToldOf) {
+TEST_F(TokenRenewalTest, ReportsTokenWithoutExpiry) {
   claims_.expires_at.reset();
   claims_.secret.clear();
   RegisterToken();

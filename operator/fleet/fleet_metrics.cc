@@ -31,8 +31,8 @@ void FleetMetrics::ForEachJob(const Use& use) const {
 
 FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters)
     : read_jobs_(std::move(jobs)), read_clusters_(std::move(clusters)) {
-  using Tell = metrics::Registry::Tell;
-  registry.AddReadGauge(
+  using Tell = metrics::Registry::Emit;
+  registry.AddCallbackGauge(
       {"jobs",
        "FusionJobs by state: Pending, Queued, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
        {"state"}},
@@ -42,16 +42,17 @@ FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clus
         ForEachJob([&](const JobView&, const std::string& state) { ++counts[state]; });
         for (const auto& [state, count] : counts) tell(count, {state});
       });
-  registry.AddReadGauge(
+  registry.AddCallbackGauge(
       {"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")}, [this](const Tell& tell) {
         ForEachJob([&](const JobView& job, const std::string& state) { tell(1, {job.identity.ns, job.identity.name, state}); });
       });
-  registry.AddReadGauge({"job_restarts", "Times that the FusionJob as a whole was started again.", kJobLabels}, [this](const Tell& tell) {
-    ForEachJob([&](const JobView& job, const std::string&) {
-      tell(static_cast<double>(job.status.restarts), {job.identity.ns, job.identity.name});
-    });
-  });
-  registry.AddReadGauge(
+  registry.AddCallbackGauge({"job_restarts", "Times that the FusionJob as a whole was started again.", kJobLabels},
+                            [this](const Tell& tell) {
+                              ForEachJob([&](const JobView& job, const std::string&) {
+                                tell(static_cast<double>(job.status.restarts), {job.identity.ns, job.identity.name});
+                              });
+                            });
+  registry.AddCallbackGauge(
       {"job_executors",
        "Executors of the FusionJob while it is not over: wanted (where its spec says how many), active (there is a Pod), ready.",
        With(kJobLabels, "kind")},
@@ -66,13 +67,13 @@ FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clus
           executors("ready", job.status.ready_replicas);
         });
       });
-  registry.AddReadGauge({"cluster_connected",
-                         "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
-                         {"cluster"}},
-                        [this](const Tell& tell) {
-                          for (const auto& [name, presence] : read_clusters_()) tell(presence.connected ? 1 : 0, {name});
-                        });
-  registry.AddReadGauge(
+  registry.AddCallbackGauge({"cluster_connected",
+                             "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
+                             {"cluster"}},
+                            [this](const Tell& tell) {
+                              for (const auto& [name, presence] : read_clusters_()) tell(presence.connected ? 1 : 0, {name});
+                            });
+  registry.AddCallbackGauge(
       {"cluster_disconnected_seconds", "Since the FusionCluster's status says that it cannot be worked with; 0: it can.", {"cluster"}},
       [this](const Tell& tell) {
         for (const auto& [name, presence] : read_clusters_()) tell(absl::ToDoubleSeconds(presence.away_for), {name});

@@ -19,8 +19,8 @@ int Stop(const HookFlags& flags, const std::vector<std::string>& namespaces, kub
   const daemon::OnStopSignal on_stop([&] { stop.request_stop(); });
   const StopHow how = flags.stop_jobs == kDelete ? StopHow::kDelete : StopHow::kSuspend;
   const absl::Status status =
-      StopJobs(hub, clock, {.how = how, .namespaces = namespaces, .patience = absl::Seconds(flags.stop_patience_s)}, stop.get_token());
-  if (!status.ok()) return daemon::Complain(status);
+      StopJobs(hub, clock, {.how = how, .namespaces = namespaces, .timeout = absl::Seconds(flags.stop_timeout_s)}, stop.get_token());
+  if (!status.ok()) return daemon::ReportError(status);
   std::printf(how == StopHow::kDelete ? "no job is left\n" : "no job runs\n");
   return daemon::kExitDone;
 }
@@ -31,7 +31,7 @@ void AddHookFlags(CLI::App& app, HookFlags& flags) {
   app.add_option("--stop-jobs", flags.stop_jobs,
                  "Have all jobs suspended, or deleted, by the operator that runs, wait until it is done, and end: 0 done")
       ->check(CLI::IsMember({kSuspend, kDelete}));
-  app.add_option("--stop-patience", flags.stop_patience_s, "How long --stop-jobs waits, in seconds")
+  app.add_option("--stop-patience", flags.stop_timeout_s, "How long --stop-jobs waits, in seconds")
       ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
   app.add_option("--try-job", flags.try_job,
@@ -41,7 +41,7 @@ void AddHookFlags(CLI::App& app, HookFlags& flags) {
 std::optional<int> RunHook(const HookFlags& flags, const std::vector<std::string>& namespaces, kube::ApiClient& hub, kube::Clock& clock) {
   if (!flags.stop_jobs.empty()) return Stop(flags, namespaces, hub, clock);
   if (flags.try_job.empty()) return std::nullopt;
-  if (const absl::Status status = TryJob(hub, flags.try_job); !status.ok()) return daemon::Complain(status);
+  if (const absl::Status status = TryJob(hub, flags.try_job); !status.ok()) return daemon::ReportError(status);
   std::printf("FusionJobs are taken, and checked\n");
   return daemon::kExitDone;
 }

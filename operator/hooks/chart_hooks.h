@@ -16,14 +16,14 @@ namespace fusionllm::op {
 
 struct HookFlags {
   std::string stop_jobs;  // "suspend", "delete"; empty: not asked for
-  int stop_patience_s = 240;
+  int stop_timeout_s = 240;
   std::string try_job;  // namespace; empty: not asked for
 };
 
 void AddHookFlags(CLI::App& app, HookFlags& flags);
 
 // The exit code of what was asked for; nothing: nothing was. `namespaces`: whose jobs are the operator's; empty: all. After
-// daemon::HoldStopSignals(); blocks until done or told to stop.
+// daemon::BlockStopSignals(); blocks until done or told to stop.
 std::optional<int> RunHook(const HookFlags& flags, const std::vector<std::string>& namespaces, kube::ApiClient& hub, kube::Clock& clock);
 
 }  // namespace fusionllm::op

@@ -42,9 +42,9 @@ class Stopper {
   ~Stopper() { jobs_.Stop(); }
 
   absl::Status Run(const std::stop_token& stop) {
-    const absl::Duration deadline = clock_.Monotonic() + options_.patience;
+    const absl::Duration deadline = clock_.Monotonic() + options_.timeout;
     jobs_.Start();
-    if (!jobs_.WaitForSync(options_.patience)) return absl::DeadlineExceededError("cannot list FusionJobs; the log says why");
+    if (!jobs_.WaitForSync(options_.timeout)) return absl::DeadlineExceededError("cannot list FusionJobs; the log says why");
     while (true) {
       std::vector<std::string> running;
       for (const std::shared_ptr<const JobView>& job : jobs_.All()) {
@@ -82,7 +82,7 @@ class Stopper {
   absl::Status TooLate(std::vector<std::string> running) const {
     const size_t all = running.size();
     if (all > kMaxNamed) running.resize(kMaxNamed);
-    return absl::DeadlineExceededError(absl::StrCat(all, " jobs are not stopped after ", absl::FormatDuration(options_.patience), ": ",
+    return absl::DeadlineExceededError(absl::StrCat(all, " jobs are not stopped after ", absl::FormatDuration(options_.timeout), ": ",
                                                     absl::StrJoin(running, ", "), all > kMaxNamed ? ", ..." : "", refusal_));
   }
 

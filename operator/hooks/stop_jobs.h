@@ -22,12 +22,12 @@ enum class StopHow {
 struct StopJobsOptions {
   StopHow how = StopHow::kSuspend;
   std::vector<std::string> namespaces = {};  // whose jobs are the operator's; empty: all
-  absl::Duration patience = absl::Minutes(4);
+  absl::Duration timeout = absl::Minutes(4);
 };
 
 // Blocks until no job has Pods any more, or no job is left; jobs that come meanwhile are stopped, too. Those that something else manages
 // (spec.managedBy) are left alone, and so are, if the others are suspended, those that are over. What an API server refuses or does not
-// answer is tried again. DeadlineExceeded after `patience`: names the jobs that are not stopped, and what was refused last.
+// answer is tried again. DeadlineExceeded after `timeout`: names the jobs that are not stopped, and what was refused last.
 absl::Status StopJobs(kube::ApiClient& hub, kube::Clock& clock, const StopJobsOptions& options, std::stop_token stop);
 
 }  // namespace fusionllm::op

@@ -84,7 +84,7 @@ TEST_F(StopJobsTest, JobsAreSuspendedAndWaitedFor) {
   Submit("team", "b");
   kube::testing::WatchRecorder watch(*client_, kFusionJobs, "", {});
   ASSERT_TRUE(watch.WaitForOpen());
-  std::future<absl::Status> done = Begin({.patience = absl::Minutes(1)});
+  std::future<absl::Status> done = Begin({.timeout = absl::Minutes(1)});
   watch.WaitForEvents(4);  // two that were there, two that are suspended
   EXPECT_TRUE(IsSuspended("default", "a"));
   EXPECT_TRUE(IsSuspended("team", "b"));
@@ -96,21 +96,21 @@ TEST_F(StopJobsTest, JobsAreSuspendedAndWaitedFor) {
 
 TEST_F(StopJobsTest, AJobThatIsNotStoppedInTimeIsNamed) {
   Submit("default", "endless");
-  const absl::Status status = StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {});
+  const absl::Status status = StopJobs(*client_, clock_, {.timeout = absl::Milliseconds(300)}, {});
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("default/endless"));
 }
 
 TEST_F(StopJobsTest, AJobThatNamesTheOperatorIsItsOwn) {
   Submit("default", "named", {{"spec", {{"managedBy", "fusionllm.io/fusion-operator"}}}});
-  const absl::Status status = StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {});
+  const absl::Status status = StopJobs(*client_, clock_, {.timeout = absl::Milliseconds(300)}, {});
   EXPECT_THAT(std::string(status.message()), HasSubstr("default/named"));
 }
 
-TEST_F(StopJobsTest, WhatTheServerRefusesIsTold) {
+TEST_F(StopJobsTest, ReportsServerRejection) {
   Submit("default", "mine");
   server_.AddFault({.verb = "patch", .target = "fusionjobs/mine", .times = 100, .code = 403, .body = "{}"});
-  const absl::Status status = StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {});
+  const absl::Status status = StopJobs(*client_, clock_, {.timeout = absl::Milliseconds(300)}, {});
   EXPECT_THAT(std::string(status.message()), HasSubstr("the last refusal, of default/mine"));
 }
 
@@ -121,7 +121,7 @@ TEST_F(StopJobsTest, FinishedJobsAndThoseOfOthersAreLeftAlone) {
   Submit("default", "held", {{"spec", {{"suspend", true}}}});
   SetCondition("default", "held", "Suspended");
   server_.ForgetRequests();
-  EXPECT_EQ(StopJobs(*client_, clock_, {.patience = absl::Minutes(1)}, {}), absl::OkStatus());
+  EXPECT_EQ(StopJobs(*client_, clock_, {.timeout = absl::Minutes(1)}, {}), absl::OkStatus());
   EXPECT_THAT(Writes(), IsEmpty());
 }
 
@@ -131,7 +131,7 @@ TEST_F(StopJobsTest, AJobThatWasResumedIsSuspendedAgain) {
   SetCondition("default", "resumed", "Suspended");
   kube::testing::WatchRecorder watch(*client_, kFusionJobs, "", {});
   ASSERT_TRUE(watch.WaitForOpen());
-  std::future<absl::Status> done = Begin({.patience = absl::Minutes(1)});
+  std::future<absl::Status> done = Begin({.timeout = absl::Minutes(1)});
   watch.WaitForEvents(2);
   EXPECT_TRUE(IsSuspended("default", "resumed"));
   SetCondition("default", "resumed", "Suspended");
@@ -142,13 +142,13 @@ TEST_F(StopJobsTest, AJobThatWasResumedIsSuspendedAgain) {
 TEST_F(StopJobsTest, WhatWasSaidOfAnEarlierSpecDoesNotCount) {
   Submit("default", "resumed");
   SetCondition("default", "resumed", "Suspended");
-  EXPECT_TRUE(absl::IsDeadlineExceeded(StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {})));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(StopJobs(*client_, clock_, {.timeout = absl::Milliseconds(300)}, {})));
 }
 
 TEST_F(StopJobsTest, AJobWhoseSpecIsWrongIsStoppedAsAnyOther) {
   Submit("default", "wrong", {{"spec", {{"suspend", true}, {"no", "such"}}}});
   SetCondition("default", "wrong", "Suspended");
-  EXPECT_EQ(StopJobs(*client_, clock_, {.patience = absl::Milliseconds(300)}, {}), absl::OkStatus());
+  EXPECT_EQ(StopJobs(*client_, clock_, {.timeout = absl::Milliseconds(300)}, {}), absl::OkStatus());
 }
 
 TEST_F(StopJobsTest, DeletedJobsAreWaitedForUntilTheirFinalizerIsOff) {
@@ -157,7 +157,7 @@ TEST_F(StopJobsTest, DeletedJobsAreWaitedForUntilTheirFinalizerIsOff) {
   SetCondition("default", "over", "Complete");
   kube::testing::WatchRecorder watch(*client_, kFusionJobs, "", {});
   ASSERT_TRUE(watch.WaitForOpen());
-  std::future<absl::Status> done = Begin({.how = StopHow::kDelete, .patience = absl::Minutes(1)});
+  std::future<absl::Status> done = Begin({.how = StopHow::kDelete, .timeout = absl::Minutes(1)});
   watch.WaitForEvents(4);
   EXPECT_TRUE(Job("default", "a")["metadata"].contains("deletionTimestamp"));
   LetGo("default", "a");
@@ -171,7 +171,7 @@ TEST_F(StopJobsTest, OnlyTheNamespacesThatAreWatchedAreTouchedOrListed) {
   SetCondition("mine", "a", "Suspended");
   Submit("theirs", "b");
   server_.ForgetRequests();
-  EXPECT_EQ(StopJobs(*client_, clock_, {.namespaces = {"mine"}, .patience = absl::Minutes(1)}, {}), absl::OkStatus());
+  EXPECT_EQ(StopJobs(*client_, clock_, {.namespaces = {"mine"}, .timeout = absl::Minutes(1)}, {}), absl::OkStatus());
   EXPECT_FALSE(IsSuspended("theirs", "b"));
   for (const kube::testing::RecordedRequest& request : server_.requests()) {
     const bool mine = absl::StrContains(request.target, "/namespaces/mine/fusionjobs");

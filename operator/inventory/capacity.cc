@@ -28,16 +28,16 @@ constexpr KindLabel kKindLabels[] = {
 };
 constexpr int64_t kMebibyte = int64_t{1} << 20;
 
-std::optional<std::string> Label(const NodeRoom& node, const std::string& key) {
+std::optional<std::string> Label(const NodeCapacity& node, const std::string& key) {
   const auto at = node.labels.find(key);
   return at == node.labels.end() ? std::nullopt : std::optional(at->second);
 }
 
-bool AllHold(const std::vector<LabelRequirement>& requirements, const NodeRoom& node) {
+bool AllHold(const std::vector<LabelRequirement>& requirements, const NodeCapacity& node) {
   return std::all_of(requirements.begin(), requirements.end(), [&](const auto& one) { return Holds(one, Label(node, one.key)); });
 }
 
-bool TermHolds(const NodeTerm& term, const NodeRoom& node) {
+bool TermHolds(const NodeTerm& term, const NodeCapacity& node) {
   if (term.labels.empty() && term.fields.empty()) return false;  // as Kubernetes has it
   const auto field_holds = [&](const LabelRequirement& one) { return one.key == "metadata.name" && Holds(one, node.name); };
   return AllHold(term.labels, node) && std::all_of(term.fields.begin(), term.fields.end(), field_holds);
@@ -61,7 +61,7 @@ std::string FirstOf(const std::vector<std::string>& nodes) {
 }
 
 // Nothing: pods of that shape may go there, as far as there is room.
-std::optional<std::string> Barrier(const PodShape& shape, const NodeRoom& node) {
+std::optional<std::string> Barrier(const PodShape& shape, const NodeCapacity& node) {
   if (!node.ready) return kNotReady;
   if (node.unschedulable) return kCordoned;
   if (!shape.node_name.empty() && shape.node_name != node.name) return "not the one of spec.nodeName";
@@ -85,7 +85,7 @@ bool IsOf(const JobRefPtr& job, const std::string& uid) { return job != nullptr 
 // On each node, when the pods of that job are gone.
 std::vector<Free> FreeWithout(const std::string& job_uid, const ClusterCapacity& cluster) {
   std::vector<Free> all;
-  for (const NodeRoom& node : cluster.nodes) {
+  for (const NodeCapacity& node : cluster.nodes) {
     Free& free = all.emplace_back(node.allocatable);
     for (const auto& [resource, taken] : node.taken) free[resource] -= taken;
   }
@@ -131,8 +131,8 @@ bool Names(const std::vector<std::string>& wanted, const std::string& name) {
 
 }  // namespace
 
-Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
-             const std::vector<kube::Amounts>& reserved) {
+FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
+                             const std::vector<kube::Amounts>& reserved) {
   std::map<std::string, std::vector<std::string>> barriers;  // and the nodes that have them
   std::vector<Free> free = FreeWithout(job_uid, cluster), open;
   std::vector<size_t> open_nodes;
@@ -149,7 +149,7 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
   }
   for (const kube::Amounts& requests : reserved) TakeSomewhere(requests, open);
 
-  Room room;
+  FreeCapacity room;
   std::map<std::string, std::pair<int64_t, int64_t>> scarcities;  // by resource: on how many nodes, most that is free on one of them
   for (size_t i = 0; i < open.size(); ++i) {
     const Free& left_there = open[i];
@@ -184,7 +184,7 @@ Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::s
 
 std::string UnavailableNodes(const ClusterCapacity& cluster) {
   std::vector<std::string> not_ready, cordoned, parts;
-  for (const NodeRoom& node : cluster.nodes) {
+  for (const NodeCapacity& node : cluster.nodes) {
     if (!node.ready) {
       not_ready.push_back(node.name);
     } else if (node.unschedulable) {
@@ -202,7 +202,7 @@ DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, con
   for (const KindLabel& kind : kKindLabels) {
     std::set<std::string> values;
     bool bounded = false;  // some node says how much memory its devices have
-    for (const NodeRoom& node : cluster.nodes) {
+    for (const NodeCapacity& node : cluster.nodes) {
       const auto value = Label(node, kind.label);
       if (!value.has_value() || !Names(wanted, *value)) continue;
       const auto memory = Label(node, kind.memory_label);
@@ -216,7 +216,7 @@ DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, con
   return {};
 }
 
-std::string ProductOf(const NodeRoom& node, const std::string& resource) {
+std::string ProductOf(const NodeCapacity& node, const std::string& resource) {
   for (const KindLabel& kind : kKindLabels) {
     if (kind.resource == resource) return Label(node, kind.label).value_or(resource);
   }
@@ -225,7 +225,7 @@ std::string ProductOf(const NodeRoom& node, const std::string& resource) {
 
 std::vector<std::string> DeviceNames(const ClusterCapacity& cluster) {
   std::set<std::string> names;
-  for (const NodeRoom& node : cluster.nodes) {
+  for (const NodeCapacity& node : cluster.nodes) {
     for (const KindLabel& kind : kKindLabels) {
       if (const auto value = Label(node, kind.label)) names.insert(*value);
     }

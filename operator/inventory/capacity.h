@@ -20,7 +20,7 @@
 
 namespace fusionllm::op {
 
-struct NodeRoom {
+struct NodeCapacity {
   std::string name;
   std::map<std::string, std::string> labels;
   std::vector<kube::Taint> taints;
@@ -43,14 +43,14 @@ struct WaitingPod {
 };
 
 struct ClusterCapacity {
-  std::vector<NodeRoom> nodes;  // by name
+  std::vector<NodeCapacity> nodes;  // by name
   std::vector<PlacedPod> of_jobs;
   std::vector<WaitingPod> waiting;
   std::map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
   int64_t executors = 0;                       // that have a node
 };
 
-struct Room {
+struct FreeCapacity {
   int64_t pods = 0;                                 // of that shape
   int64_t nodes = 0;                                // that have room for one or more
   std::vector<std::pair<size_t, int64_t>> by_node;  // index in ClusterCapacity::nodes of each of these, and for how many
@@ -59,7 +59,8 @@ struct Room {
 
 // `job_uid`: its own pods do not count, they end before others come in their place. `reserved`: pods of other jobs that are placed here and
 // not there yet, by what each requests.
-Room RoomFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid, const std::vector<kube::Amounts>& reserved);
+FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
+                             const std::vector<kube::Amounts>& reserved);
 
 // Nodes that take no pods whatever these ask for, the first few by name, for a message: " (not ready: c; cordoned: a, b)"; empty: there are
 // none. One that is both counts as not ready.
@@ -70,7 +71,7 @@ std::string UnavailableNodes(const ClusterCapacity& cluster);
 // labels say how much its devices have.
 DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, const ClusterCapacity& cluster);
 // What a node with accelerators calls one of their kind: what its label says, else the name of the resource.
-std::string ProductOf(const NodeRoom& node, const std::string& resource);
+std::string ProductOf(const NodeCapacity& node, const std::string& resource);
 // What there is to name, for messages.
 std::vector<std::string> DeviceNames(const ClusterCapacity& cluster);
 

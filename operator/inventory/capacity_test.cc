@@ -15,8 +15,8 @@ constexpr int64_t kGibibyte = int64_t{1} << 30;
 
 class CapacityTest : public ::testing::Test {
  protected:
-  NodeRoom& AddNode(int64_t cpus, int64_t gibibytes = 64) {
-    NodeRoom& node = cluster_.nodes.emplace_back();
+  NodeCapacity& AddNode(int64_t cpus, int64_t gibibytes = 64) {
+    NodeCapacity& node = cluster_.nodes.emplace_back();
     node.name = absl::StrCat("n", cluster_.nodes.size());
     node.ready = true;
     node.allocatable = {{"cpu", cpus * 1000}, {"memory", gibibytes * kGibibyte}, {"pods", 110}};
@@ -26,7 +26,7 @@ class CapacityTest : public ::testing::Test {
   static std::shared_ptr<const kube::Amounts> Requests(int64_t millicpus) {
     return std::make_shared<const kube::Amounts>(kube::Amounts{{"cpu", millicpus}, {"pods", 1}});
   }
-  Room Find(const std::string& job = "me") const { return RoomFor(shape_, cluster_, job, reserved_); }
+  FreeCapacity Find(const std::string& job = "me") const { return FreeCapacityFor(shape_, cluster_, job, reserved_); }
 
   ClusterCapacity cluster_;
   PodShape shape_{.requests = {{"cpu", 2000}, {"memory", kGibibyte}, {"pods", 1}}};
@@ -37,7 +37,7 @@ TEST_F(CapacityTest, RoomIsCountedNodeByNode) {
   AddNode(5);  // two pods, and a core that is of no use
   AddNode(3);
   AddNode(8).taken = {{"cpu", 4500}, {"pods", 3}};
-  const Room room = Find();
+  const FreeCapacity room = Find();
   EXPECT_EQ(room.pods, 4);
   EXPECT_EQ(room.nodes, 3);
   EXPECT_EQ(room.shortage, "3 nodes: 3 with too little cpu (most free: 1.5 cpu)");
@@ -68,7 +68,7 @@ TEST_F(CapacityTest, NodesThatAreNotReadyAreNamedBesideThoseThatAreCordoned) {
   AddNode(2).ready = false;
   EXPECT_EQ(UnavailableNodes(cluster_), " (not ready: n1)");
   AddNode(2).unschedulable = true;
-  NodeRoom& both = AddNode(2);
+  NodeCapacity& both = AddNode(2);
   both.ready = false;
   both.unschedulable = true;
   EXPECT_EQ(UnavailableNodes(cluster_), " (not ready: n1, n3; cordoned: n2)");
@@ -105,7 +105,7 @@ TEST_F(CapacityTest, SelectorsAndAffinityAreHeeded) {
 }
 
 TEST_F(CapacityTest, OnesOwnPodsMakeWayForThoseToCome) {
-  NodeRoom& node = AddNode(4);
+  NodeCapacity& node = AddNode(4);
   node.taken = {{"cpu", 4000}, {"pods", 2}};
   cluster_.of_jobs = {{Job("me"), 0, Requests(2000)}};
   EXPECT_EQ(Find("me").pods, 1);

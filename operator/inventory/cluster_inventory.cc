@@ -55,7 +55,7 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
   for (const kube::ObjectPtr& object : nodes) {
     const kube::Node& node = AsNode(object);
     index[node.meta.name] = capacity->nodes.size();
-    NodeRoom& room = capacity->nodes.emplace_back();
+    NodeCapacity& room = capacity->nodes.emplace_back();
     room.name = node.meta.name;
     room.labels.insert(node.meta.labels.begin(), node.meta.labels.end());
     room.taints = node.taints;
@@ -115,12 +115,12 @@ void ClusterInventory::Stop() {
   others_.Stop();
 }
 
-bool ClusterInventory::WaitForFirstLists(absl::Duration patience) const {
-  return nodes_.WaitForFirstList(patience) && others_.WaitForFirstList(patience) && ours_.WaitForFirstList(patience);
+bool ClusterInventory::WaitForFirstLists(absl::Duration timeout) const {
+  return nodes_.WaitForFirstList(timeout) && others_.WaitForFirstList(timeout) && ours_.WaitForFirstList(timeout);
 }
 
-bool ClusterInventory::WaitForSync(absl::Duration patience) const {
-  return nodes_.WaitForSync(patience) && others_.WaitForSync(patience) && ours_.WaitForSync(patience);
+bool ClusterInventory::WaitForSync(absl::Duration timeout) const {
+  return nodes_.WaitForSync(timeout) && others_.WaitForSync(timeout) && ours_.WaitForSync(timeout);
 }
 
 std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {

@@ -27,10 +27,10 @@ class ClusterInventory {
 
   void Start();
   void Stop();
-  // Blocks until the first lists are in the cache or could not be had. False: not within `patience`.
-  bool WaitForFirstLists(absl::Duration patience) const;
-  // Blocks until, besides, whoever is told of growth has been told all of them; false: not within `patience`.
-  bool WaitForSync(absl::Duration patience) const;
+  // Blocks until the first lists are in the cache or could not be had. False: not within `timeout`.
+  bool WaitForFirstLists(absl::Duration timeout) const;
+  // Blocks until, besides, whoever is told of growth has been told all of them; false: not within `timeout`.
+  bool WaitForSync(absl::Duration timeout) const;
 
   // The newest known; null while the first lists are not in the cache, or may not be had: then nothing is known of its room.
   std::shared_ptr<const ClusterCapacity> Capacity() const;

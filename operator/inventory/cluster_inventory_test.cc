@@ -128,7 +128,7 @@ TEST_F(ClusterInventoryTest, WhatWaitsIsInTheOrderOfItsNames) {
   }
 }
 
-TEST_F(ClusterInventoryTest, APodThatEndsFreesItsRoomAndThatIsTold) {
+TEST_F(ClusterInventoryTest, FinishedPodFreesCapacity) {
   AddNode("n1");
   AddPod("theirs", json::object(), "n1");
   AddPod("ours", {{kOriginLabel, "hub"}, {kJobUidLabel, "u1"}, {kRoleLabel, kBrokerRole}}, "n1");

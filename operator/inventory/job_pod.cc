@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
-#include "lib/kube/watch/shared_values.h"
+#include "lib/kube/watch/interner.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op {
@@ -11,7 +11,7 @@ namespace {
 
 JobRefPtr Share(JobRef job) {
   // For the life of the process: a job has objects in many clusters.
-  static auto& jobs = *new kube::SharedValues<JobRef>();
+  static auto& jobs = *new kube::Interner<JobRef>();
   return jobs.Share(std::move(job));
 }
 

@@ -7,9 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/exit_code.h"
-#include "operator/manifests/data_place.h"
+#include "lib/base/truncate_utf8.h"
+#include "operator/manifests/data_volumes.h"
 
 namespace fusionllm::op {
 namespace {
@@ -78,24 +78,24 @@ void Decider::Delete() {
     if (preserve) continue;
     for (const PodView& pod : cluster.pods) RemoveAtOnce(pod);
   }
-  (preserve ? decision_.preserve_anchors : decision_.delete_anchors) = !left.empty() || !away.empty();
-  const absl::Duration patience = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
+  (preserve ? decision_.preserve_owner_config_maps : decision_.delete_owner_config_maps) = !left.empty() || !away.empty();
+  const absl::Duration force_delete_after = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
   // A cluster that is away must not hold a job for ever: what is left there is seen to when it is back.
-  const absl::Time give_up = *seen_.deleted_at + patience;
-  const absl::Time stuck = preserve ? absl::InfiniteFuture() : AllShouldHaveEnded() + patience + kStuckPatience;
+  const absl::Time give_up = *seen_.deleted_at + force_delete_after;
+  const absl::Time stuck = preserve ? absl::InfiniteFuture() : AllShouldHaveEnded() + force_delete_after + kStuckTimeout;
   const bool done = seen_.force_delete || ((left.empty() || seen_.now >= stuck) && (away.empty() || seen_.now >= give_up));
   if (!left.empty()) {
     Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
               preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
                        : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
     // A member that is away from now on tells nobody, and counts as lost much later.
-    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) LookAgain(seen_.now + kLookForClusterEvery);
-    if (!done && stuck < absl::InfiniteFuture()) LookAgain(stuck);
+    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kLookForClusterEvery);
+    if (!done && stuck < absl::InfiniteFuture()) RequeueAt(stuck);
   }
   if (!away.empty()) {
     Condition(JobCondition::kDeleting, true, "ClusterUnreachable",
               absl::StrCat("Objects may be left in ", all_called(away), ", which cannot be reached."));
-    if (!done) LookAgain(std::min(give_up, seen_.now + kLookForClusterEvery));
+    if (!done) RequeueAt(std::min(give_up, seen_.now + kLookForClusterEvery));
   }
   if (done && !left.empty()) {
     Say(true, "LeftBehind", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
@@ -136,7 +136,7 @@ std::string Decider::WhatIsLeft() const {
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
     // Caches have no order: with each look others would be the first, which is no news.
     std::sort(names.begin() + pods, names.end());
-    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", AnchorName(seen_.identity), " of ", Called(cluster.name)));
+    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", OwnerConfigMapName(seen_.identity), " of ", Called(cluster.name)));
   }
   const size_t more = names.size() <= kMaxNamed ? 0 : names.size() - kMaxNamed;
   names.resize(names.size() - more);
@@ -146,7 +146,7 @@ std::string Decider::WhatIsLeft() const {
 void Decider::AfterTheEnd() {
   decision_.state = seen_.memory.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
-    decision_.delete_anchors = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
+    decision_.delete_owner_config_maps = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
     for (const PodView* pod : Pods()) {
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over
     }
@@ -161,7 +161,7 @@ void Decider::AfterTheEnd() {
   if (seen_.now >= at) {
     decision_.delete_job = true;
   } else {
-    LookAgain(at);
+    RequeueAt(at);
   }
 }
 
@@ -180,7 +180,7 @@ void Decider::Suspend() {
 }
 
 void Decider::Queue() {
-  const QueueStanding& queue = *seen_.queue;
+  const QueueStatus& queue = *seen_.queue;
   const bool gone = WindDown();
   decision_.state = gone ? JobState::kQueued : JobState::kSuspending;
   const char* const reason = queue.reason.c_str();
@@ -194,7 +194,7 @@ void Decider::Queue() {
   }
   Condition(JobCondition::kReady, false, gone ? reason : "Suspending", queue.message);
   Condition(JobCondition::kDegraded, false, reason, "The job waits in its queue.");
-  if (queue.again < absl::InfiniteDuration()) LookAgain(seen_.now + queue.again);
+  if (queue.again < absl::InfiniteDuration()) RequeueAt(seen_.now + queue.again);
 }
 
 void Decider::LeaveSuspended() {
@@ -211,7 +211,7 @@ void Decider::RefuseSpec(FailedReason why, const std::string& message) {
   decision_.prepare = decision_.create_broker = false;
   decision_.create.clear();
   const char* const stop = absl::EndsWith(message, ".") ? "" : ".";
-  AwaitAnotherSpec(Name(why), absl::StrCat(base::CutText(message, kRefusalBytes), stop, kKeptForAnotherSpec));
+  AwaitAnotherSpec(Name(why), absl::StrCat(base::TruncateUtf8(message, kRefusalBytes), stop, kKeptForAnotherSpec));
 }
 
 void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& message) {
@@ -229,10 +229,10 @@ void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& mes
 void Decider::Go() {
   if (seen_.queue.has_value()) {
     Condition(JobCondition::kAdmitted, seen_.queue->admitted, seen_.queue->reason.c_str(), seen_.queue->message);
-    if (seen_.queue->again < absl::InfiniteDuration()) LookAgain(seen_.now + seen_.queue->again);
+    if (seen_.queue->again < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->again);
   }
   Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
-  if (seen_.memory.restarting_since.has_value() && seen_.stepped) {
+  if (seen_.memory.restarting_since.has_value() && seen_.made_progress) {
     decision_.steps_again = true;
     Condition(JobCondition::kRestarting, false, "MakesSteps", "The job makes steps again.");
   }
@@ -259,7 +259,7 @@ void Decider::Go() {
   } else if (broker == nullptr && decision_.memory.was_ready && WasMoved()) {
     // As if somebody had looked: rules may be about it.
     const PodView gone{
-        .role = kBrokerRole, .phase = PodPhase::kFailed, .exit_code = seen_.left->exit_code, .disruption = seen_.left_disruption};
+        .role = kBrokerRole, .phase = PodPhase::kFailed, .exit_code = seen_.final_report->exit_code, .disruption = seen_.left_disruption};
     if (!Restart(gone)) return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
@@ -295,7 +295,7 @@ bool Decider::WaitForPlacement() {
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
   const std::string& why = none ? seen_.placement_problem : seen_.placement_shortage;
-  const absl::Time at = seen_.memory.short_since.value_or(seen_.now) + kWaitForRoom;
+  const absl::Time at = seen_.memory.short_since.value_or(seen_.now) + kCapacityWait;
   if (!none && seen_.now >= at) return false;  // with fewer
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
@@ -304,7 +304,7 @@ bool Decider::WaitForPlacement() {
   Condition(JobCondition::kDispatched, false, reason, why);
   Condition(JobCondition::kReady, false, reason, why);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
-  LookAgain(none ? seen_.now + kLookForRoomEvery : at);
+  RequeueAt(none ? seen_.now + kLookForRoomEvery : at);
   PendingDeadline(why);
   return true;
 }
@@ -327,7 +327,7 @@ bool Decider::WaitForClusters() {
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   // When it is asked anew; one that should have been, and has not answered, is asked for as long as it takes.
-  if (refusing->again < absl::InfiniteFuture()) LookAgain(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
+  if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
   PendingDeadline(refusing->refusal->message);
   return true;
 }
@@ -342,10 +342,11 @@ void Decider::WaitForAnswers() {
   decision_.create_broker = false;
   decision_.create.clear();
   if (seen_.clusters.front().waiting.empty()) {
-    std::erase_if(decision_.conditions,
-                  [](const ConditionWish& wish) { return wish.type == JobCondition::kReady || wish.type == JobCondition::kDispatched; });
+    std::erase_if(decision_.conditions, [](const DesiredCondition& desired) {
+      return desired.type == JobCondition::kReady || desired.type == JobCondition::kDispatched;
+    });
   }
-  LookAgain(seen_.now + kLookForAnswersEvery);
+  RequeueAt(seen_.now + kLookForAnswersEvery);
 }
 
 void Decider::Finish() {
@@ -362,17 +363,17 @@ void Decider::Finish() {
 // By the last word of a broker whose pod went before anybody had looked: a drain, or somebody's hand. Interrupted ones end with another
 // code.
 bool Decider::WasDone() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.left.has_value() && seen_.left->exit_code == 0;
+  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
 }
 
 bool Decider::WasMoved() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.left.has_value() && seen_.left->exit_code == base::kExitInterrupted &&
-         !seen_.left_disruption.empty();
+  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() &&
+         seen_.final_report->exit_code == base::kExitInterrupted && !seen_.left_disruption.empty();
 }
 
 bool Decider::LacksData() {
   if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
-  const absl::Status place = DataHaveAPlace(spec_);
+  const absl::Status place = CheckDataVolumes(spec_);
   if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
   return !place.ok();
 }
@@ -381,7 +382,7 @@ bool Decider::PastDeadline() {
   if (!spec_.active_deadline_seconds.has_value() || !seen_.memory.started_at.has_value()) return false;
   const absl::Time at = *seen_.memory.started_at + absl::Seconds(*spec_.active_deadline_seconds);
   if (seen_.now < at) {
-    LookAgain(at);
+    RequeueAt(at);
     return false;
   }
   Fail(FailedReason::kDeadlineExceeded,
@@ -390,7 +391,7 @@ bool Decider::PastDeadline() {
 }
 
 bool Decider::Restart(const PodView& pod) {
-  const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+  const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
   const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), ExecutorsThatDidNotStart());
   switch (verdict.action) {
     case job::FailureAction::kFailJob: {
@@ -417,7 +418,7 @@ bool Decider::Restart(const PodView& pod) {
 
 void Decider::Resize() {
   if (!seen_.placed) return;
-  const int64_t have = Training(seen_.slots), could = Training(seen_.anew);
+  const int64_t have = Training(seen_.slots), could = Training(seen_.next_placement);
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
@@ -439,7 +440,7 @@ void Decider::Resize() {
         JobCondition::kResizing, true, "RoomForMore",
         absl::StrCat("There is room for more than the ", have, " executors that train: the job starts again with more, if that lasts for ",
                      "spec.executors.stabilizationSeconds, ", spec_.executors.stabilization_seconds, " s."));
-    LookAgain(at);
+    RequeueAt(at);
     return;
   }
   Condition(JobCondition::kResizing, false, "Resized", absl::StrCat("From ", have, " executors towards ", wanted, "."));

@@ -36,10 +36,10 @@ inline constexpr char kNoneIsMissing[] = "No executor of a running job is missin
 
 // What is left of a deleted job in a cluster that can be reached, and ends for no reason of ours (another's finalizer holds it), holds the
 // job no longer than this, once all that should have ended has had the time for it.
-inline constexpr absl::Duration kStuckPatience = absl::Minutes(10);
+inline constexpr absl::Duration kStuckTimeout = absl::Minutes(10);
 
 // So long a job waits for room for all of its executors before it begins with fewer.
-inline constexpr absl::Duration kWaitForRoom = absl::Seconds(30);
+inline constexpr absl::Duration kCapacityWait = absl::Seconds(30);
 
 // So often it is looked whether all is still there that a job needs beside its Pods, while these are not ready.
 inline constexpr absl::Duration kLookForObjectsEvery = absl::Minutes(1);
@@ -50,7 +50,7 @@ inline constexpr RestartCause kRestartCauses[] = {RestartCause::kBrokerFailed, R
                                                   RestartCause::kClusterLost, RestartCause::kResized};
 const char* Name(RestartCause cause);  // CamelCase
 
-struct ConditionWish {
+struct DesiredCondition {
   JobCondition type = JobCondition::kReady;
   bool status = false;
   std::string reason;   // CamelCase
@@ -70,8 +70,8 @@ struct PodRemoval {
 
 struct Decision {
   JobState state = JobState::kPending;
-  std::vector<ConditionWish> conditions;
-  Memory memory;  // to be written before anything that follows from it is done
+  std::vector<DesiredCondition> conditions;
+  PersistedState memory;  // to be written before anything that follows from it is done
   // Everything of the present attempt is wanted: anchors, secrets, the broker, an executor in each slot of `create`.
   bool prepare = false;
   bool awaits_pods = false;  // some of these are not ready
@@ -79,16 +79,16 @@ struct Decision {
   std::vector<ExecutorSlot> create;
   bool refused = false;  // a cluster does not take its part: none of the attempt's pods is wanted anywhere
   std::vector<PodRemoval> remove;
-  bool delete_anchors = false;          // everything of the job, in all clusters
-  bool preserve_anchors = false;        // marks that all of it stays
-  std::vector<std::string> tombstones;  // clusters that may have something left: remembered before the finalizer goes
-  bool remove_services = false;         // the job is over: nobody dials its broker and executors any more
-  bool remove_finalizer = false;        // nothing is left, or nothing more can be done
-  bool delete_job = false;              // its time after the end is over
-  std::optional<RestartCause> restart;  // the memory speaks of a new attempt, for this
-  bool steps_again = false;             // the first step since an attempt ended is made
+  bool delete_owner_config_maps = false;    // everything of the job, in all clusters
+  bool preserve_owner_config_maps = false;  // marks that all of it stays
+  std::vector<std::string> tombstones;      // clusters that may have something left: remembered before the finalizer goes
+  bool remove_services = false;             // the job is over: nobody dials its broker and executors any more
+  bool remove_finalizer = false;            // nothing is left, or nothing more can be done
+  bool delete_job = false;                  // its time after the end is over
+  std::optional<RestartCause> restart;      // the memory speaks of a new attempt, for this
+  bool steps_again = false;                 // the first step since an attempt ended is made
   std::vector<Note> notes;
-  absl::Duration look_again = absl::InfiniteDuration();  // when only time will change something
+  absl::Duration requeue_after = absl::InfiniteDuration();  // when only time will change something
 };
 
 Decision Decide(const Observation& observed);

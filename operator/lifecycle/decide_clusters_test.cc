@@ -33,7 +33,7 @@ TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
   EXPECT_THAT(Removed(Decide(seen_)), ElementsAre("train-tokyo-0-r0"));
 }
 
-TEST_F(DecideTest, WhereNobodyCanLookTheOldAttemptMayStillBeAtWorkUntilTheClusterIsLost) {
+TEST_F(DecideTest, UnreachableClusterBlocksNewAttemptUntilLost) {
   seen_.memory.started_at = kStart;
   seen_.memory.attempt = 1;
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .listed = false, .registered = false, .used = true});
@@ -41,7 +41,7 @@ TEST_F(DecideTest, WhereNobodyCanLookTheOldAttemptMayStillBeAtWorkUntilTheCluste
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_THAT(Find(decision, "Ready")->message, HasSubstr("tokyo has no FusionCluster"));
-  EXPECT_EQ(decision.look_again, absl::Seconds(5));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(5));
   spec().suspend = true;
   EXPECT_EQ(Decide(seen_).state, JobState::kSuspending);
   seen_.clusters[1].lost = true;
@@ -92,7 +92,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_EQ(Reason(decision, "Dispatched"), "none") << "it is not known yet";
-  EXPECT_LE(decision.look_again, absl::Seconds(1));
+  EXPECT_LE(decision.requeue_after, absl::Seconds(1));
   seen_.clusters[1].untried = false;
   seen_.clusters[1].refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."};
   seen_.clusters[1].again = kStart + absl::Minutes(1);
@@ -102,7 +102,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_EQ(decision.state, JobState::kPending);
   EXPECT_EQ(Reason(decision, "Dispatched"), "!QuotaExceeded");
   EXPECT_EQ(Find(decision, "Dispatched")->message, "Cluster tokyo: exceeded quota.");
-  EXPECT_EQ(decision.look_again, absl::Minutes(1));
+  EXPECT_EQ(decision.requeue_after, absl::Minutes(1));
   EXPECT_FALSE(decision.memory.started_at.has_value()) << "its time does not run yet";
   EXPECT_TRUE(decision.refused);
   seen_.now += absl::Minutes(1);
@@ -110,7 +110,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   decision = Decide(seen_);
   EXPECT_FALSE(decision.create_broker) << "that it is due to be asked anew is no answer";
   EXPECT_THAT(Removed(decision), ElementsAre("train-paris-0-r0")) << "made before that was known";
-  EXPECT_EQ(decision.look_again, absl::Seconds(5));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(5));
   pods().clear();
   seen_.clusters[1].accepts = true;
   seen_.clusters[0].refusal = Refusal{"QuotaExceeded", "The hub: exceeded quota."};
@@ -125,7 +125,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   seen_.clusters[1].accepts = false;
   decision = Decide(seen_);
   EXPECT_THAT(decision.create, IsEmpty());
-  EXPECT_EQ(decision.look_again, absl::InfiniteDuration()) << "before the spec changes it is hopeless";
+  EXPECT_EQ(decision.requeue_after, absl::InfiniteDuration()) << "before the spec changes it is hopeless";
 }
 
 TEST_F(DecideTest, WhatIsRefusedOfAJobThatRunsHoldsUpNothingElse) {
@@ -137,7 +137,7 @@ TEST_F(DecideTest, WhatIsRefusedOfAJobThatRunsHoldsUpNothingElse) {
   const Decision decision = Decide(seen_);
   EXPECT_THAT(decision.create, ElementsAre(ExecutorSlot{"paris", 0, false}, ExecutorSlot{"paris", 1, false}));
   EXPECT_EQ(Reason(decision, "Degraded"), "QuotaExceeded");
-  EXPECT_EQ(decision.look_again, absl::Minutes(1));
+  EXPECT_EQ(decision.requeue_after, absl::Minutes(1));
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
   spec().clean_pod_policy = job::CleanPodPolicy::kNone;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
   spec().clean_pod_policy = job::CleanPodPolicy::kAll;
-  EXPECT_TRUE(Decide(seen_).delete_anchors);
+  EXPECT_TRUE(Decide(seen_).delete_owner_config_maps);
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "all go with the anchor";
   pods()[1].deleted_at = kStart;
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(spec().force_delete_after_seconds));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(spec().force_delete_after_seconds));
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
   EXPECT_THAT(Removed(Decide(seen_)), ElementsAre("train-paris-0-r0")) << "its kubelet does not say that it has ended";
 }
@@ -52,7 +52,7 @@ TEST_F(DecideTest, AFinishedJobIsDeletedWhenItsTimeIsOver) {
   seen_.memory.complete = true;
   seen_.memory.completed_at = kStart;
   spec().ttl_seconds_after_finished = 100;
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(100));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(100));
   seen_.now = kStart + absl::Seconds(100);
   EXPECT_TRUE(Decide(seen_).delete_job);
 }
@@ -63,7 +63,7 @@ TEST_F(DecideTest, DeletionNeverCreatesAndLetsGoWhenNothingIsLeft) {
   seen_.deleted_at = kStart;
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kDeleting);
-  EXPECT_TRUE(decision.delete_anchors);
+  EXPECT_TRUE(decision.delete_owner_config_maps);
   EXPECT_FALSE(decision.prepare);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_FALSE(decision.remove_finalizer);
@@ -81,7 +81,7 @@ TEST_F(DecideTest, PodsOfADeletedJobGetSecondsToEndWhateverTheirOwnTime) {
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Removed(decision), ElementsAre("train-broker-r0", "train-paris-1-r0"));
   for (const PodRemoval& removal : decision.remove) EXPECT_EQ(removal.grace_seconds, 5) << removal.name;
-  EXPECT_TRUE(decision.delete_anchors);
+  EXPECT_TRUE(decision.delete_owner_config_maps);
   pods()[0].deleted_at = kStart + absl::Seconds(5);
   pods()[2].deleted_at = kStart + absl::Seconds(5);
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "told already";
@@ -99,9 +99,9 @@ TEST_F(DecideTest, WhatIsLeftOfADeletedJobIsNamedInTheSameOrderEachTime) {
 TEST_F(DecideTest, ADeletedJobNoticesThatAClusterIsAwayWhichItWaitsFor) {
   AddRunning();
   seen_.deleted_at = kStart;
-  EXPECT_EQ(Decide(seen_).look_again, absl::InfiniteDuration()) << "what ends on the hub tells so";
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::InfiniteDuration()) << "what ends on the hub tells so";
   seen_.clusters.push_back({.name = "tokyo", .used = true, .anchor = true});
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(5));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(5));
   seen_.clusters.back().reachable = false;
   seen_.now = kStart + absl::Seconds(400);
   seen_.clusters.front() = {.name = "paris"};
@@ -115,9 +115,9 @@ TEST_F(DecideTest, AClusterThatIsAwayDoesNotHoldADeletedJobForEver) {
   Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.remove_finalizer);
   EXPECT_EQ(Reason(decision, "Deleting"), "ClusterUnreachable");
-  EXPECT_EQ(decision.look_again, absl::Seconds(5)) << "nobody tells that it is back, if it has nothing of the job";
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(5)) << "nobody tells that it is back, if it has nothing of the job";
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds - 2);
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(2));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(2));
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
   EXPECT_TRUE(Decide(seen_).remove_finalizer);
 }
@@ -127,17 +127,17 @@ TEST_F(DecideTest, ResourcesMayBePreserved) {
   spec().preserve_resources_on_deletion = true;
   seen_.deleted_at = kStart;
   Decision decision = Decide(seen_);
-  EXPECT_FALSE(decision.delete_anchors);
-  EXPECT_TRUE(decision.preserve_anchors);
+  EXPECT_FALSE(decision.delete_owner_config_maps);
+  EXPECT_TRUE(decision.preserve_owner_config_maps);
   EXPECT_FALSE(decision.remove_finalizer) << "not before it is marked as what it is";
   seen_.clusters[0].anchor_preserved = true;
   decision = Decide(seen_);
-  EXPECT_FALSE(decision.preserve_anchors);
+  EXPECT_FALSE(decision.preserve_owner_config_maps);
   EXPECT_TRUE(decision.remove_finalizer);
   EXPECT_THAT(decision.remove, IsEmpty());
 }
 
-TEST_F(DecideTest, WhatMayBeLeftWhereNobodyCanLookGetsATombstone) {
+TEST_F(DecideTest, UnreachableClusterGetsTombstoneOnDeletion) {
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
   seen_.clusters.push_back({.name = "lima", .reachable = false});
   seen_.deleted_at = kStart;
@@ -159,11 +159,11 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   pods()[0].deleted_at = kStart + absl::Hours(1);  // its grace period was long
   EXPECT_FALSE(Decide(seen_).remove_finalizer) << "nor its owner";
   seen_.clusters[0].anchor_terminating = true;
-  const absl::Time stuck = kStart + absl::Hours(1) + absl::Seconds(spec().force_delete_after_seconds) + kStuckPatience;
+  const absl::Time stuck = kStart + absl::Hours(1) + absl::Seconds(spec().force_delete_after_seconds) + kStuckTimeout;
   seen_.now = stuck - absl::Seconds(1);
   Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.remove_finalizer);
-  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(1));
   EXPECT_EQ(Find(decision, "Deleting")->message, "Waiting for objects in the hub: Pod train-broker-r0, ConfigMap train-anchor of the hub.");
   seen_.now = stuck;
   decision = Decide(seen_);
@@ -173,7 +173,7 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   EXPECT_EQ(decision.notes[0].reason, "LeftBehind");
 }
 
-TEST_F(DecideTest, WhoeverForcesADeletionWaitsForNothing) {
+TEST_F(DecideTest, ForcedDeletionDoesNotWait) {
   AddRunning();
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
   seen_.deleted_at = kStart;
@@ -181,7 +181,7 @@ TEST_F(DecideTest, WhoeverForcesADeletionWaitsForNothing) {
   seen_.force_delete = true;
   const Decision decision = Decide(seen_);
   EXPECT_TRUE(decision.remove_finalizer);
-  EXPECT_TRUE(decision.delete_anchors) << "it is told to go all the same";
+  EXPECT_TRUE(decision.delete_owner_config_maps) << "it is told to go all the same";
   EXPECT_THAT(decision.tombstones, ElementsAre("paris", "tokyo"));
 }
 

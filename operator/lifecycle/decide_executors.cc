@@ -1,7 +1,7 @@
 #include "operator/lifecycle/decider.h"
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "operator/credentials/renewal_schedule.h"
 
 namespace fusionllm::op {
@@ -29,7 +29,7 @@ std::string Decider::ExecutorsThatDidNotStart() const {
   for (const auto& [place, pod] : Executors(seen_.memory.attempt)) {
     if (pod->ready || pod->reason.empty() || pod->exit_code == 0 || pod->exit_code == kRunFailed) continue;
     if (named++ == kMaxNamed) break;
-    if (const auto trouble = TroubleOf(*pod, spec_, seen_.identity.ns)) absl::StrAppend(&text, "; ", trouble->sentence);
+    if (const auto trouble = DiagnosePod(*pod, spec_, seen_.identity.ns)) absl::StrAppend(&text, "; ", trouble->sentence);
   }
   return text;
 }
@@ -41,7 +41,7 @@ void Decider::LeadExecutors() {
   const char* reason = kExecutorsStarting;
   const auto blame = [&](const PodView& pod) {
     if (!trouble.empty()) return;
-    const std::optional<PodTrouble> found = TroubleOf(pod, spec_, seen_.identity.ns);
+    const std::optional<PodDiagnosis> found = DiagnosePod(pod, spec_, seen_.identity.ns);
     if (!found.has_value()) return;
     reason = found->reason;
     trouble = absl::StrCat(" ", found->sentence);
@@ -67,7 +67,7 @@ void Decider::LeadExecutors() {
       if (cluster == nullptr || !Closed(*cluster)) {
         decision_.create.push_back(slot);
       } else if (cluster->again < absl::InfiniteFuture()) {
-        LookAgain(cluster->again);
+        RequeueAt(cluster->again);
       }
       if (missing.empty()) missing = WaitingIn(slot.cluster);
       continue;
@@ -123,13 +123,13 @@ void Decider::LeadExecutors() {
   if (all && !seen_.memory.was_ready) Say(false, "Ready", number);
   decision_.memory.was_ready = decision_.memory.was_ready || all;
   decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
-  const bool is_ready = all && (!waits || seen_.stepped);
+  const bool is_ready = all && (!waits || seen_.made_progress);
   Condition(JobCondition::kReady, is_ready, is_ready ? "AllExecutorsReady" : reason, is_ready ? number : count);
   SayDegraded(all && !waits ? "" : reason, count);
-  LookAgain(NextRenewalRound(seen_.identity.uid, seen_.now));
+  RequeueAt(NextRenewalRound(seen_.identity.uid, seen_.now));
   if (all) return;
   decision_.awaits_pods = true;
-  LookAgain(seen_.now + kLookForObjectsEvery);
+  RequeueAt(seen_.now + kLookForObjectsEvery);
   PendingDeadline(count);
 }
 
@@ -180,13 +180,15 @@ void Decider::SayWherePlaced() {
     return;
   }
   std::string what = fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
-                           : absl::StrCat(base::Counted(static_cast<int64_t>(seen_.slots.size()), "executor"), " placed.");
+                           : absl::StrCat(base::Pluralize(static_cast<int64_t>(seen_.slots.size()), "executor"), " placed.");
   if (!seen_.strategy_change.empty()) absl::StrAppend(&what, " ", seen_.strategy_change);
   const char* const whole = seen_.strategy_change.empty() ? "Dispatched" : kStrategyAdapted;
   Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : whole, std::move(what));
 }
 
-bool Decider::PaysToMove() const { return KeepsSteps() && seen_.attending.has_value() && Training(seen_.anew) > *seen_.attending; }
+bool Decider::RestartImprovesPlacement() const {
+  return KeepsSteps() && seen_.connected_executors.has_value() && Training(seen_.next_placement) > *seen_.connected_executors;
+}
 
 bool Decider::LoseExecutor(const ExecutorSlot& slot) {
   const PodView pod{.role = kExecutorRole,
@@ -194,22 +196,22 @@ bool Decider::LoseExecutor(const ExecutorSlot& slot) {
                     .index = slot.index,
                     .reason = "ClusterLost",
                     .message = "its cluster has been out of reach for too long"};
-  const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+  const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
   if (IsOfTheWholeJob(RestartCause::kClusterLost, verdict, slot.cluster)) return false;
   // A run that goes on does so without it, or with it: its broker knows which. One that has not begun would wait for ever.
-  if (seen_.memory.was_ready && !PaysToMove()) return true;
+  if (seen_.memory.was_ready && !RestartImprovesPlacement()) return true;
   NextAttempt(RestartCause::kClusterLost, verdict.description);
   return false;
 }
 
 bool Decider::ReplaceExecutor(const PodView& pod) {
-  const FailureVerdict verdict = Judge(spec_.failure_policy, pod);
+  const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
   if (IsOfTheWholeJob(RestartCause::kExecutorFailed, verdict, pod.cluster)) return false;
   if (verdict.action == job::FailureAction::kRestartExecutor && !pod.deleted_at.has_value()) {
     // One from the future says that the clocks differ, and nothing of how long it was there.
     const absl::Duration age = seen_.now - pod.created_at;
     if (pod.phase == PodPhase::kFailed && age >= absl::ZeroDuration() && age < kFailsAtOnce) {
-      LookAgain(pod.created_at + kFailsAtOnce);
+      RequeueAt(pod.created_at + kFailsAtOnce);
       return true;
     }
     // What it ended of is told with the condition Ready or Degraded, and which stage is lost by the broker.
@@ -218,7 +220,7 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
   return true;
 }
 
-bool Decider::IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict, const std::string& cluster) {
+bool Decider::IsOfTheWholeJob(RestartCause cause, const FailurePolicyResult& verdict, const std::string& cluster) {
   switch (verdict.action) {
     case job::FailureAction::kFailJob:
       Fail(FailedReason::kFailurePolicy, absl::StrCat(verdict.description, " (rule ", verdict.rule, ")"));
@@ -239,7 +241,7 @@ bool Decider::IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict,
   return false;
 }
 
-void Decider::LeaveCluster(RestartCause cause, const std::string& cluster, const FailureVerdict& verdict) {
+void Decider::LeaveCluster(RestartCause cause, const std::string& cluster, const FailurePolicyResult& verdict) {
   decision_.memory.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
   CountRestart(cause, absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
 }

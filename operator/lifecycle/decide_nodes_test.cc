@@ -48,7 +48,7 @@ TEST_F(DecideTest, ANodeThatIsAwayIsNamedThoughItsPodIsBeingDeleted) {
   EXPECT_THAT(Find(Decide(seen_), "Degraded")->message, ::testing::Not(HasSubstr("paris-7")));
 }
 
-TEST_F(DecideTest, WhoEndsAnExecutorThatIsDoneMattersToNobody) {
+TEST_F(DecideTest, DisruptionOfFinishedExecutorIsIgnored) {
   AddRunning();
   pods()[1].phase = PodPhase::kSucceeded;
   pods()[1].disruption = "EvictionByEvictionAPI";
@@ -114,11 +114,11 @@ TEST_F(DecideTest, AnExecutorWhoseNodeIsGoneIsReplacedAfterABoundedTime) {
   AddRunning();
   pods()[2].node_away_since = kStart;
   pods()[2].ready = false;
-  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
-  seen_.now = kStart + patience - absl::Seconds(1);
+  const absl::Duration force_delete_after = absl::Seconds(spec().force_delete_after_seconds);
+  seen_.now = kStart + force_delete_after - absl::Seconds(1);
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
-  seen_.now = kStart + patience;
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(1));
+  seen_.now = kStart + force_delete_after;
   Decision decision = Decide(seen_);
   ASSERT_THAT(Removed(decision), ElementsAre("train-paris-1-r0"));
   EXPECT_EQ(decision.remove[0].grace_seconds, 0) << "nobody is there to end it";
@@ -132,10 +132,10 @@ TEST_F(DecideTest, AnExecutorWhoseNodeIsGoneIsReplacedAfterABoundedTime) {
 
 TEST_F(DecideTest, APodThatHangsOnALostNodeIsNotGivenItsTimeOnceMore) {
   AddRunning();
-  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
+  const absl::Duration force_delete_after = absl::Seconds(spec().force_delete_after_seconds);
   pods()[2].node_away_since = kStart;
-  pods()[2].deleted_at = kStart + patience + absl::Seconds(150);  // by the taint, with its grace period
-  seen_.now = kStart + patience;
+  pods()[2].deleted_at = kStart + force_delete_after + absl::Seconds(150);  // by the taint, with its grace period
+  seen_.now = kStart + force_delete_after;
   ASSERT_THAT(Removed(Decide(seen_)), ElementsAre("train-paris-1-r0"));
   EXPECT_EQ(Decide(seen_).remove[0].grace_seconds, 0);
 }
@@ -151,8 +151,8 @@ TEST_F(DecideTest, AnExecutorThatIsDoneIsLeftThoughItsNodeIsGone) {
 TEST_F(DecideTest, ABrokerOnALostNodeIsLeftToKubernetesFirst) {
   AddRunning();
   pods()[0].node_away_since = kStart;
-  const absl::Duration patience = absl::Seconds(spec().force_delete_after_seconds);
-  seen_.now = kStart + patience;
+  const absl::Duration force_delete_after = absl::Seconds(spec().force_delete_after_seconds);
+  seen_.now = kStart + force_delete_after;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "its kubelet may be away alone, and the broker at work";
   EXPECT_EQ(Decide(seen_).memory.attempt, 0);
   pods()[0].deleted_at = seen_.now + absl::Seconds(150);
@@ -174,7 +174,7 @@ TEST_F(DecideTest, ABrokerThatDoesNotEndIsDeletedByForceWhenItsTimeIsOver) {
   pods()[0].deleted_at = kStart;
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds) - absl::Seconds(1);
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(1));
   seen_.now += absl::Seconds(1);
   ASSERT_THAT(Removed(Decide(seen_)), ElementsAre("train-broker-r0"));
   EXPECT_EQ(Decide(seen_).remove[0].grace_seconds, 0);

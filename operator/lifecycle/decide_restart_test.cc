@@ -70,7 +70,7 @@ TEST_F(DecideTest, AJobIsRestartingFromTheFailureUntilItsNextAttemptMakesSteps) 
   EXPECT_EQ(ready.state, JobState::kRunning);
   EXPECT_EQ(Reason(ready, "Restarting"), "none") << "it stays as it is";
   EXPECT_FALSE(ready.steps_again || ready.restart.has_value());
-  seen_.stepped = true;
+  seen_.made_progress = true;
   const Decision steps = Decide(seen_);
   EXPECT_TRUE(steps.steps_again);
   EXPECT_EQ(Reason(steps, "Restarting"), "!MakesSteps");
@@ -90,7 +90,7 @@ TEST_F(DecideTest, AJobThatStartsAgainNoMoreIsNotRestarting) {
   EXPECT_EQ(Reason(Decide(seen_), "Restarting"), "!Suspended");
 }
 
-TEST_F(DecideTest, WhyAnAttemptEndedIsTold) {
+TEST_F(DecideTest, ReportsReasonOfRestart) {
   AddRunning();
   pods()[1].phase = PodPhase::kFailed;
   pods()[1].exit_code = 137;
@@ -104,21 +104,21 @@ TEST_F(DecideTest, WhyAnAttemptEndedIsTold) {
 TEST_F(DecideTest, ABrokerThatWasDoneBeforeItsPodWentHasDoneTheJob) {
   AddRunning();
   pods().erase(pods().begin());
-  seen_.left = Progress{.step = 100, .steps = 100, .exit_code = 0};
+  seen_.final_report = Progress{.step = 100, .steps = 100, .exit_code = 0};
   const Decision done = Decide(seen_);
   EXPECT_EQ(done.state, JobState::kComplete);
   EXPECT_FALSE(done.restart.has_value());
-  seen_.left->exit_code = 130;
+  seen_.final_report->exit_code = 130;
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it was interrupted";
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a hand";
-  seen_.left.reset();
+  seen_.final_report.reset();
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it has left no word";
 }
 
 TEST_F(DecideTest, ADrainedBrokerThatIsGoneUnseenDoesNotCountWhereItEndedInOrder) {
   AddRunning();
   pods().erase(pods().begin());
-  seen_.left = Progress{.step = 40, .steps = 100, .exit_code = 130};
+  seen_.final_report = Progress{.step = 40, .steps = 100, .exit_code = 130};
   seen_.left_disruption = "EvictionByEvictionAPI";
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
@@ -130,9 +130,9 @@ TEST_F(DecideTest, ADrainedBrokerThatIsGoneUnseenDoesNotCountWhereItEndedInOrder
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a rule";
   spec().failure_policy.rules.clear();
 
-  seen_.left->exit_code = 1;
+  seen_.final_report->exit_code = 1;
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "what it failed of would happen again";
-  seen_.left->exit_code.reset();
+  seen_.final_report->exit_code.reset();
   EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "it did not say that it had ended";
 }
 
@@ -148,7 +148,7 @@ TEST_F(DecideTest, AnExecutorThatFailsAtOnceIsReplacedAfterAPause) {
   seen_.now = kStart + absl::Seconds(1);
   const Decision waits = Decide(seen_);
   EXPECT_THAT(Removed(waits), IsEmpty());
-  EXPECT_EQ(waits.look_again, absl::Seconds(4));
+  EXPECT_EQ(waits.requeue_after, absl::Seconds(4));
   EXPECT_THAT(Find(waits, "Ready")->message, HasSubstr("OutOfcpu: Node didn't have enough resource: cpu"));
   seen_.now = kStart + absl::Seconds(5);
   EXPECT_THAT(Removed(Decide(seen_)), ElementsAre(executor.name));

@@ -60,7 +60,7 @@ TEST_F(DecideTest, AMissingExecutorIsMadeAgainAndTheOthersAreLeftAlone) {
   EXPECT_EQ(Reason(decision, "Degraded"), "ExecutorsStarting");
 }
 
-TEST_F(DecideTest, AJobWhosePlanDoesWithFewerExecutorsThanItWantsIsDegradedAlthoughAllAreReady) {
+TEST_F(DecideTest, DegradedWhilePlanUsesFewerExecutorsThanWanted) {
   AddRunning();
   EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "!NotDegraded") << "brokers of earlier releases do not say";
   seen_.plan_executors = 1;
@@ -88,7 +88,7 @@ TEST_F(DecideTest, APodOnALostNodeIsDeletedByForceWhenItsTimeIsOver) {
   AddRunning();
   pods()[2].deleted_at = kStart;
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds) - absl::Seconds(1);
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(1));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(1));
   seen_.now += absl::Seconds(1);
   const Decision decision = Decide(seen_);
   ASSERT_THAT(Removed(decision), ElementsAre("train-paris-1-r0"));
@@ -119,7 +119,7 @@ TEST_F(DecideTest, WhatTheBrokerWaitsForIsInReadyBeforeTheFirstStepAndInDegraded
   EXPECT_EQ(Reason(decision, "Degraded"), "ProbeFailed") << "or it would not be known that all were ready once";
   EXPECT_THAT(decision.notes, IsEmpty());
 
-  seen_.stepped = true;
+  seen_.made_progress = true;
   seen_.wait_reason = "Recovering";
   decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
@@ -199,7 +199,7 @@ TEST_F(DecideTest, SuspendingEndsTheBrokerBeforeTheExecutorsThatItsCheckpointNee
   EXPECT_EQ(decision.memory.counted_restarts, 0);
 }
 
-TEST_F(DecideTest, AJobThatIsResumedWhileItStillEndsBeginsAnewAndIsNeitherCompleteNorFailed) {
+TEST_F(DecideTest, ResumeWhileStoppingStartsNewAttempt) {
   AddRunning();
   seen_.memory.was_suspended = seen_.memory.suspending = true;
   for (const PodPhase phase : {PodPhase::kRunning, PodPhase::kSucceeded, PodPhase::kFailed}) {
@@ -221,7 +221,7 @@ TEST_F(DecideTest, DeadlinesAreCountedFromTimesOfTheStatus) {
   seen_.now = kStart + absl::Seconds(59);
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRunning);
-  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(1));
   seen_.now = kStart + absl::Seconds(60);
   decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "DeadlineExceeded");
@@ -248,12 +248,12 @@ TEST_F(DecideTest, AJobThatStartsAgainOrIsResumedHasAllItsTimeToGetReady) {
   AddBroker(PodPhase::kRunning, 1);
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "none") << "it ran for two hours";
-  EXPECT_EQ(decision.look_again, absl::Seconds(1));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(1));
   seen_.now += absl::Seconds(1);
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
   seen_.memory.unready_since = seen_.now - absl::Seconds(10);
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "it was ready in between, and has made no step";
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(20));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(20));
   seen_.memory.unready_since = kStart;
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded") << "none was ready since it starts again";
 
@@ -263,7 +263,7 @@ TEST_F(DecideTest, AJobThatStartsAgainOrIsResumedHasAllItsTimeToGetReady) {
   seen_.memory = {.was_suspended = true};
   decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "none") << "it is resumed just now";
-  EXPECT_EQ(decision.look_again, absl::Seconds(30));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(30));
   seen_.memory = {.started_at = kStart, .was_suspended = true, .suspending = true};
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "before all had ended";
   seen_.memory = {.was_suspended = true, .resumed_at = seen_.now - absl::Seconds(30)};
@@ -336,7 +336,7 @@ TEST_F(DecideTest, DecidingTwiceIsDecidingOnce) {
 
 TEST_F(DecideTest, AJobThatItsQueueEvictsEndsLikeASuspendedOneAndSaysWhy) {
   AddRunning();
-  seen_.queue = QueueStanding{.holds = true, .reason = kEvictedByKueue, .message = "Evicted by Kueue (Preempted)."};
+  seen_.queue = QueueStatus{.holds = true, .reason = kEvictedByKueue, .message = "Evicted by Kueue (Preempted)."};
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kSuspending);
   EXPECT_THAT(Removed(decision), ElementsAre("train-broker-r0")) << "it saves a checkpoint, for which it needs the executors";
@@ -353,9 +353,9 @@ TEST_F(DecideTest, AJobThatItsQueueEvictsEndsLikeASuspendedOneAndSaysWhy) {
 }
 
 TEST_F(DecideTest, AQueueThatIsMissingIsLookedForAndHoldsNoJobThatRuns) {
-  seen_.queue = QueueStanding{.holds = true, .reason = kKueueNotInstalled, .message = "It is not there.", .again = absl::Seconds(30)};
+  seen_.queue = QueueStatus{.holds = true, .reason = kKueueNotInstalled, .message = "It is not there.", .again = absl::Seconds(30)};
   EXPECT_EQ(Decide(seen_).state, JobState::kQueued);
-  EXPECT_EQ(Decide(seen_).look_again, absl::Seconds(30));
+  EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(30));
   AddRunning();
   seen_.queue->holds = false;
   const Decision decision = Decide(seen_);
@@ -366,10 +366,10 @@ TEST_F(DecideTest, AQueueThatIsMissingIsLookedForAndHoldsNoJobThatRuns) {
 TEST_F(DecideTest, TheWaitInAQueueIsNoWaitToBeReady) {
   spec().pending_deadline_seconds = 60;
   seen_.now = kStart + absl::Hours(1);
-  seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."};
+  seen_.queue = QueueStatus{.holds = true, .reason = kQueued, .message = "Queued."};
   EXPECT_FALSE(Decide(seen_).memory.failed);
   seen_.memory.was_suspended = true;
-  seen_.queue = QueueStanding{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."};
+  seen_.queue = QueueStatus{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."};
   EXPECT_FALSE(Decide(seen_).memory.failed);
 }
 

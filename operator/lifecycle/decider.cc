@@ -5,15 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/object_uri.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::op {
 namespace {
 
 constexpr size_t kMessageBytes = 1024;
 
-std::string Cut(std::string text) { return text.size() <= kMessageBytes ? text : base::CutText(text, kMessageBytes) + " ..."; }
+std::string Cut(std::string text) { return text.size() <= kMessageBytes ? text : base::TruncateUtf8(text, kMessageBytes) + " ..."; }
 
 }  // namespace
 
@@ -97,8 +97,8 @@ void Decider::Say(bool warning, const char* reason, std::string message) {
   decision_.notes.push_back({warning, reason, Cut(std::move(message))});
 }
 
-void Decider::LookAgain(absl::Time at) {
-  decision_.look_again = std::min(decision_.look_again, std::max(at - seen_.now, absl::Milliseconds(100)));
+void Decider::RequeueAt(absl::Time at) {
+  decision_.requeue_after = std::min(decision_.requeue_after, std::max(at - seen_.now, absl::Milliseconds(100)));
 }
 
 void Decider::Remove(const PodView& pod) {
@@ -108,25 +108,25 @@ void Decider::Remove(const PodView& pod) {
   } else if (!pod.deleted_at.has_value()) {
     decision_.remove.push_back({pod.cluster, pod.name, pod.uid, std::nullopt});
   } else {
-    LookAgain(force_at);
+    RequeueAt(force_at);
   }
 }
 
 absl::Time Decider::ForceAt(const PodView& pod) const {
   if (spec_.force_delete_after_seconds == 0) return absl::InfiniteFuture();
-  const absl::Duration patience = absl::Seconds(spec_.force_delete_after_seconds);
-  absl::Time at = pod.deleted_at.value_or(absl::InfiniteFuture()) + patience;
+  const absl::Duration force_delete_after = absl::Seconds(spec_.force_delete_after_seconds);
+  absl::Time at = pod.deleted_at.value_or(absl::InfiniteFuture()) + force_delete_after;
   // A broker may be at work where the kubelet alone is not. Two must not write the same checkpoint, so Kubernetes has to give it up first:
   // that we have deleted it ourselves means nothing.
   const bool given_up = pod.role == kExecutorRole || (pod.deleted_at.has_value() && !pod.disruption.empty());
-  if (given_up && pod.node_away_since.has_value()) at = std::min(at, *pod.node_away_since + patience);
+  if (given_up && pod.node_away_since.has_value()) at = std::min(at, *pod.node_away_since + force_delete_after);
   return at;
 }
 
 bool Decider::Stranded(const PodView& pod) {
   if (!pod.node_away_since.has_value() || spec_.force_delete_after_seconds == 0 || Ended(pod)) return false;
   const absl::Time at = *pod.node_away_since + absl::Seconds(spec_.force_delete_after_seconds);
-  if (seen_.now < at) LookAgain(at);
+  if (seen_.now < at) RequeueAt(at);
   return seen_.now >= at;
 }
 
@@ -144,7 +144,7 @@ bool Decider::WindDown() {
   for (const PodView* pod : pods) {
     if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
   }
-  if (!Unseen().empty()) LookAgain(seen_.now + kLookForClusterEvery);
+  if (!Unseen().empty()) RequeueAt(seen_.now + kLookForClusterEvery);
   return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
 }
 
@@ -155,7 +155,7 @@ bool Decider::RemoveOldAttempts() {
       std::any_of(pods.begin(), pods.end(), [&](const PodView* p) { return is_old(*p) && p->role == kBrokerRole && !Ended(*p); });
   const bool begun = Broker(decision_.memory.attempt) != nullptr;
   bool any = !begun && decision_.memory.attempt > 0 && !Unseen().empty();
-  if (any) LookAgain(seen_.now + kLookForClusterEvery);
+  if (any) RequeueAt(seen_.now + kLookForClusterEvery);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
     any = any || (!begun && !Lost(pod->cluster));
@@ -223,7 +223,7 @@ void Decider::EndRestarting(const char* reason, const char* message) {
 }
 
 absl::Time Decider::WaitsSince() const {
-  const Memory& was = seen_.memory;
+  const PersistedState& was = seen_.memory;
   if (seen_.refused()) return was.refused_spec->since;
   if (decision_.restart.has_value() || was.suspending) return seen_.now;
   // The second is later where attempts follow that were ready and made no step.
@@ -236,7 +236,7 @@ void Decider::PendingDeadline(const std::string& why) {
   if (!spec_.pending_deadline_seconds.has_value() || seen_.memory.was_ready) return;
   const absl::Time at = WaitsSince() + absl::Seconds(*spec_.pending_deadline_seconds);
   if (seen_.now < at) {
-    LookAgain(at);
+    RequeueAt(at);
     return;
   }
   Fail(FailedReason::kPendingDeadlineExceeded,

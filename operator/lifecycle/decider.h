@@ -14,7 +14,7 @@
 #include "operator/lifecycle/failed_reason.h"
 #include "operator/lifecycle/failure.h"
 #include "operator/lifecycle/observation.h"
-#include "operator/lifecycle/pod_trouble.h"
+#include "operator/lifecycle/pod_diagnosis.h"
 
 namespace fusionllm::op {
 
@@ -64,7 +64,7 @@ class Decider {
   // ---- what to say ----
   void Condition(JobCondition type, bool status, const char* reason, std::string message);
   void Say(bool warning, const char* reason, std::string message);
-  void LookAgain(absl::Time at);
+  void RequeueAt(absl::Time at);
 
   // ---- what to do ----
   void Remove(const PodView& pod);
@@ -129,15 +129,15 @@ class Decider {
   void SayWherePlaced();
   void SayQuota();
   // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
-  bool PaysToMove() const;
+  bool RestartImprovesPlacement() const;
   // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
   bool LoseExecutor(const ExecutorSlot& slot);
   // False: the job has failed, or starts again.
   bool ReplaceExecutor(const PodView& pod);
   // Whether an executor's failure is one of the whole job, by its rules: then it has failed, or starts again.
-  bool IsOfTheWholeJob(RestartCause cause, const FailureVerdict& verdict, const std::string& cluster);
+  bool IsOfTheWholeJob(RestartCause cause, const FailurePolicyResult& verdict, const std::string& cluster);
   // Its executors go elsewhere from the next attempt on, unless no restart is left.
-  void LeaveCluster(RestartCause cause, const std::string& cluster, const FailureVerdict& verdict);
+  void LeaveCluster(RestartCause cause, const std::string& cluster, const FailurePolicyResult& verdict);
 
   const Observation& seen_;
   const job::Spec& spec_;

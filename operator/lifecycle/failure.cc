@@ -29,8 +29,8 @@ std::string Describe(const PodView& pod) {
 
 }  // namespace
 
-FailureVerdict Judge(const job::FailurePolicy& policy, const PodView& pod) {
-  FailureVerdict verdict{.description = Describe(pod)};
+FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod) {
+  FailurePolicyResult verdict{.description = Describe(pod)};
   const auto rule = std::find_if(policy.rules.begin(), policy.rules.end(), [&](const auto& each) { return Holds(each, pod); });
   if (rule != policy.rules.end()) {
     verdict.action = rule->action;

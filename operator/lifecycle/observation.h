@@ -91,7 +91,7 @@ struct RefusedSpec {
 };
 
 // What the job's status holds that cannot be seen anywhere else.
-struct Memory {
+struct PersistedState {
   int64_t attempt = 0;           // number of this one; resumptions and other numbers of executors begin new ones, too
   int64_t restarts = 0;          // of the whole job, because something failed or was lost
   int64_t counted_restarts = 0;  // of these, those that count towards failurePolicy.maxRestarts
@@ -115,14 +115,14 @@ struct Memory {
 };
 
 // Of a job that waits for its turn in a queue of Kueue's (queueing/standing.h).
-struct QueueStanding {
+struct QueueStatus {
   bool holds = true;                                // the job is to have no Pods
   bool admitted = false;                            // it has the quota for them
   std::string reason;                               // CamelCase, of the condition Admitted
   std::string message;                              // of the same
   absl::Duration again = absl::InfiniteDuration();  // when it is looked for what nobody tells of
 
-  bool operator==(const QueueStanding&) const = default;
+  bool operator==(const QueueStatus&) const = default;
 };
 
 struct Observation {
@@ -134,37 +134,39 @@ struct Observation {
   bool finalizer = false;
   bool force_delete = false;  // somebody wants it gone, whatever is left
   int64_t generation = 0;     // of the spec
-  Memory memory;
-  std::vector<ExecutorSlot> slots;  // the executors wanted, as placed or proposed; empty: nothing fits
-  bool placed = false;              // the attempt has begun with them
-  int64_t wanted_when_placed = 0;   // `wanted` when it began; 0: not known
-  std::vector<ExecutorSlot> anew;   // where they would go if an attempt began now; empty: nowhere, or nobody has asked
-  int64_t wanted = 0;               // executors that train, if there were room
-  std::string strategy_change;      // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
-  std::string placement_problem;    // why nothing fits, with what is short in which cluster
-  std::string placement_shortage;   // of a proposal: why fewer than wanted
-  bool advised = false;             // of a proposal: it follows a plan of the scheduler
-  std::string advice_reason;        // CamelCase; empty: the scheduler was not asked
-  std::string advice;               // what it said, in words
+  PersistedState memory;
+  std::vector<ExecutorSlot> slots;           // the executors wanted, as placed or proposed; empty: nothing fits
+  bool placed = false;                       // the attempt has begun with them
+  int64_t wanted_when_placed = 0;            // `wanted` when it began; 0: not known
+  std::vector<ExecutorSlot> next_placement;  // where they would go if an attempt began now; empty: nowhere, or nobody has asked
+  int64_t wanted = 0;                        // executors that train, if there were room
+  std::string strategy_change;               // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
+  std::string placement_problem;             // why nothing fits, with what is short in which cluster
+  std::string placement_shortage;            // of a proposal: why fewer than wanted
+  bool advised = false;                      // of a proposal: it follows a plan of the scheduler
+  std::string advice_reason;                 // CamelCase; empty: the scheduler was not asked
+  std::string advice;                        // what it said, in words
   std::vector<ClusterView> clusters;
-  std::optional<Progress> left;      // the last word of the attempt's broker, whose pod is gone
-  std::string left_disruption;       // of that pod (PodView::disruption)
-  std::string broker_endpoint;       // where executors reach the broker; empty: not known
-  bool stepped = false;              // the attempt's broker says that it has made a step
-  std::optional<int64_t> attending;  // executors that the broker is in touch with, as far as it has said
+  std::optional<Progress> final_report;        // the last word of the attempt's broker, whose pod is gone
+  std::string left_disruption;                 // of that pod (PodView::disruption)
+  std::string broker_endpoint;                 // where executors reach the broker; empty: not known
+  bool made_progress = false;                  // the attempt's broker says that it has made a step
+  std::optional<int64_t> connected_executors;  // executors that the broker is in touch with, as far as it has said
   // Executors that the plan in force was made over, and that the run trains on when none is missing, likewise; 0: not known.
   int64_t plan_executors = 0, wanted_executors = 0;
 
   std::string wait_reason, wait;  // of the attempt's broker (progress.h); empty: its run waits for nothing, or nothing is known
 
-  std::optional<QueueStanding> queue;  // nothing: it is in none, or is suspended
-  bool leaves_queue = false;           // it is in none, and has a Workload still
+  std::optional<QueueStatus> queue;  // nothing: it is in none, or is suspended
+  bool leaves_queue = false;         // it is in none, and has a Workload still
 
   // It waits for another spec.
   bool refused() const { return memory.refused_spec.has_value() && memory.refused_spec->generation == generation; }
   bool is_queued() const { return queue.has_value() && queue->holds; }
   // It wants no pods.
-  bool rests() const { return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused() || is_queued(); }
+  bool IsInactive() const {
+    return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused() || is_queued();
+  }
 };
 
 }  // namespace fusionllm::op

@@ -75,20 +75,20 @@ TEST_F(ResizeTest, WithoutRoomItRunsOnWithFewerAndSaysSo) {
 }
 
 TEST_F(ResizeTest, RoomForMoreMustLast) {
-  seen_.anew = Slots(3);
+  seen_.next_placement = Slots(3);
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Resizing"), "RoomForMore");
   EXPECT_EQ(decision.memory.attempt, 0);
-  EXPECT_EQ(decision.look_again, absl::Seconds(100));
+  EXPECT_EQ(decision.requeue_after, absl::Seconds(100));
 
   seen_.memory.room_since = kStart;
   seen_.now = kStart + absl::Seconds(99);
   EXPECT_EQ(Decide(seen_).memory.attempt, 0);
 
-  seen_.anew = Slots(2);
+  seen_.next_placement = Slots(2);
   EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!NoRoomForMore") << "the time begins anew";
 
-  seen_.anew = Slots(3);
+  seen_.next_placement = Slots(3);
   seen_.now = kStart + absl::Seconds(100);
   decision = Decide(seen_);
   EXPECT_EQ(decision.memory.attempt, 1);
@@ -101,7 +101,7 @@ TEST_F(ResizeTest, RoomForMoreMustLast) {
 }
 
 TEST_F(ResizeTest, TheBrokerEndsFirstWithACheckpointForWhichItNeedsTheExecutors) {
-  seen_.anew = Slots(4);
+  seen_.next_placement = Slots(4);
   seen_.memory.room_since = kStart;
   seen_.now = kStart + absl::Seconds(100);
   Decision decision = Decide(seen_);
@@ -120,9 +120,9 @@ TEST_F(ResizeTest, TheBrokerEndsFirstWithACheckpointForWhichItNeedsTheExecutors)
 
 TEST_F(ResizeTest, WhoChangesTheNumberIsNotKeptWaiting) {
   seen_.wanted_when_placed = 2;  // kubectl scale, from 2 to 4
-  seen_.anew = Slots(4);
+  seen_.next_placement = Slots(4);
   EXPECT_EQ(Decide(seen_).memory.attempt, 1);
-  seen_.anew.clear();
+  seen_.next_placement.clear();
   EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "there is no room";
 }
 
@@ -171,9 +171,9 @@ TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Dispatched"), "!WaitingForRoom");
   EXPECT_FALSE(decision.prepare);
-  EXPECT_EQ(decision.look_again, kWaitForRoom);
+  EXPECT_EQ(decision.requeue_after, kCapacityWait);
   seen_.memory.short_since = kStart;
-  seen_.now = kStart + kWaitForRoom;
+  seen_.now = kStart + kCapacityWait;
   decision = Decide(seen_);
   EXPECT_TRUE(decision.prepare);
   EXPECT_EQ(decision.create.size(), 2);
@@ -190,10 +190,10 @@ TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {
   const Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Dispatched"), "!PlacementFailed");
   EXPECT_THAT(Removed(decision), UnorderedElementsAre("train-broker-r0"));
-  EXPECT_LT(decision.look_again, absl::InfiniteDuration());
+  EXPECT_LT(decision.requeue_after, absl::InfiniteDuration());
 }
 
-TEST_F(ResizeTest, WhatTurnsUpOfAnEarlierAttemptHoldsNobodyUp) {
+TEST_F(ResizeTest, LatePodsOfEarlierAttemptDoNotBlock) {
   seen_.wanted = 2;
   for (PodView& pod : seen_.clusters[0].pods) pod.attempt = 1;
   seen_.memory.attempt = 1;
@@ -219,7 +219,7 @@ TEST_F(ResizeTest, ARuleMayMakeTheJobLeaveACluster) {
   EXPECT_THAT(decision.create, IsEmpty());
 }
 
-TEST_F(ResizeTest, AResumedJobIsPlacedAnewAndMayUseAllClustersAgain) {
+TEST_F(ResizeTest, ResumedJobIsPlacedOnAllClusters) {
   spec().suspend = true;
   seen_.memory.avoided["tokyo"] = "was left";
   seen_.clusters[0].pods.clear();

@@ -77,8 +77,8 @@ class TransitionsTest : public testing::DecideTest {
   }
 
   // As Kueue says.
-  void Hold() { seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."}; }
-  void Admit() { seen_.queue = QueueStanding{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."}; }
+  void Hold() { seen_.queue = QueueStatus{.holds = true, .reason = kQueued, .message = "Queued."}; }
+  void Admit() { seen_.queue = QueueStatus{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."}; }
 
   const std::map<std::string, Change> states_ = {{"Pending", [this] { NoRoom(); }},
                                                  {"Queued",
@@ -188,9 +188,9 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       seen_ = fresh;
       begin();
       change();
-      const Memory before = seen_.memory;
+      const PersistedState before = seen_.memory;
       const Decision decision = Decide(seen_);
-      const Memory& after = decision.memory;
+      const PersistedState& after = decision.memory;
       const bool deleting = decision.state == JobState::kDeleting;
       EXPECT_FALSE(after.complete && after.failed);
       EXPECT_TRUE(after.complete >= before.complete && after.failed >= before.failed) << "an end is for ever";
@@ -208,8 +208,8 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       }
       // The conditions say the same.
       const auto says = [&](const char* type, bool status) {
-        const ConditionWish* const wish = Find(decision, type);
-        return wish != nullptr && wish->status == status;
+        const DesiredCondition* const desired = Find(decision, type);
+        return desired != nullptr && desired->status == status;
       };
       EXPECT_EQ(says("Complete", true), after.complete && !before.complete);
       EXPECT_EQ(says("Failed", true), after.failed && !before.failed);
@@ -218,7 +218,7 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       EXPECT_EQ(says("Restarting", true), decision.restart.has_value());
       // A look at the status just written, before anything else has happened, counts nothing twice.
       seen_.memory = after;
-      const ConditionWish* const suspended = Find(decision, "Suspended");
+      const DesiredCondition* const suspended = Find(decision, "Suspended");
       seen_.memory.suspending = suspended != nullptr && suspended->reason == "Suspending";
       if (after.attempt != before.attempt) NoRoom();  // the next one is placed anew
       const Decision again = Decide(seen_);

@@ -198,12 +198,12 @@ int Federation::RunningPods() const {
   return pods;
 }
 
-std::vector<std::string> Federation::Doubles(int most) const {
+std::vector<std::string> Federation::DuplicatePods(int most) const {
   std::vector<std::string> doubles;
   std::map<std::string, std::string> homes;                   // cluster by Pod
   std::map<std::string, std::vector<std::string>> executors;  // by job and attempt
   const auto look = [&](const SimCluster& cluster) {
-    for (const std::string& two : cluster.Doubles()) doubles.push_back(absl::StrCat(cluster.name(), ": ", two));
+    for (const std::string& two : cluster.DuplicatePods()) doubles.push_back(absl::StrCat(cluster.name(), ": ", two));
     for (const LivePod& pod : cluster.LivePods()) {
       if (const auto [home, first] = homes.emplace(pod.name, cluster.name()); !first && home->second != cluster.name()) {
         doubles.push_back(absl::StrCat(pod.name, " in ", home->second, " and ", cluster.name()));
@@ -260,17 +260,17 @@ Traffic Federation::TrafficOfMembers() const {
 
 int Federation::Writes() const { return TrafficOf(*hub_).writes + TrafficOfMembers().writes; }
 
-void Federation::OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& told) {
-  const auto filter = [told](const kube::testing::RecordedRequest& request) {
-    if (IsWrite(request.verb) && IsOperators(request)) told(request);
+void Federation::OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& on_write) {
+  const auto filter = [on_write](const kube::testing::RecordedRequest& request) {
+    if (IsWrite(request.verb) && IsOperators(request)) on_write(request);
   };
   hub_->server().OnRequest(filter);
   for (const auto& member : members_) member->server().OnRequest(filter);
 }
 
-bool Federation::WaitUntil(const std::function<bool()>& holds, absl::Duration patience) {
+bool Federation::WaitUntil(const std::function<bool()>& holds, absl::Duration timeout) {
   kube::Clock& clock = kube::RealClock();
-  const absl::Duration end = clock.Monotonic() + patience;
+  const absl::Duration end = clock.Monotonic() + timeout;
   while (!holds()) {
     if (clock.Monotonic() > end) return false;
     clock.WaitFor(absl::Milliseconds(2), {});
@@ -278,8 +278,8 @@ bool Federation::WaitUntil(const std::function<bool()>& holds, absl::Duration pa
   return true;
 }
 
-void Federation::Await(const char* what, const std::function<bool()>& holds, absl::Duration patience) {
-  if (!WaitUntil(holds, patience)) Die(absl::StrCat("not within ", absl::FormatDuration(patience), ": ", what));
+void Federation::Await(const char* what, const std::function<bool()>& holds, absl::Duration timeout) {
+  if (!WaitUntil(holds, timeout)) Die(absl::StrCat("not within ", absl::FormatDuration(timeout), ": ", what));
 }
 
 void Federation::AwaitQuiet(absl::Duration quiet) const {

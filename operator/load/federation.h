@@ -55,10 +55,10 @@ class Federation {
   // Members that the hub says are connected.
   int Connected() const;
   int RunningPods() const;
-  // Pods that could be at work for the same thing at once: two of one index in a cluster (SimCluster::Doubles), two of one name, which has
-  // job, attempt, cluster and index, in two clusters; and the executors of an attempt that has more than `most`. What an earlier attempt
-  // has in a cluster that is away counts as nobody's double.
-  std::vector<std::string> Doubles(int most) const;
+  // Pods that could be at work for the same thing at once: two of one index in a cluster (SimCluster::DuplicatePods), two of one name,
+  // which has job, attempt, cluster and index, in two clusters; and the executors of an attempt that has more than `most`. What an earlier
+  // attempt has in a cluster that is away counts as nobody's double.
+  std::vector<std::string> DuplicatePods(int most) const;
   // Objects of the operator that are in the clusters, by "CLUSTER kind ns/name".
   std::vector<std::string> Leftovers() const;
 
@@ -67,14 +67,14 @@ class Federation {
   Traffic TrafficOf(SimCluster& cluster) const;
   Traffic TrafficOfMembers() const;
   int Writes() const;
-  // Has `told` called with each write of the operator from now on, in any of the clusters, when it is done and not yet answered. Calls may
-  // come from several threads at once, and must not ask the clusters for anything.
-  void OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& told);
+  // Has `on_write` called with each write of the operator from now on, in any of the clusters, when it is done and not yet answered. Calls
+  // may come from several threads at once, and must not ask the clusters for anything.
+  void OnWrite(const std::function<void(const kube::testing::RecordedRequest&)>& on_write);
 
-  // False: not within `patience`.
-  static bool WaitUntil(const std::function<bool()>& holds, absl::Duration patience);
+  // False: not within `timeout`.
+  static bool WaitUntil(const std::function<bool()>& holds, absl::Duration timeout);
   // As that, but ends the program, saying what did not come.
-  static void Await(const char* what, const std::function<bool()>& holds, absl::Duration patience = absl::Minutes(10));
+  static void Await(const char* what, const std::function<bool()>& holds, absl::Duration timeout = absl::Minutes(10));
   // Until the operator has written nothing for `quiet`.
   void AwaitQuiet(absl::Duration quiet) const;
 

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 
-#include "operator/load/life.h"
+#include "operator/load/crash_run.h"
 #include "operator/load/scenarios.h"
 
 namespace fusionllm::op::load {
@@ -46,7 +46,7 @@ int Main(int argc, char** argv) {
   SweepOptions sweep;
   CLI::App* const sweep_command = app.add_subcommand("sweep", "The operator is killed after each of its writes");
   std::vector<std::string> lives;
-  for (const LifeStory& story : LifeStories()) lives.emplace_back(story.name);
+  for (const CrashScenario& scenario : CrashScenarios()) lives.emplace_back(scenario.name);
   sweep_command->add_option("--life", sweep.life, "Of this life alone")->check(CLI::IsMember(lives));
   sweep_command->add_option("--first", sweep.first, "Begin with this write")->check(CLI::Range(1, 10'000))->capture_default_str();
   sweep_command->add_option("--stride", sweep.stride, "Every so manieth write")->check(CLI::Range(1, 10'000))->capture_default_str();

@@ -78,7 +78,7 @@ SimCluster::SimCluster(std::string name, const security::CertificateAuthority& a
                        {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
   (void)admin_.Create(kNodes, "", node.dump());
   (void)admin_.Patch(kNodes, {"", NodeName()}, kube::PatchType::kMerge, json{{"status", node["status"]}}.dump(), {.subresource = "status"});
-  kubelet_.AddHandler([this](const kube::InformerEvent& event) { Tend(event); });
+  kubelet_.AddHandler([this](const kube::InformerEvent& event) { RunKubelet(event); });
   kubelet_.Start();
 }
 
@@ -96,18 +96,18 @@ bool SimCluster::Patch(const kube::ObjectMeta& pod, json patch, const std::strin
       .ok();
 }
 
-void SimCluster::NoteDoubles(const std::string& uid, const LivePod& pod, bool live) {
+void SimCluster::NoteDuplicates(const std::string& uid, const LivePod& pod, bool live) {
   std::map<std::string, LivePod>& alike = live_[pod.name.substr(0, pod.name.rfind("-r"))];
   if (!live) {
     alike.erase(uid);
   } else if (alike.emplace(uid, pod).second) {
     for (const auto& [other, beside] : alike) {
-      if (other != uid) doubles_.push_back(absl::StrCat(pod.name, " beside ", beside.name));
+      if (other != uid) duplicates_.push_back(absl::StrCat(pod.name, " beside ", beside.name));
     }
   }
 }
 
-void SimCluster::Tend(const kube::InformerEvent& event) {
+void SimCluster::RunKubelet(const kube::InformerEvent& event) {
   const auto& pod = static_cast<const PodState&>(*event.object);
   const kube::ObjectKey key = pod.meta.Key();
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
@@ -116,7 +116,7 @@ void SimCluster::Tend(const kube::InformerEvent& event) {
     const std::lock_guard lock(mutex_);
     // What runs and is gone although the kubelet has not ended it runs on.
     const bool runs_on = pod.phase == "Running" && !ended_.contains(pod.meta.uid);
-    NoteDoubles(pod.meta.uid, {pod.meta.name, pod.attempt}, gone ? runs_on : pod.phase != "Succeeded" && pod.phase != "Failed");
+    NoteDuplicates(pod.meta.uid, {pod.meta.name, pod.attempt}, gone ? runs_on : pod.phase != "Succeeded" && pod.phase != "Failed");
     if (!gone && !pod.meta.deletion_timestamp.empty()) ended_.insert(pod.meta.uid);
     if (gone || !pod.meta.deletion_timestamp.empty() || pod.phase == "Succeeded" || pod.phase == "Failed") running_.erase(pod.meta.uid);
     called = running_.contains(pod.meta.uid);
@@ -160,9 +160,9 @@ std::vector<LivePod> SimCluster::LivePods() const {
   return pods;
 }
 
-std::vector<std::string> SimCluster::Doubles() const {
+std::vector<std::string> SimCluster::DuplicatePods() const {
   const std::lock_guard lock(mutex_);
-  return doubles_;
+  return duplicates_;
 }
 
 absl::Duration SimCluster::LastStart() const {

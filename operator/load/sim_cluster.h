@@ -55,7 +55,7 @@ class SimCluster {
   std::vector<LivePod> LivePods() const;
   // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME". One that was
   // deleted by force has not, until its kubelet has ended it: it never learns of it here.
-  std::vector<std::string> Doubles() const;
+  std::vector<std::string> DuplicatePods() const;
   // While it is away nobody reaches its API server, and its kubelet goes on.
   void SetAway(bool away);
   // Ends a Pod's main container.
@@ -63,8 +63,8 @@ class SimCluster {
 
  private:
   std::string NodeName() const { return name_ + "-node"; }
-  void NoteDoubles(const std::string& uid, const LivePod& pod, bool live);
-  void Tend(const kube::InformerEvent& event);
+  void NoteDuplicates(const std::string& uid, const LivePod& pod, bool live);
+  void RunKubelet(const kube::InformerEvent& event);
   // False: it is gone, though another one may have its name.
   bool Patch(const kube::ObjectMeta& pod, nlohmann::json patch, const std::string& subresource);
 
@@ -79,7 +79,7 @@ class SimCluster {
   std::map<std::string, std::map<std::string, LivePod>>
       live_;                     // Pods that have not ended by uid, by what they have in common but the attempt
   std::set<std::string> ended_;  // uids of those that the kubelet has ended
-  std::vector<std::string> doubles_;
+  std::vector<std::string> duplicates_;
   int starts_ = 0;
   absl::Duration last_start_;
   kube::Informer kubelet_;  // last: its thread uses the rest

@@ -39,9 +39,9 @@ class SimClusterTest : public ::testing::Test {
   void TearDown() override { cluster_.server().OnRequest({}); }
 
   // Those of the kubelet, which is the only one here that patches.
-  void OnPatch(const std::function<void(const RecordedRequest&)>& told) {
-    cluster_.server().OnRequest([told](const RecordedRequest& request) {
-      if (request.verb == "patch") told(request);
+  void OnPatch(const std::function<void(const RecordedRequest&)>& on_patch) {
+    cluster_.server().OnRequest([on_patch](const RecordedRequest& request) {
+      if (request.verb == "patch") on_patch(request);
     });
   }
   void Create(const json& pod) { ASSERT_TRUE(cluster_.admin().Create(kPods, kNamespace, pod.dump()).ok()); }
@@ -54,7 +54,7 @@ class SimClusterTest : public ::testing::Test {
   SimCluster cluster_{"m0", authority_};
 };
 
-TEST_F(SimClusterTest, WhatItHasCalledRunningCountsBeforeItIsTold) {
+TEST_F(SimClusterTest, RunningPodCountsBeforeItsEvent) {
   std::vector<std::pair<int, int>> seen;  // starts and what runs, with the kubelet about to have called the next one Running
   OnPatch([&](const RecordedRequest& request) {
     if (IsStatus(request)) seen.emplace_back(cluster_.Starts(), cluster_.RunningPods());
@@ -69,7 +69,7 @@ TEST_F(SimClusterTest, WhatItHasCalledRunningCountsBeforeItIsTold) {
   EXPECT_THAT(seen, ElementsAre(Pair(0, 0), Pair(1, 1)));
 }
 
-TEST_F(SimClusterTest, WhatItIsToldOfOneThatIsGoneDoesNothingToAnotherOfItsName) {
+TEST_F(SimClusterTest, LateEventIgnoresPodOfSameName) {
   std::vector<std::string> done;
   OnPatch([&](const RecordedRequest& request) {
     if (request.code == 200) done.emplace_back(IsStatus(request) ? "running" : "on a node");

@@ -61,7 +61,7 @@ TEST(HardwareTest, WhoAsksForAGpuComputesThereOrNotAtAll) {
   EXPECT_EQ(command_for(json::object()), left_to_itself);
 }
 
-TEST(HardwareTest, WithoutAWishThePodIsAsItWas) {
+TEST(HardwareTest, KeepsPodWithoutHardwareRequest) {
   json pod = PodWith();
   EXPECT_TRUE(Ask({}, pod).ok());
   EXPECT_EQ(pod, PodWith());

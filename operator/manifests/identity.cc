@@ -56,7 +56,7 @@ std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, in
 }
 
 std::string BrokerPodName(const JobIdentity& job, int64_t attempt) { return absl::StrCat(job.name, "-broker-r", attempt); }
-std::string AnchorName(const JobIdentity& job) { return absl::StrCat(job.name, "-anchor"); }
+std::string OwnerConfigMapName(const JobIdentity& job) { return absl::StrCat(job.name, "-anchor"); }
 std::string JobDocumentName(const JobIdentity& job) { return absl::StrCat(job.name, "-job"); }
 std::string BrokerServiceName(const JobIdentity& job) { return absl::StrCat(job.name, "-broker"); }
 std::string ExecutorServiceName(const JobIdentity& job, const std::string& device) { return absl::StrCat(job.name, "-", device); }

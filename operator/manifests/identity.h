@@ -80,9 +80,9 @@ std::map<std::string, std::string> ParseAddresses(const std::string& text);
 // "JOB-paris-0-r2"; `attempt` is the number of the attempt: each restart, resumption and resizing begins the next.
 std::string ExecutorPodName(const JobIdentity& job, const ExecutorSlot& slot, int64_t attempt);
 std::string BrokerPodName(const JobIdentity& job, int64_t attempt);
-std::string AnchorName(const JobIdentity& job);         // ConfigMap that owns everything of the job in a cluster
-std::string JobDocumentName(const JobIdentity& job);    // ConfigMap: the job as the broker reads it
-std::string BrokerServiceName(const JobIdentity& job);  // Service
+std::string OwnerConfigMapName(const JobIdentity& job);  // ConfigMap that owns everything of the job in a cluster
+std::string JobDocumentName(const JobIdentity& job);     // ConfigMap: the job as the broker reads it
+std::string BrokerServiceName(const JobIdentity& job);   // Service
 // Service: "JOB-paris-0", the same for all attempts.
 std::string ExecutorServiceName(const JobIdentity& job, const std::string& device);
 std::string BrokerSecretName(const JobIdentity& job);  // Secret of the broker's pod

@@ -21,8 +21,9 @@ TEST(IdentityTest, TheLongestNamesAreNamesStill) {
   EXPECT_LE(device.size(), kMaxDnsLabel) << "a label's value, and a name in a certificate";
   for (const std::string& name : {ExecutorServiceName(job, device), BrokerServiceName(job)}) EXPECT_LE(name.size(), kMaxDnsLabel) << name;
   constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
-  for (const std::string& name : {ExecutorPodName(job, last, kMany), BrokerPodName(job, kMany), AnchorName(job), JobDocumentName(job),
-                                  BrokerSecretName(job), ExecutorSecretName(job, last.index), AuthoritySecretName(job)}) {
+  for (const std::string& name :
+       {ExecutorPodName(job, last, kMany), BrokerPodName(job, kMany), OwnerConfigMapName(job), JobDocumentName(job), BrokerSecretName(job),
+        ExecutorSecretName(job, last.index), AuthoritySecretName(job)}) {
     EXPECT_LE(name.size(), kMaxDnsName) << name;
   }
   for (const auto& [label, value] : JobLabels(job)) EXPECT_LE(value.size(), kMaxDnsLabel) << label;

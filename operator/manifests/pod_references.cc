@@ -49,7 +49,7 @@ class Collector {
     const auto same = [&](const PodReference& other) { return other.kind == &kind && other.name == name; };
     auto at = std::find_if(found_.begin(), found_.end(), same);
     if (at == found_.end()) {
-      if (found_.size() >= kMostReferences) return;
+      if (found_.size() >= kMaxReferences) return;
       at = found_.insert(found_.end(), {&kind, name, use, {}});
     }
     AddKey(TextAt(source, "key"), at->keys);
@@ -57,7 +57,7 @@ class Collector {
   }
 
   static void AddKey(const std::string& key, std::vector<std::string>& keys) {
-    if (key.empty() || keys.size() >= kMostKeys || std::find(keys.begin(), keys.end(), key) != keys.end()) return;
+    if (key.empty() || keys.size() >= kMaxKeys || std::find(keys.begin(), keys.end(), key) != keys.end()) return;
     keys.push_back(key);
   }
 

@@ -17,9 +17,9 @@ struct PodReference {
 };
 
 // More than that are not looked at: each is a question to an API server.
-inline constexpr size_t kMostReferences = 64;
+inline constexpr size_t kMaxReferences = 64;
 // Of one object.
-inline constexpr size_t kMostKeys = 64;
+inline constexpr size_t kMaxKeys = 64;
 
 // Each object once. Left out is what the Pod can do without (`optional`), or what the API server itself finds missing: a service account,
 // a priority class, a runtime class.

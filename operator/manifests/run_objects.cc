@@ -34,7 +34,7 @@ constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that che
 // Besides, for that checkpoint to get to where the job wants it.
 constexpr int64_t kCopyGraceSeconds = 600;
 // For executors whose broker fetches what it begins with before it listens.
-constexpr int64_t kFetchPatienceSeconds = 6 * 3600;
+constexpr int64_t kFetchTimeoutSeconds = 6 * 3600;
 // For a Pod to be made anew, or a cut network to be mended: before the first step, and later where the others cannot go on without it (the
 // one with the data, say). A restart of the whole job would wait for it as well.
 constexpr int64_t kAwaitLostSeconds = 300;
@@ -161,10 +161,12 @@ std::vector<std::string> DataDevices(const job::FusionJob& job, const std::vecto
   return devices;
 }
 
-Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid) { return {"v1", "ConfigMap", AnchorName(job), anchor_uid}; }
+Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& anchor_uid) {
+  return {"v1", "ConfigMap", OwnerConfigMapName(job), anchor_uid};
+}
 
-json AnchorObject(const JobIdentity& job, const std::string& cluster) {
-  json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Metadata(job, AnchorName(job), {})}};
+json OwnerConfigMapObject(const JobIdentity& job, const std::string& cluster) {
+  json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Metadata(job, OwnerConfigMapName(job), {})}};
   anchor["metadata"]["labels"][kRoleLabel] = kAnchorRole;
   anchor["metadata"]["labels"][kClusterLabel] = cluster;
   anchor["metadata"]["annotations"] = {
@@ -386,8 +388,8 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   }
   int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
   if (job::BrokerNeedsStore(job.spec)) {
-    parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchPatienceSeconds)});
-    broker_lost_seconds += kFetchPatienceSeconds;
+    parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchTimeoutSeconds)});
+    broker_lost_seconds += kFetchTimeoutSeconds;
   }
   parts.command.insert(parts.command.end(), {"--contact-file", kContactFile, "--broker-lost-seconds", absl::StrCat(broker_lost_seconds),
                                              "--termination-log", kTerminationLog});

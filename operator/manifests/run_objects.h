@@ -42,10 +42,10 @@ inline constexpr char kScratchFolder[] = "/scratch";  // where an executor puts 
 struct Owner {
   std::string api_version, kind, name, uid;
 };
-Owner AnchorOwner(const JobIdentity& job, const std::string& anchor_uid);
+Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& anchor_uid);
 
 // ConfigMap.
-nlohmann::json AnchorObject(const JobIdentity& job, const std::string& cluster);
+nlohmann::json OwnerConfigMapObject(const JobIdentity& job, const std::string& cluster);
 
 // The job as the broker in a pod reads it: canonical YAML, with paths as they are inside the pods, and without spares: they are pods of
 // their own, which say so, or there was no room for them; no other executor is to stay idle in their place.

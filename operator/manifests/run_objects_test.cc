@@ -34,7 +34,7 @@ spec:
 
 const JobIdentity kIdentity = {.name = "train", .ns = "team", .uid = "u1", .origin = "hub"};
 const Images kImages = {.broker = "b:1", .scheduler = "s:1", .executor = "e:1"};
-const Owner kOwner = AnchorOwner(kIdentity, "anchor-uid");
+const Owner kOwner = OwnerConfigMapReference(kIdentity, "anchor-uid");
 
 job::FusionJob Job(const std::string& yaml = kJob) {
   const auto parsed = job::ParseFusionJob(yaml, "test");
@@ -140,7 +140,7 @@ TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) 
             std::stoll(After(Command(Executor(job)), "--patience-seconds")));
 }
 
-TEST(RunObjectsTest, AnExecutorWithAGpuOfTheTemplateOrOfPlacementIsToldToUseIt) {
+TEST(RunObjectsTest, ExecutorWithGpuGetsDeviceFlag) {
   job::FusionJob job = Job();
   EXPECT_THAT(Command(Executor(job)), Not(Contains("--device")));
   job.spec.executors.pod_template.json = R"({"spec":{"containers":[{"name":"executor","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}})";
@@ -310,7 +310,7 @@ TEST(RunObjectsTest, TheBrokerHoldsNoExecutorBackForSparesThatHavePodsOfTheirOwn
   EXPECT_EQ(inside->spec.executors.spares, 0);
 }
 
-TEST(RunObjectsTest, ByRelayNobodyIsDialled) {
+TEST(RunObjectsTest, RelayExecutorsAreNotDialable) {
   job::FusionJob job = Job();
   job.spec.network.mode = job::NetworkMode::kRelay;
   EXPECT_THAT(Command(Executor(job)), Contains("--relay"));

@@ -67,9 +67,9 @@ PodView CachedPod::View(const std::string& cluster) const {
           .killed_for_memory = killed_for_memory_};
 }
 
-absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
-  const auto anchor = std::make_shared<CachedAnchor>();
-  FUSIONLLM_ASSIGN_OR_RETURN(AnchorView view, ReadAnchor(text, &anchor->meta));
+absl::StatusOr<kube::ObjectPtr> CachedOwnerConfigMap::Decode(absl::string_view text) {
+  const auto anchor = std::make_shared<CachedOwnerConfigMap>();
+  FUSIONLLM_ASSIGN_OR_RETURN(OwnerConfigMapView view, ReadOwnerConfigMap(text, &anchor->meta));
   anchor->job_ = JobRefOf(anchor->meta);
   anchor->meta.DropLabels();
   anchor->epoch_ = view.epoch;
@@ -86,7 +86,7 @@ absl::StatusOr<kube::ObjectPtr> CachedAnchor::Decode(absl::string_view text) {
   return anchor;
 }
 
-size_t CachedAnchor::Bytes() const {
+size_t CachedOwnerConfigMap::Bytes() const {
   size_t bytes = Object::Bytes() + prepared_.size() + broker_address_.size();
   if (job_ != nullptr) bytes += job_->name.size() + job_->uid.size() + job_->hub.size();
   if (notes_ == nullptr) return bytes;
@@ -96,10 +96,10 @@ size_t CachedAnchor::Bytes() const {
   return bytes;
 }
 
-AnchorView CachedAnchor::View() const {
-  static const JobRef kNobody;
+OwnerConfigMapView CachedOwnerConfigMap::View() const {
+  static const JobRef kNoJob;
   static const Notes kNone;
-  const JobRef& job = job_ == nullptr ? kNobody : *job_;
+  const JobRef& job = job_ == nullptr ? kNoJob : *job_;
   const Notes& notes = notes_ == nullptr ? kNone : *notes_;
   return {.ns = meta.ns,
           .name = meta.name,

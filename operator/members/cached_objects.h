@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/kube/watch/object.h"
 #include "operator/inventory/job_pod.h"
-#include "operator/members/anchor_view.h"
+#include "operator/members/owner_config_map_view.h"
 #include "operator/members/pod_view.h"
 
 namespace fusionllm::op {
@@ -41,11 +41,11 @@ class CachedPod : public JobPod {
   std::unique_ptr<const Words> words_;  // null: none
 };
 
-class CachedAnchor : public kube::Object {
+class CachedOwnerConfigMap : public kube::Object {
  public:
-  // From the JSON of a ConfigMap; errors are those of ReadAnchor().
+  // From the JSON of a ConfigMap; errors are those of ReadOwnerConfigMap().
   static absl::StatusOr<kube::ObjectPtr> Decode(absl::string_view text);
-  AnchorView View() const;
+  OwnerConfigMapView View() const;
   const JobRefPtr& job() const { return job_; }
   size_t Bytes() const override;
 

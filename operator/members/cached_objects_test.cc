@@ -16,7 +16,7 @@ using kube::testing::Mutations;
 using nlohmann::json;
 
 PodView ViewOf(const kube::ObjectPtr& pod) { return static_cast<const CachedPod&>(*pod).View("paris"); }
-AnchorView ViewOfAnchor(const kube::ObjectPtr& anchor) { return static_cast<const CachedAnchor&>(*anchor).View(); }
+OwnerConfigMapView ViewOfAnchor(const kube::ObjectPtr& anchor) { return static_cast<const CachedOwnerConfigMap&>(*anchor).View(); }
 
 // With a value of its own in each field that a view has.
 json FailedBroker() {
@@ -129,11 +129,11 @@ TEST(CachedPodTest, KeepsEveryFieldOfAView) {
 TEST(CachedAnchorTest, SaysWhatTheAnchorSays) {
   int same = 0;
   for (const json& anchor : Mutations(Anchor()).All()) {
-    const absl::StatusOr<AnchorView> read = ReadAnchor(anchor.dump());
-    const absl::StatusOr<kube::ObjectPtr> cached = CachedAnchor::Decode(anchor.dump());
+    const absl::StatusOr<OwnerConfigMapView> read = ReadOwnerConfigMap(anchor.dump());
+    const absl::StatusOr<kube::ObjectPtr> cached = CachedOwnerConfigMap::Decode(anchor.dump());
     ASSERT_EQ(cached.ok(), read.ok()) << cached.status() << " and " << read.status() << "\n" << anchor.dump(1);
     if (!read.ok()) continue;
-    AnchorView expected = *read;
+    OwnerConfigMapView expected = *read;
     if (expected.job_uid.empty()) expected.job = expected.hub = "";  // nobody's, whatever its other labels say
     ASSERT_EQ(ViewOfAnchor(*cached), expected) << anchor.dump(1);
     ++same;
@@ -142,23 +142,23 @@ TEST(CachedAnchorTest, SaysWhatTheAnchorSays) {
 }
 
 TEST(CachedAnchorTest, KeepsEveryFieldOfAView) {
-  const AnchorView view = ViewOfAnchor(CachedAnchor::Decode(Anchor().dump()).value());
-  const AnchorView expected{.ns = "default",
-                            .name = "train-run",
-                            .uid = "u2",
-                            .job = "train",
-                            .job_uid = "j",
-                            .hub = "h",
-                            .epoch = 5,
-                            .preserved = true,
-                            .prepared = "abc",
-                            .broker_address = "10.0.0.7:7000",
-                            .remote_broker_address = "192.0.2.1:7000",
-                            .placement = "2 paris:0",
-                            .wanted = 3,
-                            .executor_addresses = {{"paris-0", "192.0.2.1:7001"}},
-                            .waiting = "a load balancer",
-                            .terminating = true};
+  const OwnerConfigMapView view = ViewOfAnchor(CachedOwnerConfigMap::Decode(Anchor().dump()).value());
+  const OwnerConfigMapView expected{.ns = "default",
+                                    .name = "train-run",
+                                    .uid = "u2",
+                                    .job = "train",
+                                    .job_uid = "j",
+                                    .hub = "h",
+                                    .epoch = 5,
+                                    .preserved = true,
+                                    .prepared = "abc",
+                                    .broker_address = "10.0.0.7:7000",
+                                    .remote_broker_address = "192.0.2.1:7000",
+                                    .placement = "2 paris:0",
+                                    .wanted = 3,
+                                    .executor_addresses = {{"paris-0", "192.0.2.1:7001"}},
+                                    .waiting = "a load balancer",
+                                    .terminating = true};
   EXPECT_EQ(view, expected);
 }
 

@@ -15,7 +15,7 @@ constexpr char kByJob[] = "job";
 constexpr absl::Duration kCompareTimeout = absl::Minutes(2);
 
 const CachedPod& AsPod(const kube::Object& object) { return static_cast<const CachedPod&>(object); }
-const CachedAnchor& AsAnchor(const kube::Object& object) { return static_cast<const CachedAnchor&>(object); }
+const CachedOwnerConfigMap& AsAnchor(const kube::Object& object) { return static_cast<const CachedOwnerConfigMap&>(object); }
 
 JobIdentity IdentityOf(const kube::ObjectMeta& meta, const JobRef& job) {
   return {.name = job.name, .ns = meta.ns, .uid = job.uid, .origin = ""};
@@ -32,12 +32,12 @@ kube::Informer::Options PodOptions(const std::string& cluster, const std::string
 
 // `seen` is called with each anchor that arrives, before the informer has it.
 kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits,
-                                      std::function<void(const CachedAnchor&)> seen) {
+                                      std::function<void(const CachedOwnerConfigMap&)> seen) {
   return {.cluster = cluster,
           .scope = {.resource = kConfigMaps, .label_selector = absl::StrCat(kOriginLabel, "=", origin, ",", kRoleLabel, "=", kAnchorRole)},
           .decode =
               [seen = std::move(seen)](absl::string_view text) {
-                absl::StatusOr<kube::ObjectPtr> anchor = CachedAnchor::Decode(text);
+                absl::StatusOr<kube::ObjectPtr> anchor = CachedOwnerConfigMap::Decode(text);
                 if (anchor.ok()) seen(AsAnchor(**anchor));
                 return anchor;
               },
@@ -59,7 +59,7 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 
 }  // namespace
 
-ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes,
+ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::HeartbeatClient& reads, kube::ApiClient& writes,
                            kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew,
                            const kube::ReflectorLimits& limits)
     : name_(std::move(name)),
@@ -67,7 +67,8 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
       writes_(writes),
       clock_(clock),
       pods_(reads, clock, metrics, PodOptions(name_, origin, limits)),
-      anchors_(reads, clock, metrics, AnchorOptions(name_, origin, limits, [this](const CachedAnchor& anchor) { Remember(anchor); })),
+      anchors_(reads, clock, metrics,
+               AnchorOptions(name_, origin, limits, [this](const CachedOwnerConfigMap& anchor) { Remember(anchor); })),
       pod_writes_(pods_, clock),
       anchor_writes_(anchors_, clock),
       inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew), limits) {
@@ -81,7 +82,7 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::Pu
     tell(event, Known(event), AsPod(Known(event)).job);
   });
   anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
-    const CachedAnchor& anchor = AsAnchor(Known(event));
+    const CachedOwnerConfigMap& anchor = AsAnchor(Known(event));
     if (event.kind == kube::InformerEvent::Kind::kDeleted) {
       if (const auto job = JobOf(anchor.View()); job.has_value()) ForgetReport(*job);
     }
@@ -102,8 +103,8 @@ void ClusterCache::Stop() {
   inventory_.Stop();
 }
 
-bool ClusterCache::WaitForSync(absl::Duration patience) {
-  return pods_.WaitForSync(patience) && anchors_.WaitForSync(patience) && inventory_.WaitForFirstLists(patience);
+bool ClusterCache::WaitForSync(absl::Duration timeout) {
+  return pods_.WaitForSync(timeout) && anchors_.WaitForSync(timeout) && inventory_.WaitForFirstLists(timeout);
 }
 
 bool ClusterCache::Listed() const {
@@ -146,7 +147,7 @@ absl::Status ClusterCache::Connection() const {
   if (!watched_) return Lost("no watch yet", why);
   if (!lost_at_.has_value()) lost_at_ = now;
   // A server that answers nothing is away; watches of one that answers end and begin again.
-  if (reads_.Alive() && now - *lost_at_ < kLossPatience) return absl::OkStatus();
+  if (reads_.Alive() && now - *lost_at_ < kLossTimeout) return absl::OkStatus();
   // Not for how long: that would be another status each time that somebody looks. The condition tells since when.
   return Lost("no watch", why);
 }
@@ -166,7 +167,7 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
     } else if (!*same) {
       base::Log(base::LogLevel::kError, absl::StrCat("cluster ", name_, ": the cache of ", informer == &pods_ ? "pods" : "anchors",
                                                      " is not what the server has; listing anew"));
-      informer->StartOver();
+      informer->Relist();
     }
   }
   return first;
@@ -190,9 +191,9 @@ std::vector<PodView> ClusterCache::PodsOf(const JobIdentity& job) const {
   return views;
 }
 
-std::optional<AnchorView> ClusterCache::AnchorOf(const JobIdentity& job) const {
+std::optional<OwnerConfigMapView> ClusterCache::OwnerConfigMapOf(const JobIdentity& job) const {
   for (const kube::ObjectPtr& object : anchors_.Find(kByJob, job.uid)) {
-    if (AnchorView anchor = AsAnchor(*object).View(); IsAnchorOf(anchor, job)) return anchor;
+    if (OwnerConfigMapView anchor = AsAnchor(*object).View(); IsOwnerConfigMapOf(anchor, job)) return anchor;
   }
   return std::nullopt;
 }
@@ -203,14 +204,14 @@ std::set<std::string> ClusterCache::AnchorUids(const JobIdentity& job) const {
     const std::lock_guard lock(left_mutex_);
     if (const auto at = anchors_seen_.find(KeyOf(job)); at != anchors_seen_.end()) uids = at->second;
   }
-  if (const auto anchor = AnchorOf(job)) uids.insert(anchor->uid);
+  if (const auto anchor = OwnerConfigMapOf(job)) uids.insert(anchor->uid);
   return uids;
 }
 
 // When an anchor has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside
 // them. It is remembered before the informer has it: an anchor may come and go before a handler is told of either.
-void ClusterCache::Remember(const CachedAnchor& seen) {
-  const AnchorView anchor = seen.View();
+void ClusterCache::Remember(const CachedOwnerConfigMap& seen) {
+  const OwnerConfigMapView anchor = seen.View();
   const std::optional<JobIdentity> job = JobOf(anchor);
   if (!job.has_value()) return;
   const std::lock_guard lock(left_mutex_);
@@ -241,7 +242,7 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
       if (!is_new && at->second.attempt <= view.attempt) at->second = report;
     }
     // Whose anchor went first is asked about no more. The other way round, the anchor's own end does it.
-    if (!AnchorOf(job).has_value()) ForgetReport(job);
+    if (!OwnerConfigMapOf(job).has_value()) ForgetReport(job);
     return;
   }
 }
@@ -257,10 +258,10 @@ std::optional<BrokerReport> ClusterCache::LastReportOf(const JobIdentity& job) c
   return at == reports_.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::vector<AnchorView> ClusterCache::Anchors() const {
-  std::vector<AnchorView> views;
+std::vector<OwnerConfigMapView> ClusterCache::OwnerConfigMaps() const {
+  std::vector<OwnerConfigMapView> views;
   for (const kube::ObjectPtr& object : anchors_.All()) {
-    if (AnchorView anchor = AsAnchor(*object).View(); JobOf(anchor).has_value()) views.push_back(std::move(anchor));
+    if (OwnerConfigMapView anchor = AsAnchor(*object).View(); JobOf(anchor).has_value()) views.push_back(std::move(anchor));
   }
   return views;
 }

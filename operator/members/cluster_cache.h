@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "lib/kube/watch/heartbeat_client.h"
 #include "lib/kube/watch/informer.h"
-#include "lib/kube/watch/pulsed_client.h"
 #include "lib/kube/watch/write_barrier.h"
 #include "operator/inventory/cluster_inventory.h"
 #include "operator/members/member.h"
 
 namespace fusionllm::op {
 
-class CachedAnchor;
+class CachedOwnerConfigMap;
 
 // Called on a thread of the cache for each change of a pod or an anchor, with the job that it belongs to.
 using JobChanged = std::function<void(const kube::ObjectKey& job, bool urgent)>;
@@ -27,30 +27,30 @@ using JobChanged = std::function<void(const kube::ObjectKey& job, bool urgent)>;
 class ClusterCache : public Member {
  public:
   // Watches end and begin again as a matter of course.
-  static constexpr absl::Duration kLossPatience = absl::Seconds(30);
+  static constexpr absl::Duration kLossTimeout = absl::Seconds(30);
   static constexpr absl::Duration kCompareEvery = absl::Minutes(10);  // whoever has one calls CompareWithServer()
   static constexpr size_t kCaches = 4;                                // pods and anchors of jobs; nodes, and pods of others
 
   // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
   // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's. `limits`: of each of its
   // kCaches caches.
-  ClusterCache(std::string name, const std::string& origin, kube::PulsedClient& reads, kube::ApiClient& writes, kube::Clock& clock,
+  ClusterCache(std::string name, const std::string& origin, kube::HeartbeatClient& reads, kube::ApiClient& writes, kube::Clock& clock,
                const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew = {},
                const kube::ReflectorLimits& limits = {});
 
   void Start();
   void Stop();
   // Blocks until the first lists are in the cache, and what nodes have, too, or is known not to be had. False: one
-  // of the five lists did not come within `patience`; they are waited for one after the other.
-  bool WaitForSync(absl::Duration patience);
+  // of the five lists did not come within `timeout`; they are waited for one after the other.
+  bool WaitForSync(absl::Duration timeout);
   // Whether that is so. Once it is, it stays so.
   bool Listed() const;
   // Whether the watches of pods and anchors have been open at the same time. Once they have, it stays so.
   bool Watched() const;
   // Unauthenticated: a watch has ended and does not begin again, because the server refuses us or we have no credentials for it. At once,
-  // while Connection() has patience. OK in all other cases.
+  // while Connection() still waits. OK in all other cases.
   absl::Status Credentials() const;
-  // OK: the first lists are in the cache and the watches of pods and anchors are open, or were within kLossPatience and the server still
+  // OK: the first lists are in the cache and the watches of pods and anchors are open, or were within kLossTimeout and the server still
   // answers. Else why not: Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in
   // all other cases.
   absl::Status Connection() const;
@@ -62,9 +62,9 @@ class ClusterCache : public Member {
   bool lost() const override { return false; }  // this one alone cannot say how long is too long
   kube::ApiClient& client() const override { return writes_; }
   std::vector<PodView> PodsOf(const JobIdentity& job) const override;
-  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override;
+  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const override;
   std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const override;
-  std::vector<AnchorView> Anchors() const override;
+  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override;
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override;
   bool SeenWrites(const std::string& job_uid) override;
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return inventory_.Capacity(); }
@@ -78,13 +78,13 @@ class ClusterCache : public Member {
   static JobKey KeyOf(const JobIdentity& job) { return {job.ns, job.name, job.uid}; }
   // Of the one that is there, and of those that have gone.
   std::set<std::string> AnchorUids(const JobIdentity& job) const;
-  void Remember(const CachedAnchor& seen);
+  void Remember(const CachedOwnerConfigMap& seen);
   void ForgetAnchorsWithoutPods();
   void KeepReport(const kube::InformerEvent& gone);
   void ForgetReport(const JobIdentity& job);
 
   const std::string name_;
-  const kube::PulsedClient& reads_;
+  const kube::HeartbeatClient& reads_;
   kube::ApiClient& writes_;
   kube::Clock& clock_;
   mutable std::mutex mutex_;

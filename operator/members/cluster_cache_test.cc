@@ -121,10 +121,10 @@ class ClusterCacheTest : public ::testing::Test {
   void AwaitWordOf(const std::string& job) {
     ASSERT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
-      return told_.contains(job);
+      return changed_jobs_.contains(job);
     }));
     const std::lock_guard lock(mutex_);
-    told_.erase(job);
+    changed_jobs_.erase(job);
   }
   bool Eventually(const std::function<bool()>& holds) {
     for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
@@ -134,20 +134,20 @@ class ClusterCacheTest : public ::testing::Test {
   int others_ = 0;
   std::map<std::string, std::string> anchor_uids_;  // by job
   std::mutex mutex_;
-  std::set<std::string> told_;  // jobs; guarded by mutex_
+  std::set<std::string> changed_jobs_;  // jobs; guarded by mutex_
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
   kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_};
-  kube::PulsedClient reads_{client_, clock_};
+  kube::HeartbeatClient reads_{client_, clock_};
   ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool) {
                         const std::lock_guard lock(mutex_);
-                        told_.insert(job.name);
+                        changed_jobs_.insert(job.name);
                       }};
 };
 
 TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
   kube::testing::FakeClock clock;
-  kube::PulsedClient reads(client_, clock);
+  kube::HeartbeatClient reads(client_, clock);
   ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [](const kube::ObjectKey&, bool) {});
   cache.Start();
   ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
@@ -167,7 +167,7 @@ TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
 TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
   ASSERT_TRUE(Eventually([&] { return cache_.Connection().ok(); }));
   server_.AddFault({.verb = "watch", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
-  kube::PulsedClient reads(client_, clock_);
+  kube::HeartbeatClient reads(client_, clock_);
   ClusterCache cache("paris", "hub", reads, client_, clock_, nullptr, [](const kube::ObjectKey&, bool) {});
   cache.Start();
   ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
@@ -182,7 +182,7 @@ TEST_F(ClusterCacheTest, AClusterThatCanBeListedAndNotWatchedIsNotConnected) {
 
 TEST_F(ClusterCacheTest, AWatchThatEndsIsWaitedForWhereItWasOpenOnce) {
   kube::testing::FakeClock clock;
-  kube::PulsedClient reads(client_, clock);
+  kube::HeartbeatClient reads(client_, clock);
   ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [](const kube::ObjectKey&, bool) {});
   cache.Start();
   ASSERT_TRUE(cache.WaitForSync(absl::Minutes(1)));
@@ -228,7 +228,7 @@ TEST_F(ClusterCacheTest, APodThatFindsNoNodeNamesThoseThatTakeNone) {
   })) << message;
 }
 
-TEST_F(ClusterCacheTest, WhatWasToldOfANodeIsNotBelievedWhileNobodyWatchesNodes) {
+TEST_F(ClusterCacheTest, NodeStateIsUnknownWithoutWatch) {
   CreateExecutorOnANode();
   ASSERT_TRUE(NodeBecomes("Unknown"));
   ASSERT_TRUE(AwaySinceBecomes(kAwaySince));
@@ -248,13 +248,13 @@ TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   const std::string written = CreateAnchor("c");
   cache_.Wrote("c-uid", kConfigMaps, written);
   EXPECT_TRUE(Eventually([&] { return cache_.SeenWrites("c-uid"); }));
-  EXPECT_TRUE(cache_.AnchorOf(Job("c")).has_value()) << "seen is seen";
+  EXPECT_TRUE(cache_.OwnerConfigMapOf(Job("c")).has_value()) << "seen is seen";
 }
 
 TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   CreateAnchor("a");
   CreateBroker("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1 && cache_.AnchorOf(Job("a")).has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1 && cache_.OwnerConfigMapOf(Job("a")).has_value(); }));
   EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
   AwaitPods();
   EndBroker("a");
@@ -304,19 +304,19 @@ TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
   EndBroker("a", 3);  // the last word of nobody's
   AwaitPods();
   CreateAnchor("last");
-  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf(Job("last")).has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMapOf(Job("last")).has_value(); }));
   const std::vector<PodView> pods = cache_.PodsOf(Job("a"));
   ASSERT_EQ(pods.size(), 1);
   EXPECT_EQ(pods[0].uid, broker["metadata"]["uid"]);
-  EXPECT_EQ(cache_.AnchorOf(Job("a"))->uid, anchor["metadata"]["uid"]);
+  EXPECT_EQ(cache_.OwnerConfigMapOf(Job("a"))->uid, anchor["metadata"]["uid"]);
   EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
-  for (const AnchorView& one : cache_.Anchors()) EXPECT_NE(one.name, "innocent");
+  for (const OwnerConfigMapView& one : cache_.OwnerConfigMaps()) EXPECT_NE(one.name, "innocent");
   EXPECT_TRUE(cache_.PodsOf({.name = "a", .ns = "other", .uid = "a-uid", .origin = "hub"}).empty()) << "its owner is not there";
 }
 
 TEST_F(ClusterCacheTest, OfSeveralBrokersTheNewestHasTheLastWord) {
   CreateAnchor("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.AnchorOf(Job("a")).has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMapOf(Job("a")).has_value(); }));
   for (const auto& [attempt, newest] : {std::pair(3, 3), std::pair(5, 5), std::pair(4, 5)}) {
     CreateBroker("a", attempt);
     AwaitPods();
@@ -336,7 +336,7 @@ TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
   ASSERT_TRUE(client_.Patch(kPods, broker, kube::PatchType::kMerge, held.dump(), {}, {}).ok());
   ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1; }));
   ASSERT_TRUE(client_.Delete(kConfigMaps, {"default", "a-anchor"}, {}, {}).ok());
-  ASSERT_TRUE(Eventually([&] { return !cache_.AnchorOf(Job("a")).has_value(); }));
+  ASSERT_TRUE(Eventually([&] { return !cache_.OwnerConfigMapOf(Job("a")).has_value(); }));
   EXPECT_EQ(cache_.PodsOf(Job("a")).size(), 1) << "nothing else is to be at work beside it";
   EndBroker("a");
   ASSERT_TRUE(client_.Patch(kPods, broker, kube::PatchType::kMerge, let_go.dump(), {}, {}).ok());
@@ -370,19 +370,19 @@ TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
   CreateAnchor("before");
   CreateBroker("before");
   kube::testing::FakeClock clock;
-  kube::PulsedClient reads(client_, clock_);
-  std::vector<std::string> told;
+  kube::HeartbeatClient reads(client_, clock_);
+  std::vector<std::string> changed;
   const auto await = [&](size_t most) {
     EXPECT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
-      return told.size() >= most;
+      return changed.size() >= most;
     }));
     const std::lock_guard lock(mutex_);
-    return std::exchange(told, {});
+    return std::exchange(changed, {});
   };
   ClusterCache cache("paris", "hub", reads, client_, clock, nullptr, [&](const kube::ObjectKey& job, bool urgent) {
     const std::lock_guard lock(mutex_);
-    told.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
+    changed.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
   });
   cache.Start();
   EXPECT_THAT(await(2), ElementsAre("before", "before")) << "its pod and its anchor";
@@ -397,26 +397,26 @@ TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
   CreateAnchor("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1 && server_.open_watches() == 4; }));
+  ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1 && server_.open_watches() == 4; }));
   server_.ForgetRequests();
   EXPECT_TRUE(cache_.CompareWithServer({}).ok());
-  EXPECT_EQ(cache_.Anchors().size(), 1);
+  EXPECT_EQ(cache_.OwnerConfigMaps().size(), 1);
   for (const auto& request : server_.requests()) EXPECT_NE(request.verb, "watch") << request.target;
 }
 
-TEST_F(ClusterCacheTest, ACacheThatIsWrongIsListedAnew) {
+TEST_F(ClusterCacheTest, InconsistentCacheIsRelisted) {
   // A proxy on the way gives the list of a server that lags behind for the newest one: the object is never told of.
   const std::string text = CreateAnchor("a");
-  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1; }));
   const std::string version = json::parse(text)["metadata"]["resourceVersion"];
   json list = {{"apiVersion", "v1"}, {"kind", "ConfigMapList"}, {"metadata", {{"resourceVersion", version}}}, {"items", json::array()}};
   server_.AddFault({.verb = "list", .target = "configmaps", .code = 200, .body = list.dump()});
   server_.AddFault({.verb = "watch", .target = "configmaps", .code = 410, .body = R"({"kind":"Status","code":410,"reason":"Expired"})"});
   server_.BreakWatches();
-  ASSERT_TRUE(Eventually([&] { return cache_.Anchors().empty(); }));
+  ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().empty(); }));
   ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 4; }));
   EXPECT_TRUE(cache_.CompareWithServer({}).ok());
-  EXPECT_TRUE(Eventually([&] { return cache_.Anchors().size() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1; }));
 }
 
 }  // namespace

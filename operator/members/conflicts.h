@@ -20,9 +20,9 @@ class Conflicts {
       if (at->second.empty()) found_.erase(at);
       return true;
     }
-    std::string& told = found_[cluster][job_uid];
-    if (told == what) return false;
-    told = what;
+    std::string& reported = found_[cluster][job_uid];
+    if (reported == what) return false;
+    reported = what;
     return true;
   }
   // Empty: none is known.

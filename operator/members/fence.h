@@ -20,7 +20,7 @@ class Fence {
   // Something carries an epoch above ours. OK: this process leads all the same, as the server says (the count of leaders has begun anew),
   // and epoch() is above `other` from now on, or by kMaxEpochsAhead above what it was counted. FailedPrecondition: it leads no more.
   // Blocks.
-  virtual absl::Status Outranked(int64_t other, std::stop_token stop) = 0;
+  virtual absl::Status OnHigherEpoch(int64_t other, std::stop_token stop) = 0;
 };
 
 }  // namespace fusionllm::op

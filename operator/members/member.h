@@ -12,7 +12,7 @@
 #include "lib/kube/client/api_client.h"
 #include "operator/inventory/capacity.h"
 #include "operator/lifecycle/observation.h"
-#include "operator/members/anchor_view.h"
+#include "operator/members/owner_config_map_view.h"
 #include "operator/progress/progress.h"
 
 namespace fusionllm::op {
@@ -38,12 +38,12 @@ class Member {
   virtual kube::ApiClient& client() const = 0;
   // Those alone that the job's anchor owns, by their names and in its namespace: whoever may make pods anywhere may give them its labels.
   virtual std::vector<PodView> PodsOf(const JobIdentity& job) const = 0;
-  virtual std::optional<AnchorView> AnchorOf(const JobIdentity& job) const = 0;
+  virtual std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const = 0;
   // What the newest broker that is gone has left behind: its pod may have gone before anybody looked at it as it was at its end. Nothing:
   // none was seen to go, or its job has no anchor any more.
   virtual std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const { return std::nullopt; }
   // Of all jobs, other hubs' of the same origin with them.
-  virtual std::vector<AnchorView> Anchors() const = 0;
+  virtual std::vector<OwnerConfigMapView> OwnerConfigMaps() const = 0;
   // The server's answer to a write of a pod or an anchor of the job.
   virtual void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) = 0;
   // Whether the caches show all that was written for the job.
@@ -53,7 +53,7 @@ class Member {
 };
 
 // What is said of the way from one cluster to another. 0: nothing.
-struct ClusterWay {
+struct LinkEstimate {
   double bytes_per_s = 0;
   double latency_s = 0;  // one way
 };
@@ -61,16 +61,16 @@ struct ClusterWay {
 // What is registered of a cluster, whether it can be reached or not.
 struct ClusterFacts {
   std::string name;
-  std::map<std::string, std::string> labels;        // its own, and what selectors may name besides: region, zone, provider, name
-  std::string address = "";                         // where others reach its node ports; empty: as its nodes say
-  bool local = false;                               // the hub
-  bool egress_only = false;                         // nobody outside can dial in
-  bool on_demand = false;                           // nodes are made when pods wait for them
-  bool leaving = false;                             // it is being removed
-  std::map<std::string, ClusterWay> ways = {};      // to others, as stated
-  std::map<std::string, ClusterWay> measured = {};  // as runs have found them
-  double egress_bytes_per_s = 0;                    // of all that leaves it together; 0: no limit is known
-  double ingress_bytes_per_s = 0;                   // of all that enters
+  std::map<std::string, std::string> labels;          // its own, and what selectors may name besides: region, zone, provider, name
+  std::string address = "";                           // where others reach its node ports; empty: as its nodes say
+  bool local = false;                                 // the hub
+  bool egress_only = false;                           // nobody outside can dial in
+  bool on_demand = false;                             // nodes are made when pods wait for them
+  bool leaving = false;                               // it is being removed
+  std::map<std::string, LinkEstimate> links = {};     // to others, as stated
+  std::map<std::string, LinkEstimate> measured = {};  // as runs have found them
+  double egress_bytes_per_s = 0;                      // of all that leaves it together; 0: no limit is known
+  double ingress_bytes_per_s = 0;                     // of all that enters
 };
 
 // Whether a registered cluster can be worked with now.

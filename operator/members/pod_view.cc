@@ -118,7 +118,7 @@ void ReadOwner(const kube::Pod& pod, PodView& view) {
   const ExecutorSlot slot{.cluster = std::string(pod.meta.Label(kClusterLabel)), .index = view.index};
   const bool broker = view.role == kBrokerRole;
   if (view.name != (broker ? BrokerPodName(job, view.attempt) : ExecutorPodName(job, slot, view.attempt))) return;
-  if (pod.controller.kind != "ConfigMap" || pod.controller.name != AnchorName(job) || pod.controller.uid.empty()) return;
+  if (pod.controller.kind != "ConfigMap" || pod.controller.name != OwnerConfigMapName(job) || pod.controller.uid.empty()) return;
   view.job = job.name;
   view.owner = pod.controller.uid;
 }

@@ -176,7 +176,7 @@ TEST(PodViewTest, EvictionIsOfThePod) {
   EXPECT_EQ(PodViewOf(RunPod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "low on memory"}})).reason, "Evicted");
 }
 
-TEST(PodViewTest, WhoEndsItIsToldBesideHowItEnded) {
+TEST(PodViewTest, ReportsDisruptionBesideExit) {
   const auto ends = [](const char* status) {
     const json condition = {{"type", "DisruptionTarget"}, {"status", status}, {"reason", "PreemptionByScheduler"}};
     return PodViewOf(RunPod("executor", {{"phase", "Failed"}, {"reason", "Evicted"}, {"conditions", {condition}}}));

@@ -22,7 +22,7 @@ std::string KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot
   }
   std::erase_if(strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
   if (!absent.empty()) changes.push_back(absl::StrCat("what is pinned to ", absl::StrJoin(absent, ", "), " goes where it is fastest"));
-  if (usable > 0 && strategy.replicas > 1 && strategy.FewestExecutors() > usable) {
+  if (usable > 0 && strategy.replicas > 1 && strategy.MinExecutors() > usable) {
     changes.push_back(absl::StrCat("it has as many replicas as are fastest instead of ", strategy.replicas));
     strategy.replicas = 0;
   }

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
 #include "lib/base/json_text.h"
+#include "lib/base/pluralize.h"
 #include "lib/job/fusion_job_fields.h"
 #include "operator/inventory/pod_shape.h"
 #include "operator/manifests/run_objects.h"
@@ -19,19 +19,19 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // What the job gives one cluster.
 struct Share {
-  const ClusterOffer* offer = nullptr;
+  const ClusterCandidate* candidate = nullptr;
   int64_t least = 0, most = kNoLimit;
   int64_t count = 0;
   int64_t ranked = 0;  // that the ranking has there
   bool data = true;    // may read the job's data
 
-  int64_t limit() const { return std::min(most, offer->room.value_or(kNoLimit)); }
+  int64_t limit() const { return std::min(most, candidate->room.value_or(kNoLimit)); }
   bool full() const { return count >= limit(); }
 };
 
-std::string NamesOf(const std::vector<ClusterOffer>& offers) {
-  const auto name = [](std::string* out, const ClusterOffer& offer) { absl::StrAppend(out, offer.name); };
-  return offers.empty() ? "none" : absl::StrJoin(offers, ", ", name);
+std::string NamesOf(const std::vector<ClusterCandidate>& candidates) {
+  const auto name = [](std::string* out, const ClusterCandidate& candidate) { absl::StrAppend(out, candidate.name); };
+  return candidates.empty() ? "none" : absl::StrJoin(candidates, ", ", name);
 }
 
 std::string TooMany() {
@@ -40,15 +40,15 @@ std::string TooMany() {
 
 class Allotment {
  public:
-  Allotment(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, std::optional<int64_t> more_clusters = std::nullopt)
-      : spec_(job.spec), offers_(offers), more_(more_clusters.value_or(kNoLimit)) {}
+  Allotment(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, std::optional<int64_t> more_clusters = std::nullopt)
+      : spec_(job.spec), offers_(candidates), more_(more_clusters.value_or(kNoLimit)) {}
 
   Choice Options() {
     if (!Open() || !CheckBounds() || !TakeMinima() || !LeavesChoice()) return {};
     Choice choice{.wanted = out_.wanted};
     for (const Share& share : shares_) {
       const int64_t most = OpenNumber() ? std::max(share.least, DevicesIn(share)) : out_.wanted;
-      choice.clusters.push_back({share.offer, share.least, std::min(share.limit(), most)});
+      choice.clusters.push_back({share.candidate, share.least, std::min(share.limit(), most)});
     }
     return choice;
   }
@@ -66,7 +66,7 @@ class Allotment {
     }
     if (total_ < out_.wanted) out_.shortage = absl::StrCat(total_, " of ", out_.wanted, " executors find room. ", Shortages());
     for (const Share& share : shares_) {
-      for (int64_t i = 0; i < share.count; ++i) out_.slots.push_back({share.offer->name, static_cast<int>(i), false});
+      for (int64_t i = 0; i < share.count; ++i) out_.slots.push_back({share.candidate->name, static_cast<int>(i), false});
     }
     TakeSpares();
     return std::move(out_);
@@ -88,17 +88,17 @@ class Allotment {
       selector = *std::move(read);
     }
     for (const job::PlacementCluster& named : spec_.placement.clusters) {
-      const bool known = std::any_of(offers_.begin(), offers_.end(), [&](const auto& offer) { return offer.name == named.name; });
+      const bool known = std::any_of(offers_.begin(), offers_.end(), [&](const auto& candidate) { return candidate.name == named.name; });
       if (named.min > 0 && !known) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", named.name, " must have ", base::Counted(named.min, "executor"),
+        return Refuse(absl::StrCat("spec.placement.clusters: ", named.name, " must have ", base::Pluralize(named.min, "executor"),
                                    ", and there is no such cluster; there are: ", NamesOf(offers_)));
       }
     }
-    for (const ClusterOffer& offer : offers_) Consider(offer, selector);
+    for (const ClusterCandidate& candidate : offers_) Consider(candidate, selector);
     // The order in which a job names its clusters is its preference.
     const auto rank = [&](const Share& share) {
       const auto& named = spec_.placement.clusters;
-      return std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.name == share.offer->name; }) - named.begin();
+      return std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.name == share.candidate->name; }) - named.begin();
     };
     std::stable_sort(shares_.begin(), shares_.end(), [&](const Share& a, const Share& b) { return rank(a) < rank(b); });
     if (!shares_.empty()) return true;
@@ -106,22 +106,22 @@ class Allotment {
                                   : absl::StrCat("no cluster can be used: ", absl::StrJoin(closed_, "; ")));
   }
 
-  void Consider(const ClusterOffer& offer, const std::vector<LabelRequirement>& selector) {
-    Share share{.offer = &offer, .data = HoldsData(spec_.data, offer.name)};
+  void Consider(const ClusterCandidate& candidate, const std::vector<LabelRequirement>& selector) {
+    Share share{.candidate = &candidate, .data = HoldsData(spec_.data, candidate.name)};
     const auto& clusters = spec_.placement.clusters;
     if (!clusters.empty()) {
-      const auto named = std::find_if(clusters.begin(), clusters.end(), [&](const auto& each) { return each.name == offer.name; });
+      const auto named = std::find_if(clusters.begin(), clusters.end(), [&](const auto& each) { return each.name == candidate.name; });
       if (named == clusters.end()) return;
       share.least = named->min;
       share.most = named->max.value_or(kNoLimit);
     }
     const auto holds = [&](const LabelRequirement& one) {
-      const auto label = offer.labels.find(one.key);
-      return Holds(one, label == offer.labels.end() ? std::nullopt : std::optional(label->second));
+      const auto label = candidate.labels.find(one.key);
+      return Holds(one, label == candidate.labels.end() ? std::nullopt : std::optional(label->second));
     };
     if (!std::all_of(selector.begin(), selector.end(), holds)) return;
-    if (!offer.closed.empty()) {
-      closed_.push_back(absl::StrCat(offer.name, " ", offer.closed));
+    if (!candidate.closed.empty()) {
+      closed_.push_back(absl::StrCat(candidate.name, " ", candidate.closed));
       if (share.least > 0) missing_minimum_ = true;
       return;
     }
@@ -136,7 +136,7 @@ class Allotment {
       const int64_t max = named.max.value_or(kNoLimit);
       most = max == kNoLimit || most == kNoLimit ? kNoLimit : most + max;
     }
-    const std::optional<int64_t> named = NamedNumber(spec_.executors);
+    const std::optional<int64_t> named = RequestedExecutors(spec_.executors);
     out_.wanted = named.has_value() ? *named : AsManyAsThereAre(least);
     if (least > out_.wanted) {
       return Refuse(
@@ -151,28 +151,29 @@ class Allotment {
   }
 
   // A job that names no number and wants to be fast has as many as make it so.
-  bool OpenNumber() const { return spec_.placement.spread == job::Spread::kFastest && !NamedNumber(spec_.executors).has_value(); }
-  static int64_t DevicesIn(const Share& share) { return std::min(share.limit(), share.offer->devices); }
+  bool OpenNumber() const { return spec_.placement.spread == job::Spread::kFastest && !RequestedExecutors(spec_.executors).has_value(); }
+  static int64_t DevicesIn(const Share& share) { return std::min(share.limit(), share.candidate->devices); }
 
   int64_t AsManyAsThereAre(int64_t least) const {
     int64_t all = 0;
     for (const Share& share : shares_) all += DevicesIn(share);
     // An executor's name holds four digits.
     // With fewer than its stages and replicas take a job would not be what its user wrote, in a later attempt either.
-    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.FewestExecutors()}),
+    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.MinExecutors()}),
                     job::kMaxExecutors - spec_.executors.spares);
   }
 
   bool TakeMinima() {
     for (Share& share : shares_) {
       if (share.least > share.limit()) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", base::Counted(share.least, "executor"),
-                                   " and has room for ", *share.offer->room, ". ", Shortages()));
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.candidate->name, " must have ",
+                                   base::Pluralize(share.least, "executor"), " and has room for ", *share.candidate->room, ". ",
+                                   Shortages()));
       }
       if (share.least == 0) continue;
       if (IsOneTooMany(share)) {
-        return Refuse(absl::StrCat("spec.placement.clusters: ", share.offer->name, " must have ", base::Counted(share.least, "executor"),
-                                   ". ", TooMany()));
+        return Refuse(absl::StrCat("spec.placement.clusters: ", share.candidate->name, " must have ",
+                                   base::Pluralize(share.least, "executor"), ". ", TooMany()));
       }
       Take(share, share.least);
       total_ += share.least;
@@ -196,7 +197,7 @@ class Allotment {
 
   void Rank(const Ranking& ranking) {
     const auto place = [&](const Share& share) {
-      return std::find_if(ranking.begin(), ranking.end(), [&](const auto& each) { return each.name == share.offer->name; });
+      return std::find_if(ranking.begin(), ranking.end(), [&](const auto& each) { return each.name == share.candidate->name; });
     };
     std::stable_sort(shares_.begin(), shares_.end(), [&](const Share& a, const Share& b) { return place(a) < place(b); });
     for (Share& share : shares_) {
@@ -224,7 +225,7 @@ class Allotment {
     return true;
   }
 
-  bool IsOneTooMany(const Share& share) const { return share.count == 0 && !share.offer->named && more_ == 0; }
+  bool IsOneTooMany(const Share& share) const { return share.count == 0 && !share.candidate->named && more_ == 0; }
   bool MayTake(const Share& share) {
     if (share.full()) return false;
     if (!IsOneTooMany(share)) return true;
@@ -232,7 +233,7 @@ class Allotment {
     return false;
   }
   bool Take(Share& share, int64_t executors = 1) {
-    if (share.count == 0 && !share.offer->named && more_ != kNoLimit) --more_;
+    if (share.count == 0 && !share.candidate->named && more_ != kNoLimit) --more_;
     share.count += executors;
     return true;
   }
@@ -258,10 +259,10 @@ class Allotment {
       for (size_t tried = 0; tried < shares_.size() && taken == nullptr; ++tried, ++turn) {
         Share& share = shares_[turn % shares_.size()];
         // A cluster's maximum bounds those that train; room is room.
-        if (share.count < share.offer->room.value_or(kNoLimit) && !IsOneTooMany(share)) taken = &share;
+        if (share.count < share.candidate->room.value_or(kNoLimit) && !IsOneTooMany(share)) taken = &share;
       }
       if (taken == nullptr) return;
-      out_.slots.push_back({taken->offer->name, static_cast<int>(taken->count), true});
+      out_.slots.push_back({taken->candidate->name, static_cast<int>(taken->count), true});
       Take(*taken);
     }
   }
@@ -270,11 +271,11 @@ class Allotment {
     std::vector<std::string> parts;
     if (limited_) parts.push_back(TooMany());
     for (const Share& share : shares_) {
-      if (!share.offer->room.has_value()) continue;
-      if (share.offer->shortage.empty()) {
-        parts.push_back(absl::StrCat(share.offer->name, ": room for ", *share.offer->room));
+      if (!share.candidate->room.has_value()) continue;
+      if (share.candidate->shortage.empty()) {
+        parts.push_back(absl::StrCat(share.candidate->name, ": room for ", *share.candidate->room));
       } else {
-        parts.push_back(absl::StrCat(share.offer->name, ": room for ", *share.offer->room, "; ", share.offer->shortage));
+        parts.push_back(absl::StrCat(share.candidate->name, ": room for ", *share.candidate->room, "; ", share.candidate->shortage));
       }
     }
     for (const std::string& closed : closed_) parts.push_back(closed);
@@ -282,7 +283,7 @@ class Allotment {
   }
 
   const job::Spec& spec_;
-  const std::vector<ClusterOffer>& offers_;
+  const std::vector<ClusterCandidate>& offers_;
   std::vector<Share> shares_;
   std::vector<std::string> closed_;
   bool missing_minimum_ = false;
@@ -295,30 +296,30 @@ class Allotment {
 
 }  // namespace
 
-std::optional<int64_t> NamedNumber(const job::Executors& executors) {
+std::optional<int64_t> RequestedExecutors(const job::Executors& executors) {
   if (executors.replicas.has_value())
     return std::clamp(*executors.replicas, executors.min, std::max(executors.min, executors.max.value_or(kNoLimit)));
   if (executors.max.has_value()) return std::max(executors.min, *executors.max);
   return std::nullopt;
 }
 
-int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt) {
+int64_t MinExecutorsToStart(const job::FusionJob& job, int64_t attempt) {
   const job::Executors& executors = job.spec.executors;
   if (attempt > 0) return executors.min;
-  int64_t most = NamedNumber(executors).value_or(job::kMaxExecutors);
+  int64_t most = RequestedExecutors(executors).value_or(job::kMaxExecutors);
   if (const auto& clusters = job.spec.placement.clusters; !clusters.empty()) {
     int64_t maxima = 0;
     for (const job::PlacementCluster& named : clusters) maxima += std::min(named.max.value_or(most), most);
     most = std::min(most, maxima);
   }
-  return std::max(executors.min, std::min(job.spec.strategy.FewestExecutors(), most));
+  return std::max(executors.min, std::min(job.spec.strategy.MinExecutors(), most));
 }
 
-Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers) { return Allotment(job, offers).Options(); }
+Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates) { return Allotment(job, candidates).Options(); }
 
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking,
+Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, const Ranking& ranking,
                 std::optional<int64_t> more_clusters) {
-  return Allotment(job, offers, more_clusters).Run(ranking);
+  return Allotment(job, candidates, more_clusters).Run(ranking);
 }
 
 }  // namespace fusionllm::op

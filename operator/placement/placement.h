@@ -17,7 +17,7 @@
 namespace fusionllm::op {
 
 // One cluster, as one job finds it.
-struct ClusterOffer {
+struct ClusterCandidate {
   std::string name;
   std::map<std::string, std::string> labels;
   bool named = false;           // the job's status names it already, and will
@@ -53,7 +53,7 @@ struct Placement {
 // What a job leaves open: among these clusters, within these bounds, its executors can be divided in more than one way.
 struct Choice {
   struct Cluster {
-    const ClusterOffer* offer = nullptr;
+    const ClusterCandidate* candidate = nullptr;
     int64_t least = 0, most = 0;
   };
   int64_t wanted = 0;
@@ -61,18 +61,18 @@ struct Choice {
 };
 
 // The number of executors that the job names; nothing: as many as there are.
-std::optional<int64_t> NamedNumber(const job::Executors& executors);
+std::optional<int64_t> RequestedExecutors(const job::Executors& executors);
 
 // The fewest executors with which an attempt may begin: executors.min, and for a first one no fewer than spec.strategy.stages times
 // spec.strategy.replicas, as far as the job itself allows so many: with fewer the planner refuses it, for good, as it does where devices of
 // the job are excluded. A later one has its strategy fitted to what there is (fitted_strategy.h).
-int64_t FewestToBegin(const job::FusionJob& job, int64_t attempt);
+int64_t MinExecutorsToStart(const job::FusionJob& job, int64_t attempt);
 
-// `offers`: all clusters that there are, the best first; they must outlive what points to them.
-Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterOffer>& offers);
+// `candidates`: all clusters that there are, the best first; they must outlive what points to them.
+Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates);
 // `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order. `more_clusters`:
 // of how many beside those that are `named` it may have any; nothing: of all.
-Placement Place(const job::FusionJob& job, const std::vector<ClusterOffer>& offers, const Ranking& ranking = {},
+Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, const Ranking& ranking = {},
                 std::optional<int64_t> more_clusters = std::nullopt);
 
 }  // namespace fusionllm::op

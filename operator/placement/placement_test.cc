@@ -24,16 +24,17 @@ class PlacementTest : public ::testing::Test {
  protected:
   // A cluster without a number here has room for all.
   Placement Full(const std::vector<std::string>& clusters) {
-    std::vector<ClusterOffer> offers;
+    std::vector<ClusterCandidate> candidates;
     for (const std::string& name : clusters) {
-      ClusterOffer& offer = offers.emplace_back(ClusterOffer{.name = name, .labels = labels_[name], .closed = closed_[name]});
+      ClusterCandidate& candidate =
+          candidates.emplace_back(ClusterCandidate{.name = name, .labels = labels_[name], .closed = closed_[name]});
       if (room_.contains(name)) {
-        offer.room = room_[name];
-        offer.devices = devices_.contains(name) ? devices_[name] : room_[name];
-        offer.shortage = "short of cpu";
+        candidate.room = room_[name];
+        candidate.devices = devices_.contains(name) ? devices_[name] : room_[name];
+        candidate.shortage = "short of cpu";
       }
     }
-    return op::Place(job_, offers, ranking_);
+    return op::Place(job_, candidates, ranking_);
   }
   std::vector<std::string> Place(const std::vector<std::string>& clusters) { return Names(Full(clusters)); }
   std::string Problem(const std::vector<std::string>& clusters) {
@@ -42,7 +43,7 @@ class PlacementTest : public ::testing::Test {
     return placement.problem;
   }
   job::Executors& executors() { return job_.spec.executors; }
-  job::Placement& wish() { return job_.spec.placement; }
+  job::Placement& placement_spec() { return job_.spec.placement; }
   job::FusionJob job_;
   std::map<std::string, int64_t> room_, devices_;
   std::map<std::string, std::map<std::string, std::string>> labels_;
@@ -52,16 +53,16 @@ class PlacementTest : public ::testing::Test {
 
 TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
   const auto place = [&](int clusters, int64_t more, int named) {
-    std::vector<ClusterOffer> offers;
-    for (int i = 0; i < clusters; ++i) offers.push_back({.name = absl::StrCat("c", i), .named = i >= clusters - named, .room = 2});
-    return op::Place(job_, offers, ranking_, more);
+    std::vector<ClusterCandidate> candidates;
+    for (int i = 0; i < clusters; ++i) candidates.push_back({.name = absl::StrCat("c", i), .named = i >= clusters - named, .room = 2});
+    return op::Place(job_, candidates, ranking_, more);
   };
   const auto used = [](const Placement& placement) {
     std::set<std::string> clusters;
     for (const ExecutorSlot& slot : placement.slots) clusters.insert(slot.cluster);
     return clusters;
   };
-  wish().spread = job::Spread::kEven;
+  placement_spec().spread = job::Spread::kEven;
   executors().replicas = 5;
   executors().min = 1;
   EXPECT_THAT(used(place(5, 3, 0)), ElementsAre("c0", "c1", "c2"));
@@ -74,7 +75,7 @@ TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
   executors().spares = 5;
   EXPECT_THAT(used(place(5, 3, 0)), ElementsAre("c0", "c1", "c2")) << "nor do spares";
   executors().spares = 0;
-  wish().clusters = {{.name = "c0", .min = 1}, {.name = "c1", .min = 1}, {.name = "c2", .min = 1}};
+  placement_spec().clusters = {{.name = "c0", .min = 1}, {.name = "c1", .min = 1}, {.name = "c2", .min = 1}};
   executors().min = 1;
   EXPECT_THAT(place(3, 2, 0).problem,
               HasSubstr("spec.placement.clusters: c2 must have 1 executor. A job has parts in 64 clusters at most"));
@@ -83,7 +84,7 @@ TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
 
 TEST_F(PlacementTest, AJobWithoutANumberThatWantsToBeFastHasAsManyAsThePlan) {
   room_ = devices_ = {{"oslo", 2}, {"paris", 3}};
-  wish().spread = job::Spread::kFastest;
+  placement_spec().spread = job::Spread::kFastest;
   ranking_ = {{"paris", 2}};
   EXPECT_THAT(Place({"oslo", "paris"}), ElementsAre("paris-0", "paris-1"));
   EXPECT_EQ(Full({"oslo", "paris"}).wanted, 2);
@@ -93,22 +94,22 @@ TEST_F(PlacementTest, AJobWithoutANumberThatWantsToBeFastHasAsManyAsThePlan) {
   ranking_.clear();
   EXPECT_EQ(Place({"oslo", "paris"}).size(), 5) << "nobody knows: all there are";
   ranking_ = {{"paris", 2}};
-  wish().spread = job::Spread::kAuto;
+  placement_spec().spread = job::Spread::kAuto;
   EXPECT_EQ(Place({"oslo", "paris"}).size(), 5) << "who does not ask for the fastest has all there are";
 }
 
 TEST_F(PlacementTest, AJobWithoutANumberIsAskedAboutWhereItWantsToBeFast) {
-  std::vector<ClusterOffer> offers = {{.name = "oslo", .room = 2, .devices = 2}, {.name = "paris", .room = 3, .devices = 3}};
-  EXPECT_THAT(ChoiceOf(job_, offers).clusters, IsEmpty());
-  for (ClusterOffer& offer : offers) offer.room = 9;
-  wish().spread = job::Spread::kFastest;
-  const Choice choice = ChoiceOf(job_, offers);
+  std::vector<ClusterCandidate> candidates = {{.name = "oslo", .room = 2, .devices = 2}, {.name = "paris", .room = 3, .devices = 3}};
+  EXPECT_THAT(ChoiceOf(job_, candidates).clusters, IsEmpty());
+  for (ClusterCandidate& candidate : candidates) candidate.room = 9;
+  placement_spec().spread = job::Spread::kFastest;
+  const Choice choice = ChoiceOf(job_, candidates);
   ASSERT_EQ(choice.clusters.size(), 2);
   EXPECT_EQ(choice.wanted, 5);
   EXPECT_EQ(choice.clusters[0].most, 2) << "a device each, though there is room for more";
   EXPECT_EQ(choice.clusters[1].most, 3);
   executors().min = 5;
-  EXPECT_THAT(ChoiceOf(job_, offers).clusters, IsEmpty()) << "it must have all";
+  EXPECT_THAT(ChoiceOf(job_, candidates).clusters, IsEmpty()) << "it must have all";
 }
 
 TEST_F(PlacementTest, ARankingSaysWhoGetsHowMany) {
@@ -124,8 +125,8 @@ TEST_F(PlacementTest, ARankingSaysWhoGetsHowMany) {
 
 TEST_F(PlacementTest, ARankingKeepsWithinTheBounds) {
   executors().replicas = 4;
-  wish().spread = job::Spread::kFastest;
-  wish().clusters = {{"paris", 1, 4}, {"tokyo", 0, 2}};
+  placement_spec().spread = job::Spread::kFastest;
+  placement_spec().clusters = {{"paris", 1, 4}, {"tokyo", 0, 2}};
   ranking_ = {{"tokyo", 4}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "paris-0", "paris-1"));
 }
@@ -135,29 +136,29 @@ TEST_F(PlacementTest, AJobThatSaysItsOrderIsNotRanked) {
   room_ = {{"paris", 9}, {"tokyo", 9}};
   ranking_ = {{"tokyo", 2}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1"));
-  wish().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 0, std::nullopt}};
+  placement_spec().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 0, std::nullopt}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
-  wish().clusters.clear();
-  wish().spread = job::Spread::kEven;
+  placement_spec().clusters.clear();
+  placement_spec().spread = job::Spread::kEven;
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
-  wish().spread = job::Spread::kPacked;
+  placement_spec().spread = job::Spread::kPacked;
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
 }
 
 TEST_F(PlacementTest, ThereIsAChoiceWhereMoreThanOneClusterHasMoreRoomThanIsWanted) {
   const auto choice = [&](int64_t paris, int64_t tokyo) {
-    std::vector<ClusterOffer> offers = {{.name = "paris", .room = paris, .devices = paris},
-                                        {.name = "tokyo", .room = tokyo, .devices = tokyo}};
-    return ChoiceOf(job_, offers).clusters.size();
+    std::vector<ClusterCandidate> candidates = {{.name = "paris", .room = paris, .devices = paris},
+                                                {.name = "tokyo", .room = tokyo, .devices = tokyo}};
+    return ChoiceOf(job_, candidates).clusters.size();
   };
   executors().replicas = 2;
   EXPECT_EQ(choice(2, 2), 2);
   EXPECT_EQ(choice(1, 2), 2);
   EXPECT_EQ(choice(1, 1), 0) << "all there is";
   EXPECT_EQ(choice(4, 0), 0);
-  wish().clusters = {{"tokyo", 2, std::nullopt}};
+  placement_spec().clusters = {{"tokyo", 2, std::nullopt}};
   EXPECT_EQ(choice(4, 4), 0) << "its minimum is all that is wanted";
-  wish().clusters.clear();
+  placement_spec().clusters.clear();
   executors().replicas.reset();
   EXPECT_EQ(choice(4, 4), 0) << "without a number it takes what there is";
 }
@@ -174,29 +175,29 @@ TEST_F(PlacementTest, WithoutANumberTheFewestRun) {
 
 TEST_F(PlacementTest, MinimaFirstThenInTurnWithinTheMaxima) {
   executors().replicas = 6;
-  wish().clusters = {{"paris", 1, 4}, {"tokyo", 3, 3}};
+  placement_spec().clusters = {{"paris", 1, 4}, {"tokyo", 3, 3}};
   EXPECT_THAT(Place({"paris", "tokyo", "oslo"}), ElementsAre("paris-0", "paris-1", "paris-2", "tokyo-0", "tokyo-1", "tokyo-2"));
 }
 
 TEST_F(PlacementTest, BoundsHoldForAJobWithoutANumber) {
   room_ = {{"paris", 110}, {"tokyo", 110}};
   devices_ = {{"paris", 4}, {"tokyo", 1}};
-  wish().clusters = {{"paris", 0, 1}, {"tokyo", 3, std::nullopt}};
+  placement_spec().clusters = {{"paris", 0, 1}, {"tokyo", 3, std::nullopt}};
   const Placement placement = Full({"paris", "tokyo"});
   EXPECT_THAT(Names(placement), ElementsAre("tokyo-0", "tokyo-1", "tokyo-2"));
   EXPECT_EQ(placement.shortage, "");
-  wish().clusters = {{"paris", 0, 1}};
+  placement_spec().clusters = {{"paris", 0, 1}};
   EXPECT_EQ(Full({"paris"}).wanted, 1);
   executors().min = 2;
   EXPECT_THAT(Problem({"paris"}), HasSubstr("maxima add up to 1, fewer than the 2"));
 }
 
-TEST_F(PlacementTest, BoundsAreToldToWhoeverChooses) {
+TEST_F(PlacementTest, OptionsCarryClusterBounds) {
   executors().replicas = 4;
-  wish().spread = job::Spread::kFastest;
-  wish().clusters = {{"oslo", 1, 2}, {"paris", 0, std::nullopt}};
-  const std::vector<ClusterOffer> offers = {{.name = "oslo", .room = 9}, {.name = "paris", .room = 9}};
-  const Choice choice = ChoiceOf(job_, offers);
+  placement_spec().spread = job::Spread::kFastest;
+  placement_spec().clusters = {{"oslo", 1, 2}, {"paris", 0, std::nullopt}};
+  const std::vector<ClusterCandidate> candidates = {{.name = "oslo", .room = 9}, {.name = "paris", .room = 9}};
+  const Choice choice = ChoiceOf(job_, candidates);
   ASSERT_EQ(choice.clusters.size(), 2);
   EXPECT_EQ(choice.clusters[0].least, 1);
   EXPECT_EQ(choice.clusters[0].most, 2);
@@ -206,15 +207,15 @@ TEST_F(PlacementTest, BoundsAreToldToWhoeverChooses) {
 
 TEST_F(PlacementTest, TheNumberKeepsWithinItsBounds) {
   executors() = {.replicas = 9, .min = 2, .max = 4};
-  EXPECT_EQ(NamedNumber(executors()), 4);
+  EXPECT_EQ(RequestedExecutors(executors()), 4);
   executors().replicas = 1;
-  EXPECT_EQ(NamedNumber(executors()), 2);
+  EXPECT_EQ(RequestedExecutors(executors()), 2);
   executors().max = 1;
-  EXPECT_EQ(NamedNumber(executors()), 2) << "it must have these";
+  EXPECT_EQ(RequestedExecutors(executors()), 2) << "it must have these";
   executors().replicas.reset();
-  EXPECT_EQ(NamedNumber(executors()), 2);
+  EXPECT_EQ(RequestedExecutors(executors()), 2);
   executors().max.reset();
-  EXPECT_EQ(NamedNumber(executors()), std::nullopt);
+  EXPECT_EQ(RequestedExecutors(executors()), std::nullopt);
 }
 
 TEST_F(PlacementTest, SparesComeAfterThoseThatTrain) {
@@ -222,18 +223,18 @@ TEST_F(PlacementTest, SparesComeAfterThoseThatTrain) {
   executors().spares = 2;
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1", "tokyo-0", "paris-2 spare", "tokyo-1 spare"));
   executors() = {.replicas = 1, .spares = 1};
-  wish().clusters = {{"paris", 0, 1}};
+  placement_spec().clusters = {{"paris", 0, 1}};
   EXPECT_THAT(Place({"paris"}), ElementsAre("paris-0", "paris-1 spare")) << "the maximum is of those that train";
 }
 
 TEST_F(PlacementTest, WhatCannotBeIsSaid) {
   executors().replicas = 4;
   EXPECT_THAT(Problem({}), HasSubstr("no cluster"));
-  wish().clusters = {{"mars", 1, std::nullopt}};
+  placement_spec().clusters = {{"mars", 1, std::nullopt}};
   EXPECT_THAT(Problem({"paris"}), HasSubstr("mars must have 1 executor, and there is no such cluster; there are: paris"));
-  wish().clusters = {{"paris", 0, 3}};
+  placement_spec().clusters = {{"paris", 0, 3}};
   EXPECT_THAT(Problem({"paris"}), HasSubstr("maxima add up to 3, fewer than the 4"));
-  wish().clusters = {{"paris", 5, std::nullopt}};
+  placement_spec().clusters = {{"paris", 5, std::nullopt}};
   EXPECT_THAT(Problem({"paris"}), HasSubstr("minima add up to 5, more than the 4"));
 }
 
@@ -278,26 +279,26 @@ TEST_F(PlacementTest, WithoutANumberThereAreAsManyAsThereAreDevices) {
 
 TEST_F(PlacementTest, PackedFillsOneClusterBeforeTheNextInTheOrderGiven) {
   executors().replicas = 4;
-  wish().spread = job::Spread::kPacked;
+  placement_spec().spread = job::Spread::kPacked;
   room_ = {{"paris", 3}, {"tokyo", 3}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1", "paris-2", "tokyo-0"));
-  wish().clusters = {{"tokyo", 0, 2}, {"paris", 0, std::nullopt}};
+  placement_spec().clusters = {{"tokyo", 0, 2}, {"paris", 0, std::nullopt}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("tokyo-0", "tokyo-1", "paris-0", "paris-1"));
 }
 
 TEST_F(PlacementTest, ASelectorNarrowsTheClusters) {
   executors().replicas = 2;
   labels_ = {{"paris", {{"tier", "gold"}}}, {"tokyo", {{"tier", "tin"}}}};
-  wish().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"In","values":["gold","silver"]}]})";
+  placement_spec().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"In","values":["gold","silver"]}]})";
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
   EXPECT_THAT(Problem({"tokyo"}), HasSubstr("no cluster may be used; there are: tokyo"));
-  wish().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"Near"}]})";
+  placement_spec().cluster_selector.json = R"({"matchExpressions":[{"key":"tier","operator":"Near"}]})";
   EXPECT_THAT(Problem({"paris"}), HasSubstr("spec.placement.clusterSelector: matchExpressions"));
 }
 
 TEST_F(PlacementTest, AnExecutorIsWhereTheDataIs) {
   executors().replicas = 2;
-  wish().spread = job::Spread::kPacked;
+  placement_spec().spread = job::Spread::kPacked;
   job_.spec.data.clusters = {"tokyo"};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "tokyo-0"));
   room_ = {{"tokyo", 0}};
@@ -312,13 +313,13 @@ TEST_F(PlacementTest, ClosedClustersAreLeftOutAndNamed) {
   closed_ = {{"tokyo", "cannot be reached"}};
   EXPECT_THAT(Place({"paris", "tokyo"}), ElementsAre("paris-0", "paris-1"));
   EXPECT_THAT(Problem({"tokyo"}), HasSubstr("no cluster can be used: tokyo cannot be reached"));
-  wish().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 1, std::nullopt}};
+  placement_spec().clusters = {{"paris", 0, std::nullopt}, {"tokyo", 1, std::nullopt}};
   EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("a cluster that must have executors cannot be used: tokyo cannot be reached"));
 }
 
 TEST_F(PlacementTest, AMinimumThatHasNoRoomIsNamed) {
   executors().replicas = 4;
-  wish().clusters = {{"paris", 3, std::nullopt}, {"tokyo", 0, std::nullopt}};
+  placement_spec().clusters = {{"paris", 3, std::nullopt}, {"tokyo", 0, std::nullopt}};
   room_ = {{"paris", 2}};
   EXPECT_THAT(Problem({"paris", "tokyo"}), HasSubstr("paris must have 3 executors and has room for 2. paris: room for 2; short of cpu"));
 }
@@ -360,7 +361,7 @@ TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
     job.spec.strategy.stages = each.stages;
     job.spec.strategy.replicas = each.pipelines;
     job.spec.placement.clusters = each.clusters;
-    EXPECT_EQ(FewestToBegin(job, each.attempt), each.fewest) << each.what;
+    EXPECT_EQ(MinExecutorsToStart(job, each.attempt), each.fewest) << each.what;
   }
 }
 

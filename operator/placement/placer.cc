@@ -22,10 +22,10 @@ std::string FilesOfBroker(const job::Spec& spec) {
 
 }  // namespace
 
-Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
+Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
   job::FusionJob job = *asked_for.job;
-  job.spec.executors.min = FewestToBegin(job, asked_for.attempt);
-  SurveyRequest request = asked_for;
+  job.spec.executors.min = MinExecutorsToStart(job, asked_for.attempt);
+  CandidatesRequest request = asked_for;
   request.job = &job;
   const std::string local = members_.LocalName().value_or("");
   const std::string files = FilesOfBroker(job.spec);
@@ -35,24 +35,24 @@ Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
   }
   const auto shape = ExecutorShape(request.identity, job, *request.images, {});
   if (!shape.ok()) return {.problem = std::string(shape.status().message())};
-  const Asked asked = hold && advisor_ != nullptr ? Consult(request) : Asked();
+  const Asked asked = hold && hints_ != nullptr ? Consult(request) : Asked();
   if (asked.pending) return {.pending = true};
   const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
   const std::lock_guard lock(mutex_);
   const int64_t more_clusters = std::max<int64_t>(0, static_cast<int64_t>(job::kMaxClusters) - std::ssize(request.named));
-  Placement placement = Place(job, Survey(request, hub_, members_, &reservations_), ranking, more_clusters);
+  Placement placement = Place(job, Candidates(request, hub_, members_, &reservations_), ranking, more_clusters);
   if (placement.slots.empty() && !request.avoided.empty()) {
     // Rather back to where it went wrong than nowhere: how often is bounded by the restarts that are left.
-    SurveyRequest anywhere = request;
+    CandidatesRequest anywhere = request;
     anywhere.avoided.clear();
-    Placement back = Place(job, Survey(anywhere, hub_, members_, &reservations_), {}, more_clusters);
+    Placement back = Place(job, Candidates(anywhere, hub_, members_, &reservations_), {}, more_clusters);
     if (!back.slots.empty()) placement = std::move(back);
   }
   if (placement.slots.empty() && job.spec.executors.min > asked_for.job->spec.executors.min) {
     const job::Strategy& strategy = job.spec.strategy;
     if (strategy.replicas > 1) {
       absl::StrAppend(&placement.problem, ". spec.strategy asks for ", strategy.replicas, " replicas",
-                      strategy.stages > 1 ? absl::StrCat(" of ", strategy.stages, " stages") : "", ": ", strategy.FewestExecutors());
+                      strategy.stages > 1 ? absl::StrCat(" of ", strategy.stages, " stages") : "", ": ", strategy.MinExecutors());
     } else {
       absl::StrAppend(&placement.problem, ". spec.strategy.stages asks for ", strategy.stages);
     }
@@ -68,52 +68,53 @@ Placement Placer::Propose(const SurveyRequest& asked_for, bool hold) {
     placement.advice_reason = asked.advice->reason;
     placement.advice = asked.advice->message;
   }
-  KeepWords(request, placement);
+  KeepMessage(request, placement);
   if (hold && !placement.slots.empty()) {
     const auto broker = BrokerShape(request);
     reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
-    if (broker.ok()) reservations_.HoldBroker(request.identity.uid, local, broker->requests);
+    if (broker.ok()) reservations_.ReserveBroker(request.identity.uid, local, broker->requests);
   }
   return placement;
 }
 
-// Not under the lock, which others wait for: writing the question down takes a while. Room that another takes meanwhile is seen by Place().
-Placer::Asked Placer::Consult(const SurveyRequest& request) {
-  std::vector<ClusterOffer> offers;
+// Not under the lock, which others wait for: writing the query down takes a while. Capacity that another takes meanwhile is seen by
+// Place().
+Placer::Asked Placer::Consult(const CandidatesRequest& request) {
+  std::vector<ClusterCandidate> candidates;
   {
     const std::lock_guard lock(mutex_);
-    offers = Survey(request, hub_, members_, &reservations_);
+    candidates = Candidates(request, hub_, members_, &reservations_);
   }
-  const Choice choice = ChoiceOf(*request.job, offers);
+  const Choice choice = ChoiceOf(*request.job, candidates);
   if (choice.clusters.empty()) return {};
-  const absl::StatusOr<Question> question = QuestionAbout(request, choice);
-  if (!question.ok()) {
+  const absl::StatusOr<PlacementQuery> query = QueryAbout(request, choice);
+  if (!query.ok()) {
     base::Log(base::LogLevel::kDebug, absl::StrCat("job ", request.identity.ns, "/", request.identity.name,
-                                                   ": the scheduler is not asked: ", std::string(question.status().message())));
+                                                   ": the scheduler is not asked: ", std::string(query.status().message())));
     return {};
   }
-  const std::optional<Advice> advice = advisor_->Advise(request.identity, *question);
+  const std::optional<PlacementHint> advice = hints_->HintFor(request.identity, *query);
   return {.pending = !advice.has_value(), .advice = advice};
 }
 
-absl::StatusOr<Question> Placer::QuestionAbout(const SurveyRequest& request, const Choice& choice) const {
+absl::StatusOr<PlacementQuery> Placer::QueryAbout(const CandidatesRequest& request, const Choice& choice) const {
   std::vector<ClusterFacts> clusters = members_.Clusters();
   if (measured_ != nullptr) measured_->AddTo(clusters, request.now);
   const std::optional<ConfigMapFile> graph = GraphInConfigMap(request.job->spec);
-  if (!graph.has_value()) return QuestionOf(*request.job, request.attempt, choice, clusters);
+  if (!graph.has_value()) return PlacementQueryOf(*request.job, request.attempt, choice, clusters);
   FUSIONLLM_ASSIGN_OR_RETURN(std::string text, ReadConfigMapFile(hub_.client(), request.identity.ns, *graph, {}));
   job::FusionJob job = *request.job;
   job.spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
-  return QuestionOf(job, request.attempt, choice, clusters);
+  return PlacementQueryOf(job, request.attempt, choice, clusters);
 }
 
-void Placer::KeepWords(const SurveyRequest& request, Placement& placement) {
+void Placer::KeepMessage(const CandidatesRequest& request, Placement& placement) {
   const std::string& uid = request.identity.uid;
   if (placement.problem.empty() && placement.shortage.empty()) {
     said_.erase(uid);
     return;
   }
-  std::erase_if(said_, [&](const auto& entry) { return request.now - entry.second.at >= kSayAgainAfter; });
+  std::erase_if(said_, [&](const auto& entry) { return request.now - entry.second.at >= kMessageRefresh; });
   const auto [at, first] = said_.try_emplace(uid, Said{placement.problem, placement.shortage, request.now});
   const Said& said = at->second;
   if (first) return;

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "operator/members/member.h"
-#include "operator/placement/advisor.h"
-#include "operator/placement/measured_ways.h"
+#include "operator/placement/candidates.h"
+#include "operator/placement/hint_cache.h"
+#include "operator/placement/measured_links.h"
 #include "operator/placement/placement.h"
 #include "operator/placement/reservations.h"
-#include "operator/placement/survey.h"
 
 namespace fusionllm::op {
 
@@ -20,15 +20,15 @@ class Placer {
  public:
   // All must outlive it. `advisor` null: the scheduler is not asked.
   // `measured` null: nothing has been measured.
-  Placer(const Member& hub, const Members& members, Advisor* advisor = nullptr, const MeasuredWays* measured = nullptr)
-      : hub_(hub), members_(members), advisor_(advisor), measured_(measured) {}
+  Placer(const Member& hub, const Members& members, HintCache* advisor = nullptr, const MeasuredLinks* measured = nullptr)
+      : hub_(hub), members_(members), hints_(advisor), measured_(measured) {}
 
   // How long what is said of a shortage may be old: amounts that are free change all the time, and each change would be a write.
-  static constexpr absl::Duration kSayAgainAfter = absl::Seconds(30);
+  static constexpr absl::Duration kMessageRefresh = absl::Seconds(30);
 
   // Where the job's executors would go now. With `hold` what it takes is kept from others until its pods are there, and the advisor is
   // asked first: while it has no answer, nothing is placed.
-  Placement Propose(const SurveyRequest& request, bool hold);
+  Placement Propose(const CandidatesRequest& request, bool hold);
   // Its pods do not come for now: others may have the room.
   void Release(const std::string& job_uid) {
     const std::lock_guard lock(mutex_);
@@ -44,17 +44,17 @@ class Placer {
   // No advice and nothing pending: the job leaves no choice, or cannot be asked about.
   struct Asked {
     bool pending = false;
-    std::optional<Advice> advice;
+    std::optional<PlacementHint> advice;
   };
-  Asked Consult(const SurveyRequest& request);
-  absl::StatusOr<Question> QuestionAbout(const SurveyRequest& request, const Choice& choice) const;
+  Asked Consult(const CandidatesRequest& request);
+  absl::StatusOr<PlacementQuery> QueryAbout(const CandidatesRequest& request, const Choice& choice) const;
   // Says again what was said a moment ago, if it is of the same kind.
-  void KeepWords(const SurveyRequest& request, Placement& placement);
+  void KeepMessage(const CandidatesRequest& request, Placement& placement);
 
   const Member& hub_;
   const Members& members_;
-  Advisor* const advisor_;
-  const MeasuredWays* const measured_;
+  HintCache* const hints_;
+  const MeasuredLinks* const measured_;
   std::mutex mutex_;
   Reservations reservations_;
   struct Said {

@@ -64,10 +64,10 @@ absl::StatusOr<std::string> Read(const kube::HttpResponse& response) {
 
 }  // namespace
 
-std::string EncodePlanCall(const Question& question) {
+std::string EncodePlanCall(const PlacementQuery& query) {
   std::string message;
-  AppendText(kJobDocument, question.job_document, message);
-  AppendText(kProfilesDocument, question.profiles_document, message);
+  AppendText(kJobDocument, query.job_document, message);
+  AppendText(kProfilesDocument, query.profiles_document, message);
   std::string body(kFrameHeadBytes, '\0');
   for (size_t i = 1; i < kFrameHeadBytes; ++i) body[i] = static_cast<char>(message.size() >> (8 * (kFrameHeadBytes - 1 - i)));
   return body + message;
@@ -91,18 +91,18 @@ absl::StatusOr<std::string> DecodePlanAnswer(absl::string_view body) {
   return document;
 }
 
-Advisor::Ask AskSchedulerAt(const std::string& address) {
-  return [address](const Question& question, absl::Duration patience, std::stop_token stop) -> absl::StatusOr<std::string> {
+HintCache::Ask SchedulerPlanCall(const std::string& address) {
+  return [address](const PlacementQuery& query, absl::Duration limit, std::stop_token stop) -> absl::StatusOr<std::string> {
     // Made anew for each call: they are rare, and the scheduler may have been started again.
     FUSIONLLM_ASSIGN_OR_RETURN(const auto transport,
                                kube::CurlTransport::Make({.server = absl::StrCat("http://", address), .http2 = true}));
     // The service gives up in time: it ends a search that nobody waits for.
-    const std::string timeout = absl::StrCat(absl::ToInt64Milliseconds(patience), "m");
+    const std::string timeout = absl::StrCat(absl::ToInt64Milliseconds(limit), "m");
     const kube::HttpRequest request{.method = "POST",
                                     .target = kPlanMethod,
                                     .headers = {{"Content-Type", "application/grpc"}, {"TE", "trailers"}, {"grpc-timeout", timeout}},
-                                    .body = EncodePlanCall(question)};
-    const kube::UnaryLimits limits{.timeout = patience + absl::Seconds(1), .max_response_bytes = kMaxAnswerBytes};
+                                    .body = EncodePlanCall(query)};
+    const kube::UnaryLimits limits{.timeout = limit + absl::Seconds(1), .max_response_bytes = kMaxAnswerBytes};
     FUSIONLLM_ASSIGN_OR_RETURN(const kube::HttpResponse response, transport->Send(request, limits, std::move(stop)));
     return Read(response);
   };

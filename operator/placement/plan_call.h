@@ -10,15 +10,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "operator/placement/advisor.h"
+#include "operator/placement/hint_cache.h"
 
 namespace fusionllm::op {
 
 // Asks the scheduler at HOST:PORT. Errors: the service's own, with its code; Unavailable when it cannot be reached; DeadlineExceeded.
-Advisor::Ask AskSchedulerAt(const std::string& address);
+HintCache::Ask SchedulerPlanCall(const std::string& address);
 
 // The message of a gRPC call, and back. InvalidArgument: it is none.
-std::string EncodePlanCall(const Question& question);
+std::string EncodePlanCall(const PlacementQuery& query);
 absl::StatusOr<std::string> DecodePlanAnswer(absl::string_view body);
 
 }  // namespace fusionllm::op

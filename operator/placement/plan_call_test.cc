@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lib/job/parse.h"
-#include "operator/placement/advice.h"
+#include "operator/placement/placement_hint.h"
 #include "services/scheduler/scheduler_service.h"
 
 namespace fusionllm::op {
@@ -54,30 +54,30 @@ class PlanCallTest : public ::testing::Test {
     offers_.push_back({.name = name, .room = 1, .products = {{"", 1}}, .each = {{"cpu", 1000}}});
     facts_.push_back({.name = name});
   }
-  void Join(size_t a, size_t b, double bytes_per_s) { facts_[a].ways[facts_[b].name] = {.bytes_per_s = bytes_per_s, .latency_s = 1e-3}; }
-  Question Asked() {
-    const auto question = QuestionOf(job_, /*attempt=*/0, ChoiceOf(job_, offers_), facts_);
-    EXPECT_TRUE(question.ok()) << question.status();
-    return question.value_or(Question());
+  void Join(size_t a, size_t b, double bytes_per_s) { facts_[a].links[facts_[b].name] = {.bytes_per_s = bytes_per_s, .latency_s = 1e-3}; }
+  PlacementQuery Asked() {
+    const auto query = PlacementQueryOf(job_, /*attempt=*/0, ChoiceOf(job_, offers_), facts_);
+    EXPECT_TRUE(query.ok()) << query.status();
+    return query.value_or(PlacementQuery());
   }
-  absl::StatusOr<std::string> Ask(const Question& question, absl::Duration patience = kLong) {
-    return AskSchedulerAt(address_)(question, patience, {});
+  absl::StatusOr<std::string> Ask(const PlacementQuery& query, absl::Duration timeout = kLong) {
+    return SchedulerPlanCall(address_)(query, timeout, {});
   }
   std::vector<std::string> Clusters() {
     std::vector<std::string> names;
-    const Advice advice = AdviceOf(Ask(Asked()));
+    const PlacementHint advice = PlacementHintOf(Ask(Asked()));
     EXPECT_EQ(advice.reason, kPlanMade) << advice.message;
     for (const ExecutorSlot& slot : Place(job_, offers_, advice.ranking).slots) names.push_back(slot.cluster);
     return names;
   }
 
   metrics::Registry registry_{"test", "0"};
-  const services::PlanProbe probe_{registry_};
+  const services::PlanMetrics probe_{registry_};
   services::SchedulerService service_{probe_, {.max_concurrent = 1}};
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   job::FusionJob job_;
-  std::vector<ClusterOffer> offers_;
+  std::vector<ClusterCandidate> offers_;
   std::vector<ClusterFacts> facts_;
 };
 
@@ -97,8 +97,8 @@ TEST_F(PlanCallTest, TwoClustersWithAFastLinkArePreferredToTwoWithASlowOne) {
 
 TEST_F(PlanCallTest, ARefusalNamesWhatIsShort) {
   for (const char* const name : {"berlin", "lima", "oslo"}) Offer(name);
-  for (ClusterOffer& offer : offers_) offer.each["memory"] = 1 << 20;
-  const Advice advice = AdviceOf(Ask(Asked()));
+  for (ClusterCandidate& candidate : offers_) candidate.each["memory"] = 1 << 20;
+  const PlacementHint advice = PlacementHintOf(Ask(Asked()));
   EXPECT_EQ(advice.reason, kPlanRefused);
   EXPECT_THAT(advice.message, HasSubstr("MiB")) << advice.message;
 }
@@ -128,14 +128,14 @@ TEST_F(PlanCallTest, ALongAnswerIsReadAtOnce) {
   ASSERT_NE(server, nullptr);
   const std::string job(200'000, 'j'), profiles(400'000, 'p');
   const absl::Time begin = absl::Now();
-  const auto answer = AskSchedulerAt(absl::StrCat("127.0.0.1:", port))({job, profiles}, kLong, {});
+  const auto answer = SchedulerPlanCall(absl::StrCat("127.0.0.1:", port))({job, profiles}, kLong, {});
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(*answer, job + std::string(300'000, 'x') + profiles);
   EXPECT_LT(absl::Now() - begin, kLong / 2);
   server->Shutdown();
 }
 
-TEST_F(PlanCallTest, NobodyWaitsLongerThanItsPatience) {
+TEST_F(PlanCallTest, CallHonorsTimeout) {
   for (const char* const name : {"berlin", "lima", "oslo"}) Offer(name);
   EXPECT_EQ(Ask(Asked(), absl::Milliseconds(1)).status().code(), absl::StatusCode::kDeadlineExceeded);
 }

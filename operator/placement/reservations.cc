@@ -3,20 +3,20 @@
 namespace fusionllm::op {
 
 void Reservations::Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now) {
-  Held held{.each = each, .until = now + kHeldFor};
+  Held held{.each = each, .until = now + kReservationTtl};
   for (const ExecutorSlot& slot : slots) ++held.executors[slot.cluster];
   held_[job_uid] = std::move(held);
 }
 
-void Reservations::HoldBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
+void Reservations::ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
   const auto held = held_.find(job_uid);
   if (held == held_.end()) return;
   held->second.broker_in = cluster;
   held->second.broker = requests;
 }
 
-std::vector<kube::Amounts> Reservations::OfOthers(const std::string& cluster, const std::string& job_uid,
-                                                  const std::map<std::string, int64_t>& pods_of_job, absl::Time now) {
+std::vector<kube::Amounts> Reservations::ReservedByOthers(const std::string& cluster, const std::string& job_uid,
+                                                          const std::map<std::string, int64_t>& pods_of_job, absl::Time now) {
   Forget(now);
   std::vector<kube::Amounts> amounts;
   for (const auto& [uid, held] : held_) {

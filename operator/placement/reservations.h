@@ -1,5 +1,5 @@
-// Room that has been given to executors and brokers which are not there yet, so that two jobs that are placed at the same time do not both
-// count on it.
+// Capacity that has been given to executors and brokers which are not there yet, so that two jobs that are placed at the same time do not
+// both count on it.
 //
 // Kept in memory alone: after a restart of the operator the clusters themselves say what has been taken, but for what was under way, and a
 // pod that finds its place taken waits. Not thread-safe.
@@ -19,15 +19,15 @@ namespace fusionllm::op {
 class Reservations {
  public:
   // Pods that have not come by then are not waited for.
-  static constexpr absl::Duration kHeldFor = absl::Minutes(2);
+  static constexpr absl::Duration kReservationTtl = absl::Minutes(2);
 
   // In place of what the job held before.
   void Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
   // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come.
-  void HoldBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
+  void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
-  std::vector<kube::Amounts> OfOthers(const std::string& cluster, const std::string& job_uid,
-                                      const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
+  std::vector<kube::Amounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
+                                              const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
   void Release(const std::string& job_uid) { held_.erase(job_uid); }
   // What nobody waits for any more.

@@ -16,7 +16,7 @@ const kube::Amounts kEach = {{"cpu", 1000}};
 class ReservationsTest : public ::testing::Test {
  protected:
   std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job, std::map<std::string, int64_t> there = {}) {
-    return held_.OfOthers(cluster, job, there, now_);
+    return held_.ReservedByOthers(cluster, job, there, now_);
   }
   Reservations held_;
   absl::Time now_ = kReservedAt;
@@ -35,12 +35,12 @@ TEST_F(ReservationsTest, OthersSeeWhatIsHeldUntilItsPodsAreThere) {
 TEST_F(ReservationsTest, TheBrokerIsTheFirstToCome) {
   const kube::Amounts broker = {{"cpu", 50}};
   held_.Hold("a", {{"paris", 0, false}, {"paris", 1, false}}, kEach, now_);
-  held_.HoldBroker("a", "paris", broker);
+  held_.ReserveBroker("a", "paris", broker);
   EXPECT_THAT(Seen("paris", "b"), ElementsAre(broker, kEach, kEach));
   EXPECT_THAT(Seen("paris", "b", {{"a", 1}}), ElementsAre(kEach, kEach));
   EXPECT_THAT(Seen("paris", "b", {{"a", 3}}), IsEmpty());
   held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
-  held_.HoldBroker("a", "", broker);  // a hub that lends no devices
+  held_.ReserveBroker("a", "", broker);  // a hub that lends no devices
   EXPECT_THAT(Seen("", "b"), ElementsAre(broker));
   EXPECT_THAT(Seen("paris", "b"), ElementsAre(kEach));
 }
@@ -51,9 +51,9 @@ TEST_F(ReservationsTest, TheLastWordOfAJobCounts) {
   EXPECT_THAT(Seen("paris", "b"), IsEmpty());
 }
 
-TEST_F(ReservationsTest, NobodyWaitsForEverForPodsThatDoNotCome) {
+TEST_F(ReservationsTest, ReservationExpiresWithoutPods) {
   held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
-  now_ += Reservations::kHeldFor;
+  now_ += Reservations::kReservationTtl;
   EXPECT_THAT(Seen("paris", "b"), IsEmpty());
 }
 
@@ -65,11 +65,11 @@ TEST_F(ReservationsTest, WhatAJobGivesBackIsFree) {
   EXPECT_THAT(Seen("paris", "c"), SizeIs(1));
 }
 
-TEST_F(ReservationsTest, WhatNobodyWaitsForIsForgottenThoughNobodyAsks) {
+TEST_F(ReservationsTest, ExpiredReservationIsPruned) {
   held_.Hold("a", {{"paris", 0, false}}, kEach, now_);
   now_ += absl::Seconds(1);
   held_.Hold("b", {{"paris", 0, false}}, kEach, now_);
-  held_.Forget(kReservedAt + Reservations::kHeldFor);
+  held_.Forget(kReservedAt + Reservations::kReservationTtl);
   EXPECT_EQ(held_.size(), 1u);
   EXPECT_THAT(Seen("paris", "c"), SizeIs(1));
 }

@@ -80,10 +80,10 @@ ConfigReload::ConfigReload(Flags flags, const CommandLine& line, Apply apply, ku
   metrics_.Read(/*well=*/true, clock_.Now());
 }
 
-void ConfigReload::Look(bool anew) {
+void ConfigReload::Look(bool force) {
   const absl::StatusOr<std::string> yaml = ReadConfigFile(in_force_.config);
   std::string seen = yaml.ok() ? *yaml : std::string(yaml.status().message());
-  if (seen == seen_ && !anew) return;
+  if (seen == seen_ && !force) return;
   seen_ = std::move(seen);
   const absl::StatusOr<Flags> now = yaml.ok() ? MergeFlags(*yaml, in_force_.config, line_) : yaml.status();
   metrics_.Read(now.ok(), clock_.Now());
@@ -134,9 +134,9 @@ void ConfigReload::Follow(const std::stop_token& stop) {
     const absl::Duration next = clock_.Monotonic() + kEvery;
     while (!stop.stop_requested() && !asked_ && clock_.Monotonic() < next) clock_.WaitUntil(lock, changed_, next);
     if (stop.stop_requested()) return;
-    const bool anew = std::exchange(asked_, false);
+    const bool force = std::exchange(asked_, false);
     lock.unlock();
-    Look(anew);
+    Look(force);
     lock.lock();
   }
 }

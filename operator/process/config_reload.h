@@ -44,8 +44,8 @@ class ConfigReload {
   // `flags`: in force, with the file as it was at the start. All but they must outlive it.
   ConfigReload(Flags flags, const CommandLine& line, Apply apply, kube::Clock& clock, const ConfigMetrics& metrics);
 
-  // Looks at the file now. `anew`: as if it had changed. Not after Start().
-  void Look(bool anew = false);
+  // Looks at the file now. `force`: as if it had changed. Not after Start().
+  void Look(bool force = false);
   // Looks every kEvery from now on, until it is destroyed.
   void Start();
   // Has it looked at now, anew, once it is started; does not block. Thread-safe.

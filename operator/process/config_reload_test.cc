@@ -127,7 +127,7 @@ TEST_F(ConfigReloadTest, WhatTheCommandLineSaysStays) {
   EXPECT_EQ(applied_[0].common.log_level, "error");
 }
 
-TEST_F(ConfigReloadTest, WhoeverAsksIsToldAnewWhatIsWrongOrWaits) {
+TEST_F(ConfigReloadTest, ForcedReloadReportsErrorsAgain) {
   const auto look = [&] {
     ::testing::internal::CaptureStderr();
     reload_->Look(/*anew=*/true);
@@ -144,7 +144,7 @@ TEST_F(ConfigReloadTest, WhoeverAsksIsToldAnewWhatIsWrongOrWaits) {
   EXPECT_THAT(look(), HasSubstr("stays in force"));
 }
 
-TEST_F(ConfigReloadTest, WhoeverAsksNeedNotWait) {
+TEST_F(ConfigReloadTest, ForcedReloadIsImmediate) {
   Begin("workers: 3\n");
   reload_->Start();
   Write("workers: 3\nkubeApiQps: 7\n");

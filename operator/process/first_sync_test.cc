@@ -11,8 +11,8 @@ class FirstSyncTest : public ::testing::Test {
  protected:
   // A cache that is complete at that time.
   WaitForSync CompleteAt(absl::Duration when) {
-    return [this, when](absl::Duration patience) {
-      if (clock_.Monotonic() < when) clock_.Advance(std::min(patience, when - clock_.Monotonic()));
+    return [this, when](absl::Duration timeout) {
+      if (clock_.Monotonic() < when) clock_.Advance(std::min(timeout, when - clock_.Monotonic()));
       return clock_.Monotonic() >= when;
     };
   }
@@ -34,10 +34,10 @@ TEST_F(FirstSyncTest, TwoMinutesAreForAllTogether) {
   EXPECT_EQ(clock_.Monotonic() - begin_, absl::Minutes(2));
 }
 
-TEST_F(FirstSyncTest, WhoIsToldToStopWaitsNoLonger) {
-  const auto asked = [this](absl::Duration patience) {
+TEST_F(FirstSyncTest, StopEndsFirstSync) {
+  const auto asked = [this](absl::Duration timeout) {
     stop_.request_stop();
-    clock_.Advance(patience);
+    clock_.Advance(timeout);
     return false;
   };
   EXPECT_FALSE(AwaitFirstSync({asked}, stop_.get_token(), clock_));

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(ImageReferenceTest, ImagesAreToldFromOtherTexts) {
+TEST(ImageReferenceTest, AcceptsOnlyImageReferences) {
   const std::string digest(64, 'a');
   for (const std::string& image :
        {std::string("busybox"), std::string("fusionllm/broker:latest"), std::string("registry.example.org/ml/a-b_c__d.e--f:v1.2-rc_3"),

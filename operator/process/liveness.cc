@@ -6,9 +6,9 @@
 
 namespace fusionllm::op {
 
-absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration patience) {
+absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration timeout) {
   for (const auto& [name, work] : queues.UnfinishedWork()) {
-    if (work.longest < patience || absl::StartsWith(name, kMemberQueue)) continue;
+    if (work.longest < timeout || absl::StartsWith(name, kMemberQueue)) continue;
     return absl::UnavailableError(
         absl::StrCat("a worker of queue ", name, " has been at one key for ", absl::FormatDuration(work.longest)));
   }

@@ -11,8 +11,8 @@ namespace fusionllm::op {
 // for this long waits for something that will never come.
 inline constexpr absl::Duration kStuckAfter = absl::Minutes(10);
 
-// Unavailable, naming queue and time, where a worker of one of `queues` has been at one key for `patience`. Members' own queues are left
+// Unavailable, naming queue and time, where a worker of one of `queues` has been at one key for `timeout`. Members' own queues are left
 // out: what hangs there is the member, and a new process would hang as well. Thread-safe, does not block.
-absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration patience = kStuckAfter);
+absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration timeout = kStuckAfter);
 
 }  // namespace fusionllm::op

@@ -34,7 +34,7 @@ TEST_F(LivenessTest, AWorkerThatIsStuckIsNamed) {
   EXPECT_TRUE(CheckAtWork(queues_).ok());
 }
 
-TEST_F(LivenessTest, AMemberThatHoldsUpItsOwnWorkersIsNoReasonToStartAnew) {
+TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   kube::testing::FakeApiServer server(kube::RealClock());
   server.AddFault({.times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   MemberContext context{.origin = "hub", .clock = &clock_, .queue_metrics = &queues_};

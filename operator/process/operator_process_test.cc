@@ -31,7 +31,7 @@ using ::testing::IsEmpty;
 // terminationGracePeriodSeconds of the chart is 30.
 constexpr absl::Duration kGrace = absl::Seconds(25);
 // Its file is looked at every five seconds.
-constexpr absl::Duration kReloadPatience = absl::Minutes(1);
+constexpr absl::Duration kReloadTimeout = absl::Minutes(1);
 
 std::string Holder(Federation& fleet) {
   const kube::Resource leases{"coordination.k8s.io", "v1", "leases", "Lease", true};
@@ -110,7 +110,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
+TEST(OperatorProcessTest, ReloadsConfigFileWhileRunning) {
   Federation fleet(1);
   const base::TempFolder folder;
   const auto write = [&](const std::string& settings) {
@@ -128,13 +128,13 @@ TEST(OperatorProcessTest, ItsFileOfSettingsIsReadAnewWhileItRuns) {
   };
   write("logLevel: info\nworkers: 5\nkubeApiQps: 20\n");
   // A line that the level before would not have let pass.
-  Federation::Await("the new level holds", logged("changed, and in force: kubeApiQps, logLevel"), kReloadPatience);
-  Federation::Await("what waits is named", logged("changed, and needs a restart: workers"), kReloadPatience);
+  Federation::Await("the new level holds", logged("changed, and in force: kubeApiQps, logLevel"), kReloadTimeout);
+  Federation::Await("what waits is named", logged("changed, and needs a restart: workers"), kReloadTimeout);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 1"));
   process.Signal(SIGHUP);
-  Federation::Await("it is read anew, and does not end", logged("SIGHUP: reading the settings anew"), kReloadPatience);
+  Federation::Await("it is read anew, and does not end", logged("SIGHUP: reading the settings anew"), kReloadTimeout);
   write("logLevel: info\nworkers: none\n");
-  Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadPatience);
+  Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadTimeout);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 0"));
   const absl::Duration begin = MonotonicNow();
   process.Signal(SIGTERM);

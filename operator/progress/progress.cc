@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/printable_text.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/job/fusion_job.h"
 #include "lib/kube/api/json_fields.h"
 
@@ -35,7 +35,7 @@ constexpr absl::string_view kWaits[] = {"DataAwaited", "ExecutorsAwaited", "Prob
 // As many as a status takes.
 int Count(const json& list) { return static_cast<int>(std::min<size_t>(list.size(), job::kMaxExecutors)); }
 
-std::string Text(const json& object, const char* key) { return base::CutText(kube::TextAt(object, key), kMaxText); }
+std::string Text(const json& object, const char* key) { return base::TruncateUtf8(kube::TextAt(object, key), kMaxText); }
 
 std::string Rate(double bytes_per_s) {
   if (bytes_per_s >= 1e9) return absl::StrFormat("%.1f GB/s", bytes_per_s / 1e9);
@@ -77,7 +77,7 @@ Progress ProgressIn(const json& page) {
   }
   if (const json& waiting = At(page, "waiting"); IsWait(Text(waiting, "reason"))) {
     progress.wait_reason = Text(waiting, "reason");
-    progress.wait = base::CutText(base::PrintableText(Text(waiting, "message")), kMaxText);
+    progress.wait = base::TruncateUtf8(base::PrintableText(Text(waiting, "message")), kMaxText);
   }
   if (const json& link = At(page, "slowest_link"); link.is_object()) {
     progress.slowest_link = absl::StrCat(Text(link, "src"), "->", Text(link, "dst"), " ", Text(link, "codec"));
@@ -95,9 +95,9 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   return ProgressIn(page);
 }
 
-absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& told, absl::Time now) {
+absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& last_number, absl::Time now) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json page, PageOf(text));
-  return ProgressPage{.progress = ProgressIn(page), .events = TakeRunEvents(page, told, now)};
+  return ProgressPage{.progress = ProgressIn(page), .events = TakeRunEvents(page, last_number, now)};
 }
 
 }  // namespace fusionllm::op

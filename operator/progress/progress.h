@@ -50,6 +50,6 @@ struct ProgressPage {
   Progress progress;
   std::vector<RunEvent> events;
 };
-absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& told, absl::Time now);
+absl::StatusOr<ProgressPage> ParseProgressPage(absl::string_view text, int64_t& last_number, absl::Time now);
 
 }  // namespace fusionllm::op

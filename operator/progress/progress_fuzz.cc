@@ -47,27 +47,27 @@ bool Accepts(absl::string_view input) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   bool accepted = false;
   for (const int64_t before : {int64_t{0}, int64_t{1'699'999'990'000}, std::numeric_limits<int64_t>::max()}) {
-    int64_t told = before;
-    const absl::StatusOr<ProgressPage> page = ParseProgressPage(input, told, now);
+    int64_t last_number = before;
+    const absl::StatusOr<ProgressPage> page = ParseProgressPage(input, last_number, now);
     const absl::StatusOr<Progress> progress = ParseProgress(input);
     FUZZ_CHECK(page.ok() == progress.ok());
     if (!page.ok()) return false;
     accepted = true;
     FUZZ_CHECK(page->progress == *progress);
-    FUZZ_CHECK(told >= before && told > 0);
-    FUZZ_CHECK(page->events.size() <= kMostRunEvents);
+    FUZZ_CHECK(last_number >= before && last_number > 0);
+    FUZZ_CHECK(page->events.size() <= kMaxRunEvents);
     int64_t last = before;
     for (const RunEvent& event : page->events) {
-      FUZZ_CHECK(event.number > last && event.number <= told);
+      FUZZ_CHECK(event.number > last && event.number <= last_number);
       last = event.number;
-      FUZZ_CHECK(event.time <= now && event.time >= now - kToldAnewFor);
+      FUZZ_CHECK(event.time <= now && event.time >= now - kReplayWindow);
       FUZZ_CHECK(!event.reason.empty() && absl::ascii_isupper(static_cast<unsigned char>(event.reason[0])));
       FUZZ_CHECK(IsOneLine(event.reason) && IsOneLine(event.message));
       FUZZ_CHECK(event.reason.size() <= 128 && event.message.size() <= kMaxRunEventBytes);
     }
-    int64_t again = told;
+    int64_t again = last_number;
     const absl::StatusOr<ProgressPage> next = ParseProgressPage(input, again, now);
-    FUZZ_CHECK(next.ok() && next->events.empty() && again == told);  // once
+    FUZZ_CHECK(next.ok() && next->events.empty() && again == last_number);  // once
   }
   return accepted;
 }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/printable_text.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/api/time.h"
 
@@ -29,24 +29,25 @@ std::optional<RunEvent> EventOf(const json& object, absl::Time now) {
   event.reason = kube::TextAt(object, "reason");
   if (event.number <= 0 || !IsReason(event.reason)) return std::nullopt;
   event.warning = kube::TextAt(object, "type") == "warning";
-  event.message = base::CutText(base::PrintableText(base::CutText(kube::TextAt(object, "message"), kMaxRunEventBytes)), kMaxRunEventBytes);
+  event.message =
+      base::TruncateUtf8(base::PrintableText(base::TruncateUtf8(kube::TextAt(object, "message"), kMaxRunEventBytes)), kMaxRunEventBytes);
   event.time = std::min(kube::TimeFromText(kube::TextAt(object, "time")).value_or(absl::InfinitePast()), now);
   return event;
 }
 
 }  // namespace
 
-std::vector<RunEvent> TakeRunEvents(const json& page, int64_t& told, absl::Time now) {
+std::vector<RunEvent> TakeRunEvents(const json& page, int64_t& last_number, absl::Time now) {
   const json& all = kube::ListOf(kube::At(page, "events"));
-  const bool anew = told == 0;
-  told = std::max<int64_t>(told, 1);
+  const bool is_new_page = last_number == 0;
+  last_number = std::max<int64_t>(last_number, 1);
   std::vector<RunEvent> events;
-  for (size_t i = all.size() - std::min(all.size(), kMostRunEvents); i < all.size(); ++i) {
+  for (size_t i = all.size() - std::min(all.size(), kMaxRunEvents); i < all.size(); ++i) {
     std::optional<RunEvent> event = EventOf(all[i], now);
-    if (!event.has_value() || event->number <= told) continue;
-    told = event->number;
-    if (event->time < now - kToldAnewFor) {
-      if (anew) continue;
+    if (!event.has_value() || event->number <= last_number) continue;
+    last_number = event->number;
+    if (event->time < now - kReplayWindow) {
+      if (is_new_page) continue;
       event->time = now;  // it has just happened: the broker's clock is wrong
     }
     events.push_back(*std::move(event));

@@ -25,7 +25,7 @@ class RunEventsTest : public ::testing::Test {
             {"reason", "ExecutorLost"},
             {"message", message}};
   }
-  std::vector<RunEvent> Take(const json& events) { return TakeRunEvents({{"step", 1}, {"events", events}}, told_, now_); }
+  std::vector<RunEvent> Take(const json& events) { return TakeRunEvents({{"step", 1}, {"events", events}}, last_number_, now_); }
   std::vector<int64_t> Numbers(const json& events) {
     std::vector<int64_t> numbers;
     for (const RunEvent& event : Take(events)) numbers.push_back(event.number);
@@ -33,13 +33,13 @@ class RunEventsTest : public ::testing::Test {
   }
 
   const absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
-  int64_t told_ = 0;
+  int64_t last_number_ = 0;
 };
 
 TEST_F(RunEventsTest, ReadsWhatTheBrokerTells) {
   const auto page = ParseProgressPage(R"({"step":20,"events":[
       {"number":1699999990000,"time":"2023-11-14T22:13:10.000Z","type":"normal","reason":"SpareActivated","message":"c takes stage 1 from b"}]})",
-                                      told_, now_);
+                                      last_number_, now_);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->progress.step, 20);
   EXPECT_THAT(page->events,
@@ -47,12 +47,12 @@ TEST_F(RunEventsTest, ReadsWhatTheBrokerTells) {
 }
 
 TEST_F(RunEventsTest, ABrokerOfAnEarlierReleaseTellsNone) {
-  const auto page = ParseProgressPage(R"({"step":20})", told_, now_);
+  const auto page = ParseProgressPage(R"({"step":20})", last_number_, now_);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_THAT(page->events, IsEmpty());
 }
 
-TEST_F(RunEventsTest, EachIsToldOnce) {
+TEST_F(RunEventsTest, TakesEachEventOnce) {
   json events = {EventAt(5, absl::Seconds(2)), EventAt(7, absl::Seconds(1))};
   EXPECT_THAT(Numbers(events), ElementsAre(5, 7));
   EXPECT_THAT(Numbers(events), IsEmpty());
@@ -60,14 +60,14 @@ TEST_F(RunEventsTest, EachIsToldOnce) {
   EXPECT_THAT(Numbers(events), ElementsAre(8));
 }
 
-TEST_F(RunEventsTest, WhoBeginsToReadTellsOnlyWhatIsNewEnoughToBeKnownAsTold) {
-  const json events = {EventAt(5, kToldAnewFor + absl::Seconds(1)), EventAt(7, kToldAnewFor - absl::Seconds(1))};
+TEST_F(RunEventsTest, NewReaderReplaysOnlyRecentEvents) {
+  const json events = {EventAt(5, kReplayWindow + absl::Seconds(1)), EventAt(7, kReplayWindow - absl::Seconds(1))};
   EXPECT_THAT(Numbers(events), ElementsAre(7));
-  EXPECT_EQ(told_, 7);
+  EXPECT_EQ(last_number_, 7);
 }
 
 // Its page is read before anything happens.
-TEST_F(RunEventsTest, OfABrokerWhoseClockIsWrongAllIsToldThatHappensWhileItIsFollowed) {
+TEST_F(RunEventsTest, TakesEventsDespiteWrongBrokerClock) {
   EXPECT_THAT(Numbers(json::array()), IsEmpty());
   const std::vector<RunEvent> late = Take(json::array({EventAt(5, absl::Hours(5))}));
   ASSERT_EQ(late.size(), 1u);
@@ -91,7 +91,7 @@ TEST_F(RunEventsTest, WhatIsNoEventIsLeftOut) {
     with("reason", reason);
   }
   for (const json& entry : events) EXPECT_THAT(Take(json::array({entry})), IsEmpty()) << entry;
-  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(last_number_, 1);
   for (const json& none : {json(), json("events"), json(7), json({{"number", 1}})}) EXPECT_THAT(Take(none), IsEmpty()) << none;
   EXPECT_THAT(Numbers(json::array({good})), ElementsAre(50));
 }
@@ -99,9 +99,9 @@ TEST_F(RunEventsTest, WhatIsNoEventIsLeftOut) {
 TEST_F(RunEventsTest, AHostilePageTellsNoMoreThanAnHonestOne) {
   json events = json::array();
   for (int i = 1; i <= 100'000; ++i) events.push_back(EventAt(i, absl::ZeroDuration()));
-  EXPECT_EQ(Take(events).size(), kMostRunEvents);
-  EXPECT_EQ(told_, 100'000);
-  EXPECT_FALSE(ParseProgressPage(json{{"events", events}}.dump(), told_, now_).ok()) << "a page of that many bytes";
+  EXPECT_EQ(Take(events).size(), kMaxRunEvents);
+  EXPECT_EQ(last_number_, 100'000);
+  EXPECT_FALSE(ParseProgressPage(json{{"events", events}}.dump(), last_number_, now_).ok()) << "a page of that many bytes";
   const std::vector<RunEvent> taken =
       Take(json::array({EventAt(200'000, absl::ZeroDuration(), std::string(50'000, 'x')),
                         EventAt(200'001, absl::ZeroDuration(), "\x1b[2J\n" + std::string(50'000, '\x01'))}));

@@ -23,7 +23,7 @@ absl::Status UnlessOvertaken(const absl::Status& status) {
 
 bool IsReady(const Decision& decision) {
   return std::any_of(decision.conditions.begin(), decision.conditions.end(),
-                     [](const ConditionWish& wish) { return wish.type == JobCondition::kReady && wish.status; });
+                     [](const DesiredCondition& desired) { return desired.type == JobCondition::kReady && desired.status; });
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ absl::Status JobQueue::LookAt(Observation& seen) {
   if (access_ == WorkloadAccess::kUnknown) return absl::UnavailableError("Workloads are not listed yet");
   seen.leaves_queue = !waits && workload_ != nullptr && WorkloadBelongsTo(*workload_, identity_);
   if (!waits) return absl::OkStatus();
-  seen.queue = StandingOf(QueuedNow(seen), access_, workload_.get());
+  seen.queue = QueueStatusOf(QueuedNow(seen), access_, workload_.get());
   FUSIONLLM_RETURN_IF_ERROR(ReadPriority(seen));
   if (!seen.queue->admitted && access_ == WorkloadAccess::kListed) {
     if (const absl::Status made = Wanted().status(); !made.ok()) {

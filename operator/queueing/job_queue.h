@@ -13,7 +13,7 @@
 #include "operator/lifecycle/decide.h"
 #include "operator/queueing/flavors.h"
 #include "operator/queueing/kueue_workload.h"
-#include "operator/queueing/standing.h"
+#include "operator/queueing/queue_status.h"
 #include "operator/queueing/workload_source.h"
 
 namespace fusionllm::op {

@@ -131,7 +131,7 @@ std::string PodSetsDigest(const job::FusionJob& job) {
   const job::Executors& executors = job.spec.executors;
   const job::Placement& placement = job.spec.placement;
   const json text = {QueuedExecutors(job),
-                     FewestToBegin(job, 0),
+                     MinExecutorsToStart(job, 0),
                      executors.spares,
                      executors.pod_template.json,
                      job.spec.broker.pod_template.json,
@@ -141,14 +141,14 @@ std::string PodSetsDigest(const job::FusionJob& job) {
 }
 
 int64_t QueuedExecutors(const job::FusionJob& job) {
-  return NamedNumber(job.spec.executors).value_or(FewestToBegin(job, 0)) + job.spec.executors.spares;
+  return RequestedExecutors(job.spec.executors).value_or(MinExecutorsToStart(job, 0)) + job.spec.executors.spares;
 }
 
 absl::StatusOr<json> WorkloadObject(const JobIdentity& identity, const job::FusionJob& job, const std::string& queue,
                                     const QueuePriority& priority, const Images& images, const DeviceKind& hardware) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json broker, BrokerPod(identity, job, {}, images, {}));
   FUSIONLLM_ASSIGN_OR_RETURN(const json executor, ExecutorPod(identity, job, {}, 0, {"broker:1"}, images, {}, hardware));
-  const int64_t count = QueuedExecutors(job), fewest = FewestToBegin(job, 0) + job.spec.executors.spares;
+  const int64_t count = QueuedExecutors(job), fewest = MinExecutorsToStart(job, 0) + job.spec.executors.spares;
   json executors = {{"name", kExecutorRole}, {"count", count}, {"template", PodSetTemplate(executor)}};
   if (fewest < count) executors["minCount"] = fewest;
   json workload = {{"apiVersion", kWorkloads.ApiVersion()},

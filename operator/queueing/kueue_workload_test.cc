@@ -80,9 +80,9 @@ TEST(Workload, OfferingToBeginWithFewerSaysHowMany) {
   const json executors = Workload(job)["spec"]["podSets"][1];
   EXPECT_EQ(executors["count"], 5);
   const bool may_be_fewer = executors.contains("minCount");
-  EXPECT_EQ(may_be_fewer, job.spec.strategy.FewestExecutors() < 4);
+  EXPECT_EQ(may_be_fewer, job.spec.strategy.MinExecutors() < 4);
   const json fewest = may_be_fewer ? executors["minCount"] : json(5);
-  EXPECT_EQ(fewest, std::max<int64_t>(2, std::min<int64_t>(4, job.spec.strategy.FewestExecutors())) + 1);
+  EXPECT_EQ(fewest, std::max<int64_t>(2, std::min<int64_t>(4, job.spec.strategy.MinExecutors())) + 1);
 }
 
 TEST(Workload, OfAJobThatNamesNoNumberAsksForTheFewest) {

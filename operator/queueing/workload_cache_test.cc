@@ -84,7 +84,7 @@ TEST_F(WorkloadCacheTest, AnAnswerThatSaysNothingIsNoSignThatKueueIsMissing) {
   EXPECT_EQ(cache_.Access("default"), WorkloadAccess::kUnknown);
 }
 
-TEST_F(WorkloadCacheTest, AListThatIsForbiddenIsToldSo) {
+TEST_F(WorkloadCacheTest, ReportsForbiddenList) {
   server_.Serve(kWorkloads);
   server_.AddFault({.target = "/workloads", .times = 1000, .code = 403});
   EXPECT_TRUE(Eventually([&] { return cache_.Access("default") == WorkloadAccess::kForbidden; }));

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lib/kube/api/resource.h"
-#include "operator/queueing/standing.h"
+#include "operator/queueing/queue_status.h"
 
 namespace fusionllm::op {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/host_port.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 #include "operator/manifests/run_objects.h"
 
@@ -15,12 +15,12 @@ namespace {
 // As many as there is room for, and how many more there are.
 std::string Listed(const std::vector<std::string>& all) {
   const std::string whole = absl::StrJoin(all, ", ");
-  if (whole.size() <= kubeapi::kMaxShortText || all.size() < 2) return base::CutText(whole, kubeapi::kMaxShortText);
+  if (whole.size() <= kubeapi::kMaxShortText || all.size() < 2) return base::TruncateUtf8(whole, kubeapi::kMaxShortText);
   const size_t room = kubeapi::kMaxShortText - absl::StrCat(", and ", all.size(), " more").size();
-  std::string text = base::CutText(all.front(), room);
-  size_t told = 1;
-  for (; text.size() + 2 + all[told].size() <= room; ++told) absl::StrAppend(&text, ", ", all[told]);
-  return absl::StrCat(text, ", and ", all.size() - told, " more");
+  std::string text = base::TruncateUtf8(all.front(), room);
+  size_t shown = 1;
+  for (; text.size() + 2 + all[shown].size() <= room; ++shown) absl::StrAppend(&text, ", ", all[shown]);
+  return absl::StrCat(text, ", and ", all.size() - shown, " more");
 }
 
 // HOST:PORT by device, where those of this attempt listen.
@@ -37,7 +37,8 @@ std::map<std::string, std::string> PodAddresses(const ClusterView& cluster, int6
 
 }  // namespace
 
-std::optional<std::string> ExecutorEndpoint(const Ways& ways, const ClusterView& view, const std::map<std::string, std::string>& served) {
+std::optional<std::string> ExecutorEndpoint(const EndpointInputs& ways, const ClusterView& view,
+                                            const std::map<std::string, std::string>& served) {
   const std::string& cluster = view.name;
   const std::vector<ExecutorSlot>& slots = *ways.slots;
   const auto here = [&](const ExecutorSlot& slot) { return slot.cluster == cluster; };

@@ -15,7 +15,7 @@
 namespace fusionllm::op {
 
 // How a job's executors of different clusters meet.
-struct Ways {
+struct EndpointInputs {
   const job::FusionJob* job = nullptr;               // must outlive it
   const std::vector<ExecutorSlot>* slots = nullptr;  // of all clusters, as placed; must outlive it
   int64_t attempt = 0;
@@ -27,6 +27,7 @@ struct Ways {
 // each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out. Empty: nobody
 // outside dials them, as the job is in one cluster alone or not there; or their addresses are not known yet. Nothing: some of their Pods
 // have no address yet; what was said before stays. At most kMaxShortText letters: "a:1, b:1, and 7 more".
-std::optional<std::string> ExecutorEndpoint(const Ways& ways, const ClusterView& cluster, const std::map<std::string, std::string>& served);
+std::optional<std::string> ExecutorEndpoint(const EndpointInputs& ways, const ClusterView& cluster,
+                                            const std::map<std::string, std::string>& served);
 
 }  // namespace fusionllm::op

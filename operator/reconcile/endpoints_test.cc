@@ -36,7 +36,7 @@ class EndpointsTest : public ::testing::Test {
   std::vector<ExecutorSlot> slots_;
   ClusterView tokyo_{.name = "tokyo"};
   std::map<std::string, std::string> served_;
-  Ways ways_{.attempt = 3};
+  EndpointInputs ways_{.attempt = 3};
 };
 
 TEST_F(EndpointsTest, WithoutServicesTheyAreTheAddressesOfPods) {
@@ -48,7 +48,7 @@ TEST_F(EndpointsTest, WithoutServicesTheyAreTheAddressesOfPods) {
   EXPECT_EQ(Endpoint(), "192.0.2.1:30001, 192.0.2.1:30002");
 }
 
-TEST_F(EndpointsTest, PodsThatGetTheirAddressesOneByOneAreToldAtOnce) {
+TEST_F(EndpointsTest, ReportsAddressesTogether) {
   tokyo_.pods[1].address = "";
   EXPECT_EQ(Endpoint(), "as before");
   tokyo_.pods[1] = {.name = "b", .role = kBrokerRole, .attempt = 3, .address = "10.9.0.9"};

@@ -78,7 +78,7 @@ TEST_F(ExecutorServicesTest, ByNodePortsEachIsReachedAtANodeOfItsOwnCluster) {
                                       " | 192.0.2.2:", NodePort(there)));
 }
 
-TEST_F(ExecutorServicesTest, IntoAClusterWithEgressOnlyNobodyDialsAndAllCanMeetAtTheRelay) {
+TEST_F(ExecutorServicesTest, EgressOnlyClusterUsesRelay) {
   AddNodes();
   members_.egress_only_ = {"tokyo"};
   Submit("NodePort");
@@ -148,7 +148,7 @@ TEST_F(ExecutorServicesTest, ThereIsNoPodBeforeItsAddressAndTheJobSaysWhichIsMis
   SettleBoth();
   EXPECT_EQ(After(TokyoPod("train-tokyo-0-r0"), "--advertise"), "198.51.100.10:7001");
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
-  EXPECT_EQ(tokyo_->Anchors().at(0).waiting, "");
+  EXPECT_EQ(tokyo_->OwnerConfigMaps().at(0).waiting, "");
 }
 
 TEST_F(ExecutorServicesTest, ToWaitForAnAddressIsNoFailureEvenWhereTheAnchorIsNotSeenYet) {
@@ -159,7 +159,7 @@ TEST_F(ExecutorServicesTest, ToWaitForAnAddressIsNoFailureEvenWhereTheAnchorIsNo
   for (int look = 0; look < 8; ++look) {
     result = Reconcile();
     ASSERT_TRUE(result.status.ok()) << result.status;
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_EQ(result.after, absl::Seconds(5));
 }
@@ -205,7 +205,7 @@ TEST_F(ExecutorServicesTest, TheStatusSaysWhatIsDialled) {
   EXPECT_THAT(Job()["status"]["clusterStatuses"].dump(), HasSubstr(endpoints["tokyo"])) << "as long as nobody knows better";
 }
 
-TEST_F(ExecutorServicesTest, WithoutServicesTheStatusSaysTheAddressesOfPodsAndIsNotWrittenAgainForThem) {
+TEST_F(ExecutorServicesTest, StatusHasPodAddressesWithoutServices) {
   AddNodes();
   Submit("Direct");
   SettleBoth();
@@ -260,7 +260,7 @@ TEST_F(ExecutorServicesTest, AServiceOfSomebodyElseIsLeftAlone) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
-TEST_F(ExecutorServicesTest, AMemberThatGivesNoRightToServicesIsTold) {
+TEST_F(ExecutorServicesTest, ReportsMissingServicePermission) {
   AddNodes();
   const json refusal = {{"kind", "Status"},      {"apiVersion", "v1"},
                         {"status", "Failure"},   {"message", "services is forbidden: User \"hub\" cannot get resource \"services\""},
@@ -269,7 +269,7 @@ TEST_F(ExecutorServicesTest, AMemberThatGivesNoRightToServicesIsTold) {
   Submit("NodePort");
   for (int i = 0; i < 4; ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
     (void)ReconcileTokyo();
   }
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
@@ -336,12 +336,12 @@ TEST_F(ExecutorServicesTest, WhatTheJobDoesNotWantAnyMoreIsNotWaitedFor) {
   for (kube::ApiClient* cluster : {looking_.get(), tokyo_client_.get()}) ASSERT_TRUE(cluster->Delete(kNodes, {"", "node-0"}).ok());
   Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 200}}}}}});
   SettleBoth();
-  ASSERT_NE(tokyo_->Anchors().at(0).waiting, "");
+  ASSERT_NE(tokyo_->OwnerConfigMaps().at(0).waiting, "");
   Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 100}}}}}});
   AddNodes();
   SettleBoth();
-  EXPECT_EQ(member_->Anchors().at(0).waiting, "");
-  EXPECT_EQ(tokyo_->Anchors().at(0).waiting, "");
+  EXPECT_EQ(member_->OwnerConfigMaps().at(0).waiting, "");
+  EXPECT_EQ(tokyo_->OwnerConfigMaps().at(0).waiting, "");
 }
 
 // One of before prepared the attempt, and made no Services.
@@ -358,16 +358,16 @@ TEST_F(ExecutorServicesTest, AnExecutorIsReachedThoughAnOlderOperatorHasBegunIts
 }
 
 // Its nodes are away just when the job's document changes: those that train go on, and are not forgotten.
-TEST_F(ExecutorServicesTest, WaitingMovesNobodyThatRuns) {
+TEST_F(ExecutorServicesTest, WaitingDoesNotMoveRunningPods) {
   AddNodes();
   Submit("NodePort");
   SettleBoth();
   const std::string advertised = After(TokyoPod("train-tokyo-0-r0"), "--advertise");
-  const AnchorView before = member_->Anchors().at(0);
+  const OwnerConfigMapView before = member_->OwnerConfigMaps().at(0);
   for (kube::ApiClient* cluster : {looking_.get(), tokyo_client_.get()}) ASSERT_TRUE(cluster->Delete(kNodes, {"", "node-0"}).ok());
   Patch(kFusionJobs, "train", {{"spec", {{"training", {{"steps", 200}}}}}});
   SettleBoth();
-  const AnchorView waiting = member_->Anchors().at(0);
+  const OwnerConfigMapView waiting = member_->OwnerConfigMaps().at(0);
   EXPECT_THAT(waiting.waiting, HasSubstr("no node of cluster local"));
   EXPECT_EQ(waiting.placement, before.placement) << "else they would be placed anew, while they run";
   EXPECT_EQ(waiting.remote_broker_address, before.remote_broker_address);
@@ -377,8 +377,8 @@ TEST_F(ExecutorServicesTest, WaitingMovesNobodyThatRuns) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   AddNodes();
   SettleBoth();
-  EXPECT_EQ(member_->Anchors().at(0).waiting, "");
-  EXPECT_EQ(tokyo_->Anchors().at(0).executor_addresses.at("tokyo-0"), advertised);
+  EXPECT_EQ(member_->OwnerConfigMaps().at(0).waiting, "");
+  EXPECT_EQ(tokyo_->OwnerConfigMaps().at(0).executor_addresses.at("tokyo-0"), advertised);
 }
 
 }  // namespace

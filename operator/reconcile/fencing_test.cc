@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "operator/reconcile/claim.h"
+#include "operator/reconcile/leader_epoch.h"
 #include "operator/reconcile/testing/frozen_caches.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
@@ -25,7 +25,7 @@ class FixedFence : public Fence {
  public:
   explicit FixedFence(int64_t epoch) : epoch_(epoch) {}
   int64_t epoch() const override { return epoch_; }
-  absl::Status Outranked(int64_t other, std::stop_token) override {
+  absl::Status OnHigherEpoch(int64_t other, std::stop_token) override {
     ++outranked_;
     if (!leads_) return absl::FailedPreconditionError("another leads");
     epoch_ = other + 1;
@@ -78,7 +78,7 @@ class FencingTest : public TwoClustersTest {
     old_ = Leader(*old_jobs_, *old_hub_, old_members_, old_fence_);
   }
   kube::ReconcileResult WakeOldLeader(const std::string& cluster) { return old_->Reconcile({cluster, "default", "train"}, {}); }
-  json Epoch(DirectMember& member) { return member.Anchors().at(0).epoch; }
+  json Epoch(DirectMember& member) { return member.OwnerConfigMaps().at(0).epoch; }
 
   FixedFence old_fence_{1}, new_fence_{2};
   InterruptedTransport* old_transport_ = nullptr;
@@ -86,7 +86,7 @@ class FencingTest : public TwoClustersTest {
   std::unique_ptr<FrozenJobs> old_jobs_;
   std::unique_ptr<FrozenMember> old_hub_;
   std::shared_ptr<FrozenMember> old_tokyo_;
-  testing::Alone old_members_;
+  testing::FakeMembers old_members_;
   std::unique_ptr<JobReconciler> old_;
 };
 
@@ -112,11 +112,11 @@ TEST_F(FencingTest, AnAnchorCarriesItsEpochFromTheBeginning) {
   Submit2();
   (void)Reconcile();
   (void)ReconcileTokyo();
-  ASSERT_THAT(tokyo_->Anchors(), SizeIs(1));
+  ASSERT_THAT(tokyo_->OwnerConfigMaps(), SizeIs(1));
   EXPECT_EQ(Epoch(*tokyo_), 1);
 }
 
-TEST_F(FencingTest, WhereAPodIsMadeAnewTheAnchorIsClaimed) {
+TEST_F(FencingTest, PodRecreationStampsLeaderEpoch) {
   LeadWith(old_fence_);
   Submit2();
   SettleBoth();
@@ -176,7 +176,7 @@ TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
   ASSERT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
   const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
   const std::vector<PodView> hub_pods = old_hub_->pods_, tokyo_pods = old_tokyo_->pods_;
-  const std::vector<std::pair<std::string, std::function<void()>>> wishes = {
+  const std::vector<std::pair<std::string, std::function<void()>>> operations = {
       {"make an executor of the attempt before", [&] { old_tokyo_->pods_.clear(); }},
       {"make a broker and an executor of the attempt before",
        [&] {
@@ -191,8 +191,8 @@ TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
       {"delete everything", [&] { old_jobs_->view_.deleted_at = clock_.Now(); }},
       {"keep everything", [&] { old_jobs_->view_.job->spec.preserve_resources_on_deletion = true; }},
   };
-  for (const auto& [wish, have] : wishes) {
-    SCOPED_TRACE(wish);
+  for (const auto& [operation, have] : operations) {
+    SCOPED_TRACE(operation);
     old_hub_->pods_ = hub_pods;
     old_tokyo_->pods_ = tokyo_pods;
     have();
@@ -203,7 +203,7 @@ TEST_F(FencingTest, ALeaderThatWakesUpAfterTheNextOneHasWrittenWritesNothing) {
   EXPECT_GE(old_fence_.outranked_, 3);
 }
 
-TEST_F(FencingTest, ALeaderThatIsStoppedBetweenLookingAndWritingDoesNotOverwriteAnAnchor) {
+TEST_F(FencingTest, StaleLeaderDoesNotOverwriteOwnerConfigMap) {
   LeadWith(old_fence_);
   Submit2();
   (void)Reconcile();
@@ -219,7 +219,7 @@ TEST_F(FencingTest, ALeaderThatIsStoppedBetweenLookingAndWritingDoesNotOverwrite
   };
   const kube::ReconcileResult result = WakeOldLeader("tokyo");
   EXPECT_EQ(result.after, absl::Seconds(1)) << result.status;
-  ASSERT_EQ(tokyo_->Anchors().size(), 1);
+  ASSERT_EQ(tokyo_->OwnerConfigMaps().size(), 1);
   EXPECT_EQ(Epoch(*tokyo_), 2);
   EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
@@ -271,16 +271,16 @@ TEST_F(FencingTest, AClaimIsOfTheJobsAnchorAloneAndOverwritesNoLaterOne) {
   JobIdentity job = old_jobs_->view_.identity;
   FixedFence last(3);
   tokyo_server_.ForgetRequests();
-  EXPECT_TRUE(Claim(*tokyo_, job, old_fence_, {}).ok());
+  EXPECT_TRUE(StampLeaderEpoch(*tokyo_, job, old_fence_, {}).ok());
   for (const auto& request : tokyo_server_.requests()) EXPECT_EQ(request.method, "GET") << "it is claimed";
   old_transport_->method_ = "PATCH";
   old_transport_->target_ = "train-anchor";
-  old_transport_->before_ = [&] { EXPECT_TRUE(Claim(*tokyo_, job, last, {}).ok()); };
-  EXPECT_TRUE(absl::IsUnavailable(Claim(*old_tokyo_, job, new_fence_, {}).status()));
+  old_transport_->before_ = [&] { EXPECT_TRUE(StampLeaderEpoch(*tokyo_, job, last, {}).ok()); };
+  EXPECT_TRUE(absl::IsUnavailable(StampLeaderEpoch(*old_tokyo_, job, new_fence_, {}).status()));
   EXPECT_EQ(Epoch(*tokyo_), 3);
   job.uid = "another";
   FixedFence later(4);
-  EXPECT_EQ(Claim(*tokyo_, job, later, {}).value(), std::nullopt);
+  EXPECT_EQ(StampLeaderEpoch(*tokyo_, job, later, {}).value(), std::nullopt);
   EXPECT_EQ(Epoch(*tokyo_), 3);
 }
 
@@ -292,13 +292,13 @@ TEST_F(FencingTest, AnEpochThatNoLeaderCanHaveCountedIsWrittenOver) {
   StopOldLeader();
   const JobIdentity job = old_jobs_->view_.identity;
   FixedFence absurd(std::numeric_limits<int64_t>::max());
-  ASSERT_TRUE(Claim(*tokyo_, job, absurd, {}).ok());
+  ASSERT_TRUE(StampLeaderEpoch(*tokyo_, job, absurd, {}).ok());
   ASSERT_EQ(Epoch(*tokyo_), std::numeric_limits<int64_t>::max());
-  EXPECT_TRUE(Claim(*tokyo_, job, new_fence_, {}).ok());
+  EXPECT_TRUE(StampLeaderEpoch(*tokyo_, job, new_fence_, {}).ok());
   EXPECT_EQ(Epoch(*tokyo_), new_fence_.epoch());
 }
 
-TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {
+TEST_F(FencingTest, LeaderWithResetEpochContinues) {
   FixedFence high(7);
   LeadWith(high);
   Submit2();
@@ -313,7 +313,7 @@ TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOn) {
   EXPECT_TRUE(TokyoPod("train-tokyo-0-r1").contains("spec"));
 }
 
-TEST_F(FencingTest, ALeaderWhoseCountBeganAnewGoesOnThoughNothingButAnAnchorIsToBeWritten) {
+TEST_F(FencingTest, LeaderWithResetEpochWritesOwnerConfigMap) {
   FixedFence high(7);
   LeadWith(high);
   Submit2();

@@ -62,7 +62,7 @@ TEST_P(HostileMemberTest, TheJobGoesOnAsSoonAsItsAnswersMakeSense) {
   Submit2();
   for (int i = 0; i < 4; ++i) {
     ASSERT_NO_THROW((void)Reconcile());
-    PlayCluster();
+    SimulateCluster();
     ASSERT_NO_THROW((void)ReconcileTokyo());
   }
   EXPECT_GT(garbling.garbled(), 0);
@@ -74,7 +74,7 @@ TEST_P(HostileMemberTest, TheJobGoesOnAsSoonAsItsAnswersMakeSense) {
   Submit(alone);
   for (int i = 0; i < 4; ++i) {
     ASSERT_NO_THROW((void)reconciler_->Reconcile({"", "default", "alone"}, {}));
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_THAT(PodNames(), IsSupersetOf({"alone-broker-r0", "alone-local-0-r0", "alone-local-1-r0"}));
   garbling.Mend();
@@ -95,13 +95,13 @@ TEST_F(OddObjectsTest, AreReadOrRefused) {
   const json broker = json::parse(looking_->Get(kPods, {"default", "train-broker-r0"}).value());
   const json anchor = json::parse(tokyo_client_->List(kConfigMaps, "default").value())["items"].at(0);
   ASSERT_TRUE(ReadPod(broker.dump(), "local").ok());
-  ASSERT_TRUE(ReadAnchor(anchor.dump()).ok());
+  ASSERT_TRUE(ReadOwnerConfigMap(anchor.dump()).ok());
   for (const json& odd : Mutations(broker).All()) {
     ASSERT_NO_THROW((void)ReadPod(odd.dump(), "local")) << odd.dump(1);
     ASSERT_NO_THROW((void)CachedPod::Decode(odd.dump())) << odd.dump(1);
     ASSERT_NO_THROW((void)ShapeOfPod(odd)) << odd.dump(1);
   }
-  for (const json& odd : Mutations(anchor).All()) ASSERT_NO_THROW((void)CachedAnchor::Decode(odd.dump())) << odd.dump(1);
+  for (const json& odd : Mutations(anchor).All()) ASSERT_NO_THROW((void)CachedOwnerConfigMap::Decode(odd.dump())) << odd.dump(1);
   for (const json& odd : Mutations(Job()).All()) ASSERT_NO_THROW((void)ReadJob(odd, "hub", "uid")) << odd.dump(1);
 }
 

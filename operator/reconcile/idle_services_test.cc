@@ -89,7 +89,7 @@ TEST_F(IdleServicesTest, AnAnchorThatIsBeingDeletedIsLeftToItsEnd) {
   EXPECT_EQ(Condition("Complete"), "True Completed");
 }
 
-TEST_F(IdleServicesTest, WhoeverKeepsThePodsOfAJobThatIsOverKeepsItsServices) {
+TEST_F(IdleServicesTest, KeptPodsOfFinishedJobKeepServices) {
   Start({{"cleanPodPolicy", "None"}});
   EndBroker(0, 0, "");
   SettleBoth();
@@ -211,7 +211,7 @@ TEST_F(IdleServicesTest, WhereverTheOperatorDiesNoneIsLeft) {
       ASSERT_LT(request, 100);
       Start();
       EndBroker(0, 0, "");
-      testing::DyingTransport* const dying = in_tokyo ? tokyo_transport_ : transport_;
+      testing::CrashingTransport* const dying = in_tokyo ? tokyo_transport_ : transport_;
       dying->DieAt(request, /*carried_out=*/request % 2 == 0);
       died = false;
       for (int look = 0; look < 20; ++look) {

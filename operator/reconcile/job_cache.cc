@@ -10,7 +10,7 @@
 #include "lib/base/json_text.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
-#include "lib/kube/watch/lean_json.h"
+#include "lib/kube/watch/strip_fields.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op {
@@ -71,7 +71,7 @@ absl::StatusOr<kube::ObjectPtr> DecodeJob(absl::string_view text, const std::sha
     job->ReadNow(text);
     return job;
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(std::string lean, kube::LeanJson(text));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::string lean, kube::StripFields(text));
   job->ReadLater(std::move(lean));
   return job;
 }
@@ -115,8 +115,8 @@ void JobCache::Stop() {
   for (const auto& [ns, part] : parts_) part->jobs.Stop();
 }
 
-bool JobCache::WaitForSync(absl::Duration patience) {
-  const bool all = std::all_of(parts_.begin(), parts_.end(), [&](const auto& entry) { return entry.second->jobs.WaitForSync(patience); });
+bool JobCache::WaitForSync(absl::Duration timeout) {
+  const bool all = std::all_of(parts_.begin(), parts_.end(), [&](const auto& entry) { return entry.second->jobs.WaitForSync(timeout); });
   if (all) hub_->listed = true;
   return all;
 }
@@ -141,12 +141,12 @@ absl::Status JobCache::CompareWithServer(std::stop_token stop) {
     first.Update(same.status());
     if (!same.ok() || *same) continue;
     base::Log(base::LogLevel::kError, "the cache of FusionJobs is not what the server has; listing anew");
-    part->jobs.StartOver();
+    part->jobs.Relist();
   }
   return first;
 }
 
-std::vector<kube::ObjectKey> JobCache::ShortOfRoom() const {
+std::vector<kube::ObjectKey> JobCache::JobsShortOfCapacity() const {
   std::vector<kube::ObjectKey> keys;
   for (const kube::ObjectPtr& object : Objects()) {
     const kubeapi::FusionJobStatus& status = AsJob(object).View()->status;

@@ -26,13 +26,13 @@ class JobCache : public JobSource {
 
   void Start();
   void Stop();
-  bool WaitForSync(absl::Duration patience);  // of each namespace
+  bool WaitForSync(absl::Duration timeout);  // of each namespace
   // Whether jobs of this namespace are seen; of others nothing is known.
   bool Watches(const std::string& ns) const { return Of(ns) != nullptr; }
 
   std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const override;
   // Those that have fewer executors than they want, or none, for want of room.
-  std::vector<kube::ObjectKey> ShortOfRoom() const;
+  std::vector<kube::ObjectKey> JobsShortOfCapacity() const;
   std::vector<std::shared_ptr<const JobView>> All() const;
   void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override;
   bool SeenWrites(const kube::ObjectKey& key) override;

@@ -38,24 +38,24 @@ class JobCacheTest : public ::testing::Test {
     return holds();
   }
   // What was told since the last call, once that is so much.
-  std::vector<std::string> Told(size_t most) {
+  std::vector<std::string> TakeChanges(size_t most) {
     EXPECT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
-      return told_.size() >= most;
+      return changes_.size() >= most;
     }));
     const std::lock_guard lock(mutex_);
-    return std::exchange(told_, {});
+    return std::exchange(changes_, {});
   }
 
   std::mutex mutex_;
-  std::vector<std::string> told_;  // guarded by mutex_
+  std::vector<std::string> changes_;  // guarded by mutex_
   kube::Clock& real_ = kube::RealClock();
   kube::testing::FakeClock clock_;  // of the cache
   kube::testing::FakeApiServer server_{real_};
   kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, real_};
   JobCache cache_{{}, "hub", "hub-uid", client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool urgent) {
                     const std::lock_guard lock(mutex_);
-                    told_.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
+                    changes_.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
                   }};
 };
 
@@ -63,13 +63,13 @@ TEST_F(JobCacheTest, OnlyWhatHasJustChangedIsUrgent) {
   Create("a");
   Create("b");
   Start();
-  EXPECT_THAT(Told(2), UnorderedElementsAre("a", "b")) << "that were there before";
+  EXPECT_THAT(TakeChanges(2), UnorderedElementsAre("a", "b")) << "that were there before";
   Create("c");
-  EXPECT_THAT(Told(1), UnorderedElementsAre("c now"));
+  EXPECT_THAT(TakeChanges(1), UnorderedElementsAre("c now"));
   cache_.TouchAll();
-  EXPECT_THAT(Told(3), UnorderedElementsAre("a", "b", "c"));
+  EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c"));
   clock_.Advance(absl::Hours(10));
-  EXPECT_THAT(Told(3), UnorderedElementsAre("a", "b", "c")) << "told again for safety";
+  EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c")) << "told again for safety";
 }
 
 TEST_F(JobCacheTest, ACacheThatIsRightIsLeftAlone) {
@@ -82,7 +82,7 @@ TEST_F(JobCacheTest, ACacheThatIsRightIsLeftAlone) {
   EXPECT_EQ(server_.requests()[0].verb, "list");
 }
 
-TEST_F(JobCacheTest, ACacheThatIsWrongIsListedAnew) {
+TEST_F(JobCacheTest, InconsistentCacheIsRelisted) {
   // A proxy on the way gives the list of a server that lags behind for the newest one: the job is never told of.
   const std::string version = json::parse(Create("a"))["metadata"]["resourceVersion"];
   const json list = {{"apiVersion", kFusionJobs.ApiVersion()},

@@ -30,7 +30,7 @@ ClusterView JobClusters::LookInto(const Member& member) const {
   const bool listed = member.listed();
   ClusterView cluster{
       .name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .listed = listed, .used = Named(member.name())};
-  if (const auto anchor = member.AnchorOf(view_.identity)) {
+  if (const auto anchor = member.OwnerConfigMapOf(view_.identity)) {
     cluster.anchor = true;
     cluster.anchor_terminating = anchor->terminating;
     cluster.anchor_preserved = anchor->preserved;
@@ -60,20 +60,20 @@ void JobClusters::AddUnknown(std::vector<ClusterView>& clusters) const {
 }
 
 void JobClusters::FindEndpoints(Observation& seen) const {
-  const auto center = hub_.AnchorOf(view_.identity);
+  const auto center = hub_.OwnerConfigMapOf(view_.identity);
   // Of a job that is over the addresses are gone with its Services: what was told last stays.
   if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
-  const Ways ways{.job = &seen.job,
-                  .slots = &seen.slots,
-                  .attempt = seen.memory.attempt,
-                  .egress_only = EgressOnly(),
-                  .relay = center->remote_broker_address};
+  const EndpointInputs ways{.job = &seen.job,
+                            .slots = &seen.slots,
+                            .attempt = seen.memory.attempt,
+                            .egress_only = EgressOnly(),
+                            .relay = center->remote_broker_address};
   ClusterView& hub = seen.clusters.front();
   if (!local_.empty()) hub.endpoint = ExecutorEndpoint(ways, hub, center->executor_addresses);
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
     const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
-    const auto anchor = member->AnchorOf(view_.identity);
+    const auto anchor = member->OwnerConfigMapOf(view_.identity);
     if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, *at, anchor->executor_addresses);
   }
 }

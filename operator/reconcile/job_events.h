@@ -22,7 +22,7 @@ class JobEvents : public EventSink {
   void RecordOf(const kube::ObjectMeta& cluster, const Note& note);
   // What the job's broker tells of its run, in its name; the broker's own log has it.
   void RecordOfRun(const kube::ObjectKey& job, const std::string& uid, const RunEvent& event);
-  void Flush(absl::Duration patience) { recorder_.Flush(patience); }
+  void Flush(absl::Duration timeout) { recorder_.Flush(timeout); }
 
  private:
   kube::EventRecorder recorder_;

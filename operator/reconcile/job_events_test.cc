@@ -19,7 +19,7 @@
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
-#include "operator/progress/progress_watch.h"
+#include "operator/progress/progress_poller.h"
 
 namespace fusionllm::op {
 namespace {
@@ -47,17 +47,17 @@ class JobEventsTest : public ::testing::Test {
     void Follow(const std::string& address) { watch.Follow({"", "default", "train"}, "a-uid", address); }
 
     JobEvents events;
-    ProgressWatch watch;
+    ProgressPoller watch;
   };
 
   JobEventsTest() {
     client_ = std::make_unique<kube::RestClient>(
         kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, clock_);
-    StartAnew();
+    RestartWatch();
   }
 
-  void StartAnew() {
+  void RestartWatch() {
     operator_.reset();
     operator_.emplace(*this);
   }
@@ -76,7 +76,7 @@ class JobEventsTest : public ::testing::Test {
       const int before = fetches_;
       // Once more only if the thread slept past it: what has happened is not to grow old because a machine is busy.
       while (fetches_ == before) {
-        clock_.Advance(ProgressWatch::kEvery);
+        clock_.Advance(ProgressPoller::kEvery);
         changed_.wait_for(lock, std::chrono::milliseconds(50));
       }
     }
@@ -94,13 +94,13 @@ class JobEventsTest : public ::testing::Test {
   }
 
   json Events() const { return json::parse(client_->List(kEventResource, "default").value())["items"]; }
-  std::vector<std::string> Told() const {
-    std::vector<std::string> told;
+  std::vector<std::string> EventsNamed() const {
+    std::vector<std::string> events;
     for (const json& event : Events()) {
-      told.push_back(
+      events.push_back(
           absl::StrCat(event["type"].get<std::string>(), " ", event["reason"].get<std::string>(), ": ", event["note"].get<std::string>()));
     }
-    return told;
+    return events;
   }
   int Writes() const {
     int writes = 0;
@@ -125,7 +125,8 @@ TEST_F(JobEventsTest, WhatHappensInARunIsAnEventOfTheJobInTheNameOfItsBroker) {
   const absl::Time then = clock_.Now();
   Happens("SpareActivated", "c takes stage 1 from b");
   LetItLook();
-  EXPECT_THAT(Told(), UnorderedElementsAre("Warning ExecutorLost: b (stage 1) was lost", "Normal SpareActivated: c takes stage 1 from b"));
+  EXPECT_THAT(EventsNamed(),
+              UnorderedElementsAre("Warning ExecutorLost: b (stage 1) was lost", "Normal SpareActivated: c takes stage 1 from b"));
   const json event = Events()[0];
   EXPECT_EQ(event["regarding"],
             json::parse(R"({"apiVersion":"fusionllm.io/v1alpha1","kind":"FusionJob","namespace":"default","name":"train","uid":"a-uid"})"));
@@ -150,23 +151,24 @@ TEST_F(JobEventsTest, AnOperatorThatStartsAgainTellsWhatHappenedMeanwhileAndNoth
   operator_.reset();
   clock_.Advance(absl::Minutes(1));
   Happens("SpareActivated", "c takes stage 1 from b");
-  StartAnew();
+  RestartWatch();
   LetItLook();
-  EXPECT_THAT(Told(), UnorderedElementsAre("Warning ExecutorLost: b (stage 1) was lost", "Normal SpareActivated: c takes stage 1 from b"));
-  StartAnew();
+  EXPECT_THAT(EventsNamed(),
+              UnorderedElementsAre("Warning ExecutorLost: b (stage 1) was lost", "Normal SpareActivated: c takes stage 1 from b"));
+  RestartWatch();
   LetItLook();
-  EXPECT_EQ(Told().size(), 2u);
+  EXPECT_EQ(EventsNamed().size(), 2u);
 }
 
 // A new leader takes over a thousand jobs: what they have told long ago it does not even try.
 TEST_F(JobEventsTest, AnOperatorThatStartsAgainLeavesOldEventsAlone) {
   for (int i = 0; i < 16; ++i) Happens("Replanned", absl::StrCat("plan ", i));
   LetItLook();
-  EXPECT_EQ(Told().size(), 16u);
+  EXPECT_EQ(EventsNamed().size(), 16u);
   operator_.reset();
-  clock_.Advance(kToldAnewFor);
+  clock_.Advance(kReplayWindow);
   server_.ForgetRequests();
-  StartAnew();
+  RestartWatch();
   LetItLook();
   EXPECT_EQ(Writes(), 0);
 }
@@ -177,15 +179,15 @@ TEST_F(JobEventsTest, ABrokerThatInventsEventsIsNotInTheWayOfTheOperatorsOwn) {
     for (int i = 0; i < 100; ++i) Happens("Straggler", absl::StrCat("invented ", round, " ", i));
     LetItLook();
   }
-  EXPECT_LE(Told().size(), 26 + (clock_.Monotonic() - began) / absl::Minutes(5)) << "a burst, and what has come with time";
-  const size_t before = Told().size();
+  EXPECT_LE(EventsNamed().size(), 26 + (clock_.Monotonic() - began) / absl::Minutes(5)) << "a burst, and what has come with time";
+  const size_t before = EventsNamed().size();
   operator_->events.Record({.name = "train", .ns = "default", .uid = "a-uid"}, {false, "Completed", "The job has made all its steps."});
   operator_->events.Flush(absl::InfiniteDuration());
-  EXPECT_EQ(Told().size(), before + 1);
+  EXPECT_EQ(EventsNamed().size(), before + 1);
 }
 
 // The next attempt's broker, at another address.
-TEST_F(JobEventsTest, AnotherBrokersEventsAreToldWhateverTheirNumbers) {
+TEST_F(JobEventsTest, RecordsEventsOfNewBrokerFromAnyNumber) {
   Happens("Restored", "restoring step 1");
   LetItLook();
   {
@@ -197,7 +199,7 @@ TEST_F(JobEventsTest, AnotherBrokersEventsAreToldWhateverTheirNumbers) {
   LetItLook();
   Happens("Restored", "restoring step 20");
   LetItLook();
-  EXPECT_EQ(Told().size(), 2u);
+  EXPECT_EQ(EventsNamed().size(), 2u);
 }
 
 }  // namespace

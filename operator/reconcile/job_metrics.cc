@@ -27,7 +27,7 @@ JobMetrics::JobMetrics(metrics::Registry& registry)
                                      {"reason"}})),
       status_writes_(registry.AddCounter({"status_writes_total", "Statuses written to the hub.", {"resource"}})) {
   // Counted from zero: the first is a rise that can be seen.
-  for (const metrics::Histogram& latency : {start_, restart_}) latency.CountFromZero();
+  for (const metrics::Histogram& latency : {start_, restart_}) latency.InitializeToZero();
   for (const RestartCause cause : kRestartCauses) restarts_.Add(0, {Name(cause)});
   for (const kube::Resource& resource : {kFusionJobs, kFusionClusters}) status_writes_.Add(0, {resource.plural});
 }

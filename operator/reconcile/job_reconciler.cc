@@ -14,15 +14,15 @@
 #include "operator/manifests/resources.h"
 #include "operator/members/cluster_cache.h"
 #include "operator/placement/fitted_strategy.h"
-#include "operator/reconcile/claim.h"
+#include "operator/reconcile/admission_dry_run.h"
 #include "operator/reconcile/job_clusters.h"
 #include "operator/reconcile/job_status.h"
-#include "operator/reconcile/job_story.h"
 #include "operator/reconcile/job_writes.h"
+#include "operator/reconcile/leader_epoch.h"
 #include "operator/reconcile/member_writes.h"
 #include "operator/reconcile/newest_progress.h"
-#include "operator/reconcile/pod_trials.h"
 #include "operator/reconcile/prepare.h"
+#include "operator/reconcile/transition_events.h"
 
 namespace fusionllm::op {
 namespace {
@@ -35,11 +35,11 @@ constexpr absl::Duration kNotYetAgain = absl::Seconds(1);
 constexpr absl::Duration kAddressAgain = absl::Seconds(5);  // load balancers take a minute or two
 // How long a job is left as it is because a cluster is being connected: one with a part there, until it is known whether the cluster is
 // lost, and ClusterRegistry has had the time to say so; one that is to be placed.
-const absl::Duration kListPatience = ClusterCache::kLossPatience + absl::Seconds(5);
-constexpr absl::Duration kPlacePatience = absl::Seconds(2);
+const absl::Duration kListTimeout = ClusterCache::kLossTimeout + absl::Seconds(5);
+constexpr absl::Duration kPlaceTimeout = absl::Seconds(2);
 
 ReconcileResult AfterAtMost(absl::Duration time) {
-  return time < absl::InfiniteDuration() ? ReconcileResult::Again(time) : ReconcileResult::Done();
+  return time < absl::InfiniteDuration() ? ReconcileResult::RequeueAfter(time) : ReconcileResult::Done();
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ class JobReconciler::Pass {
   bool AwaitsLists() const {
     if (KeptAsItIs() || view_.deleted_at.has_value()) return false;
     for (const auto& [cluster, tried_for] : owner_.members_.Connecting()) {
-      if (tried_for < (clusters_.Named(cluster) ? kListPatience : Placed() ? absl::ZeroDuration() : kPlacePatience)) return true;
+      if (tried_for < (clusters_.Named(cluster) ? kListTimeout : Placed() ? absl::ZeroDuration() : kPlaceTimeout)) return true;
     }
     return false;
   }
@@ -63,18 +63,19 @@ class JobReconciler::Pass {
   ReconcileResult Run() {
     if (KeptAsItIs()) return Refuse();
     Observation seen = Observe();
-    if (awaits_advice_ || absl::IsUnavailable(queued_)) return ReconcileResult::Again(kNotYetAgain);  // the answer itself brings us back
+    if (awaits_advice_ || absl::IsUnavailable(queued_))
+      return ReconcileResult::RequeueAfter(kNotYetAgain);  // the answer itself brings us back
     if (!queued_.ok()) return ReconcileResult::Failed(queued_);
-    trials_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
+    dry_run_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
     const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const Decision decision = Decide(seen);
     if (decision.refused || seen.refused()) owner_.placer_.Release(view_.identity.uid);
     const absl::Status status = CarryOut(seen, decision);
-    if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
-    TellConflict(owner_.hub_.name(), trials_.ConflictIn(seen, seen.clusters.front().name));
+    if (AwaitsAddress(status)) return ReconcileResult::RequeueAfter(kAddressAgain);
+    TellConflict(owner_.hub_.name(), dry_run_.ConflictIn(seen, seen.clusters.front().name));
     if (!status.ok()) return ReconcileResult::Failed(status);
-    if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
-    return AfterAtMost(std::min(decision.look_again, events.look_again));
+    if (dry_run_.needs_requeue()) return ReconcileResult::RequeueAfter(kStaleAgain);
+    return AfterAtMost(std::min(decision.requeue_after, events.requeue_after));
   }
 
   // The job's part in another cluster.
@@ -83,24 +84,24 @@ class JobReconciler::Pass {
     // The hub's part writes it before anything is made here, and that brings us back.
     if (!clusters_.Named(member.name()) && !view_.deleted_at.has_value()) return ReconcileResult::Done();
     Observation seen = Observe();
-    if (!queued_.ok()) return ReconcileResult::Again(kNotYetAgain);  // the hub's part says why
+    if (!queued_.ok()) return ReconcileResult::RequeueAfter(kNotYetAgain);  // the hub's part says why
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
-    trials_.Try(member, seen, *here, local_, call_.stop);
+    dry_run_.Try(member, seen, *here, local_, call_.stop);
     const PodEvents::Answer events = owner_.pod_events_.LookAt(member, *here, seen, call_.stop);
     const Decision decision = Decide(seen);
-    const Memory &now = decision.memory, &told = seen.memory;
-    const bool told_all = now.attempt == told.attempt && now.complete == told.complete && now.failed == told.failed;
-    if (!told_all && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
+    const PersistedState &now = decision.memory, &written = seen.memory;
+    const bool all_written = now.attempt == written.attempt && now.complete == written.complete && now.failed == written.failed;
+    if (!all_written && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
     absl::Status status = CarryOutIn(member, seen, decision);
-    if (trials_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
-    TellConflict(member.name(), trials_.ConflictIn(seen, member.name()));
-    if (trials_.news() || events.news) owner_.options_.poke("", JobKey());  // its part writes the status, and may wait for this one
-    if (AwaitsAddress(status)) return ReconcileResult::Again(kAddressAgain);
-    if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::Again(kNotYetAgain);
+    if (dry_run_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
+    TellConflict(member.name(), dry_run_.ConflictIn(seen, member.name()));
+    if (dry_run_.news() || events.news) owner_.options_.enqueue("", JobKey());  // its part writes the status, and may wait for this one
+    if (AwaitsAddress(status)) return ReconcileResult::RequeueAfter(kAddressAgain);
+    if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::RequeueAfter(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
-    if (trials_.look_again()) return ReconcileResult::Again(kStaleAgain);
-    return AfterAtMost(std::min(decision.look_again, events.look_again));
+    if (dry_run_.needs_requeue()) return ReconcileResult::RequeueAfter(kStaleAgain);
+    return AfterAtMost(std::min(decision.requeue_after, events.requeue_after));
   }
 
  private:
@@ -111,14 +112,14 @@ class JobReconciler::Pass {
   }
 
   bool Placed() const {
-    const auto anchor = owner_.hub_.AnchorOf(view_.identity);
+    const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity);
     return anchor.has_value() && !ParsePlacement(view_.status.attempt, anchor->placement).empty();
   }
 
   // Whether anything was made for it, or may have been.
   bool Begun() const {
     return view_.status.start_time.has_value() || !view_.status.cluster_statuses.empty() ||
-           owner_.hub_.AnchorOf(view_.identity).has_value();
+           owner_.hub_.OwnerConfigMapOf(view_.identity).has_value();
   }
 
   // A spec that cannot be read says nothing of what a job at work needs. One that has ended, is to be suspended or to be deleted needs
@@ -138,7 +139,7 @@ class JobReconciler::Pass {
     } else {
       Decision decision;
       decision.state = JobState::kFailed;
-      decision.memory = MemoryOf(view_.status);
+      decision.memory = PersistedStateOf(view_.status);
       decision.memory.failed = true;
       decision.memory.completed_at = owner_.clock_.Now();
       decision.conditions.push_back({JobCondition::kFailed, true, Name(FailedReason::kInvalidSpec), std::string(why.message())});
@@ -146,8 +147,8 @@ class JobReconciler::Pass {
       status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .memory = decision.memory}, decision,
                            std::nullopt);
     }
-    const absl::Status told = Tell(status);
-    return told.ok() ? ReconcileResult::Hopeless(why) : ReconcileResult::Failed(told);
+    const absl::Status written = Tell(status);
+    return written.ok() ? ReconcileResult::TerminalError(why) : ReconcileResult::Failed(written);
   }
 
   Observation Observe() {
@@ -160,12 +161,12 @@ class JobReconciler::Pass {
     seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), kFinalizer) != view_.finalizers.end();
     seen.force_delete = view_.force_delete;
     seen.generation = view_.generation;
-    seen.memory = MemoryOf(view_.status);
+    seen.memory = PersistedStateOf(view_.status);
     if (view_.job.ok()) queued_ = queue_.LookAt(seen);
     seen.clusters = clusters_.Look();
     if (const std::optional<BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
         left.has_value() && left->attempt == seen.memory.attempt) {
-      seen.left = left->progress;
+      seen.final_report = left->progress;
       seen.left_disruption = left->disruption;
     }
     PlaceExecutors(seen);
@@ -173,27 +174,27 @@ class JobReconciler::Pass {
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
     if (key_.cluster.empty()) {
       Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(Progress());
-      seen.stepped = progress.step > 0;
+      seen.made_progress = progress.step > 0;
       seen.plan_executors = progress.plan_executors;
       seen.wanted_executors = progress.wanted_executors;
       seen.wait_reason = std::move(progress.wait_reason);
       seen.wait = std::move(progress.wait);
     }
-    trials_.LookAt(seen);
+    dry_run_.LookAt(seen);
     return seen;
   }
 
   // Once for each attempt: clusters that come and go meanwhile, and room, move nobody by themselves. The hub's part places; the others find
   // it settled.
   void PlaceExecutors(Observation& seen) {
-    if (const auto anchor = owner_.hub_.AnchorOf(view_.identity)) {
+    if (const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
       seen.slots = ParsePlacement(seen.memory.attempt, anchor->placement);
       seen.placed = !seen.slots.empty();
       seen.wanted_when_placed = anchor->wanted;
     }
-    const std::optional<int64_t> named = NamedNumber(seen.job.spec.executors);
+    const std::optional<int64_t> named = RequestedExecutors(seen.job.spec.executors);
     seen.wanted = named.value_or(seen.placed ? Training(seen.slots) : seen.job.spec.executors.min);
-    if (seen.rests() || !key_.cluster.empty()) return;
+    if (seen.IsInactive() || !key_.cluster.empty()) return;
     const auto lost = [&](const ExecutorSlot& slot) {
       return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.lost && c.name == slot.cluster; });
     };
@@ -201,13 +202,13 @@ class JobReconciler::Pass {
     if (seen.placed && whole && Training(seen.slots) >= seen.wanted) return;
     if (!whole) {
       const std::optional<Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
-      if (progress.has_value() && progress->executors > 0) seen.attending = progress->executors;
+      if (progress.has_value() && progress->executors > 0) seen.connected_executors = progress->executors;
     }
     // What cannot be made now keeps no room from others.
-    const bool refused = trials_.IsClosed(seen, seen.clusters.front().name);
-    Placement placement = owner_.placer_.Propose(SurveyOf(seen), /*hold=*/!seen.placed && !refused);
+    const bool refused = dry_run_.IsClosed(seen, seen.clusters.front().name);
+    Placement placement = owner_.placer_.Propose(CandidatesRequestOf(seen), /*hold=*/!seen.placed && !refused);
     if (seen.placed) {
-      seen.anew = std::move(placement.slots);
+      seen.next_placement = std::move(placement.slots);
       return;
     }
     awaits_advice_ = placement.pending;
@@ -224,7 +225,7 @@ class JobReconciler::Pass {
     seen.placement_shortage = std::move(placement.shortage);
   }
 
-  SurveyRequest SurveyOf(const Observation& seen) const {
+  CandidatesRequest CandidatesRequestOf(const Observation& seen) const {
     return {.identity = seen.identity,
             .job = &seen.job,
             .images = &owner_.options_.images,
@@ -260,7 +261,7 @@ class JobReconciler::Pass {
 
   PrepareRequest ToPrepare(const Observation& seen, const Decision& decision, const std::string& cluster, bool hub) const {
     PrepareRequest request = Request(seen, decision.memory.attempt, cluster, NodeAddressOf(cluster, hub));
-    request.anew = decision.awaits_pods && owner_.rechecks_.Due(view_.identity.uid, cluster, seen.now, kLookForObjectsEvery);
+    request.verify = decision.awaits_pods && owner_.recheck_timer_.Due(view_.identity.uid, cluster, seen.now, kLookForObjectsEvery);
     request.begins = hub && !seen.placed && !HasPods(seen);
     return request;
   }
@@ -274,7 +275,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status CarryOut(const Observation& seen, const Decision& decision) {
-    if (!decision.awaits_pods) owner_.rechecks_.Forget(view_.identity.uid);
+    if (!decision.awaits_pods) owner_.recheck_timer_.Forget(view_.identity.uid);
     if (decision.prepare && !seen.finalizer) FUSIONLLM_RETURN_IF_ERROR(writes_.AddFinalizer());
     if (!decision.remove_finalizer) {
       FUSIONLLM_RETURN_IF_ERROR(WriteStatus(seen, decision));
@@ -286,8 +287,8 @@ class JobReconciler::Pass {
     }
     for (const Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const absl::Status done = CarryOutOnHub(seen, decision);
-    const bool refused = trials_.Learn(seen, decision, seen.clusters.front(), done);
-    for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.poke(seen.clusters[i].name, JobKey());
+    const bool refused = dry_run_.Learn(seen, decision, seen.clusters.front(), done);
+    for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.enqueue(seen.clusters[i].name, JobKey());
     if (!refused) FUSIONLLM_RETURN_IF_ERROR(done);
     if (view_.job.ok()) FUSIONLLM_RETURN_IF_ERROR(KeepWorkload(seen, decision));
     for (const std::string& cluster : decision.tombstones) {
@@ -321,8 +322,8 @@ class JobReconciler::Pass {
     const std::string& hub = seen.clusters.front().name;
     if (WritesIn(hub, decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(owner_.hub_));
     FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).RemovePods(hub, decision.remove));
-    if (decision.delete_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).DeleteAnchor());
-    if (decision.preserve_anchors) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).PreserveAnchor());
+    if (decision.delete_owner_config_maps) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).DeleteOwnerConfigMap());
+    if (decision.preserve_owner_config_maps) FUSIONLLM_RETURN_IF_ERROR(Writes(owner_.hub_).PreserveOwnerConfigMap());
     if (decision.remove_services)
       FUSIONLLM_RETURN_IF_ERROR(RemoveIdleIn(owner_.hub_, seen, {.cluster = local_, .is_hub = true, .over = true}));
     // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
@@ -368,8 +369,8 @@ class JobReconciler::Pass {
   absl::Status CarryOutIn(Member& member, const Observation& seen, const Decision& decision) {
     if (WritesIn(member.name(), decision)) FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
     FUSIONLLM_RETURN_IF_ERROR(Writes(member).RemovePods(member.name(), decision.remove));
-    if (decision.delete_anchors) return Writes(member).DeleteAnchor();
-    if (decision.preserve_anchors) return Writes(member).PreserveAnchor();
+    if (decision.delete_owner_config_maps) return Writes(member).DeleteOwnerConfigMap();
+    if (decision.preserve_owner_config_maps) return Writes(member).PreserveOwnerConfigMap();
     const bool used = std::any_of(seen.slots.begin(), seen.slots.end(), [&](const auto& slot) { return slot.cluster == member.name(); });
     if (decision.remove_services || (decision.prepare && seen.placed && !used)) {
       return RemoveIdleIn(member, seen, {.cluster = member.name(), .over = decision.remove_services});
@@ -381,7 +382,7 @@ class JobReconciler::Pass {
   }
 
   absl::Status RemoveIdleIn(Member& member, const Observation& seen, const IdleServices& idle) {
-    const auto anchor = member.AnchorOf(view_.identity);
+    const auto anchor = member.OwnerConfigMapOf(view_.identity);
     if (!anchor.has_value() || !HasIdleServices(*anchor, seen.slots, idle)) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
     return RemoveIdleServices(member, Request(seen, seen.memory.attempt, idle.cluster, ""), idle, call_.stop);
@@ -390,14 +391,14 @@ class JobReconciler::Pass {
   // Whether anything is about to be written there, apart from what is prepared.
   static bool WritesIn(const std::string& cluster, const Decision& decision) {
     const auto there = [&](const auto& what) { return what.cluster == cluster; };
-    return decision.delete_anchors || decision.preserve_anchors || decision.create_broker ||
+    return decision.delete_owner_config_maps || decision.preserve_owner_config_maps || decision.create_broker ||
            std::any_of(decision.remove.begin(), decision.remove.end(), there) ||
            std::any_of(decision.create.begin(), decision.create.end(), there);
   }
 
   absl::Status ClaimIn(Member& member) {
     if (owner_.options_.fence == nullptr) return absl::OkStatus();
-    return Claim(member, view_.identity, *owner_.options_.fence, call_.stop).status();
+    return StampLeaderEpoch(member, view_.identity, *owner_.options_.fence, call_.stop).status();
   }
 
   MemberWrites Writes(Member& member) const { return {member, view_.identity, owner_.options_.fence, call_}; }
@@ -405,8 +406,8 @@ class JobReconciler::Pass {
   absl::Status RemoveFinalizer() {
     owner_.progress_.Forget(view_.identity.uid);
     owner_.conflicts_.Forget(view_.identity.uid);
-    owner_.trials_.Forget(view_.identity.uid);
-    owner_.rechecks_.Forget(view_.identity.uid);
+    owner_.dry_run_.Forget(view_.identity.uid);
+    owner_.recheck_timer_.Forget(view_.identity.uid);
     owner_.pod_events_.Forget(view_.identity.uid);
     return writes_.RemoveFinalizer();
   }
@@ -420,7 +421,7 @@ class JobReconciler::Pass {
     if (status == view_.status) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(writes_.ApplyStatus(status));
     if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(kFusionJobs.plural);
-    for (const Note& note : Story(view_.status, status)) owner_.events_.Record(view_.identity, note);
+    for (const Note& note : EventsForTransition(view_.status, status)) owner_.events_.Record(view_.identity, note);
     return absl::OkStatus();
   }
 
@@ -428,12 +429,12 @@ class JobReconciler::Pass {
   void Measure(const Observation& seen, const Decision& decision) const {
     const JobMetrics* const metrics = owner_.options_.metrics;
     if (metrics == nullptr) return;
-    const Memory& told = seen.memory;
-    if (decision.memory.was_ready && !told.was_ready && !told.restarting_since.has_value()) {
-      metrics->Started(seen.now - told.resumed_at.value_or(seen.created_at));
+    const PersistedState& before = seen.memory;
+    if (decision.memory.was_ready && !before.was_ready && !before.restarting_since.has_value()) {
+      metrics->Started(seen.now - before.resumed_at.value_or(seen.created_at));
     }
     if (decision.restart.has_value()) metrics->Restarted(*decision.restart);
-    if (decision.steps_again && !told.resized) metrics->StepsAgain(seen.now - *told.restarting_since);
+    if (decision.steps_again && !before.resized) metrics->StepsAgain(seen.now - *before.restarting_since);
   }
 
   std::optional<Progress> AskBrokerAt(const std::string& address) {
@@ -454,7 +455,7 @@ class JobReconciler::Pass {
   const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;
   absl::Status queued_;  // whether it is known what the job's queue says
-  PodTrials trials_{owner_.trials_, view_.generation, owner_.options_.images};
+  AdmissionDryRun dry_run_{owner_.dry_run_, view_.generation, owner_.options_.images};
 };
 
 JobReconciler::JobReconciler(ReconcilerOptions options, JobSource& jobs, Member& hub, Members& members, Tombstones& tombstones,
@@ -473,14 +474,14 @@ ReconcileResult JobReconciler::Reconcile(const kube::WorkKey& key, std::stop_tok
   const bool seen = jobs_.SeenWrites({key.ns, key.name});
   const std::shared_ptr<const JobView> view = jobs_.Find({key.ns, key.name});
   if (view == nullptr || !view->ours) return ReconcileResult::Done();
-  if (!seen || !hub_.SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
+  if (!seen || !hub_.SeenWrites(view->identity.uid)) return ReconcileResult::RequeueAfter(kStaleAgain);
   Pass pass(*this, key, *view, std::move(stop));
   // The lists themselves bring back what is in them, if they are the last; this is for all else.
-  if (pass.AwaitsLists()) return ReconcileResult::Again(kNotYetAgain);
+  if (pass.AwaitsLists()) return ReconcileResult::RequeueAfter(kNotYetAgain);
   if (key.cluster.empty()) return pass.Run();
   for (const std::shared_ptr<Member>& member : members_.Remote()) {
     if (member->name() != key.cluster) continue;
-    if (!member->SeenWrites(view->identity.uid)) return ReconcileResult::Again(kStaleAgain);
+    if (!member->SeenWrites(view->identity.uid)) return ReconcileResult::RequeueAfter(kStaleAgain);
     return pass.RunIn(*member);
   }
   return ReconcileResult::Done();

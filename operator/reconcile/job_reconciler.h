@@ -29,11 +29,11 @@
 #include "operator/placement/placer.h"
 #include "operator/progress/progress.h"
 #include "operator/queueing/job_queue.h"
+#include "operator/reconcile/dry_run_results.h"
 #include "operator/reconcile/job_metrics.h"
 #include "operator/reconcile/job_view.h"
 #include "operator/reconcile/pod_events.h"
-#include "operator/reconcile/rechecks.h"
-#include "operator/reconcile/trials.h"
+#include "operator/reconcile/recheck_timer.h"
 
 namespace fusionllm::op {
 
@@ -69,12 +69,12 @@ struct ReconcilerOptions {
   std::string hub_address;     // where nodes of the hub are reached from members; empty: as its nodes say
   bool hub_on_demand = false;  // nodes of a hub that lends no devices are made when Pods wait for them
   // Asks for a look at a job's part in a member, or on the hub if `cluster` is empty; does not block.
-  std::function<void(const std::string& cluster, const kube::ObjectKey& job)> poke = [](const auto&, const auto&) {};
-  Fence* fence = nullptr;                  // null: nobody is elected
-  Advisor* advisor = nullptr;              // null: the scheduler is not asked where jobs run fastest
-  const MeasuredWays* measured = nullptr;  // null: nothing has been measured
-  WorkloadSource* workloads = nullptr;     // null: labels of Kueue mean nothing
-  const JobMetrics* metrics = nullptr;     // null: none
+  std::function<void(const std::string& cluster, const kube::ObjectKey& job)> enqueue = [](const auto&, const auto&) {};
+  Fence* fence = nullptr;                   // null: nobody is elected
+  HintCache* advisor = nullptr;             // null: the scheduler is not asked where jobs run fastest
+  const MeasuredLinks* measured = nullptr;  // null: nothing has been measured
+  WorkloadSource* workloads = nullptr;      // null: labels of Kueue mean nothing
+  const JobMetrics* metrics = nullptr;      // null: none
 };
 
 class JobReconciler {
@@ -106,8 +106,8 @@ class JobReconciler {
   kube::Clock& clock_;
   AuthorityCache authorities_;
   Conflicts conflicts_;
-  Trials trials_;
-  Rechecks rechecks_;
+  DryRunResults dry_run_;
+  RecheckTimer recheck_timer_;
   PodEvents pod_events_;
   Flavors flavors_;
 };

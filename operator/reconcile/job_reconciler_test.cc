@@ -78,7 +78,7 @@ TEST_F(JobReconcilerTest, AtRestNothingIsWritten) {
   for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
 }
 
-TEST_F(JobReconcilerTest, ProgressIsToldNoMoreThanEveryTenSeconds) {
+TEST_F(JobReconcilerTest, WritesProgressAtMostEveryTenSeconds) {
   Submit();
   Settle();
   progress_.newest_ = Progress{.step = 10, .steps = 100, .loss = 3.0};
@@ -139,7 +139,7 @@ TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {
 }
 
 // A suspended run ends with a checkpoint and its report, often within ten seconds of the status before.
-TEST_F(JobReconcilerTest, WhereASuspendedRunEndedIsToldAndNothingBelowItWhenItGoesOn) {
+TEST_F(JobReconcilerTest, ResumedRunNeverReportsEarlierStep) {
   json job = JobObject();
   job["spec"]["checkpoint"] = {{"path", "run"}, {"volume", {{"persistentVolumeClaim", {{"claimName", "runs"}}}}}};
   const json claim = {{"apiVersion", "v1"}, {"kind", "PersistentVolumeClaim"}, {"metadata", {{"name", "runs"}}}};

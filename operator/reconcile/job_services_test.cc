@@ -116,7 +116,7 @@ TEST_F(JobServicesTest, ALoadBalancerHasAnAddressOrAName) {
 }
 
 // Part of a pod's command comes from here.
-TEST_F(JobServicesTest, WhatNobodyCanDialIsSaid) {
+TEST_F(JobServicesTest, ReportsUnreachableService) {
   EXPECT_THAT(Reach(kLoadBalancer), EndsWith("no address yet"));
   Balance({{"hostname", "$(POD_IP)"}});
   EXPECT_THAT(Reach(kLoadBalancer), StartsWith("nobody can dial Service train-paris-0 in cluster paris"));

@@ -10,7 +10,7 @@
 #include "lib/job/fusion_job_fields.h"
 #include "lib/kubeapi/objects.h"
 #include "operator/lifecycle/failed_reason.h"
-#include "operator/lifecycle/pod_trouble.h"
+#include "operator/lifecycle/pod_diagnosis.h"
 #include "operator/manifests/resources.h"
 #include "operator/reconcile/stale_checkpoint.h"
 
@@ -177,7 +177,7 @@ std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& statu
   return avoided;
 }
 
-void TellAvoided(const Memory& memory, absl::Time now, kubeapi::FusionJobStatus& status) {
+void TellAvoided(const PersistedState& memory, absl::Time now, kubeapi::FusionJobStatus& status) {
   for (kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
     const auto why = memory.avoided.find(cluster.name);
     const bool left = why != memory.avoided.end();
@@ -209,7 +209,7 @@ std::optional<RefusedSpec> RefusedSpecOf(const kubeapi::FusionJobStatus& status)
 
 }  // namespace
 
-Memory MemoryOf(const kubeapi::FusionJobStatus& status) {
+PersistedState PersistedStateOf(const kubeapi::FusionJobStatus& status) {
   const auto since = [&](absl::string_view type, bool holds) {
     const kubeapi::Condition* const condition = kubeapi::FindCondition(status.conditions, type);
     const bool so =
@@ -261,24 +261,24 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
                                      const std::optional<Progress>& progress) {
   kubeapi::FusionJobStatus status = view.job.ok() ? view.status : RefusedStatus(view, "", seen.now);
   status.observed_generation = view.generation;
-  const auto set = [&](const ConditionWish& wish) {
+  const auto set = [&](const DesiredCondition& desired) {
     SetCondition(status.conditions,
-                 {.type = Name(wish.type),
-                  .status = wish.status ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
+                 {.type = Name(desired.type),
+                  .status = desired.status ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
                   .observed_generation = view.generation,
-                  .reason = wish.reason,
-                  .message = wish.message},
+                  .reason = desired.reason,
+                  .message = desired.message},
                  seen.now);
   };
   const bool refused = std::any_of(decision.conditions.begin(), decision.conditions.end(),
-                                   [](const ConditionWish& wish) { return wish.type == JobCondition::kAccepted; });
+                                   [](const DesiredCondition& desired) { return desired.type == JobCondition::kAccepted; });
   if (view.job.ok() && !refused) set({JobCondition::kAccepted, true, "Valid", "The job is valid."});
   // That of a time in a queue says nothing of one outside. While there is a Workload it tells that one is to be looked for.
   if (!seen.queue.has_value() && !seen.leaves_queue &&
       !(decision.memory.complete || decision.memory.failed || seen.deleted_at.has_value())) {
     std::erase_if(status.conditions, [](const kubeapi::Condition& condition) { return condition.type == kubeapi::kAdmitted; });
   }
-  for (const ConditionWish& wish : decision.conditions) set(wish);
+  for (const DesiredCondition& desired : decision.conditions) set(desired);
   status.start_time = ToSecond(decision.memory.started_at);
   status.completion_time = ToSecond(decision.memory.completed_at);
   status.attempt = decision.memory.attempt;

@@ -23,7 +23,7 @@ inline constexpr char kRemovedState[] = "Removed";
 inline constexpr char kRemoved[] = "Its FusionCluster is gone; what runs there goes on for all that is known.";
 inline constexpr char kRemovedAndLost[] = "Its FusionCluster is gone, for so long that what ran there counts as lost.";
 
-Memory MemoryOf(const kubeapi::FusionJobStatus& status);
+PersistedState PersistedStateOf(const kubeapi::FusionJobStatus& status);
 
 // Clusters that a status with these parts goes on naming, whatever the next attempt uses: the hub, which has the broker, and where
 // something of an earlier one may be left.

@@ -33,7 +33,7 @@ struct JobView {
   std::shared_ptr<const job::FusionJob> ending;
   kubeapi::FusionJobStatus status;
 
-  // As far as it is known; only one that rests may be looked at so (Observation::rests).
+  // As far as it is known; only one that rests may be looked at so (Observation::IsInactive).
   const job::FusionJob& known() const { return job.ok() ? *job : *ending; }
   bool suspend() const { return job.ok() || ending != nullptr ? known().spec.suspend : false; }
 };

@@ -23,7 +23,7 @@ class LastCheckpointTest : public JobReconcilerTest {
     Patch(kPods, "train-broker-r0", {{"spec", {{"nodeName", "n"}}}});
     progress_.newest_ = At33(20);
     Settle();
-    EXPECT_EQ(Told(), "33 20");
+    EXPECT_EQ(ReportedSteps(), "33 20");
   }
   static Progress At33(int64_t checkpoint) { return {.step = 33, .steps = 100, .loss = 2.5, .checkpoint_step = checkpoint}; }
   static std::string Report(int exit_code) {
@@ -31,18 +31,18 @@ class LastCheckpointTest : public JobReconcilerTest {
   }
   void Suspend(bool suspend) { Patch(kFusionJobs, "train", {{"spec", {{"suspend", suspend}}}}); }
   // Steps and checkpoint of the status.
-  std::string Told() {
+  std::string ReportedSteps() {
     const json status = Job()["status"];
     return absl::StrCat(status["trainerStatus"]["step"].get<int64_t>(), " ", status["checkpoint"]["step"].get<int64_t>());
   }
 };
 
-TEST_F(LastCheckpointTest, ItIsToldThoughNothingElseIsNew) {
+TEST_F(LastCheckpointTest, ReportedWithoutOtherChanges) {
   TrainTo33();
   EndBroker(0, 0, Report(0));
   Settle();
   EXPECT_EQ(Condition("Complete"), "True Completed");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
   EXPECT_FALSE(progress_.newest_.has_value()) << "its address may be another's soon: nobody asks there any more";
 }
 
@@ -56,7 +56,7 @@ TEST_F(LastCheckpointTest, ABrokerThatWasDoneAndWentBeforeAnybodyLookedHasDoneTh
   Settle();
   EXPECT_EQ(Condition("Complete"), "True Completed");
   EXPECT_EQ(Job()["status"]["restarts"], 0);
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
 TEST_F(LastCheckpointTest, ADrainedBrokerThatWentUnseenCostsNoCountedRestart) {
@@ -69,55 +69,55 @@ TEST_F(LastCheckpointTest, ADrainedBrokerThatWentUnseenCostsNoCountedRestart) {
   const json status = Job()["status"];
   EXPECT_EQ(status["restarts"], 1);
   EXPECT_EQ(status.value("restartsCountTowardsMax", 0), 0);
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
-TEST_F(LastCheckpointTest, ItIsToldOfASuspendedRun) {
+TEST_F(LastCheckpointTest, ReportedForSuspendedRun) {
   TrainTo33();
   Suspend(true);
   EXPECT_TRUE(Reconcile().status.ok());
   EndBroker(0, 4, Report(4));
   Settle();
   EXPECT_EQ(Job()["status"]["state"], "Suspended");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
-TEST_F(LastCheckpointTest, ItIsToldOfARunThatFails) {
+TEST_F(LastCheckpointTest, ReportedForFailedRun) {
   TrainTo33(/*max_restarts=*/0);
   EndBroker(0, 1, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"error":"gone","exit_code":1})");
   Settle();
   EXPECT_EQ(Condition("Failed"), "True BackoffLimitExceeded");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
   EXPECT_FALSE(progress_.newest_.has_value());
 }
 
-TEST_F(LastCheckpointTest, ItIsToldOfARunThatWaitsForAnotherSpec) {
+TEST_F(LastCheckpointTest, ReportedForRunWithRejectedSpec) {
   TrainTo33();
   EndBroker(0, 2, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"error":"gone","exit_code":2})");
   Settle();
   EXPECT_EQ(Condition("Failed"), "none");
   EXPECT_EQ(Condition("Accepted"), "False InvalidInput");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
   EXPECT_FALSE(progress_.newest_.has_value());
 }
 
-TEST_F(LastCheckpointTest, ItIsToldOfARunThatIsFollowedByAnother) {
+TEST_F(LastCheckpointTest, ReportedForRestartedRun) {
   TrainTo33();
   EndBroker(0, 1, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"error":"lost its disk","exit_code":1})");
   Settle();
   EXPECT_EQ(Condition("Restarting"), "True BrokerFailed");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
-TEST_F(LastCheckpointTest, OfARunningJobItIsToldNoMoreOftenThanItsSteps) {
+TEST_F(LastCheckpointTest, ReportedAtMostPerProgressWrite) {
   TrainTo33();
   progress_.newest_ = At33(33);
   clock_.Advance(absl::Seconds(9));
   Settle();
-  EXPECT_EQ(Told(), "33 20");
+  EXPECT_EQ(ReportedSteps(), "33 20");
   clock_.Advance(absl::Seconds(1));
   Settle();
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
 // As a cache sees them whose watch was slow: at once.
@@ -131,7 +131,7 @@ TEST_F(LastCheckpointTest, ABrokerThatEndsAndGoesBetweenTwoLooksHasSaidItAllTheS
   member_->left_ = BrokerReport{.attempt = 0, .progress = last};
   Settle();
   EXPECT_EQ(Job()["status"]["state"], "Suspended");
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 
   // And it is no news for those that follow.
   Suspend(false);
@@ -139,11 +139,11 @@ TEST_F(LastCheckpointTest, ABrokerThatEndsAndGoesBetweenTwoLooksHasSaidItAllTheS
   progress_.newest_ = Progress{.step = 50, .steps = 100, .checkpoint_step = 40};
   clock_.Advance(absl::Minutes(1));
   Settle();
-  EXPECT_EQ(Told(), "50 40");
+  EXPECT_EQ(ReportedSteps(), "50 40");
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r1"}, {.grace_period_seconds = 0}).ok());
   progress_.newest_.reset();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(Reconcile().status.ok());
-  EXPECT_EQ(Told(), "50 40") << "what the one before the one before has said is old";
+  EXPECT_EQ(ReportedSteps(), "50 40") << "what the one before the one before has said is old";
 }
 
 TEST_F(LastCheckpointTest, AJobThatFailsWithoutAWordDoesNotGoBackToTheAttemptBefore) {
@@ -158,12 +158,12 @@ TEST_F(LastCheckpointTest, AJobThatFailsWithoutAWordDoesNotGoBackToTheAttemptBef
   progress_.newest_ = Progress{.step = 50, .steps = 100, .checkpoint_step = 40};
   clock_.Advance(absl::Minutes(1));
   Settle();
-  EXPECT_EQ(Told(), "50 40");
+  EXPECT_EQ(ReportedSteps(), "50 40");
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-broker-r1"}, {.grace_period_seconds = 0}).ok());
   progress_.newest_.reset();
   Settle();
   EXPECT_EQ(Condition("Failed"), "True BackoffLimitExceeded");
-  EXPECT_EQ(Told(), "50 40");
+  EXPECT_EQ(ReportedSteps(), "50 40");
 }
 
 TEST_F(LastCheckpointTest, ARunThatIsResumedWhileItEndsHasItsLastWord) {
@@ -175,16 +175,16 @@ TEST_F(LastCheckpointTest, ARunThatIsResumedWhileItEndsHasItsLastWord) {
   EXPECT_EQ(Job()["status"]["attempt"], 1);
   EndBroker(0, 4, Report(4));
   EXPECT_TRUE(Reconcile().status.ok());
-  EXPECT_EQ(Told(), "33 33");
+  EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
 // A broker that finds a newer checkpoint than was told before it has made a step.
-TEST_F(LastCheckpointTest, WhatABrokerBeginsWithIsToldBeforeItsFirstStep) {
+TEST_F(LastCheckpointTest, ReportsInitialCheckpointBeforeFirstStep) {
   TrainTo33();
   clock_.Advance(absl::Minutes(1));
   progress_.newest_ = Progress{.step = 0, .steps = 100, .checkpoint_step = 30};
   Settle();
-  EXPECT_EQ(Told(), "33 30");
+  EXPECT_EQ(ReportedSteps(), "33 30");
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST_F(LookAlikeTest, ABrokerByItsLabelsAloneSaysNothingOfTheRun) {
 }
 
 // The next attempt's, which the job has not begun: its name is free.
-TEST_F(LookAlikeTest, ABrokerOfTheNextAttemptWithoutTheAnchorAsItsOwnerIsNobodys) {
+TEST_F(LookAlikeTest, IgnoresBrokerPodWithoutOwnerReference) {
   Begin();
   const json broker = Pod(*looking_, "train-broker-r0");
   json next = {{"name", "train-broker-r1"}, {"labels", {{kAttemptLabel, "1"}}}};
@@ -115,7 +115,7 @@ TEST_F(LookAlikeTest, ABrokerOfTheNextAttemptWithoutTheAnchorAsItsOwnerIsNobodys
   }
 }
 
-TEST_F(LookAlikeTest, ABrokerBeforeTheJobBeginsIsNobodys) {
+TEST_F(LookAlikeTest, IgnoresBrokerPodBeforeFirstAttempt) {
   json job = testing::JobObject();
   job["spec"]["suspend"] = true;
   Submit(job);
@@ -136,7 +136,7 @@ TEST_F(LookAlikeTest, ABrokerBeforeTheJobBeginsIsNobodys) {
   TryWith(*looking_, pod, {"before it"}, Ended("broker", 0));
 }
 
-TEST_F(LookAlikeTest, ABrokerInAMemberIsNobodysWhateverItSays) {
+TEST_F(LookAlikeTest, IgnoresBrokerPodInMember) {
   Begin();
   json broker = Pod(*looking_, "train-broker-r0");
   const json executor = Pod(*tokyo_client_, "train-tokyo-0-r0");
@@ -186,7 +186,7 @@ TEST_F(LookAlikeTest, APodInTheWayStaysAndTheJobSaysSo) {
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
   for (int i = 0; i < 10; ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_TRUE(looking_->Get(kPods, {"default", "train-broker-r0"}).ok());
   EXPECT_THAT(Job()["status"].dump(), ::testing::HasSubstr("belongs to somebody else"));

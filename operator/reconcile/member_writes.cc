@@ -29,7 +29,7 @@ absl::StatusOr<json> FindPodOfThatName(Member& member, const JobIdentity& job, c
   const json& items = kube::ListOf(kube::At(list, "items"));
   if (items.empty()) return json();
   // By its labels alone anybody's may look like the job's.
-  if (kube::TextAt(items.front(), "metadata", "labels", kJobUidLabel) != job.uid || OwnerNameOf(items.front()) != AnchorName(job)) {
+  if (kube::TextAt(items.front(), "metadata", "labels", kJobUidLabel) != job.uid || OwnerNameOf(items.front()) != OwnerConfigMapName(job)) {
     return absl::AlreadyExistsError(absl::StrCat(Described(job, name), " belongs to somebody else"));
   }
   return items.front();
@@ -74,21 +74,21 @@ absl::Status MemberWrites::RemovePods(const std::string& cluster, const std::vec
   return absl::OkStatus();
 }
 
-absl::Status MemberWrites::DeleteAnchor() {
-  const auto anchor = member_.AnchorOf(job_);
+absl::Status MemberWrites::DeleteOwnerConfigMap() {
+  const auto anchor = member_.OwnerConfigMapOf(job_);
   if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
   // In the foreground: while it is there, something of the job is.
   const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
-  const absl::Status status = member_.client().Delete(kConfigMaps, {job_.ns, AnchorName(job_)}, options, call_).status();
+  const absl::Status status = member_.client().Delete(kConfigMaps, {job_.ns, OwnerConfigMapName(job_)}, options, call_).status();
   return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
 }
 
-absl::Status MemberWrites::PreserveAnchor() {
-  const auto anchor = member_.AnchorOf(job_);
+absl::Status MemberWrites::PreserveOwnerConfigMap() {
+  const auto anchor = member_.OwnerConfigMapOf(job_);
   if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
   const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{kPreservedAnnotation, "true"}}}}}};
-  const absl::StatusOr<std::string> answer = member_.client().Patch(kConfigMaps, {job_.ns, AnchorName(job_)}, kube::PatchType::kMerge,
-                                                                    patch.dump(), {.field_manager = kFieldManager}, call_);
+  const absl::StatusOr<std::string> answer = member_.client().Patch(
+      kConfigMaps, {job_.ns, OwnerConfigMapName(job_)}, kube::PatchType::kMerge, patch.dump(), {.field_manager = kFieldManager}, call_);
   if (answer.ok()) member_.Wrote(job_.uid, kConfigMaps, *answer);
   return IsGone(answer.status()) || kube::IsApiConflict(answer.status()) ? absl::OkStatus() : answer.status();
 }

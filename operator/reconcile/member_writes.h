@@ -29,8 +29,8 @@ class MemberWrites {
   absl::Status CreatePod(nlohmann::json pod);
   // Those in the cluster that is called so.
   absl::Status RemovePods(const std::string& cluster, const std::vector<PodRemoval>& removals);
-  absl::Status DeleteAnchor();
-  absl::Status PreserveAnchor();
+  absl::Status DeleteOwnerConfigMap();
+  absl::Status PreserveOwnerConfigMap();
 
  private:
   absl::Status Adopt(const nlohmann::json& wanted);

@@ -131,7 +131,7 @@ TEST_F(MissingObjectsTest, AJobThatIsReadyIsNotLookedThrough) {
   for (const auto& request : server_.requests()) EXPECT_FALSE(absl::StrContains(request.target, "/secrets/")) << request.target;
 }
 
-TEST_F(MissingObjectsTest, SomebodyElsesObjectInItsPlaceIsLeftAloneAndTold) {
+TEST_F(MissingObjectsTest, ReportsNameConflictAndKeepsForeignObject) {
   Start();
   Remove(*looking_, kSecrets, "train-executors");
   const json theirs = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "train-executors"}}}, {"data", {{"x", "eA=="}}}};

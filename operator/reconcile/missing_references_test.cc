@@ -160,7 +160,7 @@ TEST_F(MissingReferencesTest, WhatMayNotBeLookedAtCountsAsBeingThere) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
-TEST_F(MissingReferencesTest, ANewAttemptIsAskedAboutAnew) {
+TEST_F(MissingReferencesTest, ChecksReferencesPerAttempt) {
   members_.remote_.clear();
   Submit();
   Settle();

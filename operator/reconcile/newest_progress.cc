@@ -22,7 +22,7 @@ std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, con
   return broker->phase == PodPhase::kRunning && !broker->address.empty() ? ask(broker->address) : std::nullopt;
 }
 
-std::optional<Progress> NewestProgress(const Observation& seen, const Memory& memory, const AskBroker& ask,
+std::optional<Progress> NewestProgress(const Observation& seen, const PersistedState& memory, const AskBroker& ask,
                                        const std::optional<BrokerReport>& left) {
   const int64_t attempt = memory.attempt;
   if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);

@@ -21,7 +21,7 @@ std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, con
 // it trains, of the one before.
 // Attempts are counted as soon as they are decided on, when the former broker may be saving its last checkpoint; and its pod may be gone by
 // the time that somebody looks. `left`: Member::LastReportOf of the hub.
-std::optional<Progress> NewestProgress(const Observation& seen, const Memory& memory, const AskBroker& ask,
+std::optional<Progress> NewestProgress(const Observation& seen, const PersistedState& memory, const AskBroker& ask,
                                        const std::optional<BrokerReport>& left);
 
 }  // namespace fusionllm::op

@@ -44,7 +44,7 @@ class NewestProgressTest : public ::testing::Test {
   }
 
   Observation seen_;
-  Memory memory_{.attempt = 3};
+  PersistedState memory_{.attempt = 3};
   std::optional<BrokerReport> left_;
   std::map<std::string, int64_t> pages_;
 };
@@ -73,7 +73,7 @@ TEST_F(NewestProgressTest, OfOneThatIsGoneItsLastWordCountsHoweverItsJobStands) 
   Left(3, 33);
   Ended(2, 20);
   EXPECT_EQ(Step(), 33);
-  for (bool Memory::*const flag : {&Memory::was_ready, &Memory::complete, &Memory::failed}) {
+  for (bool PersistedState::*const flag : {&PersistedState::was_ready, &PersistedState::complete, &PersistedState::failed}) {
     memory_ = {.attempt = 3};
     memory_.*flag = true;
     EXPECT_EQ(Step(), 33);
@@ -94,7 +94,7 @@ TEST_F(NewestProgressTest, TheOneBeforeIsOldOnceTheAttemptTrainedOrTheJobIsOver)
     } else {
       Ended(2, 20);
     }
-    for (bool Memory::*const flag : {&Memory::was_ready, &Memory::complete, &Memory::failed}) {
+    for (bool PersistedState::*const flag : {&PersistedState::was_ready, &PersistedState::complete, &PersistedState::failed}) {
       memory_ = {.attempt = 3};
       memory_.*flag = true;
       EXPECT_EQ(Step(), -1) << gone;

@@ -6,7 +6,7 @@
 #include <latch>
 
 #include "lib/wire/plan_json.h"
-#include "operator/placement/advisor.h"
+#include "operator/placement/hint_cache.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op {
@@ -26,7 +26,7 @@ using ::testing::Not;
 // One node of so many processors, and room for a broker if it is the hub's.
 std::shared_ptr<const ClusterCapacity> Cpus(int64_t cpus, bool hub = false) {
   auto capacity = std::make_shared<ClusterCapacity>();
-  NodeRoom& node = capacity->nodes.emplace_back();
+  NodeCapacity& node = capacity->nodes.emplace_back();
   node.name = "n0";
   node.ready = true;
   node.allocatable = {{"cpu", cpus * 1000 + (hub ? 50 : 0)}, {"memory", int64_t{1} << 30}, {"pods", 110}};
@@ -89,7 +89,7 @@ TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
   Submit(ElasticJob(71, 1, false));
   Settle();
   EXPECT_THAT(Message("Dispatched"), HasSubstr("64 of 71 executors find room. A job has parts in 64 clusters at most"));
-  clock_.Advance(kWaitForRoom);
+  clock_.Advance(kCapacityWait);
   (void)Reconcile();
   (void)Reconcile();
   EXPECT_EQ(Job()["status"]["clusterStatuses"].size(), 64);
@@ -122,7 +122,7 @@ TEST_F(PlacementFlowTest, WhileAJobWaitsNothingIsWrittenThoughRoomComesAndGoes) 
     EXPECT_TRUE(Reconcile().status.ok());
   }
   for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
-  clock_.Advance(Placer::kSayAgainAfter);
+  clock_.Advance(Placer::kMessageRefresh);
   EXPECT_TRUE(Reconcile().status.ok());
   EXPECT_THAT(Message("Dispatched"), HasSubstr("3 of the 4"));
 }
@@ -133,7 +133,7 @@ TEST_F(PlacementFlowTest, AnElasticJobBeginsWithFewerAndGrowsWhenThereIsRoom) {
   Settle();
   EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
   EXPECT_THAT(PodNames(), IsEmpty());
-  clock_.Advance(kWaitForRoom);
+  clock_.Advance(kCapacityWait);
   Settle();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
   EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
@@ -209,7 +209,7 @@ class TwoPlacesTest : public testing::TwoClustersTest {
   }
   void Begin() {
     for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
     SettleBoth();
   }
 };
@@ -299,16 +299,16 @@ TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {
   Submit(job);
   (void)Reconcile();
   EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
-  clock_.Advance(kWaitForRoom);
+  clock_.Advance(kCapacityWait);
   for (int i = 0; i < 6; ++i) {
     EXPECT_TRUE(Reconcile().status.ok());
-    PlayCluster();
+    SimulateCluster();
     EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
     EXPECT_TRUE(looking_->Get(kServices, {"default", "train-broker"}).ok()) << "its wait for room is over";
     clock_.Advance(absl::Seconds(2));
   }
   balances_ = true;
-  PlayCluster();
+  SimulateCluster();
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
   EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
@@ -321,7 +321,7 @@ TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {
 class AdvisedTest : public TwoPlacesTest {
  protected:
   AdvisedTest() {
-    advisor_ = &asking_;
+    hints_ = &asking_;
     Restart();
     Have(4);
     tokyo_->SetCapacity(Cpus(4));
@@ -348,15 +348,15 @@ class AdvisedTest : public TwoPlacesTest {
 
   absl::StatusOr<std::string> answer_;
   std::atomic<int> asked_ = 0;
-  std::string profiles_, document_;  // of the last question; once it is answered
+  std::string profiles_, document_;  // of the last query; once it is answered
   std::latch answered_{1};
-  Advisor asking_{[this](const Question& question, absl::Duration, const std::stop_token&) {
-                    ++asked_;
-                    profiles_ = question.profiles_document;
-                    document_ = question.job_document;
-                    return answer_;
-                  },
-                  [this](const JobIdentity&) { answered_.count_down(); }, clock_};
+  HintCache asking_{[this](const PlacementQuery& query, absl::Duration, const std::stop_token&) {
+                      ++asked_;
+                      profiles_ = query.profiles_document;
+                      document_ = query.job_document;
+                      return answer_;
+                    },
+                    [this](const JobIdentity&) { answered_.count_down(); }, clock_};
 };
 
 TEST_F(AdvisedTest, ExecutorsGoWhereTheSchedulerExpectsTheFastestSteps) {
@@ -410,7 +410,7 @@ TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
 }
 
 TEST_F(AdvisedTest, SendsMeasuredLinksToTheScheduler) {
-  MeasuredWays ways;
+  MeasuredLinks ways;
   job::FusionJob routed;
   routed.spec.network.mode = job::NetworkMode::kDirect;
   ways.Learn(R"({"links":[{"src":"local-0","dst":"tokyo-0","bandwidth_bytes_per_second":7654321,"rtt_seconds":0.2}]})", routed,
@@ -435,7 +435,7 @@ TEST_F(TwoPlacesTest, ARunThatHasLostAClusterMovesIfMoreWouldTrainElsewhere) {
   progress_.newest_->executors = 1;
   for (int i = 0; i < 8; ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
   EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);
@@ -457,7 +457,7 @@ TEST_F(TwoPlacesTest, ARunWithStagesMovesToFewerThanThatAfterALoss) {
   clock_.Advance(absl::Seconds(31));  // for room for all
   for (int i = 0; i < 8; ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
   EXPECT_EQ(Job()["status"]["restartsCountTowardsMax"], 0);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/cut_text.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 
@@ -59,12 +59,12 @@ PodEvents::ByPod PodEvents::Ask(Member& member, const ClusterView& here, const O
       const auto list =
           member.client().List(kEvents, seen.identity.ns, {.field_selector = absl::StrCat("involvedObject.uid=", pod.uid)}, {.stop = stop});
       const json newest = list.ok() ? NewestWarning(kube::ParseJson(*list)) : json();
-      std::string reason = base::CutText(kube::TextAt(newest, "reason"), kReasonBytes);
-      std::string message = base::CutText(kube::TextAt(newest, "message"), kMessageBytes);
+      std::string reason = base::TruncateUtf8(kube::TextAt(newest, "reason"), kReasonBytes);
+      std::string message = base::TruncateUtf8(kube::TextAt(newest, "message"), kMessageBytes);
       answer.news = answer.news || (list.ok() && std::tie(reason, message) != std::tie(said.reason, said.message));
       if (list.ok()) std::tie(said.reason, said.message) = std::make_pair(std::move(reason), std::move(message));
     }
-    answer.look_again = std::min(answer.look_again, said.asked + kAskAfter - seen.now);
+    answer.requeue_after = std::min(answer.requeue_after, said.asked + kAskAfter - seen.now);
     now.emplace(pod.uid, std::move(said));
   }
   return now;

@@ -12,18 +12,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/job/parse.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/credentials/renewal_schedule.h"
 #include "operator/manifests/resources.h"
-#include "operator/reconcile/claim.h"
 #include "operator/reconcile/job_objects.h"
 #include "operator/reconcile/job_secrets.h"
 #include "operator/reconcile/job_services.h"
+#include "operator/reconcile/leader_epoch.h"
 #include "operator/reconcile/spec_changes.h"
 
 namespace fusionllm::op {
@@ -82,7 +82,7 @@ class Preparation {
     const std::string want = HashOf(request_);
     if (std::optional<Prepared> prepared = Already(want, request_.local)) return *std::move(prepared);
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
-    const Owner owner = AnchorOwner(id_, anchor_.uid);
+    const Owner owner = OwnerConfigMapReference(id_, anchor_.uid);
     FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.Authority(owner, request_.begins));
     FUSIONLLM_RETURN_IF_ERROR(secrets_.ForBroker(authority, owner));
     if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, request_.local, owner));
@@ -114,7 +114,7 @@ class Preparation {
   }
 
   absl::StatusOr<Prepared> Remote(Member& hub) {
-    const auto center = hub.AnchorOf(id_);
+    const auto center = hub.OwnerConfigMapOf(id_);
     if (!center.has_value() || center->terminating || center->placement != PlacementText(request_.attempt, request_.slots) ||
         center->remote_broker_address.empty()) {
       return absl::UnavailableError("the hub is not prepared for this attempt yet");
@@ -124,7 +124,7 @@ class Preparation {
     if (std::optional<Prepared> prepared = Already(want, member_.name())) return *std::move(prepared);
     FUSIONLLM_ASSIGN_OR_RETURN(const JobCredentials authority, secrets_.AuthorityOn(hub));
     FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
-    const Owner owner = AnchorOwner(id_, anchor_.uid);
+    const Owner owner = OwnerConfigMapReference(id_, anchor_.uid);
     FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, member_.name(), owner));
     JobServices services = Services(member_.name());
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, member_.name(), owner));
@@ -136,7 +136,7 @@ class Preparation {
   }
 
   absl::Status RemoveIdle(const IdleServices& idle) {
-    const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, {id_.ns, AnchorName(id_)}, call_);
+    const absl::StatusOr<std::string> answer = client_.Get(kConfigMaps, {id_.ns, OwnerConfigMapName(id_)}, call_);
     if (kube::IsApiNotFound(answer.status())) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
     FUSIONLLM_RETURN_IF_ERROR(TakeAnchor(*answer));
@@ -164,10 +164,10 @@ class Preparation {
 
   // What an anchor says that has everything beside it.
   std::optional<Prepared> Already(const std::string& want, const std::string& cluster) const {
-    if (request_.anew) return std::nullopt;
-    const auto anchor = member_.AnchorOf(id_);
+    if (request_.verify) return std::nullopt;
+    const auto anchor = member_.OwnerConfigMapOf(id_);
     if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
-    Prepared prepared{AnchorOwner(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
+    Prepared prepared{OwnerConfigMapReference(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
     if (!ServesExecutors()) {
       prepared.executor_addresses.clear();
       return prepared;
@@ -231,12 +231,12 @@ class Preparation {
   // Says in the anchor, from where it gets into the job's status, what has to be there first. All else that the anchor says stays: pods of
   // this attempt may be running, and are to be found.
   absl::Status Wait(const std::string& why) {
-    const std::string told = base::CutText(why, kWaitingBytesMax);
-    if (anchor_.notes[kWaitingAnnotation] != told) {
-      anchor_.notes[kWaitingAnnotation] = told;
+    const std::string text = base::TruncateUtf8(why, kWaitingBytesMax);
+    if (anchor_.notes[kWaitingAnnotation] != text) {
+      anchor_.notes[kWaitingAnnotation] = text;
       FUSIONLLM_RETURN_IF_ERROR(Mark(anchor_.notes));
     }
-    absl::Status waits = absl::UnavailableError(told);
+    absl::Status waits = absl::UnavailableError(text);
     waits.SetPayload(kAwaitsAddress, {});
     return waits;
   }
@@ -256,10 +256,11 @@ class Preparation {
 
   // Makes the job's anchor, or reads the one that is there.
   absl::Status EnsureAnchor() {
-    const kube::ObjectKey key{id_.ns, AnchorName(id_)};
-    bool there = request_.anew;
+    const kube::ObjectKey key{id_.ns, OwnerConfigMapName(id_)};
+    bool there = request_.verify;
     if (request_.fence != nullptr) {
-      FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<ClaimedAnchor> claimed, Claim(member_, id_, *request_.fence, call_.stop));
+      FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<StampedOwnerConfigMap> claimed,
+                                 StampLeaderEpoch(member_, id_, *request_.fence, call_.stop));
       there = claimed.has_value();
     }
     if (there) {
@@ -274,7 +275,7 @@ class Preparation {
   }
 
   absl::Status TakeAnchor(const std::string& text) {
-    const std::string name = AnchorName(id_);
+    const std::string name = OwnerConfigMapName(id_);
     const json anchor = kube::ParseJson(text);
     const json& metadata = At(anchor, "metadata");
     if (TextAt(metadata, "labels", kJobUidLabel) != id_.uid) {
@@ -299,7 +300,7 @@ class Preparation {
   }
 
   json Anchor() const {
-    json anchor = AnchorObject(id_, member_.name());
+    json anchor = OwnerConfigMapObject(id_, member_.name());
     if (request_.fence != nullptr) anchor["metadata"]["annotations"][kEpochAnnotation] = absl::StrCat(request_.fence->epoch());
     return anchor;
   }
@@ -311,7 +312,7 @@ class Preparation {
     // As it was when this began: who has claimed it since must not be overwritten.
     anchor["metadata"]["resourceVersion"] = anchor_.resource_version;
     for (const auto& [key, value] : annotations) anchor["metadata"]["annotations"][key] = value;
-    const kube::ObjectKey key{id_.ns, AnchorName(id_)};
+    const kube::ObjectKey key{id_.ns, OwnerConfigMapName(id_)};
     const absl::StatusOr<std::string> answer = client_.Apply(kConfigMaps, key, anchor.dump(), {.field_manager = kFieldManager}, call_);
     if (answer.ok()) {
       member_.Wrote(id_.uid, kConfigMaps, *answer);
@@ -347,7 +348,7 @@ absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, c
   return Preparation(member, request, std::move(stop)).RemoveIdle(idle);
 }
 
-bool HasIdleServices(const AnchorView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle) {
+bool HasIdleServices(const OwnerConfigMapView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle) {
   if (anchor.terminating) return false;
   const std::set<std::string> served = Served(anchor.executor_services, AddressesText(anchor.executor_addresses));
   // The hub's waits for its broker's address, perhaps.

@@ -27,7 +27,7 @@ struct PrepareRequest {
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
   bool egress_only = false;         // nobody outside can dial into the cluster: a Service for those would lead nobody there
-  bool anew = false;                // looks whether all that was made is still there, and makes what is not; writes nothing else
+  bool verify = false;              // looks whether all that was made is still there, and makes what is not; writes nothing else
   bool begins = false;              // the attempt does, and has no pods yet: the job's authority may be replaced
   absl::Time now;
   Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
@@ -59,7 +59,7 @@ struct IdleServices {
 // Removes what nobody dials any more: load balancers cost.
 absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, const IdleServices& idle, std::stop_token stop);
 // Whether there are any, by what the anchor says.
-bool HasIdleServices(const AnchorView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle);
+bool HasIdleServices(const OwnerConfigMapView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle);
 // Whether that is why: nothing is wrong, and nobody tells when there is an address.
 bool AwaitsAddress(const absl::Status& status);
 

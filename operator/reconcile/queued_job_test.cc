@@ -190,7 +190,7 @@ TEST_F(QueuedJobTest, SuspendedByItsUserItHasNoWorkloadUntilItIsResumed) {
   EXPECT_NE(Workload()["metadata"]["uid"], before);
 }
 
-TEST_F(QueuedJobTest, AnotherNumberOfExecutorsWaitsAnew) {
+TEST_F(QueuedJobTest, ResizedJobIsQueuedAgain) {
   Submit(QueuedJob());
   Settle();
   Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 3}}}}}});
@@ -265,7 +265,7 @@ TEST_F(QueuedJobTest, ItsPriorityIsThatOfItsClass) {
   EXPECT_EQ(Workload()["spec"]["priority"], 100);
 }
 
-TEST_F(QueuedJobTest, ATemplateOfWhichNoPodCanBeMadeIsToldInTheQueue) {
+TEST_F(QueuedJobTest, QueuedJobReportsInvalidTemplate) {
   json job = QueuedJob();
   job["spec"]["executors"]["template"] = {{"spec", {{"volumes", {{{"name", "tls"}}}}}}};
   Submit(job);

@@ -93,7 +93,7 @@ class RefusedJobTest : public TwoClustersTest {
   json InTokyo() { return json::parse(tokyo_client_->List(kPods, "default").value())["items"]; }
 };
 
-TEST_F(RefusedJobTest, ATemplateThatTheServerRefusesIsSaidAndNotTriedAgainBeforeTheSpecChanges) {
+TEST_F(RefusedJobTest, RejectedTemplateIsRetriedOnlyAfterSpecChange) {
   members_.remote_.clear();
   server_.AddFault(NoPods(422, "Invalid", "Pod \"train-local-0-r0\" is invalid: spec.tolerations: Invalid value", 1, 1));
   Submit();
@@ -183,7 +183,7 @@ TEST_F(RefusedJobTest, WhatIsRefusedWhenItIsMadeIsSaidWithoutComingAndGoing) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
-TEST_F(RefusedJobTest, WhatAMemberRefusesIsSaidAndNobodyIsStartedToWaitForIt) {
+TEST_F(RefusedJobTest, MemberRejectionStartsNoPodsElsewhere) {
   tokyo_server_.AddFault(NoPods(403, "Forbidden", "pods \"train-tokyo-0-r0\" is forbidden: violates PodSecurity", 2));
   Submit2();
   SettleBoth();
@@ -191,7 +191,7 @@ TEST_F(RefusedJobTest, WhatAMemberRefusesIsSaidAndNobodyIsStartedToWaitForIt) {
   EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Cluster tokyo: pods \"train-tokyo-0-r0\" is forbidden: violates"));
   EXPECT_THAT(PodNames(), IsEmpty()) << "they would hold devices in vain";
   EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
-  EXPECT_THAT(poked_, Contains("")) << "the hub's part is told";
+  EXPECT_THAT(enqueued_, Contains("")) << "the hub's part is told";
   ExpectNoWrites();
   clock_.Advance(absl::Minutes(1));
   SettleBoth();
@@ -202,7 +202,7 @@ TEST_F(RefusedJobTest, WhatAMemberRefusesIsSaidAndNobodyIsStartedToWaitForIt) {
 }
 
 // The words survive the operator; what they rest on is asked once more.
-TEST_F(RefusedJobTest, AnOperatorThatBeginsAnewWritesNothingNew) {
+TEST_F(RefusedJobTest, RestartedOperatorWritesNothing) {
   members_.remote_.clear();
   server_.AddFault(NoPods(422, "Invalid", "Pod is invalid"));
   Submit();
@@ -272,7 +272,7 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
 }
 
 // Of an anchor that is gone: its garbage collector is late.
-TEST_F(RefusedJobTest, APodOfAnotherOwnerIsMadeAnew) {
+TEST_F(RefusedJobTest, ReplacesPodOfStaleOwner) {
   members_.remote_.clear();
   Submit();
   Settle();

@@ -86,7 +86,7 @@ class RefusedSpecTest : public TwoClustersTest {
   }
 };
 
-TEST_F(RefusedSpecTest, AModelThatWasChangedWhileSuspendedKeepsTheJobAndIsToldOnce) {
+TEST_F(RefusedSpecTest, ModelChangeWhileSuspendedIsReportedOnce) {
   TrainTo30();
   Suspend();
   Edit({{"model", {{"config", {{"nLayer", 2}}}}}});
@@ -99,11 +99,11 @@ TEST_F(RefusedSpecTest, AModelThatWasChangedWhileSuspendedKeepsTheJobAndIsToldOn
   EXPECT_THAT(message, HasSubstr("spec.model.config.nLayer 4 -> 2; restore what differs, or begin anew by another spec.checkpoint.path"));
   EXPECT_THAT(message, EndsWith("The job is kept: set spec.suspend, mend its spec and resume it."));
   EXPECT_THAT(events_.reasons_, ElementsAre("Resumed", "Ready", "InvalidInput"));
-  const json told = Job()["status"];
+  const json reported = Job()["status"];
   Restart();
   clock_.Advance(absl::Hours(30));
   SettleBoth();
-  EXPECT_EQ(Job()["status"], told) << "nothing is tried again, by another operator neither, and no time ends it";
+  EXPECT_EQ(Job()["status"], reported) << "nothing is tried again, by another operator neither, and no time ends it";
   EXPECT_EQ(events_.reasons_.size(), 3);
 }
 

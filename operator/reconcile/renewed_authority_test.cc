@@ -123,7 +123,7 @@ TEST_F(RenewedAuthorityTest, AMemberThatWasAwayHasItsCertificatesRenewedWhenItIs
   for (int week = 0; week < 11; ++week) {
     clock_.Advance(absl::Hours(24 * 7));
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_EQ(File(*tokyo_client_, "train-executors", "tokyo-0.pem"), before);
   SettleBoth();

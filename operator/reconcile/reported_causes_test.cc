@@ -58,8 +58,8 @@ struct Situation {
   std::string name;
   std::function<void(ReportedCausesTest&)> set_up;
   std::string state, reason;
-  std::vector<std::string> told;    // in the message of Ready, or of Failed
-  std::vector<std::string> events;  // reasons, all of them
+  std::vector<std::string> expected;  // in the message of Ready, or of Failed
+  std::vector<std::string> events;    // reasons, all of them
 };
 
 class ReportedCausesTest : public TwoClustersTest, public ::testing::WithParamInterface<size_t> {
@@ -74,7 +74,7 @@ class ReportedCausesTest : public TwoClustersTest, public ::testing::WithParamIn
   void NodesOf(int64_t cpus, int64_t gibibytes) {
     for (testing::DirectMember* member : {member_.get(), tokyo_.get()}) {
       auto capacity = std::make_shared<ClusterCapacity>();
-      NodeRoom& node = capacity->nodes.emplace_back();
+      NodeCapacity& node = capacity->nodes.emplace_back();
       node.name = "n0";
       node.ready = true;
       node.allocatable = {{"cpu", cpus * 1000 + 50}, {"memory", gibibytes << 30}, {"pods", 110}};
@@ -460,13 +460,13 @@ TEST_P(ReportedCausesTest, AreOneSentenceAndOneEventWithinHalfAMinute) {
   const bool failed = situation.state == "Failed";
   EXPECT_EQ(Condition("Ready"), absl::StrCat("False ", situation.reason));
   const std::string message = ConditionObject(failed ? "Failed" : "Ready")["message"];
-  for (const std::string& told : situation.told) EXPECT_THAT(message, HasSubstr(told));
+  for (const std::string& part : situation.expected) EXPECT_THAT(message, HasSubstr(part));
   EXPECT_LE(message.size(), 1024u + 4);
   EXPECT_THAT(events_.reasons_, ElementsAreArray(situation.events));
   if (failed) return;
-  const size_t told = events_.reasons_.size();
+  const size_t recorded = events_.reasons_.size();
   Go(absl::Minutes(2));
-  EXPECT_EQ(events_.reasons_.size(), told) << "it is told once";
+  EXPECT_EQ(events_.reasons_.size(), recorded) << "it is told once";
 }
 
 INSTANTIATE_TEST_SUITE_P(Situations, ReportedCausesTest, ::testing::Range<size_t>(0, Situations().size()),

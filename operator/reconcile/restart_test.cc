@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "lib/kube/queue/controller.h"
-#include "lib/kube/watch/pulsed_client.h"
+#include "lib/kube/watch/heartbeat_client.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/reconcile/job_cache.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
@@ -77,13 +77,13 @@ class Operator {
                    .connect = [member = std::move(member), &clock](const std::string&,
                                                                    const kubeapi::FusionClusterSpec&) { return ClientOf(member, clock); },
                    .hub = &hub_,
-                   .connect_patience = absl::ZeroDuration(),
+                   .connect_timeout = absl::ZeroDuration(),
                    .changed_for_all = [this] { jobs_.TouchAll(); }},
                   *client_, {.origin = kOrigin, .clock = &clock, .reconcile = reconcile_, .changed = changed_}),
-        reconciler_(
-            {.images = {"b", "s", "e", ""},
-             .poke = [this](const std::string& cluster, const kube::ObjectKey& job) { registry_.Poke(cluster, job, /*urgent=*/true); }},
-            jobs_, hub_, registry_, tombstones_, progress, events_, clock) {
+        reconciler_({.images = {"b", "s", "e", ""},
+                     .enqueue = [this](const std::string& cluster,
+                                       const kube::ObjectKey& job) { registry_.Enqueue(cluster, job, /*urgent=*/true); }},
+                    jobs_, hub_, registry_, tombstones_, progress, events_, clock) {
     hub_.Start();
     jobs_.Start();
     registry_.Start();
@@ -111,12 +111,12 @@ class Operator {
   };
   std::atomic<int> looks_ = 0;  // of the hub's part, that are over
   std::unique_ptr<kube::ApiClient> client_;
-  kube::PulsedClient reads_;
+  kube::HeartbeatClient reads_;
   kube::WorkQueue queue_;
   ClusterCache hub_;
   JobCache jobs_;
   Tombstones tombstones_;
-  testing::NotedEvents events_;
+  testing::RecordedEvents events_;
   ClusterRegistry registry_;
   JobReconciler reconciler_;
   std::unique_ptr<kube::Controller> controller_;
@@ -141,7 +141,7 @@ class RestartTest : public TwoClustersTest {
     gate_->Open();
     ASSERT_TRUE(Eventually([&] {
       clock_.Advance(absl::Milliseconds(100));
-      return Told("local") && Told("tokyo");
+      return HasBeenEnqueued("local") && HasBeenEnqueued("tokyo");
     }));
     TouchBroker();
     operator_.reset();
@@ -155,7 +155,7 @@ class RestartTest : public TwoClustersTest {
     EXPECT_TRUE(looking_->Create(kFusionClusters, "", object.dump()).ok());
   }
   // All that there is to be said of it.
-  bool Told(const std::string& cluster) const {
+  bool HasBeenEnqueued(const std::string& cluster) const {
     const json object = json::parse(looking_->Get(kFusionClusters, {"", cluster}).value());
     const json status = object.value("status", json::object());
     const auto is_well = [](const json& condition) { return condition["status"] == (condition["type"] == "Conflict" ? "False" : "True"); };
@@ -212,7 +212,7 @@ TEST_F(RestartTest, AnOperatorThatStartsWhenAllRunsWritesNothing) {
     return operator_->KnowsItsMember();
   }));
   TouchBroker();
-  EXPECT_TRUE(Told("tokyo"));
+  EXPECT_TRUE(HasBeenEnqueued("tokyo"));
   operator_.reset();
   EXPECT_THAT(Writes(), ElementsAre());
 }
@@ -234,7 +234,7 @@ TEST_F(RestartTest, AMemberThatIsNeverListedHoldsAJobUpNoLongerThanItMust) {
   const absl::Duration started = clock_.Monotonic();
   Start();
   // Five seconds more than it takes until a member counts as lost, and as many until the next look.
-  const absl::Duration most = ClusterCache::kLossPatience + absl::Seconds(10);
+  const absl::Duration most = ClusterCache::kLossTimeout + absl::Seconds(10);
   EXPECT_TRUE(Eventually([&] {
     if (clock_.Monotonic() - started < most) clock_.Advance(absl::Milliseconds(100));
     return Job()["status"]["clusterStatuses"].dump().find("Unreachable") != std::string::npos;

@@ -38,7 +38,7 @@ class StaleCacheTest : public TwoClustersTest {
     return json::parse(looking_->Get(resource, {"default", name}).value_or("{\"metadata\":{}}"));
   }
   // As somebody else makes it anew.
-  std::string MakeAnew(const kube::Resource& resource, const std::string& name) {
+  std::string Recreate(const kube::Resource& resource, const std::string& name) {
     json object = Get(resource, name);
     (void)looking_->Delete(resource, {"default", name}, {.propagation = kube::Propagation::kOrphan, .grace_period_seconds = 0});
     for (const char* field : {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "ownerReferences"}) {
@@ -68,7 +68,7 @@ TEST_F(StaleCacheTest, AndWhenOursGoes) {
   ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
   for (int i = 0; i < 10 && !PodNames().empty(); ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   Freeze();
   Patch(kFusionJobs, "train", {{"metadata", {{"finalizers", {kFinalizer, "example.org/theirs"}}}}});
@@ -76,26 +76,26 @@ TEST_F(StaleCacheTest, AndWhenOursGoes) {
   EXPECT_THAT(Job()["metadata"]["finalizers"], Contains("example.org/theirs"));
 }
 
-TEST_F(StaleCacheTest, APodThatWasMadeAnewUnderItsNameStays) {
+TEST_F(StaleCacheTest, RecreatedPodIsKept) {
   Start();
   const std::string name = "train-local-1-r0";
   Patch(kPods, name, {{"status", {{"phase", "Failed"}}}}, "status");  // for which it is replaced
   FreezeCluster();
-  const std::string anew = MakeAnew(kPods, name);
+  const std::string new_uid = Recreate(kPods, name);
   ReconcileFrozen();
-  EXPECT_EQ(UidOf(Get(kPods, name)), anew);
+  EXPECT_EQ(UidOf(Get(kPods, name)), new_uid);
 }
 
-TEST_F(StaleCacheTest, AnAnchorThatWasMadeAnewStays) {
+TEST_F(StaleCacheTest, RecreatedOwnerConfigMapIsKept) {
   Start();
   FreezeCluster();
-  const std::string anew = MakeAnew(kConfigMaps, "train-anchor");
+  const std::string new_uid = Recreate(kConfigMaps, "train-anchor");
   ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
   ReconcileFrozen();
-  EXPECT_EQ(UidOf(Get(kConfigMaps, "train-anchor")), anew);
+  EXPECT_EQ(UidOf(Get(kConfigMaps, "train-anchor")), new_uid);
 }
 
-TEST_F(StaleCacheTest, AJobThatWasMadeAnewOutlivesTheTimeOfTheOneBefore) {
+TEST_F(StaleCacheTest, RecreatedJobIgnoresTtlOfPredecessor) {
   Start({{"ttlSecondsAfterFinished", 60}});
   EndBroker(0, 0, "");
   Settle();
@@ -148,7 +148,7 @@ TEST_F(StaleCacheTest, TheHubsPartAsksNoMember) {
   const auto look = [&] {
     for (int i = 0; i < 3; ++i) {
       (void)Reconcile();
-      PlayCluster();
+      SimulateCluster();
     }
     return !tokyo_transport_->died();
   };

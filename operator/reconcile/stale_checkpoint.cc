@@ -22,8 +22,8 @@ int64_t FirstStepOr(int64_t step, const kubeapi::FusionJobStatus& status) {
 }
 
 // Since the condition is as it is.
-bool SavedSince(const kubeapi::Condition& told, const kubeapi::FusionJobStatus& status) {
-  return status.checkpoint.has_value() && status.checkpoint->time.has_value() && *status.checkpoint->time >= told.last_transition_time;
+bool SavedSince(const kubeapi::Condition& reported, const kubeapi::FusionJobStatus& status) {
+  return status.checkpoint.has_value() && status.checkpoint->time.has_value() && *status.checkpoint->time >= reported.last_transition_time;
 }
 
 }  // namespace
@@ -32,10 +32,11 @@ kubeapi::Metric FirstStep(int64_t step, const kubeapi::FusionJobStatus& before) 
   return {kFirstStep, absl::StrCat(FirstStepOr(step, before))};
 }
 
-std::optional<ConditionWish> StaleCheckpoint(const job::Spec& spec, int64_t generation, const kubeapi::FusionJobStatus& status) {
-  const kubeapi::Condition* const told = kubeapi::FindCondition(status.conditions, kubeapi::kCheckpointStale);
+std::optional<DesiredCondition> StaleCheckpoint(const job::Spec& spec, int64_t generation, const kubeapi::FusionJobStatus& status) {
+  const kubeapi::Condition* const reported = kubeapi::FindCondition(status.conditions, kubeapi::kCheckpointStale);
   const auto as_it_is = [&] {
-    return ConditionWish{JobCondition::kCheckpointStale, told->status == kubeapi::ConditionStatus::kTrue, told->reason, told->message};
+    return DesiredCondition{JobCondition::kCheckpointStale, reported->status == kubeapi::ConditionStatus::kTrue, reported->reason,
+                            reported->message};
   };
   const int64_t due = spec.checkpoint.has_value() ? kStaleAfter * spec.checkpoint->every_steps : 0;
   if (due > 0 && status.trainer_status.has_value()) {
@@ -44,17 +45,17 @@ std::optional<ConditionWish> StaleCheckpoint(const job::Spec& spec, int64_t gene
     if (step - (none ? FirstStepOr(step, status) : status.checkpoint->step) > due) {
       const std::string what = none ? absl::StrCat("More than ", due, " steps were made, and there is no checkpoint")
                                     : absl::StrCat("The newest checkpoint is more than ", due, " steps behind");
-      return ConditionWish{JobCondition::kCheckpointStale, true, "CheckpointsMissing",
-                           absl::StrCat(what, ": spec.checkpoint.everySteps is ", spec.checkpoint->every_steps,
-                                        ". The broker's log says why (CheckpointFailed, CheckpointCopyFailed).")};
+      return DesiredCondition{JobCondition::kCheckpointStale, true, "CheckpointsMissing",
+                              absl::StrCat(what, ": spec.checkpoint.everySteps is ", spec.checkpoint->every_steps,
+                                           ". The broker's log says why (CheckpointFailed, CheckpointCopyFailed).")};
     }
   }
-  if (told == nullptr) return std::nullopt;
-  if (told->status != kubeapi::ConditionStatus::kTrue) return as_it_is();
-  if (SavedSince(*told, status))
-    return ConditionWish{JobCondition::kCheckpointStale, false, "CheckpointSaved", "A newer checkpoint was saved."};
-  if (told->observed_generation == generation) return as_it_is();
-  return ConditionWish{JobCondition::kCheckpointStale, false, "NoCheckpointDue", "By the spec as it is now, none is due yet."};
+  if (reported == nullptr) return std::nullopt;
+  if (reported->status != kubeapi::ConditionStatus::kTrue) return as_it_is();
+  if (SavedSince(*reported, status))
+    return DesiredCondition{JobCondition::kCheckpointStale, false, "CheckpointSaved", "A newer checkpoint was saved."};
+  if (reported->observed_generation == generation) return as_it_is();
+  return DesiredCondition{JobCondition::kCheckpointStale, false, "NoCheckpointDue", "By the spec as it is now, none is due yet."};
 }
 
 }  // namespace fusionllm::op

@@ -17,6 +17,6 @@ kubeapi::Metric FirstStep(int64_t step, const kubeapi::FusionJobStatus& before);
 // The condition CheckpointStale of that status; nothing: it stays absent. Judged by what the status tells of steps and checkpoints, so
 // nothing is written that would not be written anyway. True stays so until a newer checkpoint is there or the spec has changed: an attempt
 // that begins at an earlier step has saved nothing by that.
-std::optional<ConditionWish> StaleCheckpoint(const job::Spec& spec, int64_t generation, const kubeapi::FusionJobStatus& status);
+std::optional<DesiredCondition> StaleCheckpoint(const job::Spec& spec, int64_t generation, const kubeapi::FusionJobStatus& status);
 
 }  // namespace fusionllm::op

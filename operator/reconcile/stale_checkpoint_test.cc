@@ -76,7 +76,7 @@ TEST_F(StaleCheckpointTest, ARunThatFallsBackToAnOlderOneHasSavedNone) {
 }
 
 // The API server takes no status whose checkpoint lies nowhere.
-TEST_F(StaleCheckpointTest, OfOneThatHasNoPlaceNothingIsTold) {
+TEST_F(StaleCheckpointTest, IgnoresJobWithoutCheckpointPath) {
   Submit(JobObject());
   Settle();
   Patch(kPods, "train-broker-r0", {{"spec", {{"nodeName", "n"}}}});

@@ -65,7 +65,7 @@ class StatusReferenceTest : public ::testing::Test {
 
   void Look(const std::optional<Progress>& progress = std::nullopt) {
     view_.job = seen_.job;
-    seen_.memory = MemoryOf(view_.status);
+    seen_.memory = PersistedStateOf(view_.status);
     const Decision decision = Decide(seen_);
     view_.status = BuildStatus(view_, seen_, decision, progress);
     Written(kubeapi::ToJson(view_.status), "", written_);
@@ -90,7 +90,7 @@ class StatusReferenceTest : public ::testing::Test {
   }
   // All that may be said.
   void Live() {
-    seen_.queue = QueueStanding{.holds = true, .reason = kQueued, .message = "Queued."};
+    seen_.queue = QueueStatus{.holds = true, .reason = kQueued, .message = "Queued."};
     Look();
     seen_.queue.reset();
     seen_.advice_reason = "PlanMade";
@@ -116,10 +116,10 @@ class StatusReferenceTest : public ::testing::Test {
                       .slowest_link = "a->b",
                       .checkpoint_step = 10};
     Look(progress);
-    seen_.anew = {{"paris", 0, false}, {"tokyo", 0, false}, {"tokyo", 1, false}};
+    seen_.next_placement = {{"paris", 0, false}, {"tokyo", 0, false}, {"tokyo", 1, false}};
     seen_.wanted = 3;
     Look();  // room for more
-    seen_.anew.clear();
+    seen_.next_placement.clear();
     seen_.wanted = 2;
     spec().failure_policy.rules = {{.name = "move", .action = job::FailureAction::kReplaceCluster, .on_reasons = {"Evicted"}}};
     spec().failure_policy.max_restarts = 1;

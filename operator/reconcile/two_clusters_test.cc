@@ -29,7 +29,7 @@ TEST_F(TwoClustersTest, ExecutorsGoToBothAndDialTheHub) {
   EXPECT_FALSE(tokyo_client_->Get(kSecrets, {"default", "train-authority"}).ok()) << "the authority stays on the hub";
   EXPECT_EQ(Job()["status"]["executors"], "2/2");
   EXPECT_EQ(Job()["status"]["clusters"], "2/2");
-  EXPECT_THAT(poked_, Contains("tokyo"));
+  EXPECT_THAT(enqueued_, Contains("tokyo"));
   const auto requests = server_.requests();
   const auto reads = std::count_if(requests.begin(), requests.end(), [](const auto& request) {
     return request.verb == "get" && request.target.find("secrets/train-authority") != std::string::npos;
@@ -84,7 +84,7 @@ TEST_F(TwoClustersTest, TheHubsPartAsksNothingOfAMember) {
     const int before = tokyo_transport_->requests();
     for (int i = 0; i < 5; ++i) {
       (void)Reconcile();
-      PlayCluster();
+      SimulateCluster();
     }
     EXPECT_EQ(tokyo_transport_->requests(), before) << when;
     SettleBoth();
@@ -104,7 +104,7 @@ TEST_F(TwoClustersTest, TheHubsPartAsksNothingOfAMember) {
   EXPECT_TRUE(Job().is_null());
 }
 
-TEST_F(TwoClustersTest, AClusterThatComesLaterMovesNobody) {
+TEST_F(TwoClustersTest, NewClusterDoesNotMoveRunningJob) {
   members_.remote_.clear();
   Submit();
   Settle();
@@ -115,9 +115,9 @@ TEST_F(TwoClustersTest, AClusterThatComesLaterMovesNobody) {
 }
 
 // As another hub that shares Tokyo makes it for a job of the same name.
-TEST_F(TwoClustersTest, WhatIsOfAnotherHubsJobIsLeftAloneAndToldUntilItIsGone) {
+TEST_F(TwoClustersTest, ReportsConflictWithJobOfAnotherHub) {
   const JobIdentity theirs{.name = "train", .ns = "default", .uid = "theirs", .origin = "hub", .hub = "another-hub"};
-  ASSERT_TRUE(tokyo_client_->Create(kConfigMaps, "default", AnchorObject(theirs, "tokyo").dump()).ok());
+  ASSERT_TRUE(tokyo_client_->Create(kConfigMaps, "default", OwnerConfigMapObject(theirs, "tokyo").dump()).ok());
   const std::string before = tokyo_client_->Get(kConfigMaps, {"default", "train-anchor"}).value();
   Submit2();
   SettleBoth();
@@ -183,7 +183,7 @@ class LeftBehindTest : public TwoClustersTest {
   std::unique_ptr<OrphanCollector> collector_;
 };
 
-TEST_F(LeftBehindTest, WhatIsLeftWhereNobodyCouldLookIsRememberedAndCollected) {
+TEST_F(LeftBehindTest, CollectsLeftoversOfUnreachableClusterLater) {
   Submit2();
   SettleBoth();
   RestartWhileTokyoIsAway();
@@ -228,7 +228,7 @@ TEST_F(LeftBehindTest, ANewAttemptWaitsForAMemberWithoutAConnectionUntilItIsLost
   EndBroker(0, 1, R"({"error":"x"})");
   for (int i = 0; i < 5; ++i) {
     (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
   EXPECT_EQ(Job()["status"]["attempt"], 1);
   EXPECT_THAT(PodNames(), Not(Contains("train-broker-r1"))) << "train-tokyo-0-r0 may be at work with the old checkpoint";
@@ -265,14 +265,14 @@ TEST_F(LeftBehindTest, WhatIsStuckIsLetGoWhenSomebodySaysSoAndCollectedLater) {
   EXPECT_EQ(TombstoneObjects().size(), 2);
   set(free);
   PlayTokyo();
-  PlayCluster();
+  SimulateCluster();
   EXPECT_TRUE(Collect().status.ok());
   EXPECT_TRUE(TokyoIsClean());
   EXPECT_EQ(TombstoneObjects().size(), 1);
   EXPECT_EQ(TombstoneObjects()[0]["data"]["cluster"], hub_->name()) << "as whoever collects there calls it";
 }
 
-TEST_F(LeftBehindTest, WhatIsToBePreservedStaysWhereNobodyCouldSaySo) {
+TEST_F(LeftBehindTest, PreservesObjectsOfUnreachableCluster) {
   Submit2();
   Patch(kFusionJobs, "train", {{"spec", {{"preserveResourcesOnDeletion", true}}}});
   SettleBoth();
@@ -295,8 +295,8 @@ TEST_F(TwoClustersTest, WhatIsToBePreservedIsMarkedInAllClusters) {
   ASSERT_TRUE(looking_->Delete(kFusionJobs, {"default", "train"}).ok());
   SettleBoth();
   EXPECT_TRUE(Job().is_null());
-  EXPECT_TRUE(member_->Anchors().at(0).preserved);
-  EXPECT_TRUE(tokyo_->Anchors().at(0).preserved);
+  EXPECT_TRUE(member_->OwnerConfigMaps().at(0).preserved);
+  EXPECT_TRUE(tokyo_->OwnerConfigMaps().at(0).preserved);
 }
 
 TEST_F(TwoClustersTest, ClustersThatAJobDoesNotUseAreNotInItsStatus) {
@@ -422,7 +422,7 @@ class TwoClustersDyingTest : public LeftBehindTest, public ::testing::WithParamI
     for (int i = 0; i < 60 && quiet < 3; ++i) {
       const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
       (void)Reconcile();
-      PlayCluster();
+      SimulateCluster();
       (void)ReconcileTokyo();
       PlayTokyo();
       (void)Collect();

@@ -114,7 +114,7 @@ TEST_F(WrongSpecTest, ItCanBeSuspendedWithTheSameEdit) {
 }
 
 // As an API server with older definitions would take it.
-TEST_F(WrongSpecTest, ANameThatPodsCannotHaveIsToldWithItsRule) {
+TEST_F(WrongSpecTest, InvalidPodNameIsReportedWithRule) {
   json job = testing::JobObject();
   job["metadata"]["name"] = "gpt2.tiny";
   Submit(job);

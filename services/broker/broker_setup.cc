@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "lib/archive/newest.h"
+#include "lib/archive/fetch_latest.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
@@ -23,22 +23,22 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/site_store.h"
 #include "lib/job/data_rules.h"
+#include "lib/job/initial_model.h"
 #include "lib/job/parse.h"
-#include "lib/job/start_model.h"
 #include "lib/job/store_use.h"
 #include "lib/objectstore/settings.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
 #include "lib/workload/stored_parameters.h"
-#include "services/broker/call_gate.h"
+#include "services/broker/auth_interceptor.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
+#include "services/broker/failover.h"
 #include "services/broker/link_state.h"
 #include "services/broker/model_memory.h"
 #include "services/broker/plan_client.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/startup_events.h"
-#include "services/broker/take_over.h"
 #include "services/checkpoint_directory.h"
 #include "services/checkpoint_folders.h"
 #include "services/credentials.h"
@@ -49,8 +49,8 @@ namespace fusionllm::services {
 namespace {
 
 // More is no job, topology or profile that anybody reads.
-constexpr int64_t kMostInputBytes = int64_t{64} << 20;
-absl::StatusOr<std::string> ReadText(const std::string& path) { return base::ReadSmallFile(path, kMostInputBytes); }
+constexpr int64_t kMaxInputBytes = int64_t{64} << 20;
+absl::StatusOr<std::string> ReadText(const std::string& path) { return base::ReadSmallFile(path, kMaxInputBytes); }
 
 bool IsText(const job::Spec& spec) { return spec.data.kind == job::DataKind::kText || spec.data.kind == job::DataKind::kTokens; }
 
@@ -91,16 +91,17 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
 
 // For a site of which nobody is there. Where whole copies are kept little is lost by going on without it. Else all steps may be: then it is
 // worth the time in which a cluster puts a Pod on another node.
-std::chrono::milliseconds PatienceWithSites(bool has_copies) { return has_copies ? std::chrono::minutes(1) : std::chrono::minutes(10); }
+std::chrono::milliseconds SiteAbsenceTimeout(bool has_copies) { return has_copies ? std::chrono::minutes(1) : std::chrono::minutes(10); }
 
 // What a run goes on from where a checkpoint cannot be restored.
-FindAnotherFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory,
-                                        const DeferredEventSink& tell) {
+FindFallbackFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory,
+                                         const DeferredEventSink& tell) {
   return [job, directory, tell, output = flags.output_directory,
-          base = flags.base_directory](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
+          base = flags.base_directory](const checkpoint::CheckpointFilter& eligible) -> absl::StatusOr<CheckpointFound> {
     // Places of its own: those of the run's archives are in use.
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto archives, Archives::Make(job, output, objectstore::ProcessEnvironment, {}, ForwardTo(tell)));
-    return FindAnother(job, directory, base, archives->places(), eligible);
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto mirrors,
+                               CheckpointMirrors::Make(job, output, objectstore::ProcessEnvironment, {}, ForwardTo(tell)));
+    return FindFallbackCheckpoint(job, directory, base, mirrors->places(), eligible);
   };
 }
 
@@ -172,7 +173,7 @@ class Preparation {
     run_options_ = {.expected = {flags_.expected.begin(), flags_.expected.end()},
                     .min_executors = flags_.min_executors,
                     .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
-                    .data_patience_s = flags_.await_data_seconds,
+                    .data_timeout_s = flags_.await_data_seconds,
                     .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
                     .stages_asked = job_.spec.strategy.stages,
                     .executors_asked = job_.spec.executors.min,
@@ -184,9 +185,9 @@ class Preparation {
                     .gone = {flags_.gone.begin(), flags_.gone.end()}};
     if (flags_.await_executors_seconds > 0) {
       run_options_.waits_for_executors = true;
-      run_options_.executor_patience_s = flags_.await_executors_seconds;
+      run_options_.executor_timeout_s = flags_.await_executors_seconds;
     }
-    if (job_.spec.placement.min_memory.has_value()) run_options_.least_memory_bytes = job_.spec.placement.min_memory->bytes;
+    if (job_.spec.placement.min_memory.has_value()) run_options_.min_executor_memory_bytes = job_.spec.placement.min_memory->bytes;
     if (links_.has_value()) run_options_.lines = LinesOf(*links_);
     if (flags_.profiles_file.empty()) return absl::OkStatus();
     return AddKnownProfiles(flags_.profiles_file, job_, links_, run_options_);
@@ -198,12 +199,12 @@ class Preparation {
     setup_.checkpoint_directory = loop_options_.checkpoint_directory;
     FUSIONLLM_RETURN_IF_ERROR(CheckCheckpointFolders(job_, flags_.output_directory));
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
-    FUSIONLLM_ASSIGN_OR_RETURN(setup_.archives, Archives::Make(
-                                                    job_, flags_.output_directory, objectstore::ProcessEnvironment,
-                                                    [this](int64_t n) { news_(n); }, ForwardTo(tell_)));
+    FUSIONLLM_ASSIGN_OR_RETURN(setup_.mirrors, CheckpointMirrors::Make(
+                                                   job_, flags_.output_directory, objectstore::ProcessEnvironment,
+                                                   [this](int64_t n) { news_(n); }, ForwardTo(tell_)));
     if (flags_.fresh) return GoAboveOthers();
     // A broker that takes a run over asks nobody for what the run has at hand.
-    std::vector<archive::Place*> places = setup_.archives->places();
+    std::vector<archive::MirrorTarget*> places = setup_.mirrors->places();
     if (flags_.resume_journal && HasCheckpoints()) places.clear();
     if (std::string& resume = job_.spec.checkpoint->resume; base::IsUri(resume)) {
       FUSIONLLM_ASSIGN_OR_RETURN(resume, Fetched("spec.checkpoint.resume", resume));
@@ -251,13 +252,13 @@ class Preparation {
   }
 
   bool HasCheckpoints() const {
-    const auto newest = checkpoint::FindNewestWhole(loop_options_.checkpoint_directory);
+    const auto newest = checkpoint::FindLatestComplete(loop_options_.checkpoint_directory);
     return newest.ok() && newest->path.has_value();
   }
 
   // A run that begins anew numbers its checkpoints behind those that others have left in its places, and removes none of them.
   absl::Status GoAboveOthers() {
-    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::NewestSequence(setup_.archives->places())));
+    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::LatestSequence(setup_.mirrors->places())));
     others_sequence_ = newest == 0 ? 0 : newest + 1;
     return absl::OkStatus();
   }
@@ -268,7 +269,7 @@ class Preparation {
   static absl::StatusOr<T> OfNamedPlace(absl::StatusOr<T> result) {
     const absl::Status& why = result.status();
     if (absl::IsUnavailable(why) || absl::IsFailedPrecondition(why) || absl::IsPermissionDenied(why)) return result;
-    return base::OfNamedFile(std::move(result));
+    return base::AsBadInput(std::move(result));
   }
 
   absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {
@@ -313,7 +314,7 @@ class Preparation {
   absl::Status CheckBeginning() const {
     FUSIONLLM_RETURN_IF_ERROR(workload::CheckCanStartFrom(start_));
     if (init_from_.empty() || !start_.path.empty()) return absl::OkStatus();
-    if (const absl::Status described = job::CheckStartModel(job_, init_from_); !described.ok()) {
+    if (const absl::Status described = job::CheckInitialModel(job_, init_from_); !described.ok()) {
       return absl::FailedPreconditionError(described.message());
     }
     const absl::StatusOr<opdag::Graph>& graph = loop_options_.graph;
@@ -332,21 +333,21 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(init_from_, InitFrom());
     const std::string& checkpoints = loop_options_.checkpoint_directory;
     ShareFolder(checkpoints.empty() ? flags_.output_directory : checkpoints, setup_);
-    setup_.recall = std::make_unique<ShardRecall>(ShardRecallOptions{
-        .absence_patience =
-            PatienceWithSites(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
-        .closed_company = flags_.alone});
+    setup_.shard_fetcher = std::make_unique<ShardFetcher>(ShardFetcherOptions{
+        .absence_timeout =
+            SiteAbsenceTimeout(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
+        .fixed_executors = flags_.alone});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = init_from_,
                                                                                      .total_steps = job_.spec.training.steps,
                                                                                      .require_certificate = credentials_.secure,
-                                                                                     .recall = setup_.recall.get(),
+                                                                                     .shard_fetcher = setup_.shard_fetcher.get(),
                                                                                      .calls = setup_.calls.get()});
     setup_.attendance.calls = setup_.calls.get();
     loop_options_.exchange = setup_.exchange.get();
     loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
-    if (loop_options_.graph.ok()) run_options_.least_memory = LeastMemoryOf(*loop_options_.graph, job_.spec);
-    loop_options_.recall = setup_.recall.get();
+    if (loop_options_.graph.ok()) run_options_.min_model_memory = MinModelMemoryOf(*loop_options_.graph, job_.spec);
+    loop_options_.shard_fetcher = setup_.shard_fetcher.get();
     if (checkpoints.empty()) return absl::OkStatus();
     setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
@@ -382,35 +383,33 @@ class Preparation {
         run_options_.start_step = past.checkpoint_step;
         run_options_.start_checkpoint = past.checkpoint_path;
       }
-      taken_up = TakeUpCommitted(loop_options_.checkpoint_directory, past, run_options_);
+      taken_up = RecoverCommitted(loop_options_.checkpoint_directory, past, run_options_);
     }
     if (const std::string& folder = loop_options_.checkpoint_directory; !folder.empty()) {
       FUSIONLLM_ASSIGN_OR_RETURN(loop_options_.first_sequence, FirstSequence(folder, run_options_.start_checkpoint));
       loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
-      loop_options_.contents = workload::ContentsOf(job_, flags_.base_directory);
+      loop_options_.contents = workload::FingerprintInputs(job_, flags_.base_directory);
       loop_options_.contents.merge(start_.contents);
-      loop_options_.find_another = AnotherCheckpointOf(job_, flags_, folder, tell_);
-      loop_options_.on_checkpoint = [archives = setup_.archives.get()](const std::string& path, int64_t step) {
-        archives->Offer(path, step);
-      };
+      loop_options_.find_fallback = AnotherCheckpointOf(job_, flags_, folder, tell_);
+      loop_options_.on_checkpoint = [mirrors = setup_.mirrors.get()](const std::string& path, int64_t step) { mirrors->Offer(path, step); };
     }
     const std::string checkpoints = loop_options_.checkpoint_directory;
     const int64_t first_sequence = loop_options_.first_sequence;
-    setup_.probe = std::make_unique<RunProbe>(registry_, RunProbeOptions{.targets_per_step = TargetsPerStep(job_.spec),
-                                                                         .samples_per_step = job_.spec.training.global_batch_size,
-                                                                         .total_steps = job_.spec.training.steps,
-                                                                         .text = IsText(job_.spec),
-                                                                         .saves_checkpoints = SavesCheckpoints(),
-                                                                         .kept_elsewhere = KeptInStore()});
+    setup_.probe = std::make_unique<RunMetrics>(registry_, RunMetricsOptions{.targets_per_step = TargetsPerStep(job_.spec),
+                                                                             .samples_per_step = job_.spec.training.global_batch_size,
+                                                                             .total_steps = job_.spec.training.steps,
+                                                                             .text = IsText(job_.spec),
+                                                                             .saves_checkpoints = SavesCheckpoints(),
+                                                                             .kept_elsewhere = KeptInStore()});
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
       state.Adopt(past.epoch, past.plan, past.profiles, past.links, past.last_step, past.shards, past.ended_at, past.codec_limit,
                   past.codec_limits);
-      log.Recall(past);
-      FUSIONLLM_RETURN_IF_ERROR(TellAndRecord(taken_up, log, journal));
+      log.RestoreFrom(past);
+      FUSIONLLM_RETURN_IF_ERROR(LogAndRecord(taken_up, log, journal));
     } else {
-      for (const broker::Announce& news : NewsOfStart(start_, run_options_.start_step, rules_kept_)) {
+      for (const broker::EmitEvent& news : NewsOfStart(start_, run_options_.start_step, rules_kept_)) {
         log.Event(news);
         setup_.probe->Event(news);
       }
@@ -418,46 +417,46 @@ class Preparation {
     if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointFound(run_options_.start_step);
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
                                             PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
-    if (setup_.archives != nullptr) {
-      setup_.archives->Start(
-          first_sequence, [loop = setup_.loop.get()](broker::Announce news) { loop->Tell(std::move(news)); },
+    if (setup_.mirrors != nullptr) {
+      setup_.mirrors->Start(
+          first_sequence, [loop = setup_.loop.get()](broker::EmitEvent news) { loop->LogEvent(std::move(news)); },
           [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); },
-          [recall = setup_.recall.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
-                                         const std::stop_token& stop, const std::function<void()>& moved) {
+          [recall = setup_.shard_fetcher.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
+                                                const std::stop_token& stop, const std::function<void()>& moved) {
             for (const checkpoint::FileEntry& file : files) {
-              FUSIONLLM_RETURN_IF_ERROR(recall->Bring(
+              FUSIONLLM_RETURN_IF_ERROR(recall->FetchShard(
                   folder, file, [&stop] { return stop.stop_requested(); }, moved));
             }
             return absl::OkStatus();
           });
-      setup_.archives->OfferAll(checkpoints, first_sequence);
+      setup_.mirrors->OfferAll(checkpoints, first_sequence);
     }
     RunLoop* const loop = setup_.loop.get();
-    *tell_ = [loop](broker::Announce news) { loop->Tell(std::move(news)); };
+    *tell_ = [loop](broker::EmitEvent news) { loop->LogEvent(std::move(news)); };
     setup_.exchange->OnProgress([loop] { loop->OnTransferProgress(); });
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
-    setup_.recall->OnProgress([loop] { loop->OnTransferProgress(); });
-    setup_.recall->OnAwaited([loop](const SiteAwaited& awaited) {
-      loop->Tell({.reason = "SiteAwaited",
-                  .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
-                                             "here; one is waited for, %d s more at most",
-                                             awaited.files, awaited.folder, awaited.site, awaited.first, awaited.left.count())});
+    setup_.shard_fetcher->OnProgress([loop] { loop->OnTransferProgress(); });
+    setup_.shard_fetcher->OnAwaited([loop](const SiteAwaited& awaited) {
+      loop->LogEvent({.reason = "SiteAwaited",
+                      .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
+                                                 "here; one is waited for, %d s more at most",
+                                                 awaited.files, awaited.folder, awaited.site, awaited.first, awaited.left.count())});
     });
-    setup_.recall->OnRecalled([loop](const checkpoint::FileEntry& file, const std::string& executor) {
+    setup_.shard_fetcher->OnFetched([loop](const checkpoint::FileEntry& file, const std::string& executor) {
       const auto folder = checkpoint::ParseSiteFolder(file.site_folder);
-      loop->Tell({.reason = "ShardRecalled",
-                  .step = folder.has_value() ? folder->step : 0,
-                  .message = absl::StrFormat("%s, %d bytes, came from site %s by %s", file.name, file.bytes, file.site, executor)});
+      loop->LogEvent({.reason = "ShardRecalled",
+                      .step = folder.has_value() ? folder->step : 0,
+                      .message = absl::StrFormat("%s, %d bytes, came from site %s by %s", file.name, file.bytes, file.site, executor)});
     });
     return absl::OkStatus();
   }
 
   absl::Status AdmitOthers() {
     setup_.enroll = [](const v1::EnrollRequest&, const NameInUse&) -> absl::StatusOr<v1::EnrollResponse> {
-      return absl::UnimplementedError(std::string(kTakesNobody));
+      return absl::UnimplementedError(std::string(kEnrollmentDisabled));
     };
-    CallGate::TokenCheck check;
+    AuthInterceptor::TokenCheck check;
     if (flags_.open) {
       if (!credentials_.secure) {
         return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
@@ -472,7 +471,7 @@ class Preparation {
       };
       setup_.renew = [enrollment](const std::string& certificate_pem) { return enrollment->Renew(certificate_pem, absl::Now()); };
     }
-    if (credentials_.secure) setup_.credentials->SetAuthMetadataProcessor(std::make_shared<CallGate>(std::move(check)));
+    if (credentials_.secure) setup_.credentials->SetAuthMetadataProcessor(std::make_shared<AuthInterceptor>(std::move(check)));
     return absl::OkStatus();
   }
 
@@ -487,7 +486,8 @@ class Preparation {
   std::string init_from_;   // a path; empty: nothing
   int64_t others_sequence_ = 0;
   FetchProgressReporter news_;
-  const DeferredEventSink tell_ = std::make_shared<Archives::Tell>([](const broker::Announce& news) { RunLog(stdout, 0, 0).Event(news); });
+  const DeferredEventSink tell_ =
+      std::make_shared<CheckpointMirrors::Tell>([](const broker::EmitEvent& news) { RunLog(stdout, 0, 0).Event(news); });
   RunLoopOptions loop_options_;
   broker::RunOptions run_options_;
   BrokerSetup setup_;

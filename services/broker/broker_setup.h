@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/broker/archives.h"
-#include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
+#include "services/broker/checkpoint_mirrors.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/executor_call_limiter.h"
+#include "services/broker/executor_sessions.h"
 #include "services/broker/run_loop.h"
-#include "services/broker/shard_recall.h"
+#include "services/broker/shard_fetcher.h"
 #include "services/broker/shared_folder.h"
 
 namespace fusionllm::services {
@@ -31,8 +31,8 @@ struct BrokerFlags {
   double gather_seconds = 0;
   int min_executors = 0;                  // > 0: wait without limit until so many have joined
   std::vector<std::string> data_devices;  // have the training data; empty: all have it
-  double await_data_seconds = 0;          // broker::RunOptions::data_patience_s
-  double await_executors_seconds = 0;     // > 0: broker::RunOptions::executor_patience_s, and waits_for_executors
+  double await_data_seconds = 0;          // broker::RunOptions::data_timeout_s
+  double await_executors_seconds = 0;     // > 0: broker::RunOptions::executor_timeout_s, and waits_for_executors
   std::optional<int64_t> attempt;         // of the job; nothing: not known
   bool open = false;                      // enroll executors of other machines
   bool alone = false;                     // no executors come but those that are expected
@@ -45,12 +45,12 @@ struct BrokerSetup {
   std::string checkpoint_directory;  // empty: the job keeps none
   SharedFolder shared_folder;
   std::unique_ptr<ExecutorCallLimiter> calls = std::make_unique<ExecutorCallLimiter>();
-  std::unique_ptr<ShardRecall> recall;
+  std::unique_ptr<ShardFetcher> shard_fetcher;
   std::unique_ptr<CheckpointExchange> exchange;
-  std::unique_ptr<RunProbe> probe;
+  std::unique_ptr<RunMetrics> probe;
   std::unique_ptr<RunLoop> loop;
-  std::unique_ptr<Archives> archives;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
-  AttendanceOptions attendance;
+  std::unique_ptr<CheckpointMirrors> mirrors;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
+  ExecutorSessionsOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
   RenewHandler renew;                                                                     // null: nobody's certificate is renewed here
   std::function<void(const std::string& name)> on_connected = [](const std::string&) {};  // to be told of every executor

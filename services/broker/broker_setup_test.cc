@@ -82,7 +82,7 @@ TEST_F(BrokerSetupTest, LatestThatIsAFolderIsRefusedForGood) {
 }
 
 // Whatever the flag says of a run that may have begun: the next start would find the same.
-TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderARun) {
+TEST_F(BrokerSetupTest, DistinguishesSpecErrorsFromLossesDuringRun) {
   const std::string checkpoints = folder_ / "checkpoints";
   absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::StageSample(checkpoints, /*step=*/50, /*stages=*/1);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -90,7 +90,7 @@ TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderAR
   ASSERT_TRUE(checkpoint::CommitCheckpoint(checkpoints, *manifest, 0).ok());
   for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) unsetenv(name);
   struct Case {
-    std::string from, to, told;
+    std::string from, to, expected_text;
   };
   for (const Case& one :
        {Case{"steps: 90", "steps: 40", "has seen more than its 40 steps"},
@@ -103,7 +103,7 @@ TEST_F(BrokerSetupTest, WhatOnlyAnotherSpecMendsIsToldApartFromWhatIsLostUnderAR
     folder_.Write("job.yaml", job);
     const absl::Status refused = TakeOver().status();
     EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(one.told));
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(one.expected_text));
   }
 }
 

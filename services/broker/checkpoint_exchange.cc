@@ -21,7 +21,7 @@
 namespace fusionllm::services {
 namespace {
 
-// Small enough that a link of 10 kbit/s moves one within every patience of lib/broker/patience.h.
+// Small enough that a link of 10 kbit/s moves one within every timeout of lib/broker/timeouts.h.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kHeaderAllowance = 64 << 20;
 constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
@@ -116,10 +116,10 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
   }
   const uint64_t id = next_call_++;
   const int stages = static_cast<int>(epoch_.devices.size()) / epoch_.replicas;
-  const int seat = static_cast<int>(device - epoch_.devices.begin()), stage = seat % stages;
-  if (puts && seat >= stages) {
+  const int rank = static_cast<int>(device - epoch_.devices.begin()), stage = rank % stages;
+  if (puts && rank >= stages) {
     return absl::PermissionDeniedError(
-        absl::StrFormat("executor '%s' runs stage %d of replica %d: what is saved is replica 0's", executor, stage, seat / stages));
+        absl::StrFormat("executor '%s' runs stage %d of replica %d: what is saved is replica 0's", executor, stage, rank / stages));
   }
   if (puts) {
     // A connection that broke may not have been noticed here yet: the newer call is the one that counts.
@@ -159,7 +159,7 @@ grpc::Status CheckpointExchange::PutShardFile(grpc::ServerContext* context, grpc
   v1::ShardFilePiece first;
   if (!reader->Read(&first) || !first.has_header()) return {grpc::StatusCode::INVALID_ARGUMENT, "a shard file begins with its header"};
   const v1::ShardFileHeader header = first.header();
-  if (header.recall() > 0) return ToGrpc(TakeRecalled(context, header, *reader, *receipt));
+  if (header.recall() > 0) return ToGrpc(ReceiveFetched(context, header, *reader, *receipt));
   const auto call = Admit(context, header.executor(), header.epoch(), /*puts=*/true);
   if (!call.ok()) return ToGrpc(call.status());
   if (const absl::Status status = CheckHeader(**call, header); !status.ok()) return ToGrpc(status);
@@ -200,8 +200,8 @@ absl::Status CheckpointExchange::AwaitRoomForStep(const Call& call, const v1::Sh
     const auto staged = staged_.find(header.stage());
     return staged == staged_.end() || staged->second.size() < kMaxStagedSteps || staged->second.contains(header.step());
   };
-  const auto patience = absl::ToChronoNanoseconds(options_.settle_patience);
-  if (!settled_.wait_for(lock, patience, [&] { return overtaken() || has_room(); })) {
+  const auto timeout = absl::ToChronoNanoseconds(options_.settle_timeout);
+  if (!settled_.wait_for(lock, timeout, [&] { return overtaken() || has_room(); })) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("files of stage %d for %d steps are here that no checkpoint has yet", header.stage(), kMaxStagedSteps));
   }
@@ -249,15 +249,15 @@ absl::StatusOr<checkpoint::WrittenFile> CheckpointExchange::Receive(checkpoint::
 }
 
 // What its site sends of a checkpoint that is whole already: no epoch is asked about, and nothing is taken that was not asked for.
-absl::Status CheckpointExchange::TakeRecalled(grpc::ServerContext* context, const v1::ShardFileHeader& header,
-                                              grpc::ServerReader<v1::ShardFilePiece>& reader, v1::ShardFileReceipt& receipt) {
+absl::Status CheckpointExchange::ReceiveFetched(grpc::ServerContext* context, const v1::ShardFileHeader& header,
+                                                grpc::ServerReader<v1::ShardFilePiece>& reader, v1::ShardFileReceipt& receipt) {
   if (options_.require_certificate && !IsCertifiedAs(*context, header.executor())) {
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate presented was not issued to executor '%s' by this job's CA", header.executor()));
   }
-  if (options_.recall == nullptr) return absl::PermissionDeniedError("nothing was asked for");
+  if (options_.shard_fetcher == nullptr) return absl::PermissionDeniedError("nothing was asked for");
   FUSIONLLM_ASSIGN_OR_RETURN(const auto arrival,
-                             options_.recall->Take(header.executor(), header.recall(), [context] { context->TryCancel(); }));
+                             options_.shard_fetcher->Take(header.executor(), header.recall(), [context] { context->TryCancel(); }));
   const checkpoint::FileEntry& wanted = arrival->file();
   const auto take = [&]() -> absl::StatusOr<checkpoint::WrittenFile> {
     if (!header.error().empty()) return absl::DataLossError(header.error().substr(0, kMaxErrorBytes));
@@ -332,7 +332,7 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   if (!path.ok()) return ToGrpc(path.status());
   absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::Elsewhere::kLeaveOut);
   if (!reader.ok()) return ToGrpc(reader.status());
-  if (const absl::Status recalled = Recall(**call, *request, *context, *reader); !recalled.ok()) return ToGrpc(recalled);
+  if (const absl::Status recalled = FetchMissing(**call, *request, *context, *reader); !recalled.ok()) return ToGrpc(recalled);
   v1::TensorPiece piece;
   piece.mutable_checkpoint()->set_path(*path);
   if (reader->manifest().has_value()) {
@@ -349,8 +349,8 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   return grpc::Status::OK;
 }
 
-absl::Status CheckpointExchange::Recall(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
-                                        checkpoint::CheckpointReader& reader) {
+absl::Status CheckpointExchange::FetchMissing(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
+                                              checkpoint::CheckpointReader& reader) {
   const std::set<std::string> names(request.names().begin(), request.names().end());
   bool brought = false;
   for (const checkpoint::FileEntry& file : reader.elsewhere()) {
@@ -358,9 +358,9 @@ absl::Status CheckpointExchange::Recall(const Call& call, const v1::FetchTensors
         std::any_of(file.tensors.begin(), file.tensors.end(), [&](const std::string& name) { return names.contains(name); });
     if (!wanted) continue;
     // `reader` keeps the checkpoint from being removed.
-    const absl::Status status = options_.recall == nullptr
+    const absl::Status status = options_.shard_fetcher == nullptr
                                     ? absl::UnavailableError(absl::StrCat(file.name, " of ", reader.path(), " lies in site ", file.site))
-                                    : options_.recall->Bring(reader.path(), file, [&] { return context.IsCancelled(); });
+                                    : options_.shard_fetcher->FetchShard(reader.path(), file, [&] { return context.IsCancelled(); });
     if (absl::IsCancelled(status)) return absl::AbortedError(status.message());
     if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsUnavailable(status)) return status;  // the disk here, not the checkpoint
     if (!status.ok()) {

@@ -24,7 +24,7 @@
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
 #include "services/broker/executor_call_limiter.h"
-#include "services/broker/shard_recall.h"
+#include "services/broker/shard_fetcher.h"
 #include "services/broker/stage_tensors.h"
 
 namespace fusionllm::services {
@@ -34,10 +34,10 @@ struct CheckpointExchangeOptions {
   std::string init_from;             // what the job starts from; empty: nothing
   int64_t total_steps = 0;
   bool require_certificate = true;
-  ShardRecall* recall = nullptr;         // brings files that lie in sites; null: there are none. Outlives the exchange
-  ExecutorCallLimiter* calls = nullptr;  // counts calls; null: nobody does. Outlives the exchange
+  ShardFetcher* shard_fetcher = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
+  ExecutorCallLimiter* calls = nullptr;   // counts calls; null: nobody does. Outlives the exchange
   // For a checkpoint of an earlier step to be committed, when a stage has as many files here as it may: it saves faster than that.
-  absl::Duration settle_patience = absl::Seconds(60);
+  absl::Duration settle_timeout = absl::Seconds(60);
   // Bytes that may still be written under a path; not set: what the file system says.
   std::function<int64_t(const std::string& path)> free_bytes;
 };
@@ -46,8 +46,8 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
  public:
   struct Epoch {
     uint32_t number = 0;
-    std::vector<std::string> devices;   // by seat (broker::PlanSummary)
-    std::vector<int64_t> memory_bytes;  // by seat; 0: not known
+    std::vector<std::string> devices;   // by rank (broker::PlanSummary)
+    std::vector<int64_t> memory_bytes;  // by rank; 0: not known
     int replicas = 1;
     std::string restore_from;  // a checkpoint; empty: none
     StageTensors tensors;      // that each stage may have
@@ -82,14 +82,14 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   absl::Status AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header);
   absl::Status TakeFile(Call& call, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
                         v1::ShardFileReceipt& receipt);
-  absl::Status TakeRecalled(grpc::ServerContext* context, const v1::ShardFileHeader& header, grpc::ServerReader<v1::ShardFilePiece>& reader,
-                            v1::ShardFileReceipt& receipt);
+  absl::Status ReceiveFetched(grpc::ServerContext* context, const v1::ShardFileHeader& header,
+                              grpc::ServerReader<v1::ShardFilePiece>& reader, v1::ShardFileReceipt& receipt);
   // The pieces of one file; `moved` is told of each.
   static absl::StatusOr<checkpoint::WrittenFile> Receive(checkpoint::IncomingFile& file, grpc::ServerReader<v1::ShardFilePiece>& reader,
                                                          const std::string& name, const std::function<void()>& moved);
   // Brings what the names are in and is not here; `reader` is opened again then.
-  absl::Status Recall(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
-                      checkpoint::CheckpointReader& reader);
+  absl::Status FetchMissing(const Call& call, const v1::FetchTensorsRequest& request, grpc::ServerContext& context,
+                            checkpoint::CheckpointReader& reader);
   // Whether the executor may have what it asks for, before anything is read.
   static absl::Status CheckNames(const Call& call, const v1::FetchTensorsRequest& request);
   absl::Status CheckRoom(const v1::ShardFileHeader& header, const std::string& folder) const;

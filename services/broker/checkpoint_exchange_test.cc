@@ -167,7 +167,7 @@ TEST_F(CheckpointExchangeTest, OnlyTheEpochsDevicesAreHeardAndEachForItsStage) {
 }
 
 TEST_F(CheckpointExchangeTest, AStageCannotFillTheDiskWithStepsThatNoCheckpointHas) {
-  ServeInsecure({.settle_patience = absl::ZeroDuration()});
+  ServeInsecure({.settle_timeout = absl::ZeroDuration()});
   for (const int64_t step : {50, 60, 70, 80}) ASSERT_TRUE(Put({.step = step}).ok()) << step;
   EXPECT_TRUE(Put({.step = 80}).ok()) << "again, as after a lost answer";
   const grpc::Status status = Put({.step = 90});

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/archive/newest.h"
+#include "lib/archive/fetch_latest.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/catalog.h"
@@ -32,7 +32,7 @@ absl::Status CleanUp(const std::string& directory, bool executors_are_running) {
 void AbandonCheckpoint(const std::string& directory, int64_t step) { (void)checkpoint::AbandonCheckpoint(directory, step); }
 
 absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
-                                               const std::vector<archive::Place*>& places) {
+                                               const std::vector<archive::MirrorTarget*>& places) {
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "never") return CheckpointFound{};
   if (resume != "auto") {
@@ -43,7 +43,7 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
     }
     return workload::DescribeCheckpoint(job, base_directory, absolute);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places));
+  FUSIONLLM_ASSIGN_OR_RETURN(const archive::LatestCheckpoint newest, archive::FetchLatest(directory, places));
   CheckpointFound found;
   if (newest.path.has_value()) {
     FUSIONLLM_ASSIGN_OR_RETURN(found, workload::DescribeCheckpoint(job, base_directory, *newest.path));
@@ -53,9 +53,10 @@ absl::StatusOr<CheckpointFound> FindCheckpoint(const job::FusionJob& job, const 
   return found;
 }
 
-absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std::string& directory, const std::string& base_directory,
-                                            const std::vector<archive::Place*>& places, const checkpoint::Eligible& eligible) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const archive::NewestAnywhere newest, archive::FetchNewest(directory, places, eligible));
+absl::StatusOr<CheckpointFound> FindFallbackCheckpoint(const job::FusionJob& job, const std::string& directory,
+                                                       const std::string& base_directory, const std::vector<archive::MirrorTarget*>& places,
+                                                       const checkpoint::CheckpointFilter& eligible) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const archive::LatestCheckpoint newest, archive::FetchLatest(directory, places, eligible));
   CheckpointFound passed_over;
   workload::AddSkipped(directory, newest.skipped, passed_over);
   const std::vector<std::string>& skipped = passed_over.skipped;
@@ -80,8 +81,8 @@ absl::StatusOr<CheckpointFound> FindAnother(const job::FusionJob& job, const std
   return named;
 }
 
-std::vector<broker::Announce> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept) {
-  std::vector<broker::Announce> news;
+std::vector<broker::EmitEvent> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept) {
+  std::vector<broker::EmitEvent> news;
   for (const std::string& sentence : start.skipped) news.push_back({.reason = "CheckpointSkipped", .step = step, .message = sentence});
   if (!start.fetched_from.empty()) {
     news.push_back({.reason = "CheckpointFetched",
@@ -138,7 +139,7 @@ absl::Status CheckStaged(const std::string& directory, const broker::CommitCheck
 absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
                                                                  int64_t first_sequence, const broker::PlanSummary& plan,
                                                                  const broker::CommitCheckpoint& commit,
-                                                                 const workload::NamedContents& contents) {
+                                                                 const workload::InputFingerprints& contents) {
   const std::string resolved = job::ToYaml(job);
   checkpoint::Manifest manifest{.job_name = job.metadata.name,
                                 .spec_hash = HashOf(resolved),

@@ -42,18 +42,18 @@ class CheckpointsTest : public ::testing::Test {
 TEST_F(CheckpointsTest, ANewestCheckpointWithADamagedManifestIsPassedOverWithAWord) {
   for (const int64_t step : {10, 20, 30}) Save(step);
   folder_.Write("checkpoints/step-000030/manifest.json", "{");
-  const auto is_told = ElementsAre(AllOf(HasSubstr("step-000030 is passed over"), HasSubstr("manifest.json")));
+  const auto reports_skipped = ElementsAre(AllOf(HasSubstr("step-000030 is passed over"), HasSubstr("manifest.json")));
   const auto start = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(start.ok()) << start.status();
   EXPECT_EQ(start->step, 20);
-  EXPECT_THAT(start->skipped, is_told);
-  checkpoint::Eligible eligible{.first_sequence = 1, .unusable = {start->path}};
-  const auto another = FindAnother(job_, root_, folder_.path(), {}, eligible);
+  EXPECT_THAT(start->skipped, reports_skipped);
+  checkpoint::CheckpointFilter eligible{.first_sequence = 1, .unusable = {start->path}};
+  const auto another = FindFallbackCheckpoint(job_, root_, folder_.path(), {}, eligible);
   ASSERT_TRUE(another.ok()) << another.status();
   EXPECT_EQ(another->step, 10);
-  EXPECT_THAT(another->skipped, is_told);
+  EXPECT_THAT(another->skipped, reports_skipped);
   eligible.unusable.insert(another->path);
-  const absl::Status none = FindAnother(job_, root_, folder_.path(), {}, eligible).status();
+  const absl::Status none = FindFallbackCheckpoint(job_, root_, folder_.path(), {}, eligible).status();
   EXPECT_TRUE(absl::IsDataLoss(none)) << none;
   EXPECT_THAT(none.message(), HasSubstr("step-000030 is passed over"));
 }
@@ -115,7 +115,7 @@ TEST_F(CheckpointsTest, ACheckpointWithMoreStepsIsRefusedByWhoseItIs) {
 }
 
 // Of one tensor, layer.0.weight.
-TEST_F(CheckpointsTest, WhatChangesIsToldByFieldAndAnotherModelByFieldAndParameter) {
+TEST_F(CheckpointsTest, NamesChangedFieldsAndParameters) {
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
   staged.resolved_job = job::ToYaml(job_);
   ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
@@ -155,7 +155,7 @@ TEST_F(CheckpointsTest, AFileOfAnotherContentUnderTheSameNameIsTold) {
   job_.spec.model = {.graph = job::GraphSource{.file = "net.dag"}, .init = {.from = "start.safetensors"}};
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
   staged.resolved_job = job::ToYaml(job_);
-  staged.contents = workload::ContentsOf(job_, folder_.path());
+  staged.contents = workload::FingerprintInputs(job_, folder_.path());
   ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
   const auto found = [&] { return *FindCheckpoint(job_, root_, folder_.path()); };
   EXPECT_EQ(found().changed, "");
@@ -169,14 +169,14 @@ TEST_F(CheckpointsTest, AFileOfAnotherContentUnderTheSameNameIsTold) {
 }
 
 TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
-  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path())->path, "") << "there is none";
+  EXPECT_EQ(workload::PreviewCheckpoint(job_, root_, folder_.path())->path, "") << "there is none";
   for (const int64_t step : {10, 20}) Save(step);
   auto staged = *checkpoint::StageSample(root_, 30, /*stages=*/1);
   staged.resolved_job = job::ToYaml(job_);
   ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
   for (const std::string resume : {"auto", "never", "checkpoints/step-000010", "checkpoints/step-000030"}) {
     job_.spec.checkpoint->resume = resume;
-    const auto foreseen = workload::ForeseeCheckpoint(job_, root_, folder_.path()), found = FindCheckpoint(job_, root_, folder_.path());
+    const auto foreseen = workload::PreviewCheckpoint(job_, root_, folder_.path()), found = FindCheckpoint(job_, root_, folder_.path());
     ASSERT_TRUE(foreseen.ok() && found.ok()) << resume << foreseen.status() << found.status();
     EXPECT_EQ(foreseen->path, found->path) << resume;
     EXPECT_EQ(foreseen->step, found->step) << resume;
@@ -185,13 +185,13 @@ TEST_F(CheckpointsTest, WhatADryRunForeseesIsWhatTheRunFinds) {
   }
   job_.spec.checkpoint->resume = "auto";
   folder_.Write("checkpoints/step-000030/manifest.json", "{");
-  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path())->step, 20) << "one that is not whole is passed over";
-  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path())->skipped, FindCheckpoint(job_, root_, folder_.path())->skipped);
+  EXPECT_EQ(workload::PreviewCheckpoint(job_, root_, folder_.path())->step, 20) << "one that is not whole is passed over";
+  EXPECT_EQ(workload::PreviewCheckpoint(job_, root_, folder_.path())->skipped, FindCheckpoint(job_, root_, folder_.path())->skipped);
   job_.spec.checkpoint->resume = "checkpoints/step-000030";
-  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
+  EXPECT_EQ(workload::PreviewCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
   job_.spec.checkpoint->resume = "auto";
   job_.spec.training.steps = 9;
-  EXPECT_EQ(workload::ForeseeCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
+  EXPECT_EQ(workload::PreviewCheckpoint(job_, root_, folder_.path()).status(), FindCheckpoint(job_, root_, folder_.path()).status());
 }
 
 TEST_F(CheckpointsTest, RunWithoutAUsableCheckpointIsRefused) {
@@ -207,9 +207,9 @@ TEST_F(CheckpointsTest, RunWithoutAUsableCheckpointIsRefused) {
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("NoUsableCheckpoint: "), HasSubstr(root_ + ", and none"),
                                        HasSubstr("step-000060/model.safetensors has 9 bytes instead of"), HasSubstr("and 2 more"),
                                        Not(HasSubstr("step-000020")), HasSubstr("--fresh")));
-  EXPECT_EQ(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
+  EXPECT_EQ(workload::CheckCanStartFrom(*workload::PreviewCheckpoint(job_, root_, folder_.path())), refused);
   job_.spec.checkpoint->replica = job::Replica{.path = folder_ / "replica"};
-  EXPECT_TRUE(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())).ok()) << "there may be a copy";
+  EXPECT_TRUE(workload::CheckCanStartFrom(*workload::PreviewCheckpoint(job_, root_, folder_.path())).ok()) << "there may be a copy";
   job_.spec.checkpoint->resume = "never";
   EXPECT_TRUE(workload::CheckCanStartFrom(*FindCheckpoint(job_, root_, folder_.path())).ok());
 }
@@ -225,7 +225,7 @@ TEST_F(CheckpointsTest, NewestCheckpointOfALaterReleaseRefusesTheRun) {
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("NewerCheckpoint: "), HasSubstr("step-000020"), HasSubstr("the format version is 9"),
                                        HasSubstr("to go on from " + root_ + "/step-000010"), HasSubstr("--fresh")));
-  EXPECT_EQ(workload::CheckCanStartFrom(*workload::ForeseeCheckpoint(job_, root_, folder_.path())), refused);
+  EXPECT_EQ(workload::CheckCanStartFrom(*workload::PreviewCheckpoint(job_, root_, folder_.path())), refused);
   Save(5);  // of a run that began anew beside it
   const auto after = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(after.ok()) << after.status();

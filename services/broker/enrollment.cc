@@ -39,13 +39,13 @@ absl::Status Enrollment::CheckToken(const std::string& text, absl::Time now) {
       "the join token is not that of this run; every start of a run has a new one, which fusionctl run --listen prints");
 }
 
-void Enrollment::ForgetTheGone(const NameInUse& in_use, absl::Time now) {
+void Enrollment::ExpireNames(const NameInUse& in_use, absl::Time now) {
   std::erase_if(book_->enrolled, [&](const auto& entry) { return now - entry.second.last >= kForgottenAfter && !in_use(entry.first); });
 }
 
-absl::StatusOr<std::string> Enrollment::TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {
+absl::StatusOr<std::string> Enrollment::AllocateName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {
   const std::lock_guard lock(book_->mutex);
-  ForgetTheGone(in_use, now);
+  ExpireNames(in_use, now);
   if (book_->enrolled.size() >= kEnrolledMax && !book_->enrolled.contains(wanted)) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d executors have enrolled in this run lately; there is no room for more now. One that has gone gives its place "
@@ -88,7 +88,7 @@ absl::StatusOr<v1::EnrollResponse> Enrollment::Enroll(const v1::EnrollRequest& r
   FUSIONLLM_RETURN_IF_ERROR(CheckToken(request.token(), now));
   // Before a name is taken: a key that cannot be signed costs none.
   FUSIONLLM_RETURN_IF_ERROR(security::CheckPublicKey(request.public_key_pem()));
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, TakeName(request.name(), in_use, now));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, AllocateName(request.name(), in_use, now));
   v1::EnrollResponse response;
   FUSIONLLM_ASSIGN_OR_RETURN(*response.mutable_certificate_pem(), authority_.IssueFor(name, request.public_key_pem(), {.now = now}));
   response.set_name(name);

@@ -75,8 +75,8 @@ class Enrollment {
         job_document_(std::move(job_document)),
         book_(std::make_unique<Book>()) {}
 
-  void ForgetTheGone(const NameInUse& in_use, absl::Time now);
-  absl::StatusOr<std::string> TakeName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
+  void ExpireNames(const NameInUse& in_use, absl::Time now);
+  absl::StatusOr<std::string> AllocateName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
 
   security::CertificateAuthority authority_;
   security::JoinSecret secret_;

@@ -64,7 +64,7 @@ wire::PlanDocument FullPlan() {
   plan.micro_batches_by_replica = {1, 1};
   plan.graph_hash = "0123456789abcdef";
   plan.lower_bounds = {{.name = "work", .seconds = 1, .holds = true, .why = "a reason"}};
-  plan.stages = {{.index = 0, .devices = {"a", "b"}, .ops = {"x"}, .by_replica = {{}, {}}, .chain = {0, 1}, .letter_bytes = 1}};
+  plan.stages = {{.index = 0, .devices = {"a", "b"}, .ops = {"x"}, .by_replica = {{}, {}}, .chain = {0, 1}, .chunk_bytes = 1}};
   plan.links = {{.src = "a", .dst = "b", .reason = "a reason", .values = {"x"}}};
   plan.tied = {{.parameter = "w", .stages = {0}, .bytes = 1}};
   plan.micro_batch_sizes = {{.size = 1}};
@@ -90,7 +90,7 @@ std::vector<json> Lines() {
   v1::EvaluationReport evaluation;
   evaluation.set_accuracy(0.5);
   log.Evaluation(evaluation);
-  broker::Announce event;
+  broker::EmitEvent event;
   event.reason = "Straggler";
   event.device = "a";
   event.peer = "b";
@@ -100,7 +100,7 @@ std::vector<json> Lines() {
   event.measured = 2.0;
   event.planned = 1.0;
   event.backoff.emplace();
-  event.makes_gentler = true;
+  event.reduces_compression = true;
   event.files = event.validation_files = {{"a.txt", 1}};
   log.Event(event);
   v1::StageTimes times;

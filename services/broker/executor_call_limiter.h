@@ -12,7 +12,8 @@
 //
 // So kMaxOwnCalls = 16 and kMaxCallsPerOther = 4 leave room. The others are those whom this broker has seen, itself not counted: who has
 // one certificate has no say in their number. With the 32 threads for each executor of main.cc several executors of ill will, not one, can
-// use up the quota. CallGate (call_gate.h) turns outsiders away before this; it cannot count, for gRPC does not tell it when a call ends.
+// use up the quota. AuthInterceptor (call_gate.h) turns outsiders away before this; it cannot count, for gRPC does not tell it when a call
+// ends.
 //
 // A call whose request has not come in whole has no thread yet and does not count. Thread-safe; does not block.
 #pragma once

@@ -16,8 +16,8 @@
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
 #include "proto/fusionllm/v1/peer.grpc.pb.h"
-#include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
+#include "services/broker/executor_sessions.h"
 #include "services/credentials.h"
 
 namespace fusionllm::services {
@@ -66,7 +66,7 @@ class CrowdedBrokerTest : public ::testing::Test {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder_ / "tls", "broker")->enrolling_server, &port);
-    builder.RegisterService(&attendance_);
+    builder.RegisterService(&executor_sessions_);
     builder.RegisterService(&exchange_);
     builder.RegisterService(relay_.service());
     server_ = builder.BuildAndStart();
@@ -82,7 +82,7 @@ class CrowdedBrokerTest : public ::testing::Test {
     for (int i = 0; i < ExecutorCallLimiter::kMaxOwnCalls - less; ++i) {
       auto permit = calls_.Enter(name);
       ASSERT_TRUE(permit.ok()) << i << permit.status();
-      seats_.push_back(*std::move(permit));
+      permits_.push_back(*std::move(permit));
     }
   }
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& name) const {
@@ -120,12 +120,12 @@ class CrowdedBrokerTest : public ::testing::Test {
   base::TempFolder folder_;
   security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
   ExecutorCallLimiter calls_;
-  std::vector<ExecutorCallLimiter::Permit> seats_;
-  Attendance attendance_{{.build_version = "test", .calls = &calls_},
-                         {.on_joined = [](const v1::Hello&) {},
-                          .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
-                          .on_left = [](const std::string&, uint64_t, const std::string&) {},
-                          .on_enroll = [](const v1::EnrollRequest&) { return absl::UnimplementedError(""); }}};
+  std::vector<ExecutorCallLimiter::Permit> permits_;
+  ExecutorSessions executor_sessions_{{.build_version = "test", .calls = &calls_},
+                                      {.on_joined = [](const v1::Hello&) {},
+                                       .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
+                                       .on_left = [](const std::string&, uint64_t, const std::string&) {},
+                                       .on_enroll = [](const v1::EnrollRequest&) { return absl::UnimplementedError(""); }}};
   CheckpointExchange exchange_{{.checkpoint_directory = folder_ / "checkpoints", .total_steps = 9, .calls = &calls_}};
   transport::Relay relay_{
       {.require_certificate = true, .enter = [this](const grpc::ServerContext& context) { return calls_.Enter(context); }}};

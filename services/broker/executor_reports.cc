@@ -23,8 +23,8 @@ constexpr double kMaxSeconds = 1e9;
 constexpr double kMinBytesPerSecond = 1e-3;
 constexpr double kMaxBytesPerSecond = 1e15;
 constexpr int64_t kMaxBytes = int64_t{1} << 54;
-constexpr int kMostClasses = 8;
-constexpr int kMostBackoffs = 4096;  // of a link in an epoch: some for each value that crosses it
+constexpr int kMaxClasses = 8;
+constexpr int kMaxBackoffs = 4096;  // of a link in an epoch: some for each value that crosses it
 constexpr size_t kLongestName = 1024;
 
 // What an executor says of an error is shown to people, on one line.
@@ -49,8 +49,8 @@ bool IsCount(int64_t bytes) { return bytes >= 0 && bytes <= kMaxBytes; }
 bool IsSane(const v1::LinkBytes& link) {
   const auto counts = [](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return IsCount(b); }); };
   return IsCount(link.wire_bytes_sent()) && IsCount(link.evaluation_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) &&
-         counts(link.wire_bytes_received_by_class()) && link.wire_bytes_sent_by_class_size() <= kMostClasses &&
-         link.wire_bytes_received_by_class_size() <= kMostClasses && link.bandwidth_samples() >= 0 &&
+         counts(link.wire_bytes_received_by_class()) && link.wire_bytes_sent_by_class_size() <= kMaxClasses &&
+         link.wire_bytes_received_by_class_size() <= kMaxClasses && link.bandwidth_samples() >= 0 &&
          IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) && AreSeconds({link.rtt_seconds()});
 }
 
@@ -187,7 +187,7 @@ bool IsSane(const std::string& name, const v1::StageTimes& times) {
   return sane;
 }
 
-void KeepLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times) {
+void FilterLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times) {
   auto& links = *times.mutable_links();
   const auto kept = std::remove_if(links.begin(), links.end(), [&](const v1::LinkBytes& link) {
     return std::find(devices.begin(), devices.end(), link.peer()) == devices.end();
@@ -223,7 +223,7 @@ broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTi
       .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
   for (const v1::LinkBytes& link : times.links()) {
     event.rates[link.peer()] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .samples = link.bandwidth_samples()};
-    for (int i = 0; i < std::min(kMostBackoffs, link.backoffs_size()); ++i) {
+    for (int i = 0; i < std::min(kMaxBackoffs, link.backoffs_size()); ++i) {
       const v1::CodecBackoff& backoff = link.backoffs(i);
       if (!IsSane(backoff)) continue;
       event.backoffs.push_back({.peer = link.peer(),

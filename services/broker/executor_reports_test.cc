@@ -266,7 +266,7 @@ TEST(ExecutorReportsTest, FilesThatStayInTheirSiteAreReportedWithIt) {
 TEST(ExecutorReportsTest, LinksToDevicesThatAreNotInThePlanAreTakenOut) {
   v1::StageTimes times;
   for (const char* peer : {"b", "stranger", "c", ""}) times.add_links()->set_peer(peer);
-  KeepLinksTo({"a", "b", "c"}, times);
+  FilterLinksTo({"a", "b", "c"}, times);
   std::vector<std::string> peers;
   for (const v1::LinkBytes& link : times.links()) peers.push_back(link.peer());
   EXPECT_THAT(peers, ElementsAre("b", "c"));

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/base/cut_text.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/json_text.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::services {
 namespace {
@@ -37,7 +37,7 @@ int ExitCodeOfSetUp(const absl::Status& error, bool resume_journal) {
   // With it the run had begun, but for what no run of this job may begin with, another model's checkpoint say (FailedPrecondition).
   if (resume_journal && !absl::IsFailedPrecondition(error) && !refused) return base::kExitFailed;
   if (absl::IsUnavailable(error)) return base::kExitFailed;
-  return base::ExitCodeFor(base::OfNamedFile(error));
+  return base::ExitCodeFor(base::AsBadInput(error));
 }
 
 std::string FinalReport(const std::string& progress, int exit_code, const RunOutcome& outcome) {
@@ -45,7 +45,7 @@ std::string FinalReport(const std::string& progress, int exit_code, const RunOut
   if (!report.is_object()) report = json::object();
   for (const char* seen : {"links", "events", "waiting"}) report.erase(seen);
   report["exit_code"] = exit_code;
-  if (!outcome.status.ok()) report["error"] = base::CutText(std::string(outcome.status.message()), kMaxSentence);
+  if (!outcome.status.ok()) report["error"] = base::TruncateUtf8(std::string(outcome.status.message()), kMaxSentence);
   if (!outcome.refusal_reason.empty()) report["reason"] = outcome.refusal_reason;
   for (const char* spare : {"stages", "slowest_link", "error"}) {
     if (Text(report).size() < kMaxReportBytes) break;

@@ -52,8 +52,8 @@ TEST(FinalReportTest, OfALargeRunItStillFitsAndTellsOfTheLastCheckpoint) {
     page["links"].push_back({{"src", name}, {"dst", name}, {"bandwidth_bytes_per_second", 1.5e6}, {"rtt_seconds", 0.04}});
   }
   page["slowest_link"] = {{"src", std::string(2000, 's')}, {"dst", std::string(2000, 'd')}};
-  for (const char letter : {'x', '\x01', '\xff'}) {
-    const std::string text = FinalReport(page.dump(), 1, {.status = absl::InternalError(std::string(100'000, letter))});
+  for (const char character : {'x', '\x01', '\xff'}) {
+    const std::string text = FinalReport(page.dump(), 1, {.status = absl::InternalError(std::string(100'000, character))});
     EXPECT_LT(text.size(), kMaxReportBytes);
     const json report = json::parse(text, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(report.is_object()) << text;

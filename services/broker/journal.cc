@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/file_error.h"
 #include "lib/base/json_text.h"
-#include "services/broker/plan_answer.h"
+#include "services/broker/plan_result.h"
 
 namespace fusionllm::services {
 namespace {

@@ -21,7 +21,7 @@ struct JournalState {
   uint32_t epoch = 0;  // 0: no plan was ever in force
   bool ended = false;  // the run had finished
   broker::PlanSummary plan;
-  std::string codec_limit;  // broker::AskPlan's
+  std::string codec_limit;  // broker::RequestPlan's
   broker::CodecLimits codec_limits;
   int backoffs = 0;  // times that these two were made gentler
   std::map<std::string, std::string> profiles;

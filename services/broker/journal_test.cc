@@ -88,7 +88,7 @@ TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
   EXPECT_EQ(again.plan.wanted, 2);
 }
 
-// Two replicas of two stages, a > b and c > d; s has taken d's seat.
+// Two replicas of two stages, a > b and c > d; s has taken d's rank.
 constexpr char kReplicas[] = R"({"replicas": 2, "micro_batches": 8, "micro_batches_by_replica": [5, 3], "stages": [
     {"devices": ["a", "c"], "by_replica": [{"compute_seconds": 0.5, "memory_bytes": 1}, {"compute_seconds": 0.3, "memory_bytes": 3}]},
     {"devices": ["b", "d"], "by_replica": [{"compute_seconds": 0.4, "memory_bytes": 2}, {"compute_seconds": 0.2, "memory_bytes": 4}]}],
@@ -121,10 +121,10 @@ TEST(Journal, AfterACrashEverySeatIsWhoseItWas) {
   EXPECT_EQ(plan.Describe(3), "stage 1 of replica 1");
   EXPECT_THAT(plan.micro_batches_by_replica, ElementsAre(5, 3));
   EXPECT_THAT(plan.memory_bytes, ElementsAre(1, 2, 3, 40));
-  EXPECT_THAT(plan.stage_busy_s, ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's seat nothing is expected";
+  EXPECT_THAT(plan.stage_busy_s, ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's rank nothing is expected";
   ASSERT_EQ(plan.links.size(), 1u);
-  EXPECT_EQ(plan.links[0].src_seat, 2);
-  EXPECT_EQ(plan.links[0].dst_seat, 3);
+  EXPECT_EQ(plan.links[0].src_rank, 2);
+  EXPECT_EQ(plan.links[0].dst_rank, 3);
   EXPECT_EQ(again.last_step, 7);
   EXPECT_EQ(again.codec_limit, "int8");
   EXPECT_EQ(again.earlier_bytes["d"]["c"], 900);
@@ -138,14 +138,14 @@ TEST(Journal, AfterACrashEverySeatIsWhoseItWas) {
   EXPECT_EQ(run.epoch(), 3u);
   EXPECT_EQ(run.plan().Describe(2), "stage 0 of replica 1");
   const auto believes = [&](const char* name, int stage) {
-    return run.Believes(broker::ShardWritten{.epoch = 3, .name = name, .step = 20, .stage = stage});
+    return run.IsCurrent(broker::ShardWritten{.epoch = 3, .name = name, .step = 20, .stage = stage});
   };
   EXPECT_TRUE(believes("b", 1));
   EXPECT_FALSE(believes("b", 0)) << "a's stage";
   EXPECT_FALSE(believes("s", 1)) << "of replica 1, which writes none";
 }
 
-TEST(Journal, SeatsAreCountedWhereThePlanCannotBeReadAnyMore) {
+TEST(Journal, CountsRanksWhenThePlanIsUnreadable) {
   const base::TempFolder folder;
   const auto reread = [&](const broker::PlanSummary& plan) {
     const std::string path = folder / "broker.journal";

@@ -44,7 +44,7 @@ using daemon::kExitFailed;
 
 constexpr char kProgram[] = "fusion-broker";
 // For a place of checkpoints to take anything, when the run is over.
-constexpr absl::Duration kCopyPatience = absl::Seconds(60);
+constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
 // Where a job is deleted its executors are told to end when its broker is. For them to say so, from the other end of a slow link.
 constexpr std::chrono::milliseconds kNewsOfDeletion{1000};
 // For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
@@ -115,14 +115,15 @@ void WriteFinalReport(const std::string& path, const std::string& report) { Writ
 
 // The run is over when its checkpoints are where the job wants them.
 void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {
-  if (setup.archives == nullptr) return;
+  if (setup.mirrors == nullptr) return;
   RunLoop& loop = *setup.loop;
-  if (const std::string behind = setup.archives->Behind(); !behind.empty()) loop.Tell({.reason = "CopyingCheckpoints", .message = behind});
-  loop.TellWaiting();
-  const absl::Status copied = setup.archives->Finish(kCopyPatience, {});
-  loop.TellWaiting();
+  if (const std::string behind = setup.mirrors->Behind(); !behind.empty())
+    loop.LogEvent({.reason = "CopyingCheckpoints", .message = behind});
+  loop.LogPendingEvents();
+  const absl::Status copied = setup.mirrors->Finish(kCopyTimeout, {});
+  loop.LogPendingEvents();
   if (copied.ok() || !outcome.status.ok()) return;
-  loop.TellFailure(copied, "CheckpointNotCopied");
+  loop.LogFailure(copied, "CheckpointNotCopied");
   outcome.status = copied;
 }
 
@@ -143,17 +144,18 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   for (const checkpoint::FileEntry& file : reader->elsewhere()) sites.insert(file.site);
   RunLoop& loop = *setup.loop;
   absl::Status brought = absl::CancelledError("their executors were told to end as well");
-  if (!setup.recall->AllLeave(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
-    loop.Tell({.reason = "CollectingShards",
-               .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
-    loop.TellWaiting();
-    brought = CollectShards(*setup.recall, folder.string(), reader->elsewhere(), kSilence);
+  if (!setup.shard_fetcher->AllLeave(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
+    loop.LogEvent(
+        {.reason = "CollectingShards",
+         .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
+    loop.LogPendingEvents();
+    brought = CollectShards(*setup.shard_fetcher, folder.string(), reader->elsewhere(), kSilence);
   }
   if (!brought.ok()) {
-    loop.Tell({.reason = "ShardsInSites",
-               .message = absl::StrFormat("parts of %s stay in their sites and nowhere else: %s", folder.string(), brought.message())});
+    loop.LogEvent({.reason = "ShardsInSites",
+                   .message = absl::StrFormat("parts of %s stay in their sites and nowhere else: %s", folder.string(), brought.message())});
   }
-  loop.TellWaiting();
+  loop.LogPendingEvents();
 }
 
 // Whoever started the broker tells `error` as the reason, instead of an end that nobody expected. The file of the final report gets the
@@ -161,8 +163,8 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
 [[noreturn]] void EndAtStart(const absl::Status& error, int code, const daemon::CommonFlags& common, const std::string& final_report) {
   RunLog(stdout, 0, 0).Error(error, "");
   if (!final_report.empty()) WriteFinalReport(final_report, TerminationSentence(error.message()));
-  if (common.logs_json()) daemon::EndAtOnce(code);
-  daemon::EndAtOnce(error, code);
+  if (common.logs_json()) daemon::ExitImmediately(code);
+  daemon::ExitImmediately(error, code);
 }
 
 int Main(int argc, char** argv) {
@@ -177,7 +179,7 @@ int Main(int argc, char** argv) {
   flags.gone = absl::StrSplit(gone, ',', absl::SkipEmpty());
   flags.events_in_log = !common.logs_json();
 
-  daemon::HoldStopSignals();
+  daemon::BlockStopSignals();
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);
   absl::StatusOr<BrokerSetup> setup = SetUp(flags, registry);
@@ -186,8 +188,8 @@ int Main(int argc, char** argv) {
   }
   RunLoop& loop = *setup->loop;
 
-  Attendance* joined = nullptr;  // for the handler, which is made first
-  Attendance attendance(
+  ExecutorSessions* joined = nullptr;  // for the handler, which is made first
+  ExecutorSessions attendance(
       setup->attendance,
       {.on_joined =
            [&](const v1::Hello& hello) {
@@ -199,11 +201,11 @@ int Main(int argc, char** argv) {
        .on_left = [&](const std::string& name, uint64_t incarnation, const std::string& why) { loop.OnLeft(name, incarnation, why); },
        .on_enroll =
            [&](const v1::EnrollRequest& request) {
-             return setup->enroll(request, [&](const std::string& name) { return joined->IsAttending(name); });
+             return setup->enroll(request, [&](const std::string& name) { return joined->IsConnected(name); });
            },
        .on_renew = setup->renew});
   joined = &attendance;
-  setup->recall->SendBy(
+  setup->shard_fetcher->SendBy(
       [&attendance](const std::string& name, v1::BrokerMessage order) { return attendance.Send(name, std::move(order)); });
   transport::Relay relay({.require_certificate = setup->attendance.require_certificate,
                           .enter = [calls = setup->calls.get()](const grpc::ServerContext& context) { return calls->Enter(context); }});
@@ -231,13 +233,13 @@ int Main(int argc, char** argv) {
   if (!server.ok()) EndAtStart(server.status(), kExitFailed, common, final_report);
 
   const daemon::OnStopSignal on_stop([&] {
-    setup->recall->GiveUpAbsent();  // first: the loop's order to stop ends the waiting
+    setup->shard_fetcher->GiveUpAbsent();  // first: the loop's order to stop ends the waiting
     loop.Stop();
   });
   serving = true;
   RunOutcome outcome = loop.Run(attendance);
   serving = false;
-  setup->recall->RunEnds(absl::ToChronoMilliseconds(kCopyPatience));
+  setup->shard_fetcher->RunEnds(absl::ToChronoMilliseconds(kCopyTimeout));
   FinishCopies(*setup, outcome);
   BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
@@ -245,14 +247,14 @@ int Main(int argc, char** argv) {
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
-  setup->recall->Close();
+  setup->shard_fetcher->Close();
   setup->exchange->Close();
   (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   if (outcome.status.ok()) return ExitCodeOf(outcome);
   // What was written of a checkpoint that came to nothing; on a full disk it is in the way of whoever makes room.
   if (!setup->checkpoint_directory.empty()) (void)CleanUp(setup->checkpoint_directory, /*executors_are_running=*/false);
   // Among lines of JSON the record has told it.
-  return common.logs_json() ? ExitCodeOf(outcome) : daemon::Complain(outcome.status, ExitCodeOf(outcome));
+  return common.logs_json() ? ExitCodeOf(outcome) : daemon::ReportError(outcome.status, ExitCodeOf(outcome));
 }
 
 }  // namespace

@@ -14,13 +14,13 @@ int64_t StateTensors(const job::Optimizer& optimizer) {
 
 }  // namespace
 
-broker::LeastMemory LeastMemoryOf(const opdag::Graph& forward, const job::Spec& spec) {
+broker::MinModelMemory MinModelMemoryOf(const opdag::Graph& forward, const job::Spec& spec) {
   const int64_t for_training = 1 + StateTensors(spec.training.optimizer);
   const auto bytes_of = [&](const opdag::Parameter& parameter) {
     const auto bytes = static_cast<int64_t>(parameter.type.bytes());
     return bytes + (parameter.trainable ? for_training * bytes : 0);
   };
-  broker::LeastMemory least;
+  broker::MinModelMemory least;
   for (const opdag::Parameter& parameter : forward.parameters()) least.all_bytes += bytes_of(parameter);
   least.all_bytes *= std::max<int64_t>(1, spec.strategy.replicas);
   for (const opdag::Op& op : forward.ops()) {

@@ -9,7 +9,7 @@ namespace fusionllm::services {
 namespace {
 
 // A GPT-2 whose tables of tokens and positions, which one op reads, are by far its largest.
-broker::LeastMemory Of(const std::string& more) {
+broker::MinModelMemory Of(const std::string& more) {
   const std::string text = absl::StrReplaceAll(
       R"(apiVersion: fusionllm.io/v1alpha1
 kind: FusionJob
@@ -23,13 +23,13 @@ spec:
       {{"OPTIMIZER", more.starts_with("optimizer") ? ", " + more : ""}, {"REPLICAS", more.starts_with("replicas") ? ", " + more : ""}});
   const auto job = job::ParseFusionJob(text, "job.yaml");
   EXPECT_TRUE(job.ok()) << job.status();
-  return LeastMemoryOf(*workload::BuildForwardGraph(*job, ""), job->spec);
+  return MinModelMemoryOf(*workload::BuildForwardGraph(*job, ""), job->spec);
 }
 
 constexpr int64_t kTable = (1000 + 64) * 64 * 4;
 
 TEST(ModelMemory, IsThatOfParametersGradientsAndOptimizerState) {
-  const broker::LeastMemory adamw = Of("");
+  const broker::MinModelMemory adamw = Of("");
   EXPECT_EQ(adamw.largest_bytes, 4 * kTable);
   EXPECT_FALSE(adamw.largest.empty());
   EXPECT_GT(adamw.all_bytes, 4 * kTable);

@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::system_clock;  // gRPC's deadlines
 
 // The job with micro-batches of the size that the run has had so far: others would give other bits, and batch norm other statistics.
-job::FusionJob WithKnownSize(job::FusionJob job, const broker::AskPlan& ask) {
+job::FusionJob WithKnownSize(job::FusionJob job, const broker::RequestPlan& ask) {
   job::Training& training = job.spec.training;
   const bool fits = ask.micro_batch_size > 0 && training.global_batch_size % ask.micro_batch_size == 0;
   if (training.micro_batch_size == 0 && fits) training.micro_batch_size = ask.micro_batch_size;
@@ -36,10 +36,10 @@ job::FusionJob WithKnownSize(job::FusionJob job, const broker::AskPlan& ask) {
 
 // The job as a question asks it. Of the devices that are left after a loss: going on in fewer stages serves the user better than the
 // refusal of a number that cannot be had any more, and gives the same loss bits. After a back-off: with codecs up to the limit.
-job::FusionJob AskedJob(job::FusionJob job, const broker::AskPlan& ask, bool open) {
+job::FusionJob AskedJob(job::FusionJob job, const broker::RequestPlan& ask, bool open) {
   const std::vector<std::string>& devices = ask.devices;
   if (const auto limit = compression::ParseCodecSpec(ask.codec_limit); limit.ok()) {
-    job.spec.compression = broker::LimitedTo(job.spec.compression, *limit);
+    job.spec.compression = broker::WithCodecLimit(job.spec.compression, *limit);
   }
   const std::vector<std::string>& excluded = job.spec.strategy.exclude;
   const int64_t left = std::count_if(devices.begin(), devices.end(), [&](const std::string& device) {
@@ -69,7 +69,7 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
 
 // The plan in force with the devices that run it now: spares that took stages over are not in its document.
 absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_force) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(in_force.document));
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult answer, wire::ParsePlan(in_force.document));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr || plan->replicas > 1 || plan->stages.size() != in_force.devices.size()) {
     return absl::InternalError("the plan in force has no document to ask with");
@@ -85,7 +85,7 @@ absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_forc
 // The plan of an answer to Replan. Errors: FailedPrecondition, saying why, when it is to stay.
 absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, wire::ParseReplan(document));
-  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) return wire::PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) return wire::PrintPlan(*refusal);
   const auto& replan = std::get<wire::ReplanDocument>(answer);
   base::Log(base::LogLevel::kInfo, absl::StrCat("asked whether to leave the plan: ", replan.reason));
   if (replan.decision == wire::ReplanDecision::kStay) return absl::FailedPreconditionError(replan.reason);
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
 // What is expected of the running stages, under the strategy that made them.
 absl::StatusOr<std::string> RunningPlanOf(const std::string& document, const std::string& strategy) {
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ReplanResult answer, wire::ParseReplan(document));
-  if (const auto* refusal = std::get_if<wire::RefusalDocument>(&answer)) return wire::PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) return wire::PrintPlan(*refusal);
   wire::PlanDocument& plan = std::get<wire::ReplanDocument>(answer).plan;
   plan.strategy = strategy;
   return wire::PrintPlan(plan);
@@ -104,7 +104,7 @@ absl::StatusOr<std::string> RunningPlanOf(const std::string& document, const std
 class Scheduler {
  public:
   Scheduler(const PlanClientOptions& options, const std::stop_token& stop)
-      : options_(options), stop_(stop), stub_(v1::Scheduler::NewStub(options.channel)), deadline_(Clock::now() + options.patience) {}
+      : options_(options), stop_(stop), stub_(v1::Scheduler::NewStub(options.channel)), deadline_(Clock::now() + options.timeout) {}
 
   // Calls until there is an answer, an error that stays, or no time left.
   template <typename Request, typename Response>
@@ -143,11 +143,11 @@ class Scheduler {
   const Clock::time_point deadline_;
 };
 
-bool KeepsSize(const PlanClientOptions& options, const broker::AskPlan& ask) {
+bool KeepsSize(const PlanClientOptions& options, const broker::RequestPlan& ask) {
   return ask.micro_batch_size > 0 && options.job.spec.training.micro_batch_size == 0;
 }
 
-v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& profiles, const broker::AskPlan& ask) {
+v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& profiles, const broker::RequestPlan& ask) {
   v1::PlanRequest request;
   if (ask.again || KeepsSize(options, ask)) {
     const job::FusionJob job = WithKnownSize(options.job, ask);
@@ -162,19 +162,19 @@ v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& p
 }
 
 // The refusal of an answer that is one.
-std::optional<wire::RefusalDocument> RefusalIn(const std::string& document) {
-  const absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(document);
-  const auto* const refusal = answer.ok() ? std::get_if<wire::RefusalDocument>(&*answer) : nullptr;
+std::optional<wire::PlanErrorDocument> RefusalIn(const std::string& document) {
+  const absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(document);
+  const auto* const refusal = answer.ok() ? std::get_if<wire::PlanErrorDocument>(&*answer) : nullptr;
   return refusal == nullptr ? std::nullopt : std::optional(*refusal);
 }
 
 // What is left after a loss may be too little, of memory, say, for as many replicas as the job wants: then for as many as pay; or, as on
 // other devices than a checkpoint came from, for micro-batches of the size that was chosen at first: then for others, which is better than
 // no more steps at all. Where there is no plan either, the refusal of the job's own wish is told.
-absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::AskPlan& ask,
+absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::RequestPlan& ask,
                                       v1::PlanRequest request) {
   FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
-  const std::optional<wire::RefusalDocument> refusal = RefusalIn(plan.plan_document());
+  const std::optional<wire::PlanErrorDocument> refusal = RefusalIn(plan.plan_document());
   absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(request.job_document(), "job.yaml");
   if (!refusal.has_value() || !job.ok()) return plan.plan_document();
   const auto ask_about = [&](const job::FusionJob& less) -> absl::StatusOr<std::string> {
@@ -208,7 +208,7 @@ std::shared_ptr<grpc::Channel> SchedulerChannel(const std::string& address, cons
 }
 
 PlanFunction AskScheduler(PlanClientOptions options) {
-  return [options = std::move(options)](const std::string& profiles, const broker::AskPlan& ask,
+  return [options = std::move(options)](const std::string& profiles, const broker::RequestPlan& ask,
                                         std::stop_token stop) -> absl::StatusOr<std::string> {
     Scheduler scheduler(options, stop);
     const v1::PlanRequest now = RequestOf(options, profiles, ask);

@@ -21,13 +21,13 @@ struct PlanClientOptions {
   job::FusionJob job;
   std::string job_document;  // its text, for the first plan
   std::string base_directory;
-  bool open = false;                            // others join the run: spec.executors.min is how many to wait for and no more
-  std::chrono::milliseconds patience{240'000};  // for an answer, all attempts together; less than broker::kPlanSeconds
-  std::chrono::milliseconds pause{500};         // between two attempts
+  bool open = false;                           // others join the run: spec.executors.min is how many to wait for and no more
+  std::chrono::milliseconds timeout{240'000};  // for an answer, all attempts together; less than broker::kPlanSeconds
+  std::chrono::milliseconds pause{500};        // between two attempts
 };
 
 // A scheduler that is killed while it plans is started again by whoever watches it, and one that is busy says so at once: both are asked
-// again until `patience` is over. All other errors are final. Errors: the scheduler's last, "scheduler: " before its message.
+// again until `timeout` is over. All other errors are final. Errors: the scheduler's last, "scheduler: " before its message.
 PlanFunction AskScheduler(PlanClientOptions options);
 
 }  // namespace fusionllm::services

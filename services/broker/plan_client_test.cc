@@ -50,7 +50,7 @@ class Scheduler final : public v1::Scheduler::Service {
   const v1::ReplanRequest& replan() const { return replan_; }                      // the last one, once it is answered
 
   PlanClientOptions Options() {
-    return {.channel = server_->InProcessChannel({}), .patience = std::chrono::minutes(1), .pause = std::chrono::milliseconds(1)};
+    return {.channel = server_->InProcessChannel({}), .timeout = std::chrono::minutes(1), .pause = std::chrono::milliseconds(1)};
   }
   size_t asked() const { return asked_; }
   std::future<void> First() { return first_.get_future(); }
@@ -87,7 +87,7 @@ absl::Status AskWhereStands(const security::CertificateAuthority& ours, const se
   const auto server = builder.BuildAndStart();
   const PlanClientOptions options{
       .channel = SchedulerChannel(absl::StrCat("127.0.0.1:", port), LoadCredentials(folder / "ours", "broker")->channel),
-      .patience = std::chrono::milliseconds(1500),
+      .timeout = std::chrono::milliseconds(1500),
       .pause = std::chrono::milliseconds(1)};
   absl::Status status = AskScheduler(options)("profiles", {}, {}).status();
   server->Shutdown(std::chrono::system_clock::now());
@@ -164,9 +164,9 @@ TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionH
       "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();
   options.job = *job;
-  const std::string refusal = wire::PrintPlan(wire::RefusalDocument{.reason = "InsufficientMemory", .message = "of two"});
-  const std::string worse = wire::PrintPlan(wire::RefusalDocument{.reason = "InsufficientMemory", .message = "of one"});
-  const broker::AskPlan again{.devices = {"a", "b", "c"}, .again = true};
+  const std::string refusal = wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory", .message = "of two"});
+  const std::string worse = wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory", .message = "of one"});
+  const broker::RequestPlan again{.devices = {"a", "b", "c"}, .again = true};
   scheduler.AnswerPlans({refusal, "a plan with one"});
   EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), "a plan with one");
   EXPECT_EQ(job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas, 0);
@@ -187,7 +187,7 @@ class PlanClientSizeTest : public ::testing::Test {
         "job.yaml");
     options_.job_document = "as the user wrote it";
   }
-  std::string Ask(const broker::AskPlan& ask) {
+  std::string Ask(const broker::RequestPlan& ask) {
     const auto plan = AskScheduler(options_)("profiles", ask, {});
     EXPECT_TRUE(plan.ok()) << plan.status();
     return *plan;
@@ -213,10 +213,10 @@ TEST_F(PlanClientSizeTest, TheSizeOfARunIsKeptByEachFurtherPlan) {
 }
 
 TEST_F(PlanClientSizeTest, AnotherSizeIsAskedForWhereMemoryIsTooLittleForThatOfTheRun) {
-  const std::string memory = wire::PrintPlan(wire::RefusalDocument{
+  const std::string memory = wire::PrintPlan(wire::PlanErrorDocument{
       .reason = "InsufficientMemory", .message = "of 16", .shortfall = {.what = "memory_bytes", .needed = 2, .available = 1}});
-  const std::string other = wire::PrintPlan(wire::RefusalDocument{.reason = "TooFewExecutors", .message = "of others"});
-  const broker::AskPlan again{.devices = {"a"}, .again = true, .micro_batch_size = 16};
+  const std::string other = wire::PrintPlan(wire::PlanErrorDocument{.reason = "TooFewExecutors", .message = "of others"});
+  const broker::RequestPlan again{.devices = {"a"}, .again = true, .micro_batch_size = 16};
   scheduler_.AnswerPlans({memory, "a plan of 4"});
   EXPECT_EQ(Ask(again), "a plan of 4");
   EXPECT_EQ(AskedSize(), 0);
@@ -237,7 +237,7 @@ TEST(PlanClientTest, PatienceHasAnEnd) {
 TEST(PlanClientTest, AStopEndsThePauseBetweenTwoAttempts) {
   Scheduler scheduler(std::vector<grpc::StatusCode>(100, grpc::StatusCode::UNAVAILABLE));
   PlanClientOptions options = scheduler.Options();
-  options.patience = std::chrono::hours(2);
+  options.timeout = std::chrono::hours(2);
   options.pause = std::chrono::hours(1);
   std::stop_source stop;
   auto answer = std::async(std::launch::async, [&] { return AskScheduler(options)("profiles", {}, stop.get_token()); });
@@ -255,7 +255,7 @@ wire::PlanDocument TwoStages(const std::string& first, const std::string& second
 }
 
 // A spare has taken the second stage over.
-broker::AskPlan Leave() {
+broker::RequestPlan Leave() {
   return {.alternative = 1,
           .in_force = broker::PlanInForce{.document = wire::PrintPlan(TwoStages("a0", "b0")),
                                           .devices = {"a0", "s0"},
@@ -297,7 +297,7 @@ TEST(PlanClientTest, WhoReadsTheDataIsSaidWithEachQuestion) {
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});
   const PlanFunction ask_scheduler = AskScheduler(scheduler.Options());
   for (const char* device : {"a0", "s0"}) {
-    broker::AskPlan ask = Leave();
+    broker::RequestPlan ask = Leave();
     ask.data_device = device;
     (void)ask_scheduler("profiles", ask, {});
     EXPECT_EQ(scheduler.replan().now().data_device(), device);
@@ -312,8 +312,8 @@ TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "no other plan was looked for", .running_step_seconds = 3, .plan = slower});
   wire::PlanDocument running = TwoStages("a0", "b0");
   running.strategy = "equal-ops";
-  const broker::AskPlan ask{.in_force = broker::PlanInForce{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
-                            .figures_only = true};
+  const broker::RequestPlan ask{.in_force = broker::PlanInForce{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
+                                .figures_only = true};
   const auto plan = AskScheduler(scheduler.Options())("profiles", ask, {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(scheduler.replan().figures_only());

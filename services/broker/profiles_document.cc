@@ -33,7 +33,7 @@ class DocumentWriter {
     }
   }
 
-  void DescribeFor(const broker::AskPlan& ask) {
+  void DescribeFor(const broker::RequestPlan& ask) {
     for (const auto& [device, factor] : ask.slowness) {
       if (const auto profile = profiles_.find(device); profile != profiles_.end()) {
         profile->second["compute_scale"] = profile->second.value("compute_scale", 1.0) / factor;
@@ -134,7 +134,7 @@ std::string ProfilesDocument(const std::vector<std::string>& devices, const brok
   return DocumentWriter(devices, state).Write();
 }
 
-std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state) {
+std::string ProfilesFor(const broker::RequestPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state) {
   DocumentWriter writer(devices, state);
   writer.DescribeFor(ask);
   return writer.Write();

@@ -25,7 +25,7 @@ std::string ProfilesDocument(const std::vector<std::string>& devices, const brok
 
 // The same as a question for a plan over the devices of `ask`: those it calls slow take so many times as long as their profiles say, and
 // none is a spare, whatever it was declared as: a spare among them has a stage already, or is wanted for one.
-std::string ProfilesFor(const broker::AskPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state);
+std::string ProfilesFor(const broker::RequestPlan& ask, const std::vector<std::string>& devices, const broker::RunState& state);
 
 // Takes saved profiles (fusionctl bench --calibrate, or profiles.json of an earlier run) for devices and links of this run. With a topology
 // place, memory, scale and role of a device are what it says. A device that is not in the topology, or was measured with another number of

@@ -61,7 +61,7 @@ const std::vector<broker::Link> kMeasured = {{"a0", "b0", 0.01, 25}, {"a1", "b0"
                                              {"b0", "a0", 0.08, 4},  {"a0", "a1", 0, 100}, {"b0", "b1", 0, 200}};
 
 TEST(ProfilesDocument, ADeviceThatHasBecomeSlowIsDescribedSo) {
-  const broker::AskPlan ask{.slowness = {{"b0", 2.5}, {"gone", 3}}};
+  const broker::RequestPlan ask{.slowness = {{"b0", 2.5}, {"gone", 3}}};
   const auto slow = wire::ParseProfiles(ProfilesFor(ask, {"a0", "b0"}, StateOf({"a0", "b0"}, kMeasured)));
   ASSERT_TRUE(slow.ok()) << slow.status();
   ASSERT_EQ(slow->devices.size(), 2u);

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "lib/base/cut_text.h"
 #include "lib/base/printable_text.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::services {
 namespace {
@@ -58,23 +58,23 @@ constexpr Notable kNotable[] = {
 
 }  // namespace
 
-void RunEvents::Add(const broker::Announce& event, absl::Time now) {
+void RunEvents::Add(const broker::EmitEvent& event, absl::Time now) {
   const auto notable = std::find_if(std::begin(kNotable), std::end(kNotable), [&](const Notable& n) { return event.reason == n.reason; });
   if (notable == std::end(kNotable)) return;
   last_number_ = std::max(last_number_ + 1, absl::ToUnixMillis(now));
-  const std::string message = base::PrintableText(base::CutText(event.message, kMostMessageBytes));
-  told_.push_back({last_number_, now, notable->warning, event.reason, base::CutText(message, kMostMessageBytes)});
-  if (told_.size() > kMost) told_.pop_front();
+  const std::string message = base::PrintableText(base::TruncateUtf8(event.message, kMaxMessageBytes));
+  entries_.push_back({last_number_, now, notable->warning, event.reason, base::TruncateUtf8(message, kMaxMessageBytes)});
+  if (entries_.size() > kMaxEvents) entries_.pop_front();
 }
 
 json RunEvents::Json() const {
   json events = json::array();
-  for (const Told& told : told_) {
-    events.push_back({{"number", told.number},
-                      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", told.time, absl::UTCTimeZone())},
-                      {"type", told.warning ? "warning" : "normal"},
-                      {"reason", told.reason},
-                      {"message", told.message}});
+  for (const Entry& entry : entries_) {
+    events.push_back({{"number", entry.number},
+                      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", entry.time, absl::UTCTimeZone())},
+                      {"type", entry.warning ? "warning" : "normal"},
+                      {"reason", entry.reason},
+                      {"message", entry.message}});
   }
   return events;
 }

@@ -14,25 +14,25 @@ namespace fusionllm::services {
 
 class RunEvents {
  public:
-  static constexpr size_t kMost = 16;
-  static constexpr size_t kMostMessageBytes = 320;
+  static constexpr size_t kMaxEvents = 16;
+  static constexpr size_t kMaxMessageBytes = 320;
 
   // An event that is not notable is left out.
-  void Add(const broker::Announce& event, absl::Time now);
+  void Add(const broker::EmitEvent& event, absl::Time now);
 
   // The oldest first: `number`, `time`, `type` (normal, warning), `reason`, `message`. Numbers rise, over lives of a broker, too: they
   // start at the milliseconds of its clock.
   nlohmann::json Json() const;
 
  private:
-  struct Told {
+  struct Entry {
     int64_t number = 0;
     absl::Time time;
     bool warning = false;
     std::string reason, message;
   };
 
-  std::deque<Told> told_;
+  std::deque<Entry> entries_;
   int64_t last_number_ = 0;
 };
 

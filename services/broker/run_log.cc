@@ -48,20 +48,20 @@ void AddCompression(const v1::LinkBytes& link, json& line) {
   line["residual_norm"] = link.residual_norm();
 }
 
-// A spare may have taken a stage since the plan was made: whoever has a seat is named by it.
+// A spare may have taken a stage since the plan was made: whoever has a rank is named by it.
 json ParsePlan(const broker::PlanSummary& plan) {
   json document = base::ParseJson(plan.document);
   if (!document.is_object()) return json::object();
   std::map<std::string, std::string> now;  // by the name in the document
   json& stages = document["stages"];
-  for (size_t seat = 0; seat < plan.devices.size() && stages.is_array(); ++seat) {
-    const auto stage = static_cast<size_t>(plan.StageOf(static_cast<int>(seat)));
-    const auto replica = static_cast<size_t>(plan.ReplicaOf(static_cast<int>(seat)));
+  for (size_t rank = 0; rank < plan.devices.size() && stages.is_array(); ++rank) {
+    const auto stage = static_cast<size_t>(plan.StageOf(static_cast<int>(rank)));
+    const auto replica = static_cast<size_t>(plan.ReplicaOf(static_cast<int>(rank)));
     if (stage >= stages.size()) break;
     json& devices = stages[stage]["devices"];
     if (!devices.is_array() || replica >= devices.size() || !devices[replica].is_string()) continue;
-    now[devices[replica]] = plan.devices[seat];
-    devices[replica] = plan.devices[seat];
+    now[devices[replica]] = plan.devices[rank];
+    devices[replica] = plan.devices[rank];
   }
   for (json& link : document["links"]) {
     for (const char* end : {"src", "dst"}) {
@@ -128,8 +128,8 @@ bool RunLog::Step(uint32_t epoch, const broker::StepRecord& record) {
   return first_without_targets;
 }
 
-void RunLog::Recall(const JournalState& past) {
-  evaluations_told_apart_ = false;
+void RunLog::RestoreFrom(const JournalState& past) {
+  evaluation_bytes_known_ = false;
   plan_ = past.plan;
   Remember(ParsePlan(plan_));
   for (const auto& [of_epoch, record] : past.steps) {
@@ -160,7 +160,7 @@ Traffic RunLog::EvaluationBytes() const {
   return bytes;
 }
 
-void RunLog::Event(const broker::Announce& event) {
+void RunLog::Event(const broker::EmitEvent& event) {
   json line = {{"type", "event"}, {"reason", event.reason}, {"step", event.step}, {"message", base::PrintableText(event.message)}};
   if (!event.device.empty()) line["device"] = event.device;
   if (event.pid != 0) line["pid"] = event.pid;
@@ -176,7 +176,7 @@ void RunLog::Event(const broker::Announce& event) {
   for (const auto& [key, files] : {std::pair("files", &event.files), std::pair("validation_files", &event.validation_files)}) {
     for (const broker::DataFile& file : *files) line[key].push_back({{"path", file.path}, {"bytes", file.bytes}});
   }
-  if (event.makes_gentler) ++backoffs_;
+  if (event.reduces_compression) ++backoffs_;
   if (const auto& found = event.backoff; found.has_value()) {
     line.update({{"value", found->value},
                  {"gradient", found->gradient},
@@ -236,7 +236,7 @@ json RunLog::Compression(const json& plan) const {
   return figures;
 }
 
-void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
+void RunLog::Summary(const broker::PlanMonitor::Ends& representative_links) {
   std::vector<double> counted = step_seconds_;
   counted.erase(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(std::min(counted.size(), kWarmUpSteps)));
   const json plan = ParsePlan(plan_);
@@ -262,14 +262,14 @@ void RunLog::Summary(const broker::PlanWatch::Ends& telling_links) {
       wire_bytes += count;
       const auto planned = codecs_.find({src, dst});
       const double bytes_per_s = measured[src][dst].bandwidth_bytes_per_second();
-      const bool known = bytes_per_s > 0 && telling_links.contains({src, dst});
+      const bool known = bytes_per_s > 0 && representative_links.contains({src, dst});
       line["links"].push_back({{"src", src},
                                {"dst", dst},
                                {"bytes", count},
                                {"codec", planned == codecs_.end() ? "fp32" : planned->second.first},
                                {"ratio", planned == codecs_.end() ? 1.0 : planned->second.second},
                                {"bandwidth_bytes_per_second", known ? bytes_per_s : 0.0}});
-      if (evaluations_told_apart_) line["links"].back()["evaluation_bytes"] = std::min(count, evaluation_bytes[src][dst]);
+      if (evaluation_bytes_known_) line["links"].back()["evaluation_bytes"] = std::min(count, evaluation_bytes[src][dst]);
       AddCompression(measured[src][dst], line["links"].back());
     }
   }

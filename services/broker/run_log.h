@@ -25,16 +25,17 @@ class RunLog {
   // Whether it is the first one of the run in which no target counts: such a step has no loss.
   bool Step(uint32_t epoch, const broker::StepRecord& record);
   // What an earlier life of the broker has told and counted already: not told again.
-  void Recall(const JournalState& past);
+  void RestoreFrom(const JournalState& past);
   // Sent so far, in all epochs.
   Traffic SentBytes() const;
-  void Event(const broker::Announce& event);
+  void Event(const broker::EmitEvent& event);
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   // What `device` sent to a peer in this epoch, by anybody's count: the most that was told holds.
   void Sent(const std::string& device, const v1::LinkBytes& link);
-  // `telling_links`: those whose rate, as measured, is that of their wire (RunState::telling_links); of others it is 0, unknown.
-  void Summary(const broker::PlanWatch::Ends& telling_links);
+  // `representative_links`: those whose rate, as measured, is that of their wire (RunState::representative_links); of others it is 0,
+  // unknown.
+  void Summary(const broker::PlanMonitor::Ends& representative_links);
   // A failure, for who started the broker: {"type":"error", ...}.
   void Error(const absl::Status& status, const std::string& refusal_reason);
 
@@ -58,7 +59,7 @@ class RunLog {
   std::map<std::string, StageTotals> stages_;    // by device, of the plan in force
   Traffic earlier_bytes_;                        // of earlier epochs
   Traffic earlier_evaluation_bytes_;             // of those, by evaluations
-  bool evaluations_told_apart_ = true;           // an earlier life of the broker leaves only the sum of both
+  bool evaluation_bytes_known_ = true;           // an earlier life of the broker leaves only the sum of both
   // Of the run, as far as this life of the broker has heard: of messages that were compared, and of codecs made gentler.
   std::optional<double> max_relative_error_, min_cosine_;
   int backoffs_ = 0;

@@ -79,7 +79,7 @@ TEST_F(RunLogTest, ABrokerThatTookARunOverSumsUpWhatTheOneBeforeHadSeen) {
   ASSERT_TRUE(Journal::Open(journal_path, &past).ok());
   EXPECT_EQ(past.codec_limit, "int8");
   RunLog log(out_, 1, 1);
-  log.Recall(past);
+  log.RestoreFrom(past);
   log.StageTimes("a", Times(2, 6, "b", 100));  // b is silent, as if the epoch were lost with the broker
   log.Step(2, {.step = 5, .loss = 1, .step_seconds = 0.2});
   log.Step(2, {.step = 6, .loss = 1, .step_seconds = 0.2});
@@ -146,7 +146,7 @@ TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {
   RunLog log(out_, 1, 1);
   const broker::PlanSummary plan{.document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
                       "links": [{"src": "c", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})",
-                                 .devices = {"a", "b", "c", "spare"},  // which has taken a seat from d
+                                 .devices = {"a", "b", "c", "spare"},  // which has taken a rank from d
                                  .memory_bytes = {1, 2, 3, 4},
                                  .replicas = 2};
   log.Plan(plan, 1);
@@ -158,11 +158,11 @@ TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {
   log.Summary({});
   const json stages = LastLine()["stages"];
   ASSERT_EQ(stages.size(), 4u);
-  for (int seat = 0; seat < 4; ++seat) {
-    EXPECT_EQ(stages[seat]["index"], seat % 2);
-    EXPECT_EQ(stages[seat]["replica"], seat / 2);
-    EXPECT_EQ(stages[seat]["device"], plan.devices[static_cast<size_t>(seat)]);
-    EXPECT_EQ(stages[seat]["predicted_memory_bytes"], seat + 1);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(stages[rank]["index"], rank % 2);
+    EXPECT_EQ(stages[rank]["replica"], rank / 2);
+    EXPECT_EQ(stages[rank]["device"], plan.devices[static_cast<size_t>(rank)]);
+    EXPECT_EQ(stages[rank]["predicted_memory_bytes"], rank + 1);
   }
   log.Plan(Plan(), 2);
   log.Summary({});
@@ -214,7 +214,7 @@ TEST_F(RunLogTest, BytesOfEvaluationsAreToldBesideAllBytesOverAllPlans) {
 
 TEST_F(RunLogTest, ABrokerThatTookARunOverDoesNotClaimToKnowTheBytesOfEvaluations) {
   RunLog log(out_, 1, 1);
-  log.Recall(JournalState{.plan = Plan()});
+  log.RestoreFrom(JournalState{.plan = Plan()});
   log.StageTimes("a", Times(0, 1, "b", 100));
   log.Summary({});
   EXPECT_FALSE(LastLine()["links"][0].contains("evaluation_bytes")) << LastLine().dump();
@@ -271,7 +271,7 @@ TEST_F(RunLogTest, ABackoffCarriesItsFigures) {
                                              .limit = 0.002,
                                              .remaining_error = 0.0002},
              .expected_loss_increase = 0.14,
-             .makes_gentler = true});
+             .reduces_compression = true});
   const json line = LastLine();
   EXPECT_EQ(line["value"], "lm_head");
   EXPECT_EQ(line["gradient"], false);
@@ -306,7 +306,7 @@ TEST_F(RunLogTest, TheSummaryComparesWhatCompressionWasExpectedToDoWithWhatItDid
   };
   report(1, 0.4, 0.92);
   report(2, 0.1, 0.995);
-  log.Event({.reason = "CompressionBackoff", .step = 1, .message = "told", .makes_gentler = true});
+  log.Event({.reason = "CompressionBackoff", .step = 1, .message = "told", .reduces_compression = true});
   log.Event({.reason = "CompressionBackoff", .step = 1, .message = "only a warning"});
   log.Summary({});
   const json compression = LastLine()["compression"];

@@ -14,22 +14,22 @@ constexpr int64_t kTrafficPeriod = 16;
 
 }  // namespace
 
-RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe)
+RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& probe)
     : options_(std::move(options)),
       plan_(std::move(plan)),
       state_(std::move(state)),
       journal_(std::move(journal)),
       log_(std::move(log)),
-      probe_(probe),
+      run_metrics_(probe),
       first_sequence_(options_.first_sequence),
       contents_(options_.contents) {
   if (state_.epoch() > 0) {  // taken over
-    probe_.Plan(state_.plan());
+    run_metrics_.Plan(state_.plan());
     // By the broker that has made these checkpoints.
     const std::string& folder = options_.checkpoint_directory;
     if (!folder.empty()) {
       const auto in_sites = checkpoint::SiteFoldersOf(folder);
-      told_of_sites_ = in_sites.ok() && !in_sites->empty();
+      sites_reported_ = in_sites.ok() && !in_sites->empty();
     }
   }
   // Stages of an epoch that outlived its broker may have shards to send before anything else happens.
@@ -47,41 +47,41 @@ void RunLoop::Post(Work work) {
   news_.notify_one();
 }
 
-void RunLoop::Tell(broker::Announce news) {
+void RunLoop::LogEvent(broker::EmitEvent news) {
   {
     const std::lock_guard lock(mutex_);
-    told_.push_back(std::move(news));
+    pending_events_.push_back(std::move(news));
     if (!over_) {
-      work_.push_back([this] { TellWaiting(); });
+      work_.push_back([this] { LogPendingEvents(); });
       news_.notify_one();
       return;
     }
   }
-  TellWaiting();
+  LogPendingEvents();
 }
 
-void RunLoop::TellFailure(const absl::Status& status, const std::string& reason) {
-  const std::lock_guard telling(telling_);
+void RunLoop::LogFailure(const absl::Status& status, const std::string& reason) {
+  const std::lock_guard log_lock(log_mutex_);
   log_.Error(status, reason);
 }
 
-void RunLoop::TellWaiting() {
-  const std::lock_guard telling(telling_);
-  std::deque<broker::Announce> told;
+void RunLoop::LogPendingEvents() {
+  const std::lock_guard log_lock(log_mutex_);
+  std::deque<broker::EmitEvent> pending;
   {
     const std::lock_guard lock(mutex_);
-    told.swap(told_);
+    pending.swap(pending_events_);
   }
-  for (const broker::Announce& news : told) Carry(news);
+  for (const broker::EmitEvent& news : pending) Execute(news);
 }
 
 void RunLoop::PostEvent(broker::Event event) {
-  Post([this, event = std::move(event)] { Feed(event); });
+  Post([this, event = std::move(event)] { Dispatch(event); });
 }
 
-bool RunLoop::TakeRoom(const std::string& name, size_t bytes) {
+bool RunLoop::AcquireQuota(const std::string& name, size_t bytes) {
   std::unique_lock lock(mutex_);
-  room_.wait(lock, [&] {
+  quota_released_.wait(lock, [&] {
     const Reports& own = reports_of_[name];
     const bool own_fits = own.count == 0 || (own.count < kReportsMaxOfOne && own.bytes + bytes <= kReportBytesMaxOfOne);
     const bool fits = reports_.count < kReportsMax && reports_.bytes + bytes <= kReportBytesMax;
@@ -95,38 +95,38 @@ bool RunLoop::TakeRoom(const std::string& name, size_t bytes) {
   return true;
 }
 
-void RunLoop::GiveRoomBack(const std::string& name, size_t bytes) {
+void RunLoop::ReleaseQuota(const std::string& name, size_t bytes) {
   const std::lock_guard lock(mutex_);
   for (Reports* reports : {&reports_, &reports_of_[name]}) {
     --reports->count;
     reports->bytes -= bytes;
   }
   if (reports_of_[name].count == 0) reports_of_.erase(name);
-  room_.notify_all();
+  quota_released_.notify_all();
 }
 
 void RunLoop::OnJoined(const v1::Hello& hello) {
-  probe_.Heard(hello.name());
+  run_metrics_.Heard(hello.name());
   broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
   if (const auto memory = options_.memory_of_device.find(hello.name()); memory != options_.memory_of_device.end()) {
     event.member.memory_bytes = memory->second;
   }
-  if (options_.recall != nullptr && hello.holds_shards()) options_.recall->Joined(hello.name(), event.member.site);
-  if (!TakeRoom(hello.name(), 0)) return;
+  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.member.site);
+  if (!AcquireQuota(hello.name(), 0)) return;
   Post([this, name = hello.name(), event = std::move(event)] {
-    Feed(event);
-    GiveRoomBack(name, 0);
+    Dispatch(event);
+    ReleaseQuota(name, 0);
   });
 }
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
-  probe_.Left(name);
-  if (options_.recall != nullptr) options_.recall->Left(name);
-  if (!TakeRoom(name, 0)) return;
+  run_metrics_.Left(name);
+  if (options_.shard_fetcher != nullptr) options_.shard_fetcher->Left(name);
+  if (!AcquireQuota(name, 0)) return;
   Post([this, event = broker::Left{.name = name, .incarnation = incarnation, .why = why}] {
-    Feed(event);
-    GiveRoomBack(event.name, 0);
+    Dispatch(event);
+    ReleaseQuota(event.name, 0);
   });
 }
 
@@ -138,7 +138,7 @@ void RunLoop::OnTransferProgress() {
 void RunLoop::RenewTransferDeadline() {
   const broker::Phase phase = state_.phase();
   const bool counts = phase == broker::Phase::kLoading || phase == broker::Phase::kRunning || phase == broker::Phase::kFinishing;
-  if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->patience;
+  if (counts && timer_.has_value()) timer_->deadline = std::chrono::steady_clock::now() + timer_->timeout;
 }
 
 void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, const absl::Status& why) {
@@ -148,11 +148,11 @@ void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, cons
 void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
 
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
-  probe_.Heard(name);
+  run_metrics_.Heard(name);
   // Also when the loop is over: what is collected then is collected of those who stay.
-  if (message.has_leaving() && options_.recall != nullptr) options_.recall->Leaving(name);
+  if (message.has_leaving() && options_.shard_fetcher != nullptr) options_.shard_fetcher->Leaving(name);
   const size_t bytes = message.ByteSizeLong();
-  if (!TakeRoom(name, bytes)) return;
+  if (!AcquireQuota(name, bytes)) return;
   switch (message.kind_case()) {
     case v1::ExecutorMessage::kCalibration:
       PostEvent(CalibratedOf(name, message.calibration()));
@@ -172,17 +172,17 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       break;
     case v1::ExecutorMessage::kShard:
       Post([this, event = ShardWrittenOf(name, message.shard())] {
-        const bool counts = event.status.ok() && state_.Believes(event);
+        const bool counts = event.status.ok() && state_.IsCurrent(event);
         if (counts && !Recorded(journal_.RecordShard(event))) return;
-        if (counts) probe_.ShardWritten(event.step, event.seconds);
-        Feed(event);
+        if (counts) run_metrics_.ShardWritten(event.step, event.seconds);
+        Dispatch(event);
       });
       break;
     case v1::ExecutorMessage::kEnded:
       Post([this, name, ended = message.ended(), event = EndedOf(name, message.ended())] {
-        if (event.status.ok() && state_.Believes(event) && !Recorded(journal_.RecordStageEnd(event))) return;
+        if (event.status.ok() && state_.IsCurrent(event) && !Recorded(journal_.RecordStageEnd(event))) return;
         TakeLastTraffic(name, ended);
-        Feed(event);
+        Dispatch(event);
       });
       break;
     case v1::ExecutorMessage::kTimes:
@@ -197,17 +197,17 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
         if (fetching.retried().empty()) {
           RenewTransferDeadline();
         } else {
-          TellOfRetry(name, fetching.retried());
+          EmitStoreRetried(name, fetching.retried());
         }
       });
       break;
     case v1::ExecutorMessage::kDataOpened:
       Post([this, name, incarnation, opened = message.data_opened()] {
         if (!IsInPlan(name)) return;
-        const auto [told, is_first] = data_told_by_.try_emplace(name, incarnation);
-        if (!is_first && told->second == incarnation) return;  // each start of an executor opens its data once
-        told->second = incarnation;
-        TellOfData(opened);
+        const auto [reported, is_first] = data_reported_by_.try_emplace(name, incarnation);
+        if (!is_first && reported->second == incarnation) return;  // each start of an executor opens its data once
+        reported->second = incarnation;
+        EmitDataOpened(opened);
       });
       break;
     case v1::ExecutorMessage::kLeaving:
@@ -218,26 +218,26 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
   }
   // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
   Post([this, name, incarnation, sequence = message.sequence(), bytes] {
-    attendance_->Acknowledge(name, incarnation, sequence);
-    GiveRoomBack(name, bytes);
+    executor_sessions_->Acknowledge(name, incarnation, sequence);
+    ReleaseQuota(name, bytes);
   });
 }
 
-void RunLoop::Feed(const broker::Event& event) {
+void RunLoop::Dispatch(const broker::Event& event) {
   if (outcome_.has_value()) return;
   for (const broker::Action& action : state_.On(event)) {
-    std::visit([this](const auto& a) { Carry(a); }, action);
+    std::visit([this](const auto& a) { Execute(a); }, action);
     if (outcome_.has_value()) break;  // nothing may happen any more that the journal does not tell of
   }
-  probe_.State(state_);
+  run_metrics_.State(state_);
 }
 
-RunOutcome RunLoop::Run(Attendance& attendance) {
-  attendance_ = &attendance;
+RunOutcome RunLoop::Run(ExecutorSessions& attendance) {
+  executor_sessions_ = &attendance;
   const auto gather_deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                                       std::chrono::duration<double>(options_.gather_seconds));
   bool gathering = options_.gather_seconds > 0;
-  Feed(broker::Begun{});
+  Dispatch(broker::Started{});
   while (!outcome_.has_value()) {
     Work work;
     {
@@ -257,18 +257,18 @@ RunOutcome RunLoop::Run(Attendance& attendance) {
     } else if (timer_.has_value() && now >= timer_->deadline) {
       const uint64_t id = timer_->id;
       timer_.reset();
-      Feed(broker::Overdue{.id = id});
+      Dispatch(broker::TimerFired{.id = id});
     }
     if (gathering && now >= gather_deadline) {
       gathering = false;
-      Feed(broker::GatheringOver{});
+      Dispatch(broker::JoinTimeout{});
     }
   }
   // A run may be over before the checkpoint that it has finished is looked through.
   for (const broker::CommitCheckpoint& action : to_commit_) Commit(action, CheckStaged(options_.checkpoint_directory, action));
   const std::lock_guard lock(mutex_);
   over_ = true;
-  room_.notify_all();
+  quota_released_.notify_all();
   return *outcome_;
 }
 
@@ -291,11 +291,11 @@ void RunLoop::TakeEvaluation(const std::string& name, const v1::EvaluationReport
 // Evaluations are replica 0's.
 bool RunLoop::RunsReplicaZero(const std::string& name) const {
   const broker::PlanSummary& plan = state_.plan();
-  const auto seat = std::find(plan.devices.begin(), plan.devices.end(), name);
-  return seat != plan.devices.end() && plan.ReplicaOf(static_cast<int>(seat - plan.devices.begin())) == 0;
+  const auto rank = std::find(plan.devices.begin(), plan.devices.end(), name);
+  return rank != plan.devices.end() && plan.ReplicaOf(static_cast<int>(rank - plan.devices.begin())) == 0;
 }
 
-void RunLoop::Help(Work work) {
+void RunLoop::RunInBackground(Work work) {
   std::erase_if(helpers_, [](Helper& helper) {
     const bool done = *helper.done;
     if (done) helper.thread.join();
@@ -321,12 +321,12 @@ bool RunLoop::Recorded(const absl::Status& status) {
 void RunLoop::TakeTimes(const std::string& name, v1::StageTimes times) {
   const std::vector<std::string>& devices = state_.plan().devices;
   if (times.epoch() != state_.epoch() || std::find(devices.begin(), devices.end(), name) == devices.end()) return;
-  KeepLinksTo(devices, times);
+  FilterLinksTo(devices, times);
   if (!times.spans().empty() && !MayTrace(name, times)) times.clear_spans();
   log_.StageTimes(name, times);
-  probe_.StageTimes(name, times);
+  run_metrics_.StageTimes(name, times);
   if (times.step() % kTrafficPeriod == 0 && !RecordTraffic(name, times)) return;
-  Feed(StageMeasuredOf(name, times));
+  Dispatch(StageMeasuredOf(name, times));
 }
 
 // An executor traces a few steps of an epoch (stage_host_epoch.cc), each with a few spans for a micro-batch. More would only fill the disk.
@@ -343,7 +343,7 @@ void RunLoop::TakeLastTraffic(const std::string& name, const v1::StageEnded& end
   if (ended.epoch() != state_.epoch()) return;
   for (const auto& [src, link] : LastTrafficOf(state_.plan().devices, name, ended)) {
     log_.Sent(src, link);
-    probe_.Sent(src, link);
+    run_metrics_.Sent(src, link);
   }
 }
 

@@ -23,13 +23,13 @@
 #include "lib/job/fusion_job.h"
 #include "lib/objectstore/retry_report_throttle.h"
 #include "lib/opdag/graph.h"
-#include "services/broker/attendance.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/checkpoints.h"
+#include "services/broker/executor_sessions.h"
 #include "services/broker/journal.h"
 #include "services/broker/run_log.h"
-#include "services/broker/run_probe.h"
-#include "services/broker/shard_recall.h"
+#include "services/broker/run_metrics.h"
+#include "services/broker/shard_fetcher.h"
 #include "services/broker/stage_tensors.h"
 
 namespace fusionllm::services {
@@ -37,10 +37,10 @@ namespace fusionllm::services {
 // Asks the scheduler; blocks, until `stop` is requested at the latest. `profiles_document` as in scheduler.proto. The answer is a plan
 // document (a plan or a refusal).
 using PlanFunction =
-    std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::AskPlan& ask, std::stop_token stop)>;
+    std::function<absl::StatusOr<std::string>(const std::string& profiles_document, const broker::RequestPlan& ask, std::stop_token stop)>;
 
 // The newest checkpoint that is eligible; an empty path: none. Blocks, for as long as copies take to be fetched.
-using FindAnotherFunction = std::function<absl::StatusOr<CheckpointFound>(const checkpoint::Eligible& eligible)>;
+using FindFallbackFunction = std::function<absl::StatusOr<CheckpointFound>(const checkpoint::CheckpointFilter& eligible)>;
 
 struct RunLoopOptions {
   job::FusionJob job;
@@ -56,11 +56,11 @@ struct RunLoopOptions {
   // Told of each whole checkpoint, on the loop's thread; may be empty.
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
   // What the job's files hold: those that the broker sees now, and the data of the run that made the checkpoint it goes on from.
-  workload::NamedContents contents;
+  workload::InputFingerprints contents;
   bool events_in_log = true;               // as well as in the record
   CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
-  ShardRecall* recall = nullptr;           // told which executors hold shards of their sites; null: nobody asks
-  FindAnotherFunction find_another;        // set where checkpoints may have files in sites
+  ShardFetcher* shard_fetcher = nullptr;   // told which executors hold shards of their sites; null: nobody asks
+  FindFallbackFunction find_fallback;      // set where checkpoints may have files in sites
   // Of the job, which says what its stages may have of a checkpoint; where it cannot be built nobody is given anything.
   absl::StatusOr<opdag::Graph> graph = absl::UnknownError("no graph was built");
 };
@@ -74,7 +74,7 @@ struct RunOutcome {
 class RunLoop {
  public:
   // `probe` must outlive the loop.
-  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunProbe& probe);
+  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& probe);
   ~RunLoop();
 
   // Reports that may wait for the loop at a time.
@@ -93,63 +93,63 @@ class RunLoop {
   void Stop();                                                                                  // from a signal thread
 
   // An event that somebody else saw, from any thread: told by the loop, or at once when that has ended. Does not block for long.
-  void Tell(broker::Announce news);
+  void LogEvent(broker::EmitEvent news);
   // What the loop was told and had no time to tell. For the thread of Run, after it.
-  void TellWaiting();
+  void LogPendingEvents();
   // Likewise: a failure behind the end of the run.
-  void TellFailure(const absl::Status& status, const std::string& reason);
+  void LogFailure(const absl::Status& status, const std::string& reason);
 
   // Runs `work` on the loop's thread, behind what is there already; never when the loop has ended.
   void Post(std::function<void()> work);
 
   // Returns when the run has ended. `attendance` must outlive the call.
-  RunOutcome Run(Attendance& attendance);
+  RunOutcome Run(ExecutorSessions& attendance);
 
  private:
   using Work = std::function<void()>;
   void PostEvent(broker::Event event);
   // Room for a report of so many bytes until it is given back; blocks. False: the run has ended. Never on the loop's thread.
-  bool TakeRoom(const std::string& name, size_t bytes);
-  void GiveRoomBack(const std::string& name, size_t bytes);
-  void Feed(const broker::Event& event);
+  bool AcquireQuota(const std::string& name, size_t bytes);
+  void ReleaseQuota(const std::string& name, size_t bytes);
+  void Dispatch(const broker::Event& event);
 
-  void Carry(const broker::AskCalibrate& action);
-  void Carry(const broker::AskProbe& action);
-  void Carry(const broker::AskPlan& action);
-  void Carry(const broker::SendAssign& action);
-  void Carry(const broker::SendStart& action);
-  void Carry(const broker::SendAbort& action);
-  void Carry(const broker::TurnAway& action);
-  void Carry(const broker::SendStop& action);
-  void Carry(const broker::SendCodecLimit& action);
-  void Carry(const broker::CommitCheckpoint& action);
-  void Carry(const broker::AbandonCheckpoint& action);
-  void Carry(const broker::ReplaceCheckpoint& action);
-  void Carry(const broker::Announce& action);
-  void Carry(const broker::PublishPlan& action);
-  void Carry(const broker::PublishStep& action);
-  void Carry(const broker::Expect& action);
-  void Carry(const broker::Finish& action);
+  void Execute(const broker::StartCalibration& action);
+  void Execute(const broker::StartLinkProbe& action);
+  void Execute(const broker::RequestPlan& action);
+  void Execute(const broker::SendAssign& action);
+  void Execute(const broker::SendStart& action);
+  void Execute(const broker::SendAbort& action);
+  void Execute(const broker::Reject& action);
+  void Execute(const broker::SendStop& action);
+  void Execute(const broker::SendCodecLimit& action);
+  void Execute(const broker::CommitCheckpoint& action);
+  void Execute(const broker::AbandonCheckpoint& action);
+  void Execute(const broker::ReplaceCheckpoint& action);
+  void Execute(const broker::EmitEvent& action);
+  void Execute(const broker::PublishPlan& action);
+  void Execute(const broker::PublishStep& action);
+  void Execute(const broker::StartTimer& action);
+  void Execute(const broker::Finish& action);
   // Tells executors that hold shards which of those up to this step are in checkpoints.
-  void TellKept(int64_t step);
-  void TellOfData(const v1::DataOpened& opened);
-  void TellOfRetry(const std::string& name, const std::string& sentence);
+  void SendRetention(int64_t step);
+  void EmitDataOpened(const v1::DataOpened& opened);
+  void EmitStoreRetried(const std::string& name, const std::string& sentence);
   void RenewTransferDeadline();
   void TakeEvaluation(const std::string& name, const v1::EvaluationReport& report);
   bool IsInPlan(const std::string& name) const;
   bool RunsReplicaZero(const std::string& name) const;
   void CheckNextCommit();
   void Commit(const broker::CommitCheckpoint& action, const absl::Status& staged);
-  void TellOfSites(const broker::CommitCheckpoint& action);
+  void EmitShardsInSites(const broker::CommitCheckpoint& action);
   // `work` on a thread of its own, which posts what it finds.
-  void Help(Work work);
+  void RunInBackground(Work work);
   void OpenExchange(uint32_t epoch, const std::string& restore_from);
   StageTensors TensorsOfStages() const;
   void CloseExchange();
   std::vector<std::string> InOrder(std::vector<std::string> devices, const std::string& first = "") const;
   void SaveProfiles() const;
   void FindResiduals(const std::string& checkpoint);
-  void TellResidualsLeft();
+  void EmitResidualsDropped();
   struct Traces {
     int64_t epoch = 0;
     int count = 0;
@@ -166,25 +166,25 @@ class RunLoop {
   broker::RunState state_;
   Journal journal_;
   RunLog log_;
-  RunProbe& probe_;
-  Attendance* attendance_ = nullptr;
+  RunMetrics& run_metrics_;
+  ExecutorSessions* executor_sessions_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<Work> work_;
-  std::condition_variable room_;
+  std::condition_variable quota_released_;
   struct Reports {
     size_t count = 0, bytes = 0;
   };
   Reports reports_;                            // that wait, or are being worked on
   std::map<std::string, Reports> reports_of_;  // by executor
   bool over_ = false;                          // nobody works any more
-  std::deque<broker::Announce> told_;
-  std::mutex telling_;  // of log_, when the loop has ended
+  std::deque<broker::EmitEvent> pending_events_;
+  std::mutex log_mutex_;  // of log_, when the loop has ended
   // Below: the loop's thread only.
   struct Timer {
     uint64_t id = 0;
-    std::chrono::steady_clock::duration patience;
+    std::chrono::steady_clock::duration timeout;
     std::chrono::steady_clock::time_point deadline;
   };
   std::optional<Timer> timer_;
@@ -195,10 +195,10 @@ class RunLoop {
   std::deque<broker::CommitCheckpoint> to_commit_;  // in order; the files of the first are being read
   int64_t first_sequence_ = 0;                      // of checkpoints that are of this run
   std::set<std::string> unusable_;                  // checkpoints whose files in sites could not be had
-  bool told_of_sites_ = false;
-  workload::NamedContents contents_;                                 // for manifests
-  std::string data_told_;                                            // as last told; several executors may read the same
-  std::map<std::string, uint64_t> data_told_by_;                     // by device in plans: the start of it that has told of its data
+  bool sites_reported_ = false;
+  workload::InputFingerprints contents_;                             // for manifests
+  std::string data_summary_;                                         // as last told; several executors may read the same
+  std::map<std::string, uint64_t> data_reported_by_;                 // by device in plans: the start of it that has told of its data
   std::map<std::string, Traces> traces_;                             // by device in plans: those of the newest epoch that it has sent
   std::string not_tidied_;                                           // why, as told; empty: sites know what to keep
   std::map<std::string, objectstore::RetryReportThrottle> retries_;  // of devices in plans, whatever they say how often

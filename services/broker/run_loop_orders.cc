@@ -7,16 +7,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
 #include "lib/base/printable_text.h"
+#include "lib/base/truncate_utf8.h"
 #include "services/broker/executor_reports.h"
-#include "services/broker/plan_answer.h"
+#include "services/broker/plan_result.h"
 #include "services/broker/profiles_document.h"
 #include "services/broker/run_loop.h"
-#include "services/broker/site_orders.h"
+#include "services/broker/shard_retention.h"
 
 namespace fusionllm::services {
 namespace {
@@ -26,16 +26,16 @@ constexpr size_t kMaxSummaryBytes = 4096, kMaxDataFiles = 200, kMaxPathBytes = 1
 
 }  // namespace
 
-void RunLoop::Carry(const broker::AskCalibrate& action) {
+void RunLoop::Execute(const broker::StartCalibration& action) {
   v1::BrokerMessage message;
   message.mutable_calibrate();
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
-void RunLoop::Carry(const broker::AskProbe& action) {
+void RunLoop::Execute(const broker::StartLinkProbe& action) {
   v1::BrokerMessage message;
   *message.mutable_probe()->add_peers() = PeerOf(state_.members(), action.dst, action.src);
-  attendance_->Send(action.src, std::move(message));
+  executor_sessions_->Send(action.src, std::move(message));
 }
 
 // In the order declared, in which the baseline planners take devices; but the one that is to read the data goes first.
@@ -59,10 +59,10 @@ void RunLoop::SaveProfiles() const {
   if (!status.ok()) base::Log(base::LogLevel::kWarning, absl::StrCat("profiles were not saved: ", std::string(status.message())));
 }
 
-void RunLoop::Carry(const broker::AskPlan& action) {
+void RunLoop::Execute(const broker::RequestPlan& action) {
   if (action.alternative == 0) SaveProfiles();
   const std::string profiles = ProfilesFor(action, InOrder(action.devices, action.data_device), state_);
-  Help([this, ask = action, profiles] { PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token()))); });
+  RunInBackground([this, ask = action, profiles] { PostEvent(PlanEventOf(ask, plan_(profiles, ask, stop_helpers_.get_token()))); });
 }
 
 void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
@@ -90,7 +90,7 @@ void RunLoop::CloseExchange() {
   if (options_.exchange != nullptr) options_.exchange->Close();
 }
 
-void RunLoop::Carry(const broker::SendAssign& action) {
+void RunLoop::Execute(const broker::SendAssign& action) {
   OpenExchange(action.epoch, action.restore_from);
   v1::BrokerMessage message;
   v1::Assign& assign = *message.mutable_assign();
@@ -98,10 +98,10 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   assign.set_plan_document(state_.plan().document);
   assign.set_stage(action.stage);
   const broker::PlanSummary& plan = state_.plan();
-  for (int seat = 0; seat < static_cast<int>(plan.devices.size()); ++seat) {
-    const std::string& device = plan.devices[static_cast<size_t>(seat)];
-    if (plan.ReplicaOf(seat) == action.replica) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
-    if (plan.replicas > 1 && plan.StageOf(seat) == action.stage) *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
+  for (int rank = 0; rank < static_cast<int>(plan.devices.size()); ++rank) {
+    const std::string& device = plan.devices[static_cast<size_t>(rank)];
+    if (plan.ReplicaOf(rank) == action.replica) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
+    if (plan.replicas > 1 && plan.StageOf(rank) == action.stage) *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
   }
   assign.set_replica(action.replica);
   assign.set_restore_from(action.restore_from);
@@ -119,7 +119,7 @@ void RunLoop::Carry(const broker::SendAssign& action) {
   if (const auto member = state_.members().find(action.name); member != state_.members().end()) {
     AddSiteFiles(action.restore_from, member->second, assign);
   }
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
 // Before the first stage is told to restore.
@@ -130,9 +130,9 @@ void RunLoop::FindResiduals(const std::string& checkpoint) {
   if (const auto residuals = ResidualsIn(checkpoint); residuals.ok()) residuals_left_ = {residuals->begin(), residuals->end()};
 }
 
-void RunLoop::TellResidualsLeft() {
+void RunLoop::EmitResidualsDropped() {
   if (residuals_left_.empty()) return;
-  Carry(broker::Announce{
+  Execute(broker::EmitEvent{
       .reason = "ResidualsDropped",
       .step = state_.last_step(),
       .message = absl::StrFormat(
@@ -141,43 +141,43 @@ void RunLoop::TellResidualsLeft() {
   residuals_left_.clear();
 }
 
-void RunLoop::Carry(const broker::SendStart& action) {
-  TellResidualsLeft();  // all stages are ready
+void RunLoop::Execute(const broker::SendStart& action) {
+  EmitResidualsDropped();  // all stages are ready
   v1::BrokerMessage message;
   message.mutable_start()->set_epoch(action.epoch);
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
-void RunLoop::Carry(const broker::SendAbort& action) {
+void RunLoop::Execute(const broker::SendAbort& action) {
   CloseExchange();
   v1::BrokerMessage message;
   message.mutable_abort()->set_epoch(action.epoch);
   message.mutable_abort()->set_reason(action.why);
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
-void RunLoop::Carry(const broker::SendStop& action) {
+void RunLoop::Execute(const broker::SendStop& action) {
   v1::BrokerMessage message;
   message.mutable_stop()->set_epoch(action.epoch);
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
-void RunLoop::Carry(const broker::SendCodecLimit& action) {
+void RunLoop::Execute(const broker::SendCodecLimit& action) {
   v1::BrokerMessage message;
   message.mutable_limit_codecs()->set_epoch(action.epoch);
   message.mutable_limit_codecs()->set_codec(action.codec);
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
-void RunLoop::Carry(const broker::TurnAway& action) {
+void RunLoop::Execute(const broker::Reject& action) {
   v1::BrokerMessage message;
   message.mutable_shutdown()->set_failed(true);
   message.mutable_shutdown()->set_reason(action.why);
-  attendance_->Send(action.name, std::move(message));
+  executor_sessions_->Send(action.name, std::move(message));
 }
 
 // Good checkpoints leave by `keep` when a new one is there: an executor's word, or its disk, must not be all that this one has.
-void RunLoop::Carry(const broker::CommitCheckpoint& action) {
+void RunLoop::Execute(const broker::CommitCheckpoint& action) {
   to_commit_.push_back(action);
   if (to_commit_.size() == 1) CheckNextCommit();
 }
@@ -190,7 +190,7 @@ void RunLoop::CheckNextCommit() {
     if (!to_commit_.empty()) CheckNextCommit();
     return;
   }
-  Help([this, action = to_commit_.front()] {
+  RunInBackground([this, action = to_commit_.front()] {
     Post([this, action, staged = CheckStaged(options_.checkpoint_directory, action)] {
       Commit(action, staged);
       to_commit_.pop_front();
@@ -208,9 +208,10 @@ void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status&
   }
   if (options_.exchange != nullptr) options_.exchange->Settled(action.step);
   if (committed.ok() && !committed->set_aside.empty()) {
-    Carry(broker::Announce{.reason = "CheckpointSetAside",
-                           .step = action.step,
-                           .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
+    Execute(
+        broker::EmitEvent{.reason = "CheckpointSetAside",
+                          .step = action.step,
+                          .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
   }
   int64_t bytes = 0;
   for (const broker::ShardFile& file : action.files) bytes += file.bytes;
@@ -218,128 +219,129 @@ void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status&
   if (committed.ok()) event.path = committed->path;
   if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
   // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
-  if (committed.ok()) probe_.CheckpointCommitted(action.step, bytes);
+  if (committed.ok()) run_metrics_.CheckpointCommitted(action.step, bytes);
   if (committed.ok()) unusable_.erase(committed->path);  // what was there before
-  TellKept(action.step);                                 // also of one that failed, or sites fill up with what nobody will ever name
+  SendRetention(action.step);                            // also of one that failed, or sites fill up with what nobody will ever name
   Post([this, event, action] {
-    Feed(event);  // told first, as with steps
-    if (event.status.ok()) TellOfSites(action);
+    Dispatch(event);  // told first, as with steps
+    if (event.status.ok()) EmitShardsInSites(action);
     if (event.status.ok()) Recorded(journal_.RecordCheckpoint(event.step, event.path));
   });
 }
 
-void RunLoop::TellKept(int64_t step) {
-  absl::StatusOr<SiteOrders> orders = KeepOrders(state_, options_.checkpoint_directory, step);
+void RunLoop::SendRetention(int64_t step) {
+  absl::StatusOr<RetentionMessages> orders = RetentionMessagesUpTo(state_, options_.checkpoint_directory, step);
   if (!orders.ok()) {  // nothing is removed by hearsay
     const std::string why(orders.status().message());
     if (why == not_tidied_) return;
     not_tidied_ = why;
-    Carry(broker::Announce{
+    Execute(broker::EmitEvent{
         .reason = "SitesNotTidied",
         .step = step,
         .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
     return;
   }
   not_tidied_.clear();
-  for (auto& [executor, order] : *orders) attendance_->Send(executor, std::move(order));
+  for (auto& [executor, order] : *orders) executor_sessions_->Send(executor, std::move(order));
 }
 
 // As often as RetryReportThrottle has it, whatever they say.
-void RunLoop::TellOfRetry(const std::string& name, const std::string& sentence) {
+void RunLoop::EmitStoreRetried(const std::string& name, const std::string& sentence) {
   if (!retries_[name].ShouldReport(absl::Now())) return;
-  Carry(broker::Announce{.reason = "StoreRetried",
-                         .step = state_.last_step(),
-                         .message = absl::StrCat(name, ": ", base::PrintableText(base::CutText(sentence, kMaxSummaryBytes))),
-                         .device = name});
+  Execute(broker::EmitEvent{.reason = "StoreRetried",
+                            .step = state_.last_step(),
+                            .message = absl::StrCat(name, ": ", base::PrintableText(base::TruncateUtf8(sentence, kMaxSummaryBytes))),
+                            .device = name});
 }
 
-void RunLoop::TellOfData(const v1::DataOpened& opened) {
-  const std::string summary = base::PrintableText(base::CutText(opened.summary(), kMaxSummaryBytes));
-  if (summary == data_told_) return;
-  data_told_ = summary;
+void RunLoop::EmitDataOpened(const v1::DataOpened& opened) {
+  const std::string summary = base::PrintableText(base::TruncateUtf8(opened.summary(), kMaxSummaryBytes));
+  if (summary == data_summary_) return;
+  data_summary_ = summary;
   const auto listed = [](const auto& given) {
     std::vector<broker::DataFile> files;
     for (const v1::DataFile& file : given) {
       if (files.size() == kMaxDataFiles) break;
-      files.push_back({base::PrintableText(base::CutText(file.path(), kMaxPathBytes)), file.bytes()});
+      files.push_back({base::PrintableText(base::TruncateUtf8(file.path(), kMaxPathBytes)), file.bytes()});
     }
     return files;
   };
-  const auto tell_changed = [&](const char* field, const std::string& contents, const char* what, const char* consequence) {
+  const auto emit_changed = [&](const char* field, const std::string& contents, const char* what, const char* consequence) {
     if (contents.empty()) return;
-    const workload::NamedContents now = {{field, base::PrintableText(base::CutText(contents, kMaxSummaryBytes))}};
-    if (const std::string changed = workload::ChangedContents(contents_, now); !changed.empty()) {
-      Carry(broker::Announce{
+    const workload::InputFingerprints now = {{field, base::PrintableText(base::TruncateUtf8(contents, kMaxSummaryBytes))}};
+    if (const std::string changed = workload::ChangedInputs(contents_, now); !changed.empty()) {
+      Execute(broker::EmitEvent{
           .reason = "DataChanged", .step = state_.last_step(), .message = absl::StrCat(what, ": ", changed, "; ", consequence)});
     }
     contents_[field] = now.at(field);
   };
-  tell_changed(workload::kTrainingDataField, opened.contents(), "the data are not those that the run was trained on so far",
+  emit_changed(workload::kTrainingDataField, opened.contents(), "the data are not those that the run was trained on so far",
                "its place in their order means other samples now, so that some are seen twice or not at all");
-  tell_changed(workload::kValidationDataField, opened.validation_contents(),
+  emit_changed(workload::kValidationDataField, opened.validation_contents(),
                "the validation data are not those that the run was evaluated on so far",
                "validation losses from here on are not comparable with those before");
-  Carry(broker::Announce{.reason = "DataOpened",
-                         .step = state_.last_step(),
-                         .message = summary,
-                         .files = listed(opened.files()),
-                         .validation_files = listed(opened.validation_files())});
+  Execute(broker::EmitEvent{.reason = "DataOpened",
+                            .step = state_.last_step(),
+                            .message = summary,
+                            .files = listed(opened.files()),
+                            .validation_files = listed(opened.validation_files())});
 }
 
 // Once in a run: what a user may not expect of checkpoints.
-void RunLoop::TellOfSites(const broker::CommitCheckpoint& action) {
+void RunLoop::EmitShardsInSites(const broker::CommitCheckpoint& action) {
   std::set<std::string> sites;
   for (const broker::ShardFile& file : action.files) {
     if (!file.site.empty()) sites.insert(file.site);
   }
   const job::Checkpoint& checkpoint = *options_.job.spec.checkpoint;
-  if (told_of_sites_ || sites.empty() || checkpoint.replica.has_value() || base::IsUri(checkpoint.path)) return;
-  told_of_sites_ = true;
-  Carry(broker::Announce{.reason = "ShardsInSites",
-                         .step = action.step,
-                         .message = absl::StrFormat("parts of the checkpoints lie in %s and nowhere else: the loss of a site loses them; "
-                                                    "spec.checkpoint.replica keeps a whole copy elsewhere, spec.checkpoint.shards: Broker "
-                                                    "has all of them sent to the broker",
-                                                    absl::StrJoin(sites, ", "))});
+  if (sites_reported_ || sites.empty() || checkpoint.replica.has_value() || base::IsUri(checkpoint.path)) return;
+  sites_reported_ = true;
+  Execute(
+      broker::EmitEvent{.reason = "ShardsInSites",
+                        .step = action.step,
+                        .message = absl::StrFormat("parts of the checkpoints lie in %s and nowhere else: the loss of a site loses them; "
+                                                   "spec.checkpoint.replica keeps a whole copy elsewhere, spec.checkpoint.shards: Broker "
+                                                   "has all of them sent to the broker",
+                                                   absl::StrJoin(sites, ", "))});
 }
 
-void RunLoop::Carry(const broker::ReplaceCheckpoint& action) {
+void RunLoop::Execute(const broker::ReplaceCheckpoint& action) {
   unusable_.insert(action.path);
-  const checkpoint::Eligible eligible{.first_sequence = first_sequence_, .unusable = unusable_};
-  Help([this, eligible] {
+  const checkpoint::CheckpointFilter eligible{.first_sequence = first_sequence_, .unusable = unusable_};
+  RunInBackground([this, eligible] {
     absl::StatusOr<CheckpointFound> found = absl::FailedPreconditionError("this run has no other checkpoints");
-    if (options_.find_another) found = options_.find_another(eligible);
+    if (options_.find_fallback) found = options_.find_fallback(eligible);
     Post([this, found = std::move(found)] {
       broker::CheckpointReplaced event{.status = found.status()};
       if (found.ok()) {
         for (const std::string& sentence : found->skipped) {
-          Carry(broker::Announce{.reason = "CheckpointSkipped", .step = found->step, .message = sentence});
+          Execute(broker::EmitEvent{.reason = "CheckpointSkipped", .step = found->step, .message = sentence});
         }
         event.step = found->step;
         event.path = found->path;
         unusable_.erase(found->path);  // it may be a copy in the place of one that was
-        if (!base::IsUri(options_.job.spec.checkpoint->path)) probe_.CheckpointFound(found->step);
+        if (!base::IsUri(options_.job.spec.checkpoint->path)) run_metrics_.CheckpointFound(found->step);
       }
       if (found.ok() && !Recorded(journal_.RecordCheckpoint(found->step, found->path))) return;
-      Feed(event);
+      Dispatch(event);
     });
   });
 }
 
-void RunLoop::Carry(const broker::AbandonCheckpoint& action) {
+void RunLoop::Execute(const broker::AbandonCheckpoint& action) {
   services::AbandonCheckpoint(options_.checkpoint_directory, action.step);
   if (options_.exchange != nullptr) options_.exchange->Settled(action.step);
-  TellKept(action.step);
+  SendRetention(action.step);
 }
 
-void RunLoop::Carry(const broker::Announce& action) {
-  if (action.makes_gentler && !Recorded(journal_.RecordCodecLimits(state_.codec_limit(), state_.codec_limits()))) return;
+void RunLoop::Execute(const broker::EmitEvent& action) {
+  if (action.reduces_compression && !Recorded(journal_.RecordCodecLimits(state_.codec_limit(), state_.codec_limits()))) return;
   log_.Event(action);
-  probe_.Event(action);
+  run_metrics_.Event(action);
   if (options_.events_in_log) base::Log(base::LogLevel::kInfo, absl::StrCat(action.reason, ": ", action.message));
 }
 
-void RunLoop::Carry(const broker::PublishPlan& action) {
+void RunLoop::Execute(const broker::PublishPlan& action) {
   CloseExchange();
   // All stages of the plan before have stopped writing: what they left unfinished must not get into a checkpoint of this one.
   if (!options_.checkpoint_directory.empty()) (void)CleanUp(options_.checkpoint_directory, /*executors_are_running=*/false);
@@ -347,20 +349,20 @@ void RunLoop::Carry(const broker::PublishPlan& action) {
           journal_.RecordEpoch(state_.epoch(), state_.plan(), state_.profiles(), state_.links(), state_.codec_limit(), log_.SentBytes())))
     return;
   log_.Plan(state_.plan(), state_.epoch());
-  probe_.Plan(state_.plan());
+  run_metrics_.Plan(state_.plan());
   base::Log(base::LogLevel::kInfo, absl::StrFormat("plan epoch %d on %s", state_.epoch(), absl::StrJoin(state_.plan().devices, ", ")));
 }
 
-void RunLoop::Carry(const broker::PublishStep& action) {
+void RunLoop::Execute(const broker::PublishStep& action) {
   // Told first: a broker that dies in between tells it twice in its next life, and not never.
   if (log_.Step(action.epoch, action.record)) {
-    Carry(broker::Announce{.reason = "NoTargetCounts",
-                           .step = action.record.step,
-                           .message =
-                               "no target of the batch counts, so the step has no loss and no gradient, and only momentum and weight "
-                               "decay change the weights; reported once per run"});
+    Execute(broker::EmitEvent{.reason = "NoTargetCounts",
+                              .step = action.record.step,
+                              .message =
+                                  "no target of the batch counts, so the step has no loss and no gradient, and only momentum and weight "
+                                  "decay change the weights; reported once per run"});
   }
-  probe_.Step(action.record);
+  run_metrics_.Step(action.record);
   if (base::Logs(base::LogLevel::kDebug)) {
     base::Log(base::LogLevel::kDebug,
               absl::StrFormat("step %d: loss %g, %.3f s", action.record.step, action.record.loss, action.record.step_seconds));
@@ -368,17 +370,17 @@ void RunLoop::Carry(const broker::PublishStep& action) {
   Recorded(journal_.RecordStep(action.epoch, action.record));
 }
 
-void RunLoop::Carry(const broker::Expect& action) {
-  const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(action.seconds));
-  timer_ = Timer{.id = action.id, .patience = patience, .deadline = std::chrono::steady_clock::now() + patience};
+void RunLoop::Execute(const broker::StartTimer& action) {
+  const auto timeout = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(action.seconds));
+  timer_ = Timer{.id = action.id, .timeout = timeout, .deadline = std::chrono::steady_clock::now() + timeout};
 }
 
-void RunLoop::Carry(const broker::Finish& action) {
+void RunLoop::Execute(const broker::Finish& action) {
   if (action.status.ok()) {
-    if (Recorded(journal_.RecordEnd())) log_.Summary(state_.telling_links());
+    if (Recorded(journal_.RecordEnd())) log_.Summary(state_.representative_links());
   } else {
     log_.Error(action.status, action.refusal_reason);
-    if (state_.last_step() > 0) log_.Summary(state_.telling_links());  // of what was done until then
+    if (state_.last_step() > 0) log_.Summary(state_.representative_links());  // of what was done until then
   }
   if (!outcome_.has_value())
     outcome_ = RunOutcome{.status = action.status, .interrupted = action.interrupted, .refusal_reason = action.refusal_reason};

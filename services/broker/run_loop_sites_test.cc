@@ -36,19 +36,19 @@ class RunLoopSitesTest : public ::testing::Test {
     std::filesystem::create_directories(checkpoints_);  // as its id has it
     broker::RunState state({.expected = {"a"}, .total_steps = kSteps, .checkpoints = true, .last_epoch = 1});
     state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 1);
-    RunLoopOptions options{.checkpoint_directory = checkpoints_, .recall = &recall_};
-    options.find_another = [this](const checkpoint::Eligible& eligible) { return another_(eligible); };
+    RunLoopOptions options{.checkpoint_directory = checkpoints_, .shard_fetcher = &recall_};
+    options.find_fallback = [this](const checkpoint::CheckpointFilter& eligible) { return another_(eligible); };
     options.job.spec.checkpoint.emplace();
     JournalState past;
     loop_ = std::make_unique<RunLoop>(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1),
                                       PlanOnA, probe_);
     grpc::ServerBuilder builder;
-    builder.RegisterService(&attendance_);
+    builder.RegisterService(&executor_sessions_);
     server_ = builder.BuildAndStart();
     stub_ = v1::Broker::NewStub(server_->InProcessChannel({}));
     context_.set_deadline(std::chrono::system_clock::now() + kTimeout);
     stream_ = stub_->Attend(&context_);
-    running_ = std::async(std::launch::async, [this] { return loop_->Run(attendance_); });
+    running_ = std::async(std::launch::async, [this] { return loop_->Run(executor_sessions_); });
     v1::ExecutorMessage message;
     v1::Hello& hello = *message.mutable_hello();
     hello.set_name("a");
@@ -64,7 +64,7 @@ class RunLoopSitesTest : public ::testing::Test {
     EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
     context_.TryCancel();
     (void)stream_->Finish();
-    attendance_.Shutdown("the test is over", false);
+    executor_sessions_.Shutdown("the test is over", false);
     server_->Shutdown(std::chrono::system_clock::now());
     loop_.reset();
     std::fclose(out_);
@@ -138,20 +138,21 @@ class RunLoopSitesTest : public ::testing::Test {
   const std::string checkpoints_ = folder_ / "checkpoints";
   checkpoint::SiteStore site_{folder_ / "paris", "0123456789abcdef", "a"};
   uint32_t epoch_ = 1;
-  FindAnotherFunction another_;
+  FindFallbackFunction another_;
   char* text_ = nullptr;
   size_t size_ = 0;
   std::FILE* const out_ = open_memstream(&text_, &size_);
   metrics::Registry registry_{"test", "0"};
-  RunProbe probe_{registry_, {}};
-  ShardRecall recall_{{.absence_patience = std::chrono::hours(1)}};
+  RunMetrics probe_{registry_, {}};
+  ShardFetcher recall_{{.absence_timeout = std::chrono::hours(1)}};
   std::unique_ptr<RunLoop> loop_;
-  Attendance attendance_{{.require_certificate = false},
-                         {.on_joined = [this](const v1::Hello& hello) { loop_->OnJoined(hello); },
-                          .on_message = [this](const std::string& name, uint64_t incarnation,
-                                               const v1::ExecutorMessage& message) { loop_->OnMessage(name, incarnation, message); },
-                          .on_left = [this](const std::string& name, uint64_t incarnation,
-                                            const std::string& why) { loop_->OnLeft(name, incarnation, why); }}};
+  ExecutorSessions executor_sessions_{
+      {.require_certificate = false},
+      {.on_joined = [this](const v1::Hello& hello) { loop_->OnJoined(hello); },
+       .on_message = [this](const std::string& name, uint64_t incarnation,
+                            const v1::ExecutorMessage& message) { loop_->OnMessage(name, incarnation, message); },
+       .on_left = [this](const std::string& name, uint64_t incarnation,
+                         const std::string& why) { loop_->OnLeft(name, incarnation, why); }}};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Broker::Stub> stub_;
   grpc::ClientContext context_;
@@ -182,7 +183,7 @@ TEST_F(RunLoopSitesTest, ASiteIsToldOfACheckpointThatCouldNotBeCommitted) {
   EXPECT_THAT(kept.site_folders(), IsEmpty());
 }
 
-TEST_F(RunLoopSitesTest, WhileAManifestCannotBeReadNothingIsRemovedAndTheUserIsToldOnce) {
+TEST_F(RunLoopSitesTest, RemovesNothingWhileAManifestIsUnreadable) {
   folder_.Write("checkpoints/step-000001/manifest.json", "{");
   const auto files = Save(2), later = Save(3);
   EXPECT_EQ(KeptUntilAcknowledged(3), 0);
@@ -207,7 +208,7 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   recall_.RunEnds(std::chrono::hours(1));
   const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
-  const absl::Status brought = recall_.Bring(checkpoints_ + "/step-000002", file, [] { return false; });
+  const absl::Status brought = recall_.FetchShard(checkpoints_ + "/step-000002", file, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(brought)) << brought;
   EXPECT_THAT(brought.message(), HasSubstr("told to end"));
 }
@@ -226,10 +227,10 @@ TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) 
   EXPECT_TRUE(recall_.AllLeave({"oslo"}, std::chrono::milliseconds(0)));
 }
 
-TEST_F(RunLoopSitesTest, WhatIsPassedOverInSearchOfACheckpointThatIsLeftIsTold) {
+TEST_F(RunLoopSitesTest, ReportsCheckpointsSkippedInFallbackSearch) {
   Save(2);
   Kept();
-  another_ = [&](const checkpoint::Eligible& eligible) -> absl::StatusOr<CheckpointFound> {
+  another_ = [&](const checkpoint::CheckpointFilter& eligible) -> absl::StatusOr<CheckpointFound> {
     EXPECT_THAT(eligible.unusable, ElementsAre(checkpoints_ + "/step-000002"));
     return CheckpointFound{.step = 1, .path = "of another place", .skipped = {"step-000005 is passed over: it is damaged"}};
   };

@@ -57,14 +57,14 @@ class RunLoopTest : public ::testing::Test {
   char* text_ = nullptr;
   size_t size_ = 0;
   std::FILE* out_ = open_memstream(&text_, &size_);
-  Attendance attendance_{{}, {}};
+  ExecutorSessions executor_sessions_{{}, {}};
   metrics::Registry registry_{"test", "0"};
-  RunProbe probe_{registry_, {}};
+  RunMetrics probe_{registry_, {}};
 };
 
 TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
   std::promise<void> asked, hung_up;
-  auto loop = Loop([&](const std::string&, const broker::AskPlan&, std::stop_token stop) -> absl::StatusOr<std::string> {
+  auto loop = Loop([&](const std::string&, const broker::RequestPlan&, std::stop_token stop) -> absl::StatusOr<std::string> {
     const std::stop_callback hang_up(stop, [&] { hung_up.set_value(); });
     asked.set_value();
     hung_up.get_future().wait();
@@ -75,7 +75,7 @@ TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
     asked.get_future().wait();
     loop->Stop();
   });
-  const RunOutcome outcome = loop->Run(attendance_);
+  const RunOutcome outcome = loop->Run(executor_sessions_);
   user.join();
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(outcome.interrupted);
@@ -92,9 +92,9 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
     const base::LogLevel level = base::Logs(base::LogLevel::kInfo) ? base::LogLevel::kInfo : base::LogLevel::kWarning;
     base::SetLogLevel(base::LogLevel::kInfo);
     ::testing::internal::CaptureStderr();
-    loop.Tell({.reason = "CopyingCheckpoints", .message = message});
+    loop.LogEvent({.reason = "CopyingCheckpoints", .message = message});
     loop.Stop();
-    EXPECT_TRUE(loop.Run(attendance_).interrupted);
+    EXPECT_TRUE(loop.Run(executor_sessions_).interrupted);
     const std::string log = ::testing::internal::GetCapturedStderr(), record = Printed();
     base::SetLogLevel(level);
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(record, message)).size(), 2u) << record;
@@ -109,12 +109,12 @@ TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   JournalState past;
   std::FILE* const out = std::tmpfile();
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out, 1, 1), nullptr, probe_);
-  long told_before_any_news = 0;
-  loop.Post([&] { told_before_any_news = std::ftell(out); });
+  long bytes_before_news = 0;
+  loop.Post([&] { bytes_before_news = std::ftell(out); });
   loop.Stop();
-  const RunOutcome outcome = loop.Run(attendance_);
+  const RunOutcome outcome = loop.Run(executor_sessions_);
   std::fclose(out);
-  EXPECT_GT(told_before_any_news, 0) << "that a was lost";
+  EXPECT_GT(bytes_before_news, 0) << "that a was lost";
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(outcome.interrupted);
 }
@@ -133,7 +133,7 @@ TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
   options.job.spec.checkpoint.emplace();
   RunLoop loop(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   loop.Stop();
-  const RunOutcome outcome = loop.Run(attendance_);
+  const RunOutcome outcome = loop.Run(executor_sessions_);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   ASSERT_TRUE(std::filesystem::exists(checkpoints + "/step-000004/manifest.json"));
   EXPECT_THAT(probe_.ProgressJson(), HasSubstr(R"("checkpoint_step":4)"));
@@ -143,7 +143,7 @@ TEST_F(RunLoopTest, WhatTheJournalCannotTellDoesNotHappen) {
   auto loop = Loop(PlanOnA);
   JoinAndCalibrate(*loop);
   const FileSizeLimit full(0);
-  const RunOutcome outcome = loop->Run(attendance_);
+  const RunOutcome outcome = loop->Run(executor_sessions_);
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
   EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
   EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"plan")")));
@@ -153,7 +153,7 @@ TEST_F(RunLoopTest, ARunWhoseEndCannotBeRecordedHasNoSummary) {
   auto loop = Loop(PlanOnA);
   loop->Stop();  // before anybody has joined
   const FileSizeLimit full(0);
-  EXPECT_EQ(loop->Run(attendance_).status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(loop->Run(executor_sessions_).status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Printed(), HasSubstr("JournalFailed"));
   EXPECT_THAT(Printed(), Not(HasSubstr(R"("type":"summary")")));
 }
@@ -171,7 +171,7 @@ TEST_F(RunLoopTest, WhoReportsMoreThanTheLoopCanTakeWaits) {
   EXPECT_LE(taken, RunLoop::kReportsMaxOfOne);
   loop->OnMessage("b", 1, v1::ExecutorMessage());  // another one's word finds room
   loop->Stop();
-  EXPECT_TRUE(loop->Run(attendance_).status.ok());
+  EXPECT_TRUE(loop->Run(executor_sessions_).status.ok());
   flood.get();  // room was made, or the run has ended: nobody is held for ever
   EXPECT_EQ(taken, RunLoop::kReportsMaxOfOne + 1);
 }
@@ -191,7 +191,7 @@ TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
   auto other = std::async(std::launch::async, [&] { loop->OnMessage("b", 1, large); });
   EXPECT_EQ(other.wait_for(std::chrono::seconds(60)), std::future_status::ready) << "another one's word finds room";
   loop->Stop();
-  EXPECT_TRUE(loop->Run(attendance_).status.ok());
+  EXPECT_TRUE(loop->Run(executor_sessions_).status.ok());
   flood.get();
   EXPECT_EQ(taken, kReports);
 }
@@ -210,12 +210,12 @@ TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
   message.mutable_fetching()->set_epoch(7);
   loop.OnMessage("a", 1, message);
   loop.Stop();
-  EXPECT_TRUE(loop.Run(attendance_).status.ok());
-  const std::string told = Printed();
-  EXPECT_THAT(told, HasSubstr("StoreRetried"));
-  EXPECT_EQ(told.find("StoreRetried"), told.rfind("StoreRetried"));
-  EXPECT_THAT(told, HasSubstr("a: GET s3://m/d: HTTP 503"));
-  EXPECT_THAT(told, Not(HasSubstr("stranger")));
+  EXPECT_TRUE(loop.Run(executor_sessions_).status.ok());
+  const std::string output = Printed();
+  EXPECT_THAT(output, HasSubstr("StoreRetried"));
+  EXPECT_EQ(output.find("StoreRetried"), output.rfind("StoreRetried"));
+  EXPECT_THAT(output, HasSubstr("a: GET s3://m/d: HTTP 503"));
+  EXPECT_THAT(output, Not(HasSubstr("stranger")));
 }
 
 TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
@@ -237,11 +237,11 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
   opened.set_summary("of the next start");
   loop.OnMessage("a", 2, message);
   loop.Stop();
-  EXPECT_TRUE(loop.Run(attendance_).status.ok());
-  const std::string told = Printed();
-  EXPECT_THAT(
-      told, AllOf(HasSubstr(R"("message":"2 files\\nfusionctl: forged")"), HasSubstr(R"(a.txt\\x1b[2J)"), HasSubstr("of the next start")));
-  EXPECT_THAT(told, AllOf(Not(HasSubstr("stranger")), Not(HasSubstr("another of the same start")), Not(HasSubstr("DataChanged"))));
+  EXPECT_TRUE(loop.Run(executor_sessions_).status.ok());
+  const std::string output = Printed();
+  EXPECT_THAT(output, AllOf(HasSubstr(R"("message":"2 files\\nfusionctl: forged")"), HasSubstr(R"(a.txt\\x1b[2J)"),
+                            HasSubstr("of the next start")));
+  EXPECT_THAT(output, AllOf(Not(HasSubstr("stranger")), Not(HasSubstr("another of the same start")), Not(HasSubstr("DataChanged"))));
 }
 
 TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
@@ -269,7 +269,7 @@ TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
   report.set_loss(0.25);
   loop.OnMessage("a", 1, message);
   loop.Stop();
-  EXPECT_TRUE(loop.Run(attendance_).status.ok());
+  EXPECT_TRUE(loop.Run(executor_sessions_).status.ok());
   EXPECT_THAT(Printed(), AllOf(HasSubstr("2.5"), Not(HasSubstr("0.125")), Not(HasSubstr("0.25")), Not(HasSubstr("0.5625"))));
 }
 
@@ -291,11 +291,11 @@ TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   loop.OnMessage("a", 1, message);
   loop.OnMessage("outsider", 1, message);
   loop.Stop();
-  EXPECT_TRUE(loop.Run(attendance_).status.ok());
-  const std::string told = base::ReadWholeFile(folder_ / "journal") + registry_.Text();
-  EXPECT_THAT(told, HasSubstr(R"("bytes":{"b":100})"));
-  EXPECT_THAT(told, HasSubstr(R"(dst="b")"));
-  for (const char* name : {R"("stranger")", R"("bytes":{"b":100},"device":"outsider")"}) EXPECT_THAT(told, Not(HasSubstr(name)));
+  EXPECT_TRUE(loop.Run(executor_sessions_).status.ok());
+  const std::string output = base::ReadWholeFile(folder_ / "journal") + registry_.Text();
+  EXPECT_THAT(output, HasSubstr(R"("bytes":{"b":100})"));
+  EXPECT_THAT(output, HasSubstr(R"(dst="b")"));
+  for (const char* name : {R"("stranger")", R"("bytes":{"b":100},"device":"outsider")"}) EXPECT_THAT(output, Not(HasSubstr(name)));
 }
 
 TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
@@ -312,14 +312,14 @@ TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
   times.mutable_spans(0)->set_micro_batch(1);
   for (int i = 0; i < 200; ++i) loop.OnMessage("a", 1, message);
   loop.Stop();
-  EXPECT_TRUE(loop.Run(attendance_).status.ok());
-  const std::vector<std::string> told = absl::StrSplit(Printed(), R"("type":"trace")");
-  EXPECT_EQ(told.size() - 1, 99u) << "of a hundred the first was too long";
+  EXPECT_TRUE(loop.Run(executor_sessions_).status.ok());
+  const std::vector<std::string> output = absl::StrSplit(Printed(), R"("type":"trace")");
+  EXPECT_EQ(output.size() - 1, 99u) << "of a hundred the first was too long";
   EXPECT_THAT(Printed(), Not(HasSubstr("[0,77,")));
 }
 
 TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
-  const auto refuse = [](const std::string&, const broker::AskPlan&, std::stop_token) -> absl::StatusOr<std::string> {
+  const auto refuse = [](const std::string&, const broker::RequestPlan&, std::stop_token) -> absl::StatusOr<std::string> {
     return absl::InvalidArgumentError("no");
   };
   folder_.Write("profiles.json", "of an earlier plan");
@@ -327,13 +327,13 @@ TEST_F(RunLoopTest, ProfilesAreSavedWholeOrNotAtAll) {
     const FileSizeLimit full(40);
     auto loop = Loop(refuse);
     JoinAndCalibrate(*loop);
-    EXPECT_FALSE(loop->Run(attendance_).status.ok());
+    EXPECT_FALSE(loop->Run(executor_sessions_).status.ok());
   }
   EXPECT_EQ(base::ReadWholeFile(folder_ / "profiles.json"), "of an earlier plan");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "profiles.json.new"));
   auto loop = Loop(refuse);
   JoinAndCalibrate(*loop);
-  EXPECT_FALSE(loop->Run(attendance_).status.ok());
+  EXPECT_FALSE(loop->Run(executor_sessions_).status.ok());
   const auto profiles = wire::ParseProfiles(base::ReadWholeFile(folder_ / "profiles.json"));
   ASSERT_TRUE(profiles.ok()) << profiles.status();
   EXPECT_EQ(profiles->devices.size(), 1u);

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "lib/base/cut_text.h"
 #include "lib/base/printable_text.h"
+#include "lib/base/truncate_utf8.h"
 
 namespace fusionllm::services {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 // A page is to be small; whoever reads it wants to know about sites, not about each pair of devices.
-constexpr size_t kMostLinks = 128;
+constexpr size_t kMaxLinks = 128;
 
 // More than of an event: what to do stands at the end of a sentence.
 constexpr size_t kMaxWaitBytes = 768;
@@ -81,14 +81,14 @@ void RunProgress::Recovered() {
   ++recoveries_;
 }
 
-void RunProgress::Event(const broker::Announce& event) {
+void RunProgress::Event(const broker::EmitEvent& event) {
   const std::lock_guard lock(mutex_);
   // Those that a plan begins with are in the job's status; news is who comes to a run that has begun.
   if (event.reason == "ExecutorJoined" && (epoch_ == 0 || event.stage.has_value())) return;
   events_.Add(event, now_());
   if (WaitOf(event.reason) == nullptr) return;
-  const std::string message = base::PrintableText(base::CutText(event.message, kMaxWaitBytes));
-  waiting_ = Wait{event.reason, base::CutText(message, kMaxWaitBytes)};
+  const std::string message = base::PrintableText(base::TruncateUtf8(event.message, kMaxWaitBytes));
+  waiting_ = Wait{event.reason, base::TruncateUtf8(message, kMaxWaitBytes)};
 }
 
 void RunProgress::State(const broker::RunState& state) {
@@ -99,9 +99,9 @@ void RunProgress::State(const broker::RunState& state) {
   members_ = state.members().size();
 }
 
-void RunProgress::TellingLinks(const broker::PlanWatch::Ends& links) {
+void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
   const std::lock_guard lock(mutex_);
-  if (telling_links_ != links) telling_links_ = links;
+  if (representative_links_ != links) representative_links_ = links;
 }
 
 std::string RunProgress::Json() const {
@@ -122,8 +122,8 @@ std::string RunProgress::Json() const {
   json& stages = object["stages"] = plan_.devices;
   if (plan_.replicas > 1) {
     stages = json(std::vector<std::vector<std::string>>(static_cast<size_t>(plan_.stages())));
-    for (size_t seat = 0; seat < plan_.devices.size(); ++seat) {
-      stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(seat)))].push_back(plan_.devices[seat]);
+    for (size_t rank = 0; rank < plan_.devices.size(); ++rank) {
+      stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(rank)))].push_back(plan_.devices[rank]);
     }
   }
   if (plan_.executors > 0 && plan_.wanted > 0) {
@@ -135,23 +135,23 @@ std::string RunProgress::Json() const {
   const broker::PlannedLink* slowest = nullptr;
   double slowest_s = 0;
   for (const broker::PlannedLink& link : plan_.links) {
-    const auto measured = measured_.find({plan_.devices.at(link.src_seat), plan_.devices.at(link.dst_seat)});
-    if (measured == measured_.end() || !telling_links_.contains(measured->first)) continue;
+    const auto measured = measured_.find({plan_.devices.at(link.src_rank), plan_.devices.at(link.dst_rank)});
+    if (measured == measured_.end() || !representative_links_.contains(measured->first)) continue;
     const double seconds = link.bytes / measured->second.bytes_per_s;
     if (seconds <= slowest_s) continue;
     slowest = &link;
     slowest_s = seconds;
   }
   if (slowest != nullptr) {
-    const std::string &src = plan_.devices.at(slowest->src_seat), &dst = plan_.devices.at(slowest->dst_seat);
+    const std::string &src = plan_.devices.at(slowest->src_rank), &dst = plan_.devices.at(slowest->dst_rank);
     object["slowest_link"] = {{"src", src}, {"dst", dst}, {"codec", slowest->codec}};
     Put(object["slowest_link"], "bandwidth_bytes_per_second", measured_.at({src, dst}).bytes_per_s);
     Put(object["slowest_link"], "seconds_per_step", slowest_s);
   }
   for (const auto& [ends, measured] : measured_) {
-    if (!telling_links_.contains(ends)) continue;
+    if (!representative_links_.contains(ends)) continue;
     json& links = object["links"];
-    if (links.size() == kMostLinks) break;
+    if (links.size() == kMaxLinks) break;
     json link = {{"src", ends.first}, {"dst", ends.second}};
     Put(link, "bandwidth_bytes_per_second", measured.bytes_per_s);
     if (measured.rtt_s > 0) Put(link, "rtt_seconds", measured.rtt_s);

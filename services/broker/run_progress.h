@@ -33,13 +33,13 @@ class RunProgress {
   void Step(const broker::StepRecord& record, double recent_step_seconds);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   // Links whose rate is that of their wire: one of the others is never the slowest.
-  void TellingLinks(const broker::PlanWatch::Ends& links);
+  void RepresentativeLinks(const broker::PlanMonitor::Ends& links);
   // The newest checkpoint that is where the job keeps them.
   void CheckpointKept(int64_t step);
   void Recovered();
   // Those of the run that are notable are kept, the last ones of them. One that says what the run waits for is told apart from them until
   // that is there: a step is made, or the run has come to another phase.
-  void Event(const broker::Announce& event);
+  void Event(const broker::EmitEvent& event);
   // After every event of the run.
   void State(const broker::RunState& state);
 
@@ -63,7 +63,7 @@ class RunProgress {
     double bytes_per_s = 0, rtt_s = 0;  // 0: not yet
   };
   std::map<std::pair<std::string, std::string>, Measured> measured_;  // by source and destination
-  broker::PlanWatch::Ends telling_links_;                             // of those, the ones that measure their wire
+  broker::PlanMonitor::Ends representative_links_;                    // of those, the ones that measure their wire
   std::optional<int64_t> checkpoint_step_;
   int64_t recoveries_ = 0;
   RunEvents events_;

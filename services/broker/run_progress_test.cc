@@ -69,10 +69,10 @@ TEST(RunProgressTest, AStageOfSeveralReplicasHasSeveralDevices) {
 TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   RunProgress progress(100, 1);
   broker::PlanSummary plan{.devices = {"a", "b", "c"}};
-  plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = "fp32", .bytes = 1e6},
-                {.src_seat = 1, .dst_seat = 2, .codec = "int8", .bytes = 4e6}};
+  plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = "fp32", .bytes = 1e6},
+                {.src_rank = 1, .dst_rank = 2, .codec = "int8", .bytes = 4e6}};
   progress.Plan(plan);
-  progress.TellingLinks({{"a", "b"}, {"b", "c"}});
+  progress.RepresentativeLinks({{"a", "b"}, {"b", "c"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "nothing has been measured";
   progress.StageTimes("a", Measured("b", 1e6));
   progress.StageTimes("b", Measured("c", 2e6));
@@ -82,7 +82,7 @@ TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   EXPECT_EQ(slowest["codec"], "int8");
   EXPECT_DOUBLE_EQ(slowest["seconds_per_step"], 2);
   EXPECT_EQ(Page(progress)["links"].size(), 2);
-  progress.TellingLinks({{"a", "b"}});
+  progress.RepresentativeLinks({{"a", "b"}});
   EXPECT_EQ(Page(progress)["slowest_link"]["src"], "a") << "what b sends waits for others on one wire";
   EXPECT_EQ(Page(progress)["links"], json::parse(R"([{"src":"a","dst":"b","bandwidth_bytes_per_second":1e6}])"));
   progress.Plan({.devices = {"a"}});
@@ -149,15 +149,15 @@ TEST_F(RunProgressWaitTest, LongOrHostileWaitIsCutAndPrintable) {
 
 class RunProgressEventsTest : public ::testing::Test {
  protected:
-  std::vector<std::string> Told() const {
-    std::vector<std::string> told;
+  std::vector<std::string> EventLines() const {
+    std::vector<std::string> event_lines;
     const json page = Page(progress_);
-    if (!page.contains("events")) return told;
+    if (!page.contains("events")) return event_lines;
     for (const json& event : page["events"]) {
-      told.push_back(event["type"].get<std::string>() + " " + event["reason"].get<std::string>() + ": " +
-                     event["message"].get<std::string>());
+      event_lines.push_back(event["type"].get<std::string>() + " " + event["reason"].get<std::string>() + ": " +
+                            event["message"].get<std::string>());
     }
-    return told;
+    return event_lines;
   }
 
   absl::Time now_ = absl::FromUnixMillis(1'700'000'000'123);
@@ -170,20 +170,20 @@ TEST_F(RunProgressEventsTest, OfTheEventsOfARunThoseAreToldThatAUserWantsToRead)
   EXPECT_FALSE(Page(progress_).contains("events")) << "checkpoint_step says it";
   progress_.Event({.reason = "ExecutorLost", .step = 12, .message = "b (stage 1) was lost after step 12: gone", .device = "b", .stage = 1});
   progress_.Event({.reason = "SpareActivated", .step = 12, .message = "c takes stage 1 from b", .device = "c", .stage = 1});
-  EXPECT_THAT(Told(), ::testing::ElementsAre("warning ExecutorLost: b (stage 1) was lost after step 12: gone",
-                                             "normal SpareActivated: c takes stage 1 from b"));
+  EXPECT_THAT(EventLines(), ::testing::ElementsAre("warning ExecutorLost: b (stage 1) was lost after step 12: gone",
+                                                   "normal SpareActivated: c takes stage 1 from b"));
   EXPECT_EQ(Page(progress_)["events"][0]["time"], "2023-11-14T22:13:20.123Z");
 }
 
-TEST_F(RunProgressEventsTest, OfExecutorsThatJoinThoseAreToldThatComeToARunThatHasBegun) {
+TEST_F(RunProgressEventsTest, ReportsOnlyExecutorsThatJoinARunningRun) {
   progress_.Event({.reason = "ExecutorJoined", .message = "a joined and runs stage 0", .device = "a", .stage = 0});
   progress_.Event({.reason = "ExecutorJoined", .message = "b joined as a spare", .device = "b"});
-  EXPECT_THAT(Told(), ::testing::IsEmpty());
+  EXPECT_THAT(EventLines(), ::testing::IsEmpty());
   broker::RunState begun({.total_steps = 100});
   begun.Adopt(1, {.devices = {"a"}}, {}, {}, 5, {}, {}, {});
   progress_.State(begun);
   progress_.Event({.reason = "ExecutorJoined", .message = "c joined as a spare", .device = "c"});
-  EXPECT_THAT(Told(), ::testing::ElementsAre("normal ExecutorJoined: c joined as a spare"));
+  EXPECT_THAT(EventLines(), ::testing::ElementsAre("normal ExecutorJoined: c joined as a spare"));
 }
 
 TEST_F(RunProgressEventsTest, NumbersRiseAlsoOverLivesOfTheBroker) {
@@ -202,10 +202,10 @@ TEST_F(RunProgressEventsTest, ThePageStaysSmallAndPrintable) {
   for (int i = 0; i < 1000; ++i) {
     progress_.Event({.reason = "Straggler", .message = std::to_string(i) + "\x1b[2J\n" + std::string(100'000, i % 2 == 0 ? '\x01' : 'x')});
   }
-  const std::vector<std::string> told = Told();
-  ASSERT_EQ(told.size(), RunEvents::kMost);
-  EXPECT_THAT(told.front(), ::testing::StartsWith("warning Straggler: 984\\x1b[2J\\n\\x01"));
-  EXPECT_THAT(told.back(), ::testing::StartsWith("warning Straggler: 999\\x1b[2J\\nxxx"));
+  const std::vector<std::string> event_lines = EventLines();
+  ASSERT_EQ(event_lines.size(), RunEvents::kMaxEvents);
+  EXPECT_THAT(event_lines.front(), ::testing::StartsWith("warning Straggler: 984\\x1b[2J\\n\\x01"));
+  EXPECT_THAT(event_lines.back(), ::testing::StartsWith("warning Straggler: 999\\x1b[2J\\nxxx"));
   EXPECT_LT(progress_.Json().size(), 16 << 10);
 }
 

@@ -7,14 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lib/checkpoint/manifest.h"
-#include "services/broker/shard_recall.h"
+#include "services/broker/shard_fetcher.h"
 
 namespace fusionllm::services {
 
 // Brings `files`, which lie in sites, into `folder`, which the caller keeps from being removed: from all sites at the same time, so that
 // several that are silent or away take as long as one. Blocks until each has sent everything, or nothing for `silence`. An error names the
 // sites of which something is missing, and why.
-absl::Status CollectShards(ShardRecall& recall, const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
+absl::Status CollectShards(ShardFetcher& recall, const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
                            absl::Duration silence);
 
 }  // namespace fusionllm::services

@@ -33,7 +33,7 @@ std::vector<checkpoint::FileEntry> Files() {
 
 class ShardCollectionTest : public ::testing::Test {
  protected:
-  std::future<absl::Status> Collect(ShardRecall& recall, absl::Duration silence = kLong) {
+  std::future<absl::Status> Collect(ShardFetcher& recall, absl::Duration silence = kLong) {
     return std::async(std::launch::async, [&recall, silence, this] { return CollectShards(recall, folder_ / "step", Files(), silence); });
   }
 
@@ -41,7 +41,7 @@ class ShardCollectionTest : public ::testing::Test {
 };
 
 TEST_F(ShardCollectionTest, SitesThatAreAwayAreAwaitedAtTheSameTime) {
-  ShardRecall recall({.absence_patience = std::chrono::hours(1)});
+  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::mutex mutex;
   std::set<std::string> awaited;
   std::promise<void> all;
@@ -58,7 +58,7 @@ TEST_F(ShardCollectionTest, SitesThatAreAwayAreAwaitedAtTheSameTime) {
 }
 
 TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
-  ShardRecall recall({.silence_patience = std::chrono::hours(1), .rounds = 1});
+  ShardFetcher recall({.silence_timeout = std::chrono::hours(1), .rounds = 1});
   // Paris sends what it is asked for; the others hear the order and say nothing.
   std::vector<std::thread> senders;
   std::mutex mutex;
@@ -81,10 +81,10 @@ TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
               AllOf(HasSubstr("site london: nothing has come for 300ms"), HasSubstr("site rome: "), Not(HasSubstr("paris"))));
 }
 
-TEST_F(ShardCollectionTest, NothingIsAwaitedOfADeletedJobWhoseExecutorsWereToldToEnd) {
-  ShardRecall recall({.absence_patience = std::chrono::hours(1)});
-  int told = 0;
-  recall.OnAwaited([&](const SiteAwaited&) { ++told; });
+TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
+  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  int notices = 0;
+  recall.OnAwaited([&](const SiteAwaited&) { ++notices; });
   for (const std::string& site : kSites) {
     recall.Joined(absl::StrCat(site, "-0"), site);
     recall.Leaving(absl::StrCat(site, "-0"));
@@ -95,7 +95,7 @@ TEST_F(ShardCollectionTest, NothingIsAwaitedOfADeletedJobWhoseExecutorsWereToldT
   ASSERT_EQ(collected.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   const absl::Status status = collected.get();
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site london: "), HasSubstr("site rome: "), HasSubstr("told to end")));
-  EXPECT_EQ(told, 0);
+  EXPECT_EQ(notices, 0);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace fusionllm::services {
 
 absl::StatusOr<StageTensors> StageTensors::Of(const opdag::Graph& forward, const std::string& plan_document) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, wire::ParsePlan(plan_document));
+  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, wire::ParsePlan(plan_document));
   const auto* const plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal is no plan");
   StageTensors tensors;

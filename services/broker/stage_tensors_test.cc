@@ -107,7 +107,7 @@ TEST(StageTensorsTest, PlansOfOtherGraphsAreRefused) {
   plan.stages[0].ops = {"y"};
   const opdag::Graph graph = *builder.Finish(opdag::kNone);
   EXPECT_THAT(std::string(StageTensors::Of(graph, wire::PrintPlan(plan)).status().message()), HasSubstr("unknown op 'y'"));
-  EXPECT_FALSE(StageTensors::Of(graph, wire::PrintPlan(wire::RefusalDocument{.reason = "No"})).ok());
+  EXPECT_FALSE(StageTensors::Of(graph, wire::PrintPlan(wire::PlanErrorDocument{.reason = "No"})).ok());
   EXPECT_FALSE(StageTensors::Of(graph, "{}").ok());
 }
 

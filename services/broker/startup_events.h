@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "services/broker/archives.h"
+#include "services/broker/checkpoint_mirrors.h"
 #include "services/broker/run_log.h"
 
 namespace fusionllm::services {
@@ -20,21 +20,21 @@ class FetchProgressReporter {
   void operator()(int64_t bytes) {
     bytes_ += bytes;
     const absl::Time now = absl::Now();
-    if (now - told_ < absl::Seconds(10)) return;
-    told_ = now;
+    if (now - last_report_ < absl::Seconds(10)) return;
+    last_report_ = now;
     RunLog(stdout, 0, 0)
         .Event({.reason = "Fetching", .message = absl::StrFormat("%.1f MB from object stores so far", static_cast<double>(bytes_) / 1e6)});
   }
 
  private:
   int64_t bytes_ = 0;
-  absl::Time told_ = absl::Now();
+  absl::Time last_report_ = absl::Now();
 };
 
 // Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
-using DeferredEventSink = std::shared_ptr<Archives::Tell>;
-inline Archives::Tell ForwardTo(const DeferredEventSink& tell) {
-  return [tell](broker::Announce news) { (*tell)(std::move(news)); };
+using DeferredEventSink = std::shared_ptr<CheckpointMirrors::Tell>;
+inline CheckpointMirrors::Tell ForwardTo(const DeferredEventSink& tell) {
+  return [tell](broker::EmitEvent news) { (*tell)(std::move(news)); };
 }
 
 }  // namespace fusionllm::services

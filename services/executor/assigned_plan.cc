@@ -17,7 +17,7 @@ namespace fusionllm::services {
 namespace {
 
 absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer answer, wire::ParsePlan(assign.plan_document()));
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult answer, wire::ParsePlan(assign.plan_document()));
   auto* plan = std::get_if<wire::PlanDocument>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
   if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
@@ -80,8 +80,8 @@ std::map<std::pair<int, int>, double> LinkLossesOf(const wire::PlanDocument& pla
   std::vector<double> expected;
   for (const auto& [link, cost] : costs) expected.push_back(cost);
   // A job that allows its plans more is not held to less: errors tell costs roughly.
-  const double nats = std::max(compression::kGuardedLoss, 2 * max_loss_increase);
-  const std::vector<double> shares = compression::SharesOfLoss(nats, expected);
+  const double nats = std::max(compression::kGuardLossBudget, 2 * max_loss_increase);
+  const std::vector<double> shares = compression::SplitLossBudget(nats, expected);
   size_t i = 0;
   for (auto& [link, cost] : costs) cost = shares[i++];
   return costs;

@@ -58,7 +58,7 @@ class AssignedPlanTest : public ::testing::Test {
       if (replicas == 1) continue;
       stage.by_replica.resize(replicas);
       for (int r = 0; r < replicas; ++r) stage.chain.push_back(r);
-      stage.letter_bytes = 65536;
+      stage.chunk_bytes = 65536;
     }
     for (int r = 0; r < replicas; ++r) {
       if (replicas > 1) plan.micro_batches_by_replica.push_back(r + 1 < replicas ? 1 : kMicroBatches - r);
@@ -71,7 +71,7 @@ class AssignedPlanTest : public ::testing::Test {
     return plan;
   }
 
-  static v1::Assign Assign(const wire::PlanAnswer& plan, int stage, int replica, int replicas, int peers = 2) {
+  static v1::Assign Assign(const wire::PlanResult& plan, int stage, int replica, int replicas, int peers = 2) {
     v1::Assign assign;
     assign.set_epoch(1);
     assign.set_plan_document(wire::PrintPlan(plan));
@@ -91,7 +91,7 @@ class AssignedPlanTest : public ::testing::Test {
   const std::unique_ptr<workload::Workload> workload_ = WorkloadOf(kJob);
 };
 
-TEST_F(AssignedPlanTest, EverySeatOfAPlanWithReplicasIsTakenWithTheCodecsOfItsOwnPipeline) {
+TEST_F(AssignedPlanTest, EveryRankGetsTheCodecsOfItsOwnReplica) {
   for (int replica = 0; replica < 3; ++replica) {
     for (int stage = 0; stage < 2; ++stage) {
       const auto assigned = ReadAssignedPlan(Assign(Plan(3), stage, replica, 3), *workload_);
@@ -161,7 +161,7 @@ TEST_F(AssignedPlanTest, WhatLinksMayCostIsSharedByWhatTheirCodecsAreExpectedTo)
     EXPECT_TRUE(assigned.ok()) << assigned.status();
     return assigned.ok() ? assigned->guard.link_losses : std::map<std::pair<int, int>, double>();
   };
-  constexpr double kHalf = compression::kGuardedLoss / 2;
+  constexpr double kHalf = compression::kGuardLossBudget / 2;
   EXPECT_THAT(losses_of(*workload_), ::testing::ElementsAre(std::pair(std::pair(0, 1), kHalf), std::pair(std::pair(1, 2), kHalf),
                                                             std::pair(std::pair(2, 3), 0.0)));
   const auto generous = WorkloadOf(absl::StrCat(kJob, "  compression: {maxLossIncrease: 0.5}\n"));
@@ -175,7 +175,7 @@ TEST_F(AssignedPlanTest, OnePipelineNeedsNoListOfReplicas) {
   EXPECT_EQ(assigned->plan.MicroBatchesOf(0), kMicroBatches);
 }
 
-TEST_F(AssignedPlanTest, ASeatThatThePlanHasNotGotIsRefused) {
+TEST_F(AssignedPlanTest, RejectsRankOutsideThePlan) {
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   ExpectRefusal(Assign(Plan(2), 0, 2, 2), kInvalid, "replica 2 with 2 members does not fit a plan of 2 replicas");
   ExpectRefusal(Assign(Plan(2), 0, -1, 2), kInvalid, "replica -1 with 2 members");
@@ -219,7 +219,7 @@ TEST_F(AssignedPlanTest, OpsMustBeTheJobsAllOfThem) {
   const std::string last = plan.stages[1].ops.back();
   plan.stages[1].ops.pop_back();
   ExpectRefusal(Assign(plan, 0, 0, 2), kInvalid, absl::StrCat("the plan gives op '", last, "' no stage"));
-  ExpectRefusal(Assign(wire::RefusalDocument{.reason = "TooFewExecutors"}, 0, 0, 2), kInvalid, "a refusal was assigned as a plan");
+  ExpectRefusal(Assign(wire::PlanErrorDocument{.reason = "TooFewExecutors"}, 0, 0, 2), kInvalid, "a refusal was assigned as a plan");
 }
 
 TEST_F(AssignedPlanTest, ErrorFeedbackIsForLossyCodecsAlone) {

@@ -14,10 +14,10 @@
 namespace fusionllm::services {
 namespace {
 
-constexpr int64_t kMostBytes = 64;
+constexpr int64_t kMaxContactBytes = 64;
 
 absl::Time ReadTime(const std::string& file) {
-  const absl::StatusOr<std::string> text = base::ReadSmallFile(file, kMostBytes);
+  const absl::StatusOr<std::string> text = base::ReadSmallFile(file, kMaxContactBytes);
   int64_t seconds = 0;
   if (!text.ok() || !absl::SimpleAtoi(*text, &seconds)) return absl::InfiniteFuture();
   return absl::FromUnixSeconds(seconds);
@@ -43,8 +43,9 @@ void BrokerContact::Note() {
 void BrokerContact::Write() {
   if (options_.file.empty()) return;
   const absl::Status status = base::ReplaceFile(options_.file, absl::StrCat(absl::ToUnixSeconds(last_), "\n"));
-  if (!status.ok() && !complained_) base::Log(base::LogLevel::kWarning, absl::StrCat("--contact-file: ", std::string(status.message())));
-  complained_ = !status.ok();
+  if (!status.ok() && !write_error_logged_)
+    base::Log(base::LogLevel::kWarning, absl::StrCat("--contact-file: ", std::string(status.message())));
+  write_error_logged_ = !status.ok();
 }
 
 void BrokerContact::WriteTerminationLog(const std::string& sentence) const {

@@ -46,7 +46,7 @@ class BrokerContact {
   const std::function<absl::Time()> now_;
   std::mutex mutex_;
   absl::Time last_;
-  bool complained_ = false;
+  bool write_error_logged_ = false;
 };
 
 }  // namespace fusionllm::services

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
-#include "lib/transport/grpc/renewing_channel.h"
+#include "lib/transport/grpc/reconnecting_channel.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {
@@ -16,20 +16,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kRedialPause = std::chrono::milliseconds(200);
 // For the broker to hear that this executor leaves. One that does not answer notices by the broken stream.
-constexpr auto kLeavePatience = std::chrono::seconds(1);
+constexpr auto kLeaveTimeout = std::chrono::seconds(1);
 
 }  // namespace
 
 absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunction& on_message) {
-  transport::RenewingChannel channel([this] { return BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false); },
-                                     options_.renewal);
-  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.patience_seconds));
-  Clock::time_point give_up = Clock::now() + patience;
+  transport::ReconnectingChannel channel([this] { return BrokerChannel(options_.address, options_.credentials, /*own_connection=*/false); },
+                                         options_.renewal);
+  const auto timeout = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.timeout_seconds));
+  Clock::time_point give_up = Clock::now() + timeout;
   bool away = false;  // and said so
   while (true) {
     bool over = false, welcomed = false;
     const absl::Status status = Attend(
-        *v1::Broker::NewStub(channel.ForDial()), hello,
+        *v1::Broker::NewStub(channel.ChannelForDial()), hello,
         [&](const v1::BrokerMessage& message) {
           welcomed = true;
           if (away) base::Log(base::LogLevel::kWarning, absl::StrCat("the broker at ", options_.address, " is back"));
@@ -44,7 +44,7 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
       return status;
     }
     if (stopped_) return absl::CancelledError("the executor was told to stop");
-    if (welcomed) give_up = Clock::now() + patience;
+    if (welcomed) give_up = Clock::now() + timeout;
     if (Clock::now() >= give_up) {
       stopped_ = true;
       news_.notify_all();
@@ -52,7 +52,7 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
     }
     if (!away) {
       base::Log(base::LogLevel::kWarning, absl::StrFormat("the broker at %s cannot be reached (%s); trying for up to %g s",
-                                                          options_.address, std::string(status.message()), options_.patience_seconds));
+                                                          options_.address, std::string(status.message()), options_.timeout_seconds));
     }
     away = true;
     RunTasks(lock);
@@ -80,7 +80,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
     while (good) {
       if (Clock::now() >= tell_at) {
         tell_at = Clock::now() + every;
-        if (attending_) options_.on_contact();
+        if (connected_) options_.on_contact();
       }
       v1::ExecutorMessage next;
       {
@@ -109,7 +109,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   while (stream->Read(&message)) {
     if (!answered) options_.on_contact();
     answered = true;
-    attending_ = !message.has_refusal();
+    connected_ = !message.has_refusal();
     if (message.has_ack()) {
       Acknowledge(message.ack().sequence());
     } else if (message.has_refusal()) {
@@ -123,7 +123,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
       }
     }
   }
-  if (attending_.exchange(false)) options_.on_contact();
+  if (connected_.exchange(false)) options_.on_contact();
   {
     const std::lock_guard lock(mutex_);
     stream_up_ = false;
@@ -182,7 +182,7 @@ void BrokerSession::Stop() {
   stopped_ = true;
   news_.notify_all();
   // Its writer says so, and ends the stream.
-  news_.wait_for(lock, kLeavePatience, [this] { return context_ == nullptr; });
+  news_.wait_for(lock, kLeaveTimeout, [this] { return context_ == nullptr; });
   if (context_ != nullptr) context_->TryCancel();
 }
 

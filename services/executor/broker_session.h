@@ -23,12 +23,12 @@ struct SessionOptions {
   std::string address;
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   // How long the broker may stay away before the executor gives up.
-  double patience_seconds = 120;
+  double timeout_seconds = 120;
   // Called when the broker has answered, at least every `contact_seconds` while their stream is up, and when it ends; on threads of the
   // session, perhaps two at once. Must not block long.
   std::function<void()> on_contact = [] {};
   double contact_seconds = 30;
-  std::chrono::milliseconds renewal{2'000};  // see RenewingChannel
+  std::chrono::milliseconds renewal{2'000};  // see ReconnectingChannel
 };
 
 class BrokerSession {
@@ -46,7 +46,7 @@ class BrokerSession {
   // Runs `task` on a thread of the session, soon; never when the session is over. Must not block long.
   void Post(std::function<void()> task);
   // The broker has welcomed this executor, and their stream is up.
-  bool attending() const { return attending_; }
+  bool connected() const { return connected_; }
   // Blocks until every report is acknowledged, the session is over, or `seconds` have passed.
   void Flush(double seconds);
 
@@ -64,7 +64,7 @@ class BrokerSession {
   std::deque<std::function<void()>> tasks_;
   bool stopped_ = false;
   bool stream_up_ = false;
-  std::atomic<bool> attending_ = false;
+  std::atomic<bool> connected_ = false;
   grpc::ClientContext* context_ = nullptr;
 };
 

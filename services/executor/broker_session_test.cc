@@ -31,10 +31,10 @@ class ScriptedBroker final : public v1::Broker::Service {
     ++streams_;
     return script_(*stream);
   }
-  SessionOptions Options(double patience_seconds = 60) const {
+  SessionOptions Options(double timeout_seconds = 60) const {
     return {.address = absl::StrCat("127.0.0.1:", port_),
             .credentials = grpc::InsecureChannelCredentials(),
-            .patience_seconds = patience_seconds};
+            .timeout_seconds = timeout_seconds};
   }
   int port() const { return port_; }
   int streams() const { return streams_; }
@@ -74,7 +74,7 @@ TEST(BrokerSessionTest, ARefusalEndsTheSessionWithItsReasonAndIsNotTriedAgain) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("IncompatibleProtocol"), HasSubstr("version 7, this broker 1")));
   EXPECT_EQ(broker.streams(), 1);
-  EXPECT_FALSE(session.attending());
+  EXPECT_FALSE(session.connected());
 }
 
 TEST(BrokerSessionTest, AnswersAndAttendsWhileTheStreamIsUpAndAnswersWhileItRedials) {
@@ -89,18 +89,18 @@ TEST(BrokerSessionTest, AnswersAndAttendsWhileTheStreamIsUpAndAnswersWhileItRedi
     return grpc::Status::OK;
   });
   BrokerSession session(broker.Options());
-  EXPECT_FALSE(session.attending());
+  EXPECT_FALSE(session.connected());
   std::promise<void> welcomed;
   std::thread runner([&] {
     const absl::Status status = session.Run([] { return v1::Hello(); }, [&](const v1::BrokerMessage&) { welcomed.set_value(); });
     EXPECT_TRUE(absl::IsCancelled(status)) << status;
   });
   welcomed.get_future().wait();
-  EXPECT_TRUE(session.attending());
+  EXPECT_TRUE(session.connected());
   for (int i = 0; i < 10; ++i) Ask(session);
   hang_up.set_value();
   while (broker.streams() < 2) Ask(session);  // answered between streams and on them
-  while (session.attending()) std::this_thread::yield();
+  while (session.connected()) std::this_thread::yield();
   Ask(session);
   session.Stop();
   runner.join();
@@ -128,7 +128,7 @@ TEST(BrokerSessionTest, AnExecutorThatIsToldToEndSaysSoLastOfAll) {
   EXPECT_THAT(heard, ::testing::ElementsAre(v1::ExecutorMessage::kLeaving));
 }
 
-TEST(BrokerSessionTest, ABrokerThatNoLongerReadsDoesNotHoldAnExecutorThatIsToldToEnd) {
+TEST(BrokerSessionTest, StopDoesNotHangOnBrokerThatStoppedReading) {
   std::promise<void> over;
   ScriptedBroker broker([when = over.get_future().share()](ScriptedBroker::Stream& stream) {
     v1::ExecutorMessage hello;
@@ -235,17 +235,17 @@ TEST(BrokerSessionTest, TellsOfContactAsLongAsTheStreamIsUpAndNotWithoutABroker)
   runner.join();
 
   contacts = 0;
-  BrokerSession nobody({.address = "127.0.0.1:0",
-                        .credentials = grpc::InsecureChannelCredentials(),
-                        .patience_seconds = 0,
-                        .on_contact = [&] { ++contacts; },
-                        .contact_seconds = 0});
-  EXPECT_FALSE(nobody.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {}).ok());
+  BrokerSession unconnected({.address = "127.0.0.1:0",
+                             .credentials = grpc::InsecureChannelCredentials(),
+                             .timeout_seconds = 0,
+                             .on_contact = [&] { ++contacts; },
+                             .contact_seconds = 0});
+  EXPECT_FALSE(unconnected.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {}).ok());
   EXPECT_EQ(contacts, 0);
 }
 
 TEST(BrokerSessionTest, ABrokerThatStaysAwayIsGivenUp) {
-  BrokerSession session({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .patience_seconds = 0});
+  BrokerSession session({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .timeout_seconds = 0});
   const absl::Status status = session.Run([] { return v1::Hello(); }, [](const v1::BrokerMessage&) {});
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:0"));
@@ -260,7 +260,7 @@ TEST(BrokerSessionTest, ABrokerWhoseNameComesLateIsFoundSoon) {
     return grpc::Status::OK;
   });
   transport::testing::NameServer names(/*refusals=*/10);
-  SessionOptions options = broker.Options(/*patience_seconds=*/30);
+  SessionOptions options = broker.Options(/*timeout_seconds=*/30);
   options.address = names.Target(broker.port());
   options.renewal = std::chrono::milliseconds(20);
   BrokerSession session(options);

@@ -16,8 +16,8 @@
 #include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
 #include "lib/security/renewal.h"
-#include "services/broker/attendance.h"
 #include "services/broker/enrollment.h"
+#include "services/broker/executor_sessions.h"
 #include "services/credentials.h"
 #include "services/executor/broker_channel.h"
 #include "services/version.h"
@@ -34,25 +34,26 @@ class CertificateRenewalTest : public ::testing::Test {
     EXPECT_TRUE(security::WriteCredentials(folder_ / "run", "broker", *security::IssueCredentials(authority_, "broker")).ok());
     folder_.Write("run/token", *security::MakeJoinToken(*security::MakeJoinSecret(), authority_.certificate_pem()));
     enrollment_ = std::make_unique<Enrollment>(*Enrollment::Load(folder_ / "run", {}, "the job"));
-    attendance_ = std::make_unique<Attendance>(
-        AttendanceOptions{}, Attendance::Handlers{.on_joined = [](const v1::Hello&) {},
-                                                  .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
-                                                  .on_left = [](const std::string&, uint64_t, const std::string&) {},
-                                                  .on_enroll = [](const v1::EnrollRequest&) { return absl::UnimplementedError(""); },
-                                                  .on_renew =
-                                                      [this](const std::string& pem) {
-                                                        if (!was_asked_.exchange(true)) asked_.set_value();
-                                                        return enrollment_->Renew(pem, now_);
-                                                      }});
+    executor_sessions_ = std::make_unique<ExecutorSessions>(
+        ExecutorSessionsOptions{},
+        ExecutorSessions::Handlers{.on_joined = [](const v1::Hello&) {},
+                                   .on_message = [](const std::string&, uint64_t, const v1::ExecutorMessage&) {},
+                                   .on_left = [](const std::string&, uint64_t, const std::string&) {},
+                                   .on_enroll = [](const v1::EnrollRequest&) { return absl::UnimplementedError(""); },
+                                   .on_renew =
+                                       [this](const std::string& pem) {
+                                         if (!was_asked_.exchange(true)) asked_.set_value();
+                                         return enrollment_->Renew(pem, now_);
+                                       }});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", LoadCredentials(folder_ / "run", "broker")->enrolling_server, &port);
-    builder.RegisterService(attendance_.get());
+    builder.RegisterService(executor_sessions_.get());
     server_ = builder.BuildAndStart();
     address_ = absl::StrCat("127.0.0.1:", port);
   }
   ~CertificateRenewalTest() override {
-    attendance_->Shutdown("the test is over", false);
+    executor_sessions_->Shutdown("the test is over", false);
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -84,7 +85,7 @@ class CertificateRenewalTest : public ::testing::Test {
   std::atomic<bool> was_asked_ = false;
   std::promise<void> asked_;  // for a certificate, by whoever may have one
   std::unique_ptr<Enrollment> enrollment_;
-  std::unique_ptr<Attendance> attendance_;
+  std::unique_ptr<ExecutorSessions> executor_sessions_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
@@ -118,7 +119,7 @@ TEST_F(CertificateRenewalTest, ExecutorProgramRenewsItsCertificateOnceItAttends)
   executor.Terminate();
   EXPECT_EQ(executor.Wait(), 0);
   EXPECT_NE(Pem("lab"), before);
-  EXPECT_TRUE(security::HaveOneKey(Pem("lab"), before));
+  EXPECT_TRUE(security::HaveSameKey(Pem("lab"), before));
   EXPECT_EQ(*security::NeedsRenewal(Pem("lab"), now_), false);
 }
 

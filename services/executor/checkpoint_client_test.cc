@@ -154,7 +154,7 @@ TEST_F(CheckpointClientTest, AFileOfTheSiteIsOfferedUntilTheBrokerCanBeReached) 
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused << ": this broker has asked for none";
 }
 
-TEST_F(CheckpointClientTest, AFileThatCannotBeReadOnIsToldOnceAndNamedWithTheBrokersWords) {
+TEST_F(CheckpointClientTest, ReportsFileReadErrorOnceWithBrokersMessage) {
   const std::string path = folder_.Write("file", "");
   std::filesystem::resize_file(path, 256 << 20);  // more than is on its way at a time
   ShorteningBroker broker(path);

@@ -17,8 +17,8 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/job/start_model.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/job/initial_model.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/workload/stored_parameters.h"
 #include "services/executor/local_access.h"
 #include "services/machine_identity.h"
@@ -160,10 +160,10 @@ absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, 
   const bool here = !base::IsUri(path) && shared_.Has(path);
   if (here) {
     FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                               base::OfNamedFileIfLasting(checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut)));
-    FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFileIfLasting(workload::CheckStart(workload.job, workload.training.graph, reader).status()));
+                               base::AsBadInputIfPermanent(checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut)));
+    FUSIONLLM_RETURN_IF_ERROR(base::AsBadInputIfPermanent(workload::CheckStart(workload.job, workload.training.graph, reader).status()));
     std::erase_if(wanted, [&](const auto& tensor) { return workload::BeginsAtZero(tensor.second.type, reader, tensor.first); });
-    FUSIONLLM_RETURN_IF_ERROR(base::OfNamedFileIfLasting(ReadFiles(reader, wanted).status()));
+    FUSIONLLM_RETURN_IF_ERROR(base::AsBadInputIfPermanent(ReadFiles(reader, wanted).status()));
   }
   if (!wanted.empty()) FUSIONLLM_RETURN_IF_ERROR(client_.Fetch(epoch, v1::FetchTensorsRequest::INIT, wanted).status());
   return store.PushToDevice();

@@ -44,7 +44,7 @@ constexpr size_t kFirstTransferBytes = 128 << 10;
 constexpr size_t kLastTransferBytes = 8 << 20;
 constexpr double kLongEnoughSeconds = 0.1;  // a transfer that takes this long is long against timer noise
 constexpr size_t kPongBytes = 8;
-constexpr auto kProbePatience = std::chrono::seconds(30);
+constexpr auto kProbeTimeout = std::chrono::seconds(30);
 
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -58,7 +58,7 @@ Priority PriorityOf(const runtime::MessageKey& key) {
                                 kind == MessageKind::kEvaluationSize ||
                                 (kind == MessageKind::kReplica && (key.step < 0 || key.micro_batch < 0));
   if (small_and_urgent) return Priority::kControl;
-  return kind == MessageKind::kUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;
+  return kind == MessageKind::kPerUseGradient || kind == MessageKind::kReplica ? Priority::kParameterSync : Priority::kTensor;
 }
 
 runtime::MessageKey KeyOf(const MessageHeader& header) {
@@ -99,7 +99,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     address_ = base::JoinHostPort(listening.host, absl::StrCat(direct->port()));
     if (!options_.advertised_address.empty()) {
       // A host that stands for any leads nowhere from a peer.
-      if (!base::StandsForAny(listening.host)) site_address_ = address_;
+      if (!base::IsWildcardAddress(listening.host)) site_address_ = address_;
       address_ = options_.advertised_address;
     }
     std::unique_ptr<transport::GrpcRelayEndpoint> relay;
@@ -143,7 +143,7 @@ class DataPlane::Impl : public runtime::MessagePort {
         near_.erase(name);
       }
     }
-    Endpoint()->ForgetFormer(name, incarnation);
+    Endpoint()->ForgetPreviousIncarnation(name, incarnation);
     routes_->SetPeerAddress(name, address);
   }
 
@@ -255,7 +255,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       place = static_cast<int>(std::find(peers_.begin(), peers_.end(), from) - peers_.begin());
       if (place == static_cast<int>(peers_.size())) return absl::PermissionDeniedError("it has no part in the plan with this stage");
     }
-    return inbox.CanTake(place, KeyOf(header), bytes);
+    return inbox.CheckDelivery(place, KeyOf(header), bytes);
   }
 
   bool Admits(const std::string& from, const MessageHeader& header, uint64_t bytes) {
@@ -340,7 +340,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     text.resize(std::max(bytes, text.size()));
     FUSIONLLM_RETURN_IF_ERROR(Endpoint()->Send(peer, header, transport::Payload::Of(std::move(text))));
     std::unique_lock lock(mutex_);
-    const bool answered = news_.wait_for(lock, kProbePatience, [&] { return pongs_ == number || broken_.contains(peer); });
+    const bool answered = news_.wait_for(lock, kProbeTimeout, [&] { return pongs_ == number || broken_.contains(peer); });
     if (pongs_ == number) return SecondsSince(begin);
     if (answered) return broken_.at(peer);
     return absl::DeadlineExceededError(absl::StrFormat("%s did not answer a probe of %d bytes", peer, bytes));

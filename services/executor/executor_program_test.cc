@@ -28,10 +28,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Where nobody listens.
-constexpr char kNobody[] = "127.0.0.1:0";
+constexpr char kUnreachableBroker[] = "127.0.0.1:0";
 
 TEST(ExecutorProgram, IsAliveAndNotReadyWhileItLooksForItsBroker) {
-  Program program("fusion-executor", {"--broker", kNobody, "--name", "a"});
+  Program program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a"});
   const std::string address = MetricsAddress(program.Line());
   ASSERT_FALSE(address.empty());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(daemon::HttpGet(address, "/healthz").code, 200);
@@ -45,7 +45,8 @@ TEST(ExecutorProgram, IsAliveAndNotReadyWhileItLooksForItsBroker) {
 }
 
 TEST(ExecutorProgram, WithoutMetricsNothingIsServedOrSaid) {
-  Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0"});
+  Program program("fusion-executor",
+                  {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0"});
   EXPECT_EQ(program.Line(), "") << "the end of the output";
   EXPECT_EQ(program.Wait(), 1) << "the broker stays away";
 }
@@ -54,7 +55,7 @@ TEST(ExecutorProgram, WhoseBrokerIsGoneForGoodEndsSoThatTheKubeletLeavesItAlone)
   const base::TempFolder folder;
   const auto start = [&](const char* lost_seconds) {
     return Program("fusion-executor",
-                   {"--broker", kNobody, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0", "--contact-file",
+                   {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0", "--contact-file",
                     folder / "contact", "--broker-lost-seconds", lost_seconds, "--termination-log", folder / "message"})
         .Wait();
   };
@@ -140,24 +141,25 @@ TEST(ExecutorProgram, WhoIsOfAnEarlierAttemptEndsSoThatTheKubeletLeavesItAlone) 
 
 TEST(ExecutorProgram, BadUsageIsExitCodeTwo) {
   EXPECT_EQ(Program("fusion-executor", {"--name", "a"}).Wait(), 2);
-  EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--log-level", "loud"}).Wait(), 2);
+  EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--log-level", "loud"}).Wait(), 2);
   for (const std::string& name : {std::string(), std::string("../x"), std::string("a,b"), std::string("a\nb"), std::string(254, 'a')}) {
-    EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", name}).Wait(), 2) << name;
+    EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", name}).Wait(), 2) << name;
   }
   for (const char* flag : {"--memory-bytes", "--incarnation", "--attempt"}) {
-    EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", flag, "-1"}).Wait(), 2) << flag;
+    EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", flag, "-1"}).Wait(), 2) << flag;
   }
   for (const char* nowhere : {"", "localhost", "::1:1", "lab:http"}) {
     EXPECT_EQ(Program("fusion-executor", {"--broker", nowhere, "--name", "a"}).Wait(), 2) << nowhere;
   }
-  EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--metrics-address", "everywhere"}).Wait(), 2);
-  EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--tls", "/nonexistent"}).Wait(), 2);
-  EXPECT_EQ(Program("fusion-executor", {"--broker", kNobody, "--name", "a", "--advertise", "lab:7001"}).Wait(), 2) << "without --listen";
+  EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "everywhere"}).Wait(), 2);
+  EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--tls", "/nonexistent"}).Wait(), 2);
+  EXPECT_EQ(Program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--advertise", "lab:7001"}).Wait(), 2)
+      << "without --listen";
   EXPECT_EQ(Program("fusion-executor", {"--version"}).Wait(), 0);
 }
 
 TEST(ExecutorProgram, PlaintextIsServedToOthersOnlyWithAWord) {
-  Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--listen", "0.0.0.0:0"}, STDERR_FILENO);
+  Program program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--listen", "0.0.0.0:0"}, STDERR_FILENO);
   std::string said;
   for (std::string line = program.Line(); !line.empty(); line = program.Line()) said += line + "\n";
   EXPECT_THAT(said, AllOf(HasSubstr("--tls"), HasSubstr("--insecure")));
@@ -169,7 +171,7 @@ TEST(ExecutorProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
     for (const char* seconds : {"nan", "inf", "-1"}) {
       // Wherever they are taken, it is over at once all the same.
       Program program("fusion-executor",
-                      {"--broker", kNobody, "--name", "a", "--contact-file", "/nonexistent/file", "--tls", "/nonexistent",
+                      {"--broker", kUnreachableBroker, "--name", "a", "--contact-file", "/nonexistent/file", "--tls", "/nonexistent",
                        absl::StrCat(flag, "=", seconds)},
                       STDERR_FILENO);
       EXPECT_THAT(program.Line(), AllOf(HasSubstr(flag), HasSubstr(seconds), HasSubstr("number of seconds")));
@@ -180,7 +182,7 @@ TEST(ExecutorProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
 
 TEST(ExecutorProgram, AnAddressThatCannotBeAdvertisedIsNamed) {
   for (const char* address : {"", "lab", "lab:0", "lab:70000"}) {
-    Program program("fusion-executor", {"--broker", kNobody, "--name", "a", "--listen", "127.0.0.1:0", "--advertise", address},
+    Program program("fusion-executor", {"--broker", kUnreachableBroker, "--name", "a", "--listen", "127.0.0.1:0", "--advertise", address},
                     STDERR_FILENO);
     EXPECT_THAT(program.Line(), AllOf(HasSubstr("--advertise"), HasSubstr(address)));
     EXPECT_EQ(program.Wait(), 2) << address;

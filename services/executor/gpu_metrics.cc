@@ -59,7 +59,7 @@ void AddGpuMetrics(metrics::Registry& registry, std::shared_ptr<const nvml::Gpu>
       throttled.Set(reading.throttling->heat, {"heat"});
       throttled.Set(reading.throttling->hardware, {"hardware"});
     }
-    if (reading.uncorrected_ecc_errors.has_value()) ecc.RaiseTo(static_cast<double>(*reading.uncorrected_ecc_errors));
+    if (reading.uncorrected_ecc_errors.has_value()) ecc.IncreaseTo(static_cast<double>(*reading.uncorrected_ecc_errors));
     memory.Clear();
     if (reading.memory_used_bytes.has_value()) memory.Set(static_cast<double>(*reading.memory_used_bytes), {"used"});
     if (reading.memory_total_bytes.has_value()) memory.Set(static_cast<double>(*reading.memory_total_bytes), {"total"});

@@ -38,10 +38,10 @@
 namespace fusionllm::services {
 namespace {
 
-using daemon::Complain;
 using daemon::kExitBadInput;
 using daemon::kExitDone;
 using daemon::kExitFailed;
+using daemon::ReportError;
 constexpr int kExitRunFailed = 5;  // the run, not this executor
 
 constexpr char kProgram[] = "fusion-executor";
@@ -108,7 +108,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->needs(closed);
   app.add_flag("--phases", flags.phases, "Print what it is doing on stdout, a line each");
   app.add_flag("--spare", flags.host.spare, "Be a spare: no stage until another executor is lost");
-  app.add_option("--patience-seconds", flags.session.patience_seconds, "How long the broker may stay away")
+  app.add_option("--patience-seconds", flags.session.timeout_seconds, "How long the broker may stay away")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
   CLI::Option* const file =
@@ -126,10 +126,10 @@ struct End {
   std::string why;  // of a failure
 };
 
-End Fail(const absl::Status& status, int code) { return {.code = Complain(status, code), .why = std::string(status.message())}; }
+End Fail(const absl::Status& status, int code) { return {.code = ReportError(status, code), .why = std::string(status.message())}; }
 
-[[noreturn]] void EndAtOnce(const absl::Status& status, int code, BrokerContact& contact) {
-  daemon::EndAtOnce(status, contact.Ending(code, std::string(status.message())));
+[[noreturn]] void ExitImmediately(const absl::Status& status, int code, BrokerContact& contact) {
+  daemon::ExitImmediately(status, contact.Ending(code, std::string(status.message())));
 }
 
 End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact) {
@@ -157,7 +157,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   host_options.device_description = chosen->description;
   host_options.device_memory_bytes = chosen->memory_bytes;
   base::Log(base::LogLevel::kInfo, absl::StrCat("computing on ", chosen->description));
-  daemon::HoldStopSignals();
+  daemon::BlockStopSignals();
   if (const absl::Status served = CheckServedPlaintext(flags.tls_directory, flags.insecure, data_options.listen_address); !served.ok()) {
     return Fail(served, kExitBadInput);
   }
@@ -172,7 +172,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     data_options.reachable = flags.listens;
   }
   absl::StatusOr<std::unique_ptr<DataPlane>> data_plane = DataPlane::Create(data_options, *credentials);
-  if (!data_plane.ok()) EndAtOnce(data_plane.status(), kExitFailed, contact);
+  if (!data_plane.ok()) ExitImmediately(data_plane.status(), kExitFailed, contact);
 
   // Messages are taken in by the transport's threads and given back by the stage's: with a heap for each thread, what one has given back
   // is of no use to another, and a process keeps several times what its plan says.
@@ -187,7 +187,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     if (opened.ok()) gpu = *std::move(opened);
   }
   AddGpuMetrics(registry, gpu);
-  StageProbe probe(registry, host_options.name);
+  ExecutorMetrics probe(registry, host_options.name);
   BrokerSession session(session_options);
   CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});
   StageHost host(host_options, **data_plane, checkpoints, probe, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
@@ -200,8 +200,8 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   });
   const auto monitoring = daemon::StartMonitoring(
       flags.common, registry, [&] { return alive.Check(); },
-      [&] { return session.attending() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
-  if (!monitoring.ok()) EndAtOnce(monitoring.status(), base::ExitCodeFor(monitoring.status()), contact);
+      [&] { return session.connected() ? absl::OkStatus() : absl::UnavailableError("not joined to the broker"); });
+  if (!monitoring.ok()) ExitImmediately(monitoring.status(), base::ExitCodeFor(monitoring.status()), contact);
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   std::optional<security::RenewalThread> renewal;
   // Not before it attends: the broker renews nobody else's, and after a refusal the next try is an hour away.
@@ -215,9 +215,9 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   const absl::Status status = session.Run([&] { return host.Hello(); },
                                           [&](const v1::BrokerMessage& message) {
                                             if (message.has_shutdown()) {
-                                              const std::string told = absl::StrCat("told to end: ", message.shutdown().reason());
-                                              if (message.shutdown().failed()) run_failed = told;
-                                              base::Log(run_failed.empty() ? base::LogLevel::kInfo : base::LogLevel::kWarning, told);
+                                              const std::string reason = absl::StrCat("told to end: ", message.shutdown().reason());
+                                              if (message.shutdown().failed()) run_failed = reason;
+                                              base::Log(run_failed.empty() ? base::LogLevel::kInfo : base::LogLevel::kWarning, reason);
                                             }
                                             if (message.has_welcome() && flags.renews && !renewal.has_value()) renew_from_now_on();
                                             host.OnMessage(message);

@@ -64,9 +64,9 @@ void RouteEndpoint::ForgetPeer(absl::string_view peer) {
   direct_->ForgetPeer(peer);
 }
 
-bool RouteEndpoint::ForgetFormer(absl::string_view peer, uint64_t incarnation) {
-  const bool relayed = relay_ != nullptr && relay_->ForgetFormer(peer, incarnation);
-  return direct_->ForgetFormer(peer, incarnation) || relayed;
+bool RouteEndpoint::ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) {
+  const bool relayed = relay_ != nullptr && relay_->ForgetPreviousIncarnation(peer, incarnation);
+  return direct_->ForgetPreviousIncarnation(peer, incarnation) || relayed;
 }
 
 LinkStats RouteEndpoint::stats(absl::string_view peer) const {

@@ -31,7 +31,7 @@ class RouteEndpoint final : public transport::Endpoint {
   void SetPeerFailure(PeerFailure callback) override;
   void CancelEpoch(uint32_t epoch) override;
   void ForgetPeer(absl::string_view peer) override;
-  bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override;
+  bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) override;
   // Counters of both ways; the estimates are those of the way towards the peer.
   transport::LinkStats stats(absl::string_view peer) const override;
   void Close() override;

@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/archive/folder_place.h"
+#include "lib/archive/folder_mirror_target.h"
 #include "lib/archive/mirror.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/catalog.h"
@@ -30,10 +30,10 @@
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "services/broker/checkpoint_exchange.h"
-#include "services/broker/shard_recall.h"
+#include "services/broker/shard_fetcher.h"
 #include "services/broker/testing/held_tensors.h"
 #include "services/executor/checkpoint_io.h"
-#include "services/executor/site_keeper.h"
+#include "services/executor/site_shard_server.h"
 
 namespace fusionllm::services {
 namespace {
@@ -59,7 +59,7 @@ struct Executor {
   CheckpointClient client;
   checkpoint::SiteStore store;
   StageRestorer restorer;
-  std::optional<SiteKeeper> keeper;
+  std::optional<SiteShardServer> keeper;
 };
 
 class SiteShardsTest : public ::testing::Test {
@@ -69,14 +69,14 @@ class SiteShardsTest : public ::testing::Test {
         std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = root_,
                                                                        .total_steps = 100,
                                                                        .require_certificate = false,
-                                                                       .recall = &recall_,
+                                                                       .shard_fetcher = &recall_,
                                                                        .free_bytes = [this](const std::string&) { return room_.load(); }});
     exchange_->OnProgress([this] { ++progress_; });
     exchange_->OnUnusable([this](uint32_t epoch, const std::string& path, const absl::Status& why) {
       const std::lock_guard lock(mutex_);
       unusable_.push_back(absl::StrCat(epoch, " ", fs::path(path).filename().string(), ": ", std::string(why.message())));
     });
-    recall_.OnRecalled([this](const checkpoint::FileEntry& file, const std::string& executor) {
+    recall_.OnFetched([this](const checkpoint::FileEntry& file, const std::string& executor) {
       const std::lock_guard lock(mutex_);
       recalled_.push_back(absl::StrCat(file.name, " by ", executor));
     });
@@ -172,9 +172,9 @@ class SiteShardsTest : public ::testing::Test {
   std::mutex mutex_;
   std::vector<std::string> unusable_, recalled_;
   std::set<std::string> mute_;
-  ShardRecall recall_{{.absence_patience = std::chrono::milliseconds(0),
-                       .silence_patience = std::chrono::milliseconds(2000),
-                       .round_pause = std::chrono::milliseconds(1)}};
+  ShardFetcher recall_{{.absence_timeout = std::chrono::milliseconds(0),
+                        .silence_timeout = std::chrono::milliseconds(2000),
+                        .round_pause = std::chrono::milliseconds(1)}};
   std::unique_ptr<CheckpointExchange> exchange_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
@@ -233,7 +233,7 @@ TEST_F(SiteShardsTest, AFileThatIsGoneThereIsToldInTheWordsOfWhoLooked) {
 }
 
 // Whoever is root reads all files: a link to itself is what nobody can open.
-TEST_F(SiteShardsTest, AFileThatCannotBeReadThereIsToldAtOnceAndHoldsUpNoOther) {
+TEST_F(SiteShardsTest, ReportsUnreadableSiteFileWithoutBlockingOthers) {
   const std::string saved = Save(20), path = PathIn("paris", saved);
   fs::remove(path);
   fs::create_symlink(kFile, path);
@@ -242,7 +242,7 @@ TEST_F(SiteShardsTest, AFileThatCannotBeReadThereIsToldAtOnceAndHoldsUpNoOther) 
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("paris-0: "), HasSubstr(path), HasSubstr("symbolic links")));
   const auto next = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(1);
-  const absl::Status brought = recall_.Bring(saved, next, [] { return false; });
+  const absl::Status brought = recall_.FetchShard(saved, next, [] { return false; });
   EXPECT_TRUE(brought.ok()) << brought;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "far from the patience with a broker that is away";
 }
@@ -322,7 +322,7 @@ TEST_F(SiteShardsTest, AConnectionThatBreaksSaysNothingAboutTheFile) {
   EXPECT_TRUE(unusable_.empty());
   const checkpoint::FileEntry residuals = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(0);
   breaks_ = 100;
-  const absl::Status broken = recall_.Bring(saved, residuals, [] { return false; });
+  const absl::Status broken = recall_.FetchShard(saved, residuals, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(broken)) << broken << ": a copy of the checkpoint is tried again";
   EXPECT_THAT(broken.message(), AllOf(HasSubstr("site paris"), HasSubstr("paris-0: it is not connected")));
 }
@@ -372,12 +372,12 @@ TEST_F(SiteShardsTest, AReplicaIsWholeWithFilesOfAllSites) {
   const std::string saved = Save(20);
   {
     archive::Mirror mirror(
-        [&](archive::Transfer transfer) { return std::make_unique<archive::FolderPlace>(folder_ / "replica", transfer); },
-        {.first_pause = absl::Milliseconds(10)});
+        [&](archive::Transfer transfer) { return std::make_unique<archive::FolderMirrorTarget>(folder_ / "replica", transfer); },
+        {.initial_backoff = absl::Milliseconds(10)});
     mirror.GatherBy([&](const std::string& folder, const std::vector<checkpoint::FileEntry>& files, const std::stop_token& stop,
                         const std::function<void()>& moved) {
       for (const checkpoint::FileEntry& file : files) {
-        const absl::Status brought = recall_.Bring(
+        const absl::Status brought = recall_.FetchShard(
             folder, file, [&stop] { return stop.stop_requested(); }, moved);
         if (!brought.ok()) return brought;
       }

@@ -63,8 +63,8 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
 void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpoch& epoch) {
   const collective::Membership member{
       .group = absl::StrCat("stage-", epoch.stage), .epoch = epoch.number, .rank = epoch.replica, .size = epoch.replicas};
-  epoch.mail = std::make_unique<ReplicaMail>(port, *epoch.inbox, epoch.stages, epoch.replica, epoch.replicas);
-  epoch.group = std::make_shared<collective::LateCommunicator>(member, setting.backend.memory());
+  epoch.channel = std::make_unique<ReplicaChannel>(port, *epoch.inbox, epoch.stages, epoch.replica, epoch.replicas);
+  epoch.group = std::make_shared<collective::DeferredCommunicator>(member, setting.backend.memory());
   epoch.inbox->WhenCancelled([group = std::weak_ptr(epoch.group)](const absl::Status& why) {
     if (const auto alive = group.lock(); alive != nullptr) alive->Abort(why);
   });
@@ -141,7 +141,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   runtime::StageConfig config = ConfigOf(workload, epoch.plan, epoch.stage, epoch.replica);
   config.tied_codecs = std::move(assigned.tied_codecs);
   config.codec_limit = epoch.codec_limit;
-  const std::vector<int> placement = autodiff::Place(workload.training, assigned.stage_of_op);
+  const std::vector<int> placement = autodiff::AssignStages(workload.training, assigned.stage_of_op);
   FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
                              runtime::BuildStageProgram(workload.training, placement, epoch.stage, epoch.stages, config.recompute));
   epoch.inbox->Expect(
@@ -159,14 +159,14 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
     epoch.data.Wrap(*setting.source);
     source = &epoch.data;
   }
-  epoch.pacer = std::make_unique<runtime::DevicePacer>(setting.compute_scale, setting.emulate);
+  epoch.throttle = std::make_unique<runtime::DeviceThrottle>(setting.compute_scale, setting.emulate);
   std::vector<opdag::ActivationKind> kinds = assigned.guard.kinds;
   runtime::EdgeCodecs codecs =
       runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
                                    runtime::TensorCodecFor(setting.backend), std::move(kinds), std::move(assigned.guard));
   FUSIONLLM_ASSIGN_OR_RETURN(epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,
                                                                             std::move(codecs), setting.backend, port, *epoch.inbox, *source,
-                                                                            *epoch.pacer, std::move(callbacks), epoch.group.get()));
+                                                                            *epoch.throttle, std::move(callbacks), epoch.group.get()));
   FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
@@ -183,9 +183,9 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
   const wire::PlanStage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
-  const StageChain chain{.replicas = stage.chain, .letter_bytes = stage.letter_bytes};
+  const StageChain chain{.replicas = stage.chain, .chunk_bytes = stage.chunk_bytes};
   return epoch.group->Meet([&](std::stop_token stop) {
-    return JoinGroup(epoch.group->membership(), setting.backend, *epoch.mail, chain, epoch.group_is_near, std::move(stop));
+    return JoinGroup(epoch.group->membership(), setting.backend, *epoch.channel, chain, epoch.group_is_near, std::move(stop));
   });
 }
 
@@ -233,7 +233,7 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
   report.set_forward_seconds(times.forward_seconds);
   report.set_backward_seconds(times.backward_seconds);
   report.set_wait_seconds(times.wait_seconds);
-  report.set_overrun_seconds(times.overrun_seconds);
+  report.set_overrun_seconds(times.lateness_seconds);
   report.set_epoch_steps(epoch.steps);
   report.set_epoch_busy_seconds(epoch.busy_seconds);
   report.set_epoch_overrun_seconds(epoch.overrun_seconds);

@@ -13,16 +13,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lib/collective/late_communicator.h"
+#include "lib/collective/deferred_communicator.h"
 #include "lib/kernels/backend.h"
-#include "lib/runtime/device_pacer.h"
+#include "lib/runtime/device_throttle.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
-#include "services/executor/replica_mail.h"
+#include "services/executor/replica_channel.h"
 
 namespace fusionllm::services {
 
@@ -49,7 +49,7 @@ class TimedSource : public runtime::BatchSource {
 
 // The first peer whose link broke. The data plane records it from its own threads and may still be about to when the epoch is gone, so both
 // share it. Thread-safe.
-class FirstLoss {
+class FirstLostPeer {
  public:
   void Record(const std::string& peer) {
     const std::lock_guard lock(mutex_);
@@ -91,13 +91,13 @@ struct StageEpoch {
   wire::PlanDocument plan;
   NoData no_data;
   TimedSource data;
-  std::unique_ptr<runtime::DevicePacer> pacer;
-  std::unique_ptr<ReplicaMail> mail;  // null where there is one replica, as is the group
-  std::shared_ptr<collective::LateCommunicator> group;
+  std::unique_ptr<runtime::DeviceThrottle> throttle;
+  std::unique_ptr<ReplicaChannel> channel;  // null where there is one replica, as is the group
+  std::shared_ptr<collective::DeferredCommunicator> group;
   bool group_is_near = true;  // in one site
   std::unique_ptr<runtime::StageExecutor> executor;
   std::vector<transport::LinkStats> stats_before;  // by peer
-  const std::shared_ptr<FirstLoss> loss = std::make_shared<FirstLoss>();
+  const std::shared_ptr<FirstLostPeer> loss = std::make_shared<FirstLostPeer>();
   // Stage thread only.
   std::vector<std::string> residuals;  // taken up from the checkpoint
   runtime::StepResult result;

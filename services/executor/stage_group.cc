@@ -5,7 +5,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
-#include "lib/collective/mail_group.h"
+#include "lib/collective/channel_group.h"
 #ifdef FUSIONLLM_CUDA
 #include "lib/collective/nccl/nccl_communicator.h"
 #include "lib/kernels/cuda/cuda.h"
@@ -15,10 +15,10 @@ namespace fusionllm::services {
 namespace {
 
 // The broker watches the progress of steps and ends an epoch that makes none: it knows how long they take, the members do not.
-constexpr collective::Patience kPatience = {.to_meet = absl::Minutes(2), .in_calls = absl::Hours(24)};
+constexpr collective::Timeouts kTimeouts = {.to_join = absl::Minutes(2), .per_call = absl::Hours(24)};
 
 void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::Backend& backend, bool near,
-               collective::MailGroupOptions& options) {
+               collective::ChannelGroupOptions& options) {
   if (backend.memory().on_host()) {
     options.why_not_fast = "it computes on a CPU";
     return;
@@ -29,29 +29,30 @@ void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::B
   }
 #ifdef FUSIONLLM_CUDA
   kernels::cuda::Device& device = *kernels::cuda::DeviceOf(backend);
-  const collective::NcclOptions nccl{.patience = kPatience};
+  const collective::NcclOptions nccl{.timeout = kTimeouts};
   if (const absl::Status loads = collective::FindNccl(nccl); !loads.ok()) {
     options.why_not_fast = std::string(loads.message());
     return;
   }
-  options.fast = collective::FastWay{.kind = "nccl",
-                                     .device = collective::CardOf(device, nccl),
-                                     .join = [member, &device, nccl](collective::Rendezvous& rendezvous, std::stop_token stop) {
-                                       return collective::JoinNccl(rendezvous, member, device, nccl, std::move(stop));
-                                     }};
+  options.fast = collective::FastTransport{.kind = "nccl",
+                                           .device = collective::CardOf(device, nccl),
+                                           .join = [member, &device, nccl](collective::Rendezvous& rendezvous, std::stop_token stop) {
+                                             return collective::JoinNccl(rendezvous, member, device, nccl, std::move(stop));
+                                           }};
 #endif
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
-                                                                    collective::Mail& mail, const StageChain& chain, bool near,
-                                                                    std::stop_token stop) {
-  collective::MailGroupOptions options{
-      .patience = kPatience, .chain = chain.replicas, .letter_bytes = static_cast<size_t>(chain.letter_bytes)};
+                                                                    collective::PointToPointChannel& channel, const StageChain& chain,
+                                                                    bool near, std::stop_token stop) {
+  collective::ChannelGroupOptions options{
+      .timeout = kTimeouts, .chain = chain.replicas, .chunk_bytes = static_cast<size_t>(chain.chunk_bytes)};
   OfferNccl(member, backend, near, options);
   std::string account;
-  FUSIONLLM_ASSIGN_OR_RETURN(auto communicator, collective::JoinByMail(member, backend.memory(), mail, options, std::move(stop), &account));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto communicator,
+                             collective::JoinOverChannel(member, backend.memory(), channel, options, std::move(stop), &account));
   base::Log(base::LogLevel::kInfo, account);
   return communicator;
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/collective/channel.h"
 #include "lib/collective/communicator.h"
-#include "lib/collective/mail.h"
 #include "lib/kernels/backend.h"
 
 namespace fusionllm::services {
@@ -16,13 +16,13 @@ namespace fusionllm::services {
 // What the plan says of their sums.
 struct StageChain {
   std::vector<int> replicas;  // in the order of the chain
-  int64_t letter_bytes = 0;   // 0: the chain's own
+  int64_t chunk_bytes = 0;    // 0: the chain's own
 };
 
-// Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `mail`.
-// `near`: all of them are in one site. Errors: collective::JoinByMail's.
+// Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `channel`.
+// `near`: all of them are in one site. Errors: collective::JoinOverChannel's.
 absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
-                                                                    collective::Mail& mail, const StageChain& chain, bool near,
-                                                                    std::stop_token stop);
+                                                                    collective::PointToPointChannel& channel, const StageChain& chain,
+                                                                    bool near, std::stop_token stop);
 
 }  // namespace fusionllm::services

@@ -15,14 +15,14 @@
 #include "lib/runtime/testing/small_networks.h"
 #include "lib/scheduler/replicas/all_reduce.h"
 #include "services/executor/data_plane.h"
-#include "services/executor/replica_mail.h"
+#include "services/executor/replica_channel.h"
 
 namespace fusionllm::services {
 namespace {
 
 // What plans are made by.
-static_assert(scheduler::replicas::kLettersAhead == collective::kLettersAhead);
-static_assert(scheduler::replicas::kMostLetterBytes == collective::kLetterBytes);
+static_assert(scheduler::replicas::kChunksAhead == collective::kChunksAhead);
+static_assert(scheduler::replicas::kMaxChunkBytes == collective::kChunkBytes);
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -37,7 +37,7 @@ class StageGroupTest : public ::testing::Test {
     std::unique_ptr<DataPlane> data_plane;
     std::shared_ptr<runtime::Inbox> inbox = std::make_shared<runtime::Inbox>();
     std::unique_ptr<kernels::Backend> backend;
-    std::unique_ptr<ReplicaMail> mail;
+    std::unique_ptr<ReplicaChannel> channel;
   };
 
   explicit StageGroupTest(int replicas = 3) : replicas_(static_cast<size_t>(replicas)) {
@@ -52,14 +52,14 @@ class StageGroupTest : public ::testing::Test {
       own.backend = *kernels::CreateBackend("cpu", {.threads = 1});
       runtime::testing::ExpectMessages(training_, /*stage=*/0, kStages, replicas, /*first_step=*/1, *own.inbox);
       runtime::MessagePort& port = own.data_plane->Attach(kEpoch, peers, own.inbox, nullptr);
-      own.mail = std::make_unique<ReplicaMail>(port, *own.inbox, kStages, r, replicas);
+      own.channel = std::make_unique<ReplicaChannel>(port, *own.inbox, kStages, r, replicas);
     }
   }
   static std::string Name(int replica) { return "replica-" + std::to_string(replica); }
 
   absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int r, std::stop_token stop = {}) {
     return JoinGroup({.group = "stage-0", .epoch = kEpoch, .rank = r, .size = static_cast<int>(replicas_.size())}, *replicas_[r].backend,
-                     *replicas_[r].mail, {.replicas = {2, 0, 1}}, /*near=*/true, std::move(stop));
+                     *replicas_[r].channel, {.replicas = {2, 0, 1}}, /*near=*/true, std::move(stop));
   }
 
   const Credentials credentials_ = *LoadCredentials("", "");
@@ -68,7 +68,7 @@ class StageGroupTest : public ::testing::Test {
 };
 
 TEST_F(StageGroupTest, AddsUpOverTheNetwork) {
-  constexpr size_t kElements = 700'001;  // several letters
+  constexpr size_t kElements = 700'001;  // several chunks
   std::vector<std::future<std::vector<float>>> sums;
   for (int r = 0; r < 3; ++r) {
     sums.push_back(std::async(std::launch::async, [this, r] {
@@ -92,25 +92,26 @@ TEST_F(StageGroupTest, AddsUpOverTheNetwork) {
   }
 }
 
-// Of a process that is killed when it is about to send a number of letters of a sum.
-class MailUntilDeath final : public collective::Mail {
+// Of a process that is killed when it is about to send a number of chunks of a sum.
+class ChannelUntilDeath final : public collective::PointToPointChannel {
  public:
-  MailUntilDeath(collective::Mail& inner, int letters, std::function<void()> die) : inner_(inner), left_(letters), die_(std::move(die)) {}
-  absl::Status Send(int to_rank, const collective::Letter& letter, std::vector<std::byte> bytes) override {
-    if (letter.round == 0 && letter.call >= 0 && left_-- == 0) {
+  ChannelUntilDeath(collective::PointToPointChannel& inner, int chunks, std::function<void()> die)
+      : inner_(inner), left_(chunks), die_(std::move(die)) {}
+  absl::Status Send(int to_rank, const collective::Chunk& chunk, std::vector<std::byte> bytes) override {
+    if (chunk.round == 0 && chunk.call >= 0 && left_-- == 0) {
       dead_ = true;
       die_();
     }
-    return dead_ ? absl::UnavailableError("dead") : inner_.Send(to_rank, letter, std::move(bytes));
+    return dead_ ? absl::UnavailableError("dead") : inner_.Send(to_rank, chunk, std::move(bytes));
   }
-  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Letter& letter, absl::Time deadline) override {
+  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Chunk& chunk, absl::Time deadline) override {
     if (dead_) return absl::UnavailableError("dead");
-    return inner_.Take(from_rank, letter, deadline);
+    return inner_.Take(from_rank, chunk, deadline);
   }
   void Cancel(absl::Status why) override { inner_.Cancel(std::move(why)); }
 
  private:
-  collective::Mail& inner_;
+  collective::PointToPointChannel& inner_;
   int left_;
   const std::function<void()> die_;
   bool dead_ = false;
@@ -121,7 +122,7 @@ TEST_F(StageGroupTest, APeerThatIsLostInTheMiddleOfASumEndsItForTheOthers) {
   constexpr int kVictim = 0;  // in the middle of the chain
   std::unique_ptr<DataPlane> again;
   const auto inbox = std::make_shared<runtime::Inbox>();
-  MailUntilDeath mail(*replicas_[kVictim].mail, 3, [&] {
+  ChannelUntilDeath channel(*replicas_[kVictim].channel, 3, [&] {
     again = *DataPlane::Create({.name = Name(kVictim), .incarnation = 2}, credentials_);
     std::vector<std::string> peers;
     for (int r = 0; r < 3; ++r) {
@@ -133,11 +134,12 @@ TEST_F(StageGroupTest, APeerThatIsLostInTheMiddleOfASumEndsItForTheOthers) {
   });
   std::vector<std::future<absl::Status>> ends;
   for (int r = 0; r < 3; ++r) {
-    ends.push_back(std::async(std::launch::async, [this, r, &mail]() -> absl::Status {
+    ends.push_back(std::async(std::launch::async, [this, r, &channel]() -> absl::Status {
       std::vector<float> values(700'001);
-      auto group = JoinGroup({.group = "stage-0", .epoch = kEpoch, .rank = r, .size = 3}, *replicas_[r].backend,
-                             r == kVictim ? static_cast<collective::Mail&>(mail) : *replicas_[r].mail, {.replicas = {2, 0, 1}},
-                             /*near=*/true, {});
+      auto group =
+          JoinGroup({.group = "stage-0", .epoch = kEpoch, .rank = r, .size = 3}, *replicas_[r].backend,
+                    r == kVictim ? static_cast<collective::PointToPointChannel&>(channel) : *replicas_[r].channel, {.replicas = {2, 0, 1}},
+                    /*near=*/true, {});
       if (!group.ok()) return group.status();
       const tensor::TensorView view{{tensor::DType::kF32, {static_cast<int64_t>(values.size())}},
                                     reinterpret_cast<std::byte*>(values.data())};

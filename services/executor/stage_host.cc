@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/content_digest.h"
-#include "lib/base/counted.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/memory_limit.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
@@ -42,12 +42,13 @@ std::string ContentsOf(const data::FilesRead& files, int64_t samples) {
   for (const data::FilesRead::File& file : files.first) paths.push_back(file.path);
   const absl::StatusOr<std::string> digest = base::ContentDigest(paths);
   if (paths.empty() || !digest.ok()) return "";
-  return absl::StrFormat("%s in %d bytes, digest %s", base::Counted(samples, "sample"), files.bytes, *digest);
+  return absl::StrFormat("%s in %d bytes, digest %s", base::Pluralize(samples, "sample"), files.bytes, *digest);
 }
 
 }  // namespace
 
-StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, StageProbe& probe, ReportFunction report)
+StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& probe,
+                     ReportFunction report)
     : options_(std::move(options)),
       data_plane_(data_plane),
       checkpoints_(checkpoints),
@@ -72,7 +73,7 @@ void StageHost::Shutdown() {
   checkpoints_.Cancel(std::numeric_limits<uint32_t>::max());
   if (worker_.joinable()) worker_.join();
   if (shards_ != nullptr) shards_->Wait();
-  site_keeper_.reset();
+  site_shard_server_.reset();
 }
 
 void StageHost::Work() {
@@ -171,13 +172,13 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
     case v1::BrokerMessage::kKeepShards: {
       // The worker may be busy with a stage for long; but not before it has been welcomed.
       const auto pass_on = [this, message] {
-        if (site_keeper_ != nullptr && message.has_send_shard()) site_keeper_->OnSend(message.send_shard());
+        if (site_shard_server_ != nullptr && message.has_send_shard()) site_shard_server_->OnSend(message.send_shard());
         // What was meant for the process before this one knows nothing of what that has reported since.
         if (message.has_keep_shards() && message.keep_shards().incarnation() != options_.incarnation) return;
-        if (site_keeper_ != nullptr && message.has_keep_shards()) site_keeper_->OnKeep(message.keep_shards());
+        if (site_shard_server_ != nullptr && message.has_keep_shards()) site_shard_server_->OnKeep(message.keep_shards());
       };
       std::unique_lock lock(mutex_);
-      const bool welcomed = site_keeper_ != nullptr;
+      const bool welcomed = site_shard_server_ != nullptr;
       lock.unlock();
       if (welcomed) {
         pass_on();
@@ -205,7 +206,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     }
     site_store_ = std::make_unique<checkpoint::SiteStore>(options_.site_checkpoints, welcome.shards_id(), options_.name);
     const std::lock_guard lock(mutex_);
-    site_keeper_ = std::make_unique<SiteKeeper>(*site_store_, checkpoints_);
+    site_shard_server_ = std::make_unique<SiteShardServer>(*site_store_, checkpoints_);
   }
   restorer_.emplace(shared, checkpoints_, site_store_.get());
   if (shared.Has(welcome.output_directory())) {
@@ -242,7 +243,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   probe_.MemoryLimit(memory_bytes_);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string backend_name, BackendFor(job));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .same_bits = !options_.fastest}));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .deterministic = !options_.fastest}));
   base::Log(base::LogLevel::kInfo, backend->Describe());
   {
     const std::lock_guard lock(mutex_);
@@ -383,7 +384,7 @@ void StageHost::Assign(const v1::Assign& assign) {
 // In place: the data's source, which outlives epochs, reads the size from there. No epoch is there now.
 absl::Status StageHost::TakeMicroBatchSize(const v1::Assign& assign) {
   if (!planner_chooses_size_) return absl::OkStatus();
-  const absl::StatusOr<wire::PlanAnswer> answer = wire::ParsePlan(assign.plan_document());
+  const absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(assign.plan_document());
   const auto* const plan = answer.ok() ? std::get_if<wire::PlanDocument>(&*answer) : nullptr;
   if (plan == nullptr || plan->micro_batch_size == workload_->micro_batch_size) return absl::OkStatus();  // what is wrong, Build says
   if (workload_->job.spec.training.global_batch_size % plan->micro_batch_size != 0) return absl::OkStatus();
@@ -406,12 +407,12 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
       const std::lock_guard lock(mutex_);
       options.stop = fetching_.get_token();
     }
-    int64_t bytes = 0, told_ns = runtime::MonotonicNanoseconds();
+    int64_t bytes = 0, last_report_ns = runtime::MonotonicNanoseconds();
     options.progress = [&](int64_t more) {
       bytes += more;
       const int64_t now_ns = runtime::MonotonicNanoseconds();
-      if (now_ns - told_ns < kFetchNewsNs) return;
-      told_ns = now_ns;
+      if (now_ns - last_report_ns < kFetchNewsNs) return;
+      last_report_ns = now_ns;
       v1::ExecutorMessage message;
       message.mutable_fetching()->set_epoch(epoch);
       message.mutable_fetching()->set_bytes(bytes);
@@ -421,22 +422,22 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
       v1::ExecutorMessage message;
       message.mutable_fetching()->set_epoch(epoch);
       message.mutable_fetching()->set_bytes(bytes);
-      message.mutable_fetching()->set_retried(base::CutText(sentence, kMaxRetriedBytes));
+      message.mutable_fetching()->set_retried(base::TruncateUtf8(sentence, kMaxRetriedBytes));
       report_(std::move(message));
     };
     FUSIONLLM_RETURN_IF_ERROR(FetchData(workload_->data, options));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(auto data, base::OfNamedFileIfLasting(workload::DatasetSource::Open(*workload_)));
-  if (!data_told_) {
-    data_told_ = true;
+  FUSIONLLM_ASSIGN_OR_RETURN(auto data, base::AsBadInputIfPermanent(workload::DatasetSource::Open(*workload_)));
+  if (!data_reported_) {
+    data_reported_ = true;
     v1::ExecutorMessage message;
     v1::DataOpened& opened = *message.mutable_data_opened();
     opened.set_summary(data->Summary());
     const auto add = [](const data::FilesRead& files, auto* out) {
       for (const data::FilesRead::File& file : files.first) {
-        v1::DataFile& told = *out->Add();
-        told.set_path(file.path);
-        told.set_bytes(file.bytes);
+        v1::DataFile& file_report = *out->Add();
+        file_report.set_path(file.path);
+        file_report.set_bytes(file.bytes);
       }
     };
     add(data->TrainingFiles(), opened.mutable_files());

@@ -26,11 +26,11 @@
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_fetcher.h"
 #include "services/executor/data_plane.h"
+#include "services/executor/executor_metrics.h"
 #include "services/executor/local_access.h"
 #include "services/executor/shared_calibration.h"
-#include "services/executor/site_keeper.h"
+#include "services/executor/site_shard_server.h"
 #include "services/executor/stage_epoch.h"
-#include "services/executor/stage_probe.h"
 
 namespace fusionllm::services {
 
@@ -46,7 +46,7 @@ struct HostOptions {
   int64_t memory_bytes = 0;       // 0: the device's, or what the machine has
   std::string device = "cpu";     // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
   bool device_by_default = true;  // nobody asked for that one: an emulated device is the CPU whatever there is
-  bool fastest = false;           // kernels::BackendOptions::same_bits, not
+  bool fastest = false;           // kernels::BackendOptions::deterministic, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
   LocalAccess access;
@@ -58,7 +58,7 @@ class StageHost {
  public:
   using ReportFunction = std::function<void(v1::ExecutorMessage)>;
   // What is borrowed must outlive the host.
-  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, StageProbe& probe, ReportFunction report);
+  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& probe, ReportFunction report);
   ~StageHost();
 
   v1::Hello Hello() const;
@@ -84,14 +84,14 @@ class StageHost {
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> OpenData(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
   // Where memory is short, with what the plan says of it.
-  absl::Status BesideThePlan(const absl::Status& status, const StageEpoch& epoch) const;
+  absl::Status AnnotateOutOfMemory(const absl::Status& status, const StageEpoch& epoch) const;
   runtime::StageCallbacks CallbacksOf(StageEpoch& epoch);
   void ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times);
 
   const HostOptions options_;
   DataPlane& data_plane_;
   CheckpointClient& checkpoints_;
-  StageProbe& probe_;
+  ExecutorMetrics& probe_;
   const ReportFunction report_;
   std::string site_;  // guarded by mutex_
 
@@ -106,10 +106,10 @@ class StageHost {
   std::string measure_lock_;  // of the machine; empty: another machine's
   SharedCalibration shared_calibration_{"", ""};
   absl::Status welcome_status_;
-  bool welcomed_ = false;      // the worker's
-  std::string phase_;          // likewise
-  bool data_told_ = false;     // likewise
-  bool data_allowed_ = false;  // by options_.access
+  bool welcomed_ = false;       // the worker's
+  std::string phase_;           // likewise
+  bool data_reported_ = false;  // likewise
+  bool data_allowed_ = false;   // by options_.access
   double compute_scale_ = 1;
   bool emulate_ = false;
   int threads_ = 1;
@@ -134,7 +134,7 @@ class StageHost {
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only
   // Set by Welcome; null where no shards are kept in this site. The keeper goes first.
   std::unique_ptr<checkpoint::SiteStore> site_store_;
-  std::unique_ptr<SiteKeeper> site_keeper_;
+  std::unique_ptr<SiteShardServer> site_shard_server_;
   std::unique_ptr<ShardWriter> shards_;
   std::thread worker_;
 };

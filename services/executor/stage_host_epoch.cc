@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
-#include "services/executor/memory_shortage.h"
+#include "services/executor/out_of_memory.h"
 #include "services/executor/stage_host.h"
 
 namespace fusionllm::services {
@@ -45,18 +45,18 @@ absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& a
     if (shutting_down_) fetching_.request_stop();
   }
   const absl::Status built = BuildStage(Setting(epoch->number), assign, CallbacksOf(*epoch), *epoch);
-  if (!built.ok()) return BesideThePlan(built, *epoch);
+  if (!built.ok()) return AnnotateOutOfMemory(built, *epoch);
   FUSIONLLM_RETURN_IF_ERROR(RestoreEpoch(Setting(epoch->number), assign, *epoch));
   return epoch;
 }
 
-absl::Status StageHost::BesideThePlan(const absl::Status& status, const StageEpoch& epoch) const {
+absl::Status StageHost::AnnotateOutOfMemory(const absl::Status& status, const StageEpoch& epoch) const {
   const auto& stages = epoch.plan.stages;
   const auto stage = static_cast<size_t>(epoch.stage);
   if (stage >= stages.size()) return status;
   wire::PlanStage own = stages[stage];
   own.memory_bytes = epoch.plan.ReplicaOf(epoch.stage, epoch.replica).memory_bytes;
-  return services::BesideThePlan(status, own, memory_bytes_);
+  return services::AnnotateOutOfMemory(status, own, memory_bytes_);
 }
 
 runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
@@ -99,7 +99,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
 void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times) {
   ++epoch.steps;
   epoch.busy_seconds += times.busy_seconds;
-  epoch.overrun_seconds += times.overrun_seconds;
+  epoch.overrun_seconds += times.lateness_seconds;
   {
     const std::lock_guard lock(mutex_);
     last_step_ = times.step;
@@ -128,7 +128,7 @@ void StageHost::Start(uint32_t number) {
     shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);
   } else if (epoch_->first_step <= total) {
     last = epoch_->executor->Run(epoch_->first_step, total);
-    if (!last.ok()) last = BesideThePlan(last.status(), *epoch_);
+    if (!last.ok()) last = AnnotateOutOfMemory(last.status(), *epoch_);
   }
   // A lost peer ends the epoch: nobody waits for shards that are still on their way.
   if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);

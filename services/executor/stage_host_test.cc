@@ -35,7 +35,7 @@ class StageHostTest : public ::testing::Test {
   const std::unique_ptr<DataPlane> data_plane_ = *DataPlane::Create({.name = "a"}, credentials_);
   CheckpointClient checkpoints_{{.address = "127.0.0.1:0", .credentials = credentials_.channel, .executor = "a"}};
   metrics::Registry registry_{"test", "0"};
-  StageProbe probe_{registry_, "a"};
+  ExecutorMetrics probe_{registry_, "a"};
   StageHost host_{{.name = "a"}, *data_plane_, checkpoints_, probe_, [this](v1::ExecutorMessage message) {
                     const std::lock_guard lock(mutex_);
                     reports_.push_back(std::move(message));

@@ -18,7 +18,7 @@ namespace fusionllm::services {
 namespace {
 
 constexpr char kProgram[] = "fusion-scheduler";
-constexpr int kMostThreads = 32;
+constexpr int kMaxThreads = 32;
 // After a request to stop, for answers on their way: searches end at once. Clients that are idle do not hang up by themselves.
 constexpr std::chrono::seconds kDrain{1};
 
@@ -40,26 +40,26 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   if (tls_directory.empty() && !insecure) {
-    return daemon::Complain(absl::InvalidArgumentError("give --tls FOLDER, or --insecure to serve without TLS"), daemon::kExitBadInput);
+    return daemon::ReportError(absl::InvalidArgumentError("give --tls FOLDER, or --insecure to serve without TLS"), daemon::kExitBadInput);
   }
 
-  daemon::HoldStopSignals();
+  daemon::BlockStopSignals();
   const absl::StatusOr<Credentials> credentials = LoadCredentials(tls_directory, "scheduler");
-  if (!credentials.ok()) return daemon::Complain(credentials.status(), daemon::kExitBadInput);
+  if (!credentials.ok()) return daemon::ReportError(credentials.status(), daemon::kExitBadInput);
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);
-  const PlanProbe probe(registry);
+  const PlanMetrics probe(registry);
   SchedulerService service(probe, options);
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
-  builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMostThreads));
+  builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMaxThreads));
   const auto server = Listen(builder, listen, credentials->server, common.logs_json());
-  if (!server.ok()) daemon::EndAtOnce(server.status(), daemon::kExitFailed);
+  if (!server.ok()) daemon::ExitImmediately(server.status(), daemon::kExitFailed);
   // It has no loop of its own: alive is who answers a call like any other's.
   const auto to_itself = (*server)->InProcessChannel({});
   const auto monitoring = daemon::StartMonitoring(
       common, registry, [&] { return CheckHealth(*to_itself); }, [&] { return CheckHealth(*to_itself); });
-  if (!monitoring.ok()) daemon::EndAtOnce(monitoring.status());
+  if (!monitoring.ok()) daemon::ExitImmediately(monitoring.status());
   const daemon::OnStopSignal on_stop([&] {
     base::Log(base::LogLevel::kInfo, "stopping");
     service.Stop();

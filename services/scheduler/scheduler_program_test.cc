@@ -19,7 +19,7 @@ namespace {
 using daemon::MetricsAddress;
 using daemon::Program;
 
-TEST(SchedulerProgram, ServesUntilItIsTold) {
+TEST(SchedulerProgram, ServesUntilTerminated) {
   Program program("fusion-scheduler", {"--insecure"});
   const std::string line = program.Line();
   ASSERT_THAT(line, ::testing::StartsWith("listening on 127.0.0.1:"));
@@ -100,7 +100,7 @@ TEST(SchedulerProgram, TooFewThreadsEndTheProgram) {
   EXPECT_GT(ended, 0) << "the limit does not bind here";
 }
 
-TEST(SchedulerProgram, WantsToBeToldHowToServe) { EXPECT_EQ(Program("fusion-scheduler", {}).Wait(), 2); }
+TEST(SchedulerProgram, RequiresTlsOrInsecureFlag) { EXPECT_EQ(Program("fusion-scheduler", {}).Wait(), 2); }
 
 TEST(SchedulerProgram, MissingCredentialsAndUnknownFlagsAreBadUsage) {
   EXPECT_EQ(Program("fusion-scheduler", {"--tls", "/nonexistent"}).Wait(), 2);

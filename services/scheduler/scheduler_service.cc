@@ -19,7 +19,7 @@
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
 #include "lib/wire/replan_json.h"
-#include "services/scheduler/sparing_check.h"
+#include "services/scheduler/throttled_cancellation_check.h"
 
 namespace fusionllm::services {
 namespace {
@@ -46,7 +46,7 @@ grpc::Status StatusOf(const absl::Status& status) {
 }
 
 absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& document, absl::string_view field) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanAnswer plan, wire::ParsePlan(document));
+  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult plan, wire::ParsePlan(document));
   if (!std::holds_alternative<wire::PlanDocument>(plan))
     return absl::InvalidArgumentError(absl::StrCat(field, ": is a refusal, not a plan"));
   return std::get<wire::PlanDocument>(std::move(plan));
@@ -55,7 +55,7 @@ absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& document, absl::s
 }  // namespace
 
 // A caller that has gone or whose time is up needs no answer. Asked before each costly part, and all through a search.
-absl::Status SchedulerService::StillWanted(const grpc::ServerContext& context) const {
+absl::Status SchedulerService::CheckNotCancelled(const grpc::ServerContext& context) const {
   if (stopping_) return absl::UnavailableError("the scheduler is stopping");
   // The end of a call's time also cancels it: asked first, so that it is told apart.
   if (context.deadline() < std::chrono::system_clock::now()) return absl::DeadlineExceededError("the caller's deadline has passed");
@@ -63,33 +63,34 @@ absl::Status SchedulerService::StillWanted(const grpc::ServerContext& context) c
   return absl::OkStatus();
 }
 
-absl::StatusOr<SchedulerService::Subject> SchedulerService::Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const {
-  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
+absl::StatusOr<SchedulerService::PlanInput> SchedulerService::Read(const grpc::ServerContext& context,
+                                                                   const v1::PlanRequest& request) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckNotCancelled(context));
   FUSIONLLM_ASSIGN_OR_RETURN(const job::FusionJob job, job::ParseFusionJob(request.job_document(), "job_document"));
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ProfilesDocument profiles, wire::ParseProfiles(request.profiles_document()));
-  Subject subject;
+  PlanInput subject;
   FUSIONLLM_ASSIGN_OR_RETURN(subject.workload, workload::Resolve(job, request.base_directory()));
   subject.profiles = planning::ProfilesFromDocument(std::move(profiles));
   subject.options = {.strategy = request.strategy(),
                      .seed = request.seed(),
                      .exclude = {request.exclude().begin(), request.exclude().end()},
                      .data_device = request.data_device(),
-                     .stop = SparingCheck([this, &context] { return !StillWanted(context).ok(); })};
-  FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));
+                     .stop = ThrottledCancellationCheck([this, &context] { return !CheckNotCancelled(context).ok(); })};
+  FUSIONLLM_RETURN_IF_ERROR(CheckNotCancelled(context));
   return subject;
 }
 
 template <typename Answer>
 absl::StatusOr<Answer> SchedulerService::Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search) {
   const Counted counted(searching_);
-  probe_.SearchBegins();
+  probe_.SearchStarted();
   absl::StatusOr<Answer> answer = search();
-  probe_.SearchEnds();
-  if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(StillWanted(context));  // says why
+  probe_.SearchFinished();
+  if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(CheckNotCancelled(context));  // says why
   return answer;
 }
 
-grpc::Status SchedulerService::Serve(absl::string_view what, const Question& question) {
+grpc::Status SchedulerService::Serve(absl::string_view what, const PlanCall& question) {
   const auto begin = std::chrono::steady_clock::now();
   bool refused = false;
   const grpc::Status status = [&] {
@@ -104,7 +105,7 @@ grpc::Status SchedulerService::Serve(absl::string_view what, const Question& que
     return grpc::Status::OK;
   }();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  probe_.Ended(status, refused, seconds);
+  probe_.CountCall(status, refused, seconds);
   base::Log(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED ? base::LogLevel::kInfo : base::LogLevel::kWarning,
             absl::StrFormat("%s was %s after %.3f s%s%s", what, refused ? "refused" : (status.ok() ? "made" : "not made"), seconds,
                             status.ok() ? "" : ": ", status.error_message()));
@@ -113,37 +114,38 @@ grpc::Status SchedulerService::Serve(absl::string_view what, const Question& que
 
 grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::PlanRequest* request, v1::PlanResponse* response) {
   return Serve("a plan", [&]() -> absl::StatusOr<bool> {
-    FUSIONLLM_ASSIGN_OR_RETURN(Subject subject, Read(*context, *request));
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanInput subject, Read(*context, *request));
     subject.options.alternatives = true;
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanAnswer answer, Search<wire::PlanAnswer>(*context, [&] {
+    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, Search<wire::PlanResult>(*context, [&] {
                                  return planning::PlanWorkload(*subject.workload, subject.profiles, subject.options);
                                }));
     response->set_plan_document(wire::PrintPlan(answer));
-    return std::holds_alternative<wire::RefusalDocument>(answer);
+    return std::holds_alternative<wire::PlanErrorDocument>(answer);
   });
 }
 
 grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::ReplanRequest* request, v1::ReplanResponse* response) {
   return Serve("a new plan", [&]() -> absl::StatusOr<bool> {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->now()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanInput subject, Read(*context, request->now()));
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, ReadPlan(request->running_document(), "running_document"));
-    scheduler::replan::ReplanOptions wishes{
+    scheduler::replan::ReplanOptions replan_options{
         .steps_left = request->steps_left(), .running_step_s = request->running_step_seconds(), .fixed_s = request->fixed_seconds()};
-    wishes.figures_only = request->figures_only();
-    if (request->bias() != 0) wishes.bias = request->bias();
-    if (request->has_least_gain()) wishes.least_gain = request->least_gain();
-    if (request->restore_bytes_per_second() != 0) wishes.restore.bytes_per_s = request->restore_bytes_per_second();
+    replan_options.figures_only = request->figures_only();
+    if (request->bias() != 0) replan_options.bias = request->bias();
+    if (request->has_least_gain()) replan_options.min_improvement = request->least_gain();
+    if (request->restore_bytes_per_second() != 0) replan_options.restore.bytes_per_s = request->restore_bytes_per_second();
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, Search<wire::ReplanResult>(*context, [&] {
-                                 return planning::ReplanWorkload(*subject.workload, subject.profiles, running, subject.options, wishes);
+                                 return planning::ReplanWorkload(*subject.workload, subject.profiles, running, subject.options,
+                                                                 replan_options);
                                }));
     response->set_replan_document(wire::PrintReplan(answer));
-    return std::holds_alternative<wire::RefusalDocument>(answer);
+    return std::holds_alternative<wire::PlanErrorDocument>(answer);
   });
 }
 
 grpc::Status SchedulerService::Explain(grpc::ServerContext* context, const v1::ExplainRequest* request, v1::ExplainResponse* response) {
   return Serve("an explanation", [&]() -> absl::StatusOr<bool> {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->plan()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanInput subject, Read(*context, request->plan()));
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(request->plan_document(), "plan_document"));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> sentences, Search<std::vector<std::string>>(*context, [&] {
                                  return planning::ExplainPlan(*subject.workload, subject.profiles, plan, subject.options);
@@ -155,7 +157,7 @@ grpc::Status SchedulerService::Explain(grpc::ServerContext* context, const v1::E
 
 grpc::Status SchedulerService::Simulate(grpc::ServerContext* context, const v1::SimulateRequest* request, v1::SimulateResponse* response) {
   return Serve("a simulation", [&]() -> absl::StatusOr<bool> {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Subject subject, Read(*context, request->plan()));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanInput subject, Read(*context, request->plan()));
     planning::Hardware hardware;
     FUSIONLLM_ASSIGN_OR_RETURN(hardware.measured, wire::ParseProfiles(request->plan().profiles_document()));
     if (!request->topology_document().empty()) {
@@ -180,7 +182,7 @@ grpc::Status SchedulerService::Simulate(grpc::ServerContext* context, const v1::
                                  return planning::SimulateWorkload(source, hardware, options);
                                }));
     response->set_simulation_document(wire::PrintSimulation(outcome.answer));
-    return std::holds_alternative<wire::RefusalDocument>(outcome.answer);
+    return std::holds_alternative<wire::PlanErrorDocument>(outcome.answer);
   });
 }
 

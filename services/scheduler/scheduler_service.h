@@ -16,7 +16,7 @@
 #include "lib/planning/request.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
-#include "services/scheduler/plan_probe.h"
+#include "services/scheduler/plan_metrics.h"
 
 namespace fusionllm::services {
 
@@ -27,7 +27,7 @@ struct SchedulerOptions {
 class SchedulerService final : public v1::Scheduler::Service {
  public:
   // `probe` must outlive the service.
-  explicit SchedulerService(const PlanProbe& probe, SchedulerOptions options = {}) : options_(options), probe_(probe) {}
+  explicit SchedulerService(const PlanMetrics& probe, SchedulerOptions options = {}) : options_(options), probe_(probe) {}
 
   // Ends the searches in progress and turns later calls away, all with UNAVAILABLE; returns at once.
   void Stop() { stopping_ = true; }
@@ -41,24 +41,24 @@ class SchedulerService final : public v1::Scheduler::Service {
 
  private:
   // What a question is about, read and resolved.
-  struct Subject {
+  struct PlanInput {
     std::unique_ptr<workload::Workload> workload;
     planning::Profiles profiles;
     planning::PlanOptions options;
   };
   // Whether the answer is a refusal.
-  using Question = std::function<absl::StatusOr<bool>()>;
+  using PlanCall = std::function<absl::StatusOr<bool>()>;
 
-  absl::Status StillWanted(const grpc::ServerContext& context) const;
-  absl::StatusOr<Subject> Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const;
+  absl::Status CheckNotCancelled(const grpc::ServerContext& context) const;
+  absl::StatusOr<PlanInput> Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const;
   // `search` counted, and ended with the reason for which nobody waits for it.
   template <typename Answer>
   absl::StatusOr<Answer> Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search);
   // One of at most max_concurrent answers, told to the probe and the log. `what`: "a plan".
-  grpc::Status Serve(absl::string_view what, const Question& question);
+  grpc::Status Serve(absl::string_view what, const PlanCall& question);
 
   const SchedulerOptions options_;
-  const PlanProbe& probe_;
+  const PlanMetrics& probe_;
   std::atomic<int> taken_{0};  // places of max_concurrent
   std::atomic<int> searching_{0};
   std::atomic<bool> stopping_{false};

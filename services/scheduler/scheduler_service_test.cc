@@ -53,7 +53,7 @@ class SchedulerServiceTest : public ::testing::Test {
     const auto workload = workload::Resolve(*job, "/");
     EXPECT_TRUE(workload.ok()) << workload.status();
     const auto backend = *kernels::CreateBackend("ref", {});
-    auto device = planning::Calibrate(**workload, *backend, {.seconds = 0, .least_passes = 1});
+    auto device = planning::Calibrate(**workload, *backend, {.seconds = 0, .min_passes = 1});
     EXPECT_TRUE(device.ok()) << device.status();
     for (auto& [signature, op] : device->ops) op.seconds = 1e-3;
     device->memory_bytes = 1 << 30;
@@ -153,7 +153,7 @@ class SchedulerServiceTest : public ::testing::Test {
   }
 
   metrics::Registry registry_{"test", "0"};
-  const PlanProbe probe_{registry_};
+  const PlanMetrics probe_{registry_};
   SchedulerService service_{probe_, {.max_concurrent = 1}};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Scheduler::Stub> stub_;
@@ -225,7 +225,7 @@ TEST_F(SchedulerServiceTest, RefusalIsAnAnswerNotAnError) {
   ASSERT_TRUE(Call(request, response).ok());
   const auto answer = wire::ParsePlan(response.plan_document());
   ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(std::get<wire::RefusalDocument>(*answer).reason, "NoExecutors");
+  EXPECT_EQ(std::get<wire::PlanErrorDocument>(*answer).reason, "NoExecutors");
   EXPECT_EQ(Ended("refused"), 1);
   EXPECT_EQ(Ended("planned"), 0);
 }
@@ -376,7 +376,7 @@ TEST_F(SchedulerServiceTest, EveryQuestionIsAnsweredWithinItsDeadlineOrNotAtAll)
   }
 }
 
-TEST_F(SchedulerServiceTest, ANewPlanIsNotSoughtForACallerWhoHangsUp) {
+TEST_F(SchedulerServiceTest, CancelledCallEndsItsSearch) {
   const v1::PlanRequest request = HugeRequest();
   const Question replan = Questions(request, PlanOf(request))[1];
   grpc::ClientContext context;

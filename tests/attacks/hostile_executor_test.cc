@@ -60,7 +60,7 @@ struct StageMessage {
 // All that stages of a plan send each other, evaluations aside: what a receiver that did not look at the sender would take.
 std::vector<StageMessage> MessagesOf(const workload::Workload& workload, const std::vector<int>& stage_of_op, int stages) {
   const autodiff::TrainingGraph& training = workload.training;
-  const std::vector<int> placement = autodiff::Place(training, stage_of_op);
+  const std::vector<int> placement = autodiff::AssignStages(training, stage_of_op);
   std::vector<StageMessage> messages;
   for (int to = 0; to < stages; ++to) {
     const auto program = runtime::BuildStageProgram(training, placement, to, stages, runtime::Recompute::kNone);
@@ -74,7 +74,7 @@ std::vector<StageMessage> MessagesOf(const workload::Workload& workload, const s
       const std::vector<int>& sharers = program->sharers[static_cast<size_t>(training.uses[use].parameter)];
       const int from = placement[static_cast<size_t>(training.uses[use].op)];
       const bool shares = std::find(sharers.begin(), sharers.end(), to) != sharers.end();
-      if (shares && from != to) messages.push_back({from, to, MessageKind::kUseGradient, static_cast<int32_t>(use)});
+      if (shares && from != to) messages.push_back({from, to, MessageKind::kPerUseGradient, static_cast<int32_t>(use)});
     }
     if (to > 0) messages.push_back({0, to, MessageKind::kDecision});
     if (to > 0) messages.push_back({to, 0, MessageKind::kReport, to});
@@ -391,7 +391,7 @@ class ForgingExecutor {
   const int64_t steps_;  // of the run
   const uint64_t incarnation_ = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
   metrics::Registry registry_{"test", "0"};
-  services::StageProbe probe_{registry_, kName};
+  services::ExecutorMetrics probe_{registry_, kName};
   const std::unique_ptr<services::DataPlane> data_plane_;
   runtime::MessagePort& port_;
   services::CheckpointClient checkpoints_;

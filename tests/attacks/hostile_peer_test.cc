@@ -75,7 +75,7 @@ class HostilePeerTest : public ::testing::Test {
   }
   // The victim runs stage 0 of two.
   void Attach() {
-    const std::vector<int> placement = autodiff::Place(training_, runtime::testing::ContiguousStages(training_, 2));
+    const std::vector<int> placement = autodiff::AssignStages(training_, runtime::testing::ContiguousStages(training_, 2));
     const auto program = runtime::BuildStageProgram(training_, placement, 0, 2, runtime::Recompute::kNone);
     ASSERT_TRUE(program.ok()) << program.status();
     gradient_ = program->backward.receives.front().value;
@@ -205,7 +205,7 @@ TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageA
   }
   plan.links = {{.src = "victim", .dst = "stage-1", .src_stage = 0, .dst_stage = 1, .codec = "fp32"},
                 {.src = "stage-1", .dst = "victim", .src_stage = 1, .dst_stage = 0, .backward = true, .codec = "fp32"}};
-  assign.set_plan_document(wire::PrintPlan(wire::PlanAnswer(plan)));
+  assign.set_plan_document(wire::PrintPlan(wire::PlanResult(plan)));
 
   const std::string name = "victim";
   const auto backend = *kernels::CreateBackend("cpu", {.threads = 1});

@@ -253,7 +253,7 @@ class ScriptedBrokerTest : public ::testing::Test {
     assign.set_epoch(1);
     assign.set_first_step(1);
     assign.add_peers()->set_name("victim");
-    assign.set_plan_document(wire::PrintPlan(wire::PlanAnswer(plan)));
+    assign.set_plan_document(wire::PrintPlan(wire::PlanResult(plan)));
     return assign;
   }
   // The broker that a closed executor of these flags has met, after both have ended.

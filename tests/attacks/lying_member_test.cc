@@ -27,7 +27,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr int kAlways = 1'000'000;
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kTestTimeout = absl::Minutes(2);
 
 class LyingMemberTest : public ::testing::Test {
  protected:
@@ -64,7 +64,7 @@ class LyingMemberTest : public ::testing::Test {
     return "";
   }
   void AwaitSaid(size_t which, const std::string& type, const std::string& said) {
-    EXPECT_TRUE(Federation::WaitUntil([&] { return absl::StrContains(Said(which, type), said); }, kPatience))
+    EXPECT_TRUE(Federation::WaitUntil([&] { return absl::StrContains(Said(which, type), said); }, kTestTimeout))
         << NameOf(which) << " " << type << ": " << Said(which, type);
   }
   json Object(SimCluster& cluster, const kube::Resource& resource, const std::string& name) {
@@ -185,7 +185,7 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   fleet_.Submit("honest", 1, {NameOf(kHonest)});
   fleet_.Submit("tempted", 2, {NameOf(kHonest), NameOf(kForged)});
   Lure("lured", kHonest, kForged);
-  ASSERT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Running"; }, kPatience)) << fleet_.Job("honest").state;
+  ASSERT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Running"; }, kTestTimeout)) << fleet_.Job("honest").state;
   Forge(kForged, "honest");
 
   AwaitSaid(kDeep, "Connected", "has no UID");
@@ -194,19 +194,19 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   AwaitSaid(kReplaced, "Conflict", "True ClusterReplaced: ");
   AwaitSaid(kGarbage, "Connected", "False NotConnected: ");
   EXPECT_TRUE(Federation::WaitUntil(
-      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "belongs to somebody else"); }, kPatience));
+      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "belongs to somebody else"); }, kTestTimeout));
   TouchCluster(kForged);
   AwaitSaid(kForged, "Conflict", "True NotOurs: ");
   AwaitSaid(kToken, "TokenRenewed", "False RenewalFailed: ");
   EXPECT_THAT(Said(kToken, "Connected"), HasSubstr("True")) << "by the old token";
 
   EXPECT_TRUE(Federation::WaitUntil(
-      [&] { return absl::StrContains(base::ReadWholeFile(fleet_.log()), "has the epoch 9223372036854775807"); }, kPatience));
+      [&] { return absl::StrContains(base::ReadWholeFile(fleet_.log()), "has the epoch 9223372036854775807"); }, kTestTimeout));
 
   const json broker = Object(fleet_.hub(), kPods, "honest-broker-r0");
   ASSERT_TRUE(broker.is_object()) << "it was not restarted";
   ASSERT_TRUE(fleet_.hub().EndPod("honest-broker-r0", "broker", 0, R"({"step":100,"steps":100,"loss":2.5,"exit_code":0})").ok());
-  EXPECT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Complete"; }, kPatience)) << fleet_.Job("honest").state;
+  EXPECT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Complete"; }, kTestTimeout)) << fleet_.Job("honest").state;
   const json job = Object(fleet_.hub(), kFusionJobs, "honest");
   EXPECT_EQ(job["status"].value("restarts", 0), 0);
   EXPECT_EQ(process.CodeOf("/healthz"), 200);

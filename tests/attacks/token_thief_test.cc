@@ -39,7 +39,7 @@ TEST_F(TokenThiefTest, NamesOfTheRunsOwnProcessesAreNotForSaleHoweverTheyAreSpel
   EXPECT_EQ(run->Wait(), 130) << run->words();
 }
 
-TEST_F(TokenThiefTest, WhoEnrollsAndStaysAwayHoldsNobodyUp) {
+TEST_F(TokenThiefTest, EnrolledButAbsentExecutorBlocksNoOther) {
   const auto run = Listen(2);
   for (const char* name : {"mallory", "trudy"}) EXPECT_TRUE(Buy(name, token_).ok()) << name;
   EXPECT_FALSE(Buy("MALLORY", token_).ok()) << "it is kept for who enrolled";

@@ -50,15 +50,15 @@ TEST_F(ChartTest, TheOperatorUnderstandsItsFile) {
   EXPECT_EQ(usual.common.log_level, "info");
   EXPECT_EQ(usual.hub_qps, defaults.hub_qps);
   EXPECT_EQ(usual.hub_burst, defaults.hub_burst);
-  const op::Flags told = Read(
+  const op::Flags flags = Read(
       "--set operator.logLevel=debug --set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5 "
       "--set operator.config.memberCacheMib=96,operator.config.scheduler=sched:80 --set 'operator.config.execProgram={aws,gke}'");
-  EXPECT_EQ(told.common.log_level, "debug");
-  EXPECT_EQ(told.hub_qps, 2.5);
-  EXPECT_EQ(told.hub_burst, 5);
-  EXPECT_EQ(told.member_cache_mib, 96);
-  EXPECT_EQ(told.scheduler, "sched:80");
-  EXPECT_THAT(told.exec_programs, ::testing::ElementsAre("aws", "gke"));
+  EXPECT_EQ(flags.common.log_level, "debug");
+  EXPECT_EQ(flags.hub_qps, 2.5);
+  EXPECT_EQ(flags.hub_burst, 5);
+  EXPECT_EQ(flags.member_cache_mib, 96);
+  EXPECT_EQ(flags.scheduler, "sched:80");
+  EXPECT_THAT(flags.exec_programs, ::testing::ElementsAre("aws", "gke"));
 }
 
 TEST_F(ChartTest, TheFileIsMountedAsAFolderSoThatChangesArrive) {

@@ -77,7 +77,7 @@ TEST_F(ChartTest, WhoeverSetsWhatTheRoleDoesNotUseIsToldByName) {
   EXPECT_THAT(Notes("-f '" + ChartFolder() + "/ci/everything-values.yaml'"), none);
 }
 
-TEST_F(ChartTest, WhoeverTakesRulesWithoutMonitorsIsToldWhatTheyLackThen) {
+TEST_F(ChartTest, NotesWarnAboutRulesWithoutMonitors) {
   const std::string rules = absl::StrCat(kKnown, "--set metrics.prometheusRule.enabled=true");
   const auto down = HasSubstr("FusionOperatorDown fires for ever"), jobs = HasSubstr("the alerts about running jobs look at nothing");
   EXPECT_THAT(Notes(rules), AllOf(down, jobs));

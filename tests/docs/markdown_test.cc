@@ -15,9 +15,9 @@ using ::testing::UnorderedElementsAre;
 
 // "line:text" of each.
 std::vector<std::string> LinesOf(const std::vector<Place>& places) {
-  std::vector<std::string> told;
-  for (const Place& place : places) told.push_back(absl::StrCat(place.line, ":", place.text));
-  return told;
+  std::vector<std::string> found;
+  for (const Place& place : places) found.push_back(absl::StrCat(place.line, ":", place.text));
+  return found;
 }
 
 TEST(FencesTest, KeepsLinesAndTheSecondWord) {

@@ -14,9 +14,9 @@ using ::testing::UnorderedElementsAre;
 
 // "line: message" of every finding.
 std::vector<std::string> MessagesOf(const std::vector<tidy::Finding>& findings) {
-  std::vector<std::string> told;
-  for (const tidy::Finding& finding : findings) told.push_back(absl::StrCat(finding.line, ": ", finding.message));
-  return told;
+  std::vector<std::string> messages;
+  for (const tidy::Finding& finding : findings) messages.push_back(absl::StrCat(finding.line, ": ", finding.message));
+  return messages;
 }
 
 TEST(GlossaryFormTest, ReadsTermsInLowerCase) {

@@ -58,13 +58,13 @@ spec:
   }
   bool WaitForStep(int64_t step) {
     return !broker_
-                ->WaitForJson([&](const json& told) { return told.value("type", "") == "step" && told.value("step", int64_t{0}) >= step; })
+                ->WaitForJson([&](const json& line) { return line.value("type", "") == "step" && line.value("step", int64_t{0}) >= step; })
                 .is_null();
   }
   bool WaitForEvent(const std::string& reason, int64_t step) {
     return !broker_
                 ->WaitForJson(
-                    [&](const json& told) { return told.value("reason", "") == reason && told.value("step", int64_t{0}) >= step; })
+                    [&](const json& line) { return line.value("reason", "") == reason && line.value("step", int64_t{0}) >= step; })
                 .is_null();
   }
   json Page() {

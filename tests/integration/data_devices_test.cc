@@ -75,7 +75,7 @@ spec:
   }
 
   json WaitForEvent(const std::string& reason) {
-    return broker_->WaitForJson([&](const json& told) { return told.value("reason", "") == reason; });
+    return broker_->WaitForJson([&](const json& parsed) { return parsed.value("reason", "") == reason; });
   }
   // When a checkpoint has been saved. By SIGKILL.
   void Kill(const std::string& name) {
@@ -90,7 +90,7 @@ spec:
     EXPECT_GE(restored["step"], 10);
     const int64_t enough = restored["step"].get<int64_t>() + 20;
     ASSERT_FALSE(
-        broker_->WaitForJson([&](const json& told) { return told.value("type", "") == "step" && told["step"] == enough; }).is_null());
+        broker_->WaitForJson([&](const json& parsed) { return parsed.value("type", "") == "step" && parsed["step"] == enough; }).is_null());
     broker_->Signal(SIGTERM);
     EXPECT_EQ(broker_->Wait(), base::kExitInterrupted);
     for (auto& [name, executor] : executors_) EXPECT_EQ(executor.Wait(), base::kExitDone) << name;
@@ -104,8 +104,8 @@ spec:
   json Lines(const std::string& type) const {
     json found = json::array();
     for (const std::string& line : broker_->lines()) {
-      const json told = json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (told.is_object() && told.value("type", "") == type) found.push_back(told);
+      const json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (parsed.is_object() && parsed.value("type", "") == type) found.push_back(parsed);
     }
     return found;
   }
@@ -154,7 +154,7 @@ TEST_F(DataDevicesTest, WhereThePlannerRefusesTheFirstOfThemAnotherReads) {
   ASSERT_THAT(plans, SizeIs(1));
   EXPECT_EQ(DevicesOf(plans[0])[0], "c");
   const json events = Lines("event");
-  const auto chosen = std::find_if(events.begin(), events.end(), [](const json& told) { return told["reason"] == "DataReaderChosen"; });
+  const auto chosen = std::find_if(events.begin(), events.end(), [](const json& parsed) { return parsed["reason"] == "DataReaderChosen"; });
   ASSERT_NE(chosen, events.end());
   EXPECT_EQ((*chosen)["device"], "c");
   EXPECT_THAT((*chosen)["message"].get<std::string>(), HasSubstr("not a: PinConflict: "));

@@ -29,7 +29,7 @@ TEST(DemoTest, ADeviceThatIsLostIsDoneWithoutAndTheTableSaysSo) {
   ASSERT_TRUE(demo.WaitForStep(1, kDemoLimit)) << demo.Stderr();
   KillProcess(PidOfStage(demo, 2));
   EXPECT_EQ(demo.Wait(kDemoLimit), 0) << demo.Stderr();
-  EXPECT_TRUE(demo.NobodyIsLeft(10));
+  EXPECT_TRUE(demo.AllProcessesExited(10));
 
   std::map<std::string, std::vector<size_t>> stages;  // of the plans of each row
   std::map<std::string, std::vector<std::string>> reasons;

@@ -87,7 +87,7 @@ TEST_P(ExampleTest, RunsToTheEndByTheCommandItShows) {
   const base::TempFolder folder;
   FusionctlChild run(arguments, folder.path());
   EXPECT_EQ(run.Wait(kExampleLimit), 0) << run.Stderr();
-  EXPECT_TRUE(run.NobodyIsLeft(10));
+  EXPECT_TRUE(run.AllProcessesExited(10));
   int64_t steps = 0;
   for (const json& line : run.lines()) {
     if (line.value("type", "") != "step") continue;

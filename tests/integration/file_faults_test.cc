@@ -177,7 +177,7 @@ class FileFaultsTest : public RunTest {
     auto run = Start(Settings(6), {}, output);
     const int code = run->Wait(kRunLimit);
     for (const char* name : {"LD_PRELOAD", "FUSIONLLM_FILE_FAULTS", "FUSIONLLM_FILE_FAULTS_LOG"}) unsetenv(name);
-    EXPECT_TRUE(run->NobodyIsLeft(30));
+    EXPECT_TRUE(run->AllProcessesExited(30));
     if (!std::filesystem::exists(log)) {
       EXPECT_EQ(code, 0) << run->Stderr();
       EXPECT_EQ(Event(*run, "Restored").is_null(), !fault.resumes);
@@ -193,7 +193,7 @@ class FileFaultsTest : public RunTest {
   void ExpectEndWith(const FileFault& fault, const FusionctlChild& run, int code, const std::string& output,
                      const std::string& struck) const {
     if (fault.use.kind == Kind::kNamed) {
-      EXPECT_EQ(code, base::ExitCodeFor(base::OfNamedFile(base::FileError(fault.error, "use", fault.use.path)))) << run.Stderr();
+      EXPECT_EQ(code, base::ExitCodeFor(base::AsBadInput(base::FileError(fault.error, "use", fault.use.path)))) << run.Stderr();
     } else {
       EXPECT_TRUE(code == 0 || code == 1 || code == 2) << code << ": " << run.Stderr();
     }

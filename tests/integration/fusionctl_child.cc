@@ -52,7 +52,7 @@ FusionctlChild::FusionctlChild(const std::vector<std::string>& arguments, const 
   sigset_t child_signal;
   sigemptyset(&child_signal);
   sigaddset(&child_signal, SIGCHLD);
-  sigprocmask(SIG_BLOCK, &child_signal, nullptr);  // for sigtimedwait in NobodyIsLeft
+  sigprocmask(SIG_BLOCK, &child_signal, nullptr);  // for sigtimedwait in AllProcessesExited
 
   const char* bin = std::getenv("FUSIONLLM_BIN_DIR");
   const std::string program = absl::StrCat(bin == nullptr ? "." : bin, "/fusionctl");
@@ -82,7 +82,7 @@ FusionctlChild::~FusionctlChild() {
     waitpid(pid_, nullptr, 0);
   }
   // Its children follow it by themselves (SIGKILL from the kernel); wait until they have.
-  NobodyIsLeft(20);
+  AllProcessesExited(20);
   close(out_);
 }
 
@@ -154,7 +154,7 @@ std::vector<pid_t> FusionctlChild::Running(const std::string& program) const {
   return found;
 }
 
-bool FusionctlChild::NobodyIsLeft(double limit_s) {
+bool FusionctlChild::AllProcessesExited(double limit_s) {
   const Clock::time_point deadline = After(limit_s);
   sigset_t child_signal;
   sigemptyset(&child_signal);
@@ -165,8 +165,8 @@ bool FusionctlChild::NobodyIsLeft(double limit_s) {
     if (reaped > 0) continue;
     const double left = Left(deadline);
     if (left <= 0) return false;
-    const timespec patience = {static_cast<time_t>(left), 1'000'000};
-    sigtimedwait(&child_signal, nullptr, &patience);
+    const timespec timeout = {static_cast<time_t>(left), 1'000'000};
+    sigtimedwait(&child_signal, nullptr, &timeout);
   }
 }
 

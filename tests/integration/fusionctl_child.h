@@ -37,7 +37,7 @@ class FusionctlChild {
   // Children of fusionctl with this program name, in no order.
   std::vector<pid_t> Running(const std::string& program) const;
   // True as soon as this process has no child left; false when the limit is met first. Call after Wait().
-  bool NobodyIsLeft(double limit_s);
+  bool AllProcessesExited(double limit_s);
 
   const std::vector<nlohmann::json>& lines() const { return lines_; }
   std::string Stderr() const;

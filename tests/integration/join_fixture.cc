@@ -26,7 +26,7 @@ bool NamesCheckpoints(const std::vector<std::string>& settings) {
   return std::any_of(settings.begin(), settings.end(), [](const std::string& setting) { return setting.starts_with("spec.checkpoint"); });
 }
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kWaitTimeout = std::chrono::seconds(120);
 
 constexpr char kJob[] =
     "apiVersion: fusionllm.io/v1alpha1\n"
@@ -60,7 +60,7 @@ Fusionctl::Fusionctl(const base::TempFolder& folder, const std::string& name, st
 }
 
 void Fusionctl::WaitUntil(const std::function<bool()>& condition) {
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kWaitTimeout;
   while (Clock::now() < deadline) {
     const bool met = condition();
     if (open_) {

@@ -58,7 +58,7 @@ class JoinSitesTest : public JoinTest {
     }
     return names;
   }
-  static std::vector<std::string> Told(const Fusionctl& run, const std::string& reason) {
+  static std::vector<std::string> EventsNamed(const Fusionctl& run, const std::string& reason) {
     std::vector<std::string> messages;
     for (const json& line : run.lines()) {
       if (line.value("reason", "") == reason) messages.push_back(line.value("message", ""));
@@ -151,7 +151,7 @@ TEST_F(JoinSitesTest, ShardsLieInTheirSitesAndARestoreWithTheSamePlacementReadsT
   EXPECT_EQ(run->Event("Restored").value("step", 0), done);
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
   EXPECT_THAT(Recalled(*run, done), IsEmpty()) << "each stage found its part in its own site";
-  EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
+  EXPECT_THAT(EventsNamed(*run, "ShardsInSites"), SizeIs(1));
   // `keep` is 3: what was pruned here is gone there.
   for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), SizeIs(3 * 2)) << site;
   for (const int64_t step : {kSteps - 10, kSteps - 20}) EXPECT_THAT(FilesOf(step), SizeIs(4)) << "one stage's two files, index, manifest";
@@ -201,12 +201,12 @@ TEST_F(JoinSitesTest, ASiteWhoseMachineIsReplacedGivesWhatTheLostOneKept) {
   const auto back = Site("q", "paris");
   ASSERT_EQ(run->Wait(), 0) << run->words() << back->words() << tokyo->words();
   // By its own stage, or by another's through the broker: that is the plan's choice.
-  EXPECT_THAT(Told(*run, "CheckpointUnusable"), IsEmpty());
+  EXPECT_THAT(EventsNamed(*run, "CheckpointUnusable"), IsEmpty());
   EXPECT_GE(run->Event("Restored").value("step", 0), 10);
   ExpectSameLosses(*run, *undisturbed, 1, kSteps);
 }
 
-TEST_F(JoinSitesTest, ARunWhoseSiteIsAwayIsNotBegunAnewAndGoesOnWhenItIsBack) {
+TEST_F(JoinSitesTest, ResumesWhenAbsentSiteReturnsInsteadOfRestarting) {
   const Settings settings = With(kEveryTen);
   const auto undisturbed = Undisturbed();
   const int64_t done = Cut(settings);
@@ -236,7 +236,7 @@ TEST_F(JoinSitesTest, TheRiskIsToldOnceHoweverManyBrokersARunHas) {
   ASSERT_EQ(kill(broker, SIGKILL), 0);
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_THAT(run->words(), HasSubstr("the broker was killed"));
-  EXPECT_THAT(Told(*run, "ShardsInSites"), SizeIs(1));
+  EXPECT_THAT(EventsNamed(*run, "ShardsInSites"), SizeIs(1));
 }
 
 TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldOnesWhereTheyAre) {
@@ -247,8 +247,8 @@ TEST_F(JoinSitesTest, AJobThatWantsAllPartsAtTheBrokerHasNewOnesSentAndReadsOldO
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
   EXPECT_EQ(run->Event("Restored").value("step", int64_t{0}), done);
   EXPECT_THAT(Recalled(*run, done), IsEmpty());
-  EXPECT_THAT(Told(*run, "ShardsInSites"), IsEmpty());
-  EXPECT_THAT(Told(*run, "CollectingShards"), IsEmpty());
+  EXPECT_THAT(EventsNamed(*run, "ShardsInSites"), IsEmpty());
+  EXPECT_THAT(EventsNamed(*run, "CollectingShards"), IsEmpty());
   for (const int64_t step : {kSteps, kSteps - 10})
     EXPECT_THAT(FilesOf(step), SizeIs(3 * 2 + 2)) << "files of three stages, index, manifest";
   for (const char* site : {"paris", "tokyo"}) EXPECT_THAT(ShardsIn(Folder(site)), IsEmpty()) << "their checkpoints are gone";
@@ -261,7 +261,7 @@ TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEnds
   const auto run = Listen(3, settings);
   const auto paris = Site("p", "paris"), lima = Site("t", "lima");
   ASSERT_TRUE(run->WaitForEvent("SiteAwaited")) << run->words();
-  EXPECT_THAT(Told(*run, "SiteAwaited"),
+  EXPECT_THAT(EventsNamed(*run, "SiteAwaited"),
               Contains(AllOf(HasSubstr("2 files of "), HasSubstr("site tokyo"), HasSubstr("-of-00003.safetensors"), HasSubstr("s more"))));
   const auto begin = std::chrono::steady_clock::now();
   run->Interrupt();
@@ -269,7 +269,7 @@ TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEnds
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120)) << "of the 600 that it would wait";
 }
 
-TEST_F(JoinSitesTest, ARunThatNobodyCanJoinEndsAtOnceWhereASiteIsNeeded) {
+TEST_F(JoinSitesTest, ClosedRunFailsAtOnceWithoutItsSite) {
   const int64_t done = Cut(With(kEveryTen));
   ASSERT_LT(done, kSteps);
   const auto begin = std::chrono::steady_clock::now();
@@ -290,8 +290,8 @@ TEST_F(JoinSitesTest, AReplicaSavesARunThatLosesASite) {
   const auto run = Listen(3, settings);
   const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
   ASSERT_EQ(run->Wait(), 0) << run->words() << paris->words() << tokyo->words();
-  EXPECT_THAT(Told(*run, "ShardsInSites"), IsEmpty());
-  EXPECT_THAT(Told(*run, "CheckpointUnusable"), SizeIs(1));
+  EXPECT_THAT(EventsNamed(*run, "ShardsInSites"), IsEmpty());
+  EXPECT_THAT(EventsNamed(*run, "CheckpointUnusable"), SizeIs(1));
   std::vector<int64_t> restored;
   for (const json& line : run->lines()) {
     if (line.value("type", "") == "step") break;  // on a busy machine a straggler may be planned around later

@@ -52,7 +52,7 @@ TEST_F(JoinTest, AMachineThatCanBeDialledIs) {
 }
 
 // Its own executor is given the address as it is, and whoever joins one of this machine's.
-TEST_F(JoinTest, ARunThatListensOnAllAddressesTrainsWithWhoeverJoins) {
+TEST_F(JoinTest, TrainsWithJoinedExecutorsOnWildcardAddress) {
   const auto run = Listen(2, {}, "run", "0.0.0.0:0");
   EXPECT_THAT(address_, Not(HasSubstr("0.0.0.0"))) << "nobody could dial it";
   // Loopback is among all addresses, and there on any machine.
@@ -83,7 +83,7 @@ TEST_F(JoinTest, TheOthersDialWhatAMachineAdvertises) {
   EXPECT_NE(other->Wait(), -1);
 }
 
-TEST_F(JoinTest, AMachineThatNobodyReachesIsTurnedAwayAndTheOthersTrain) {
+TEST_F(JoinTest, RejectsUnreachableMachineAndOthersTrain) {
   base::PortForwarder router;  // forwards nothing
   const auto run = Listen(3);
   const auto good = Join("good", {"--name", "good"});

@@ -44,9 +44,9 @@ std::string Program::WaitFor(const std::function<bool(const std::string&)>& want
 json Program::WaitForJson(const std::function<bool(const json&)>& wanted) {
   json found;
   (void)WaitFor([&](const std::string& line) {
-    const json told = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool is_it = told.is_object() && wanted(told);
-    if (is_it) found = told;
+    const json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const bool is_it = parsed.is_object() && wanted(parsed);
+    if (is_it) found = parsed;
     return is_it;
   });
   return found;

@@ -84,7 +84,7 @@ TEST_F(RecoveryTest, ASpareThatHasAStageIsPlannedOverWhenAnotherExecutorIsLost) 
   EXPECT_THAT(Event(*run, "Replanned")["message"].get<std::string>(), AllOf(HasSubstr("2 stages"), HasSubstr("spare-0")));
 }
 
-TEST_F(RecoveryTest, WithoutASpareTheRestIsPlannedAnewEvenWhenTheJobAskedForMoreStages) {
+TEST_F(RecoveryTest, ReplansOverSurvivorsWithFewerStagesThanAskedFor) {
   const auto run = KillStageAfter(1, 1, {kCheckpoints});
   EXPECT_THAT(Reasons(*run), Contains("Replanned"));
   EXPECT_THAT(Event(*run, "Replanned")["message"].get<std::string>(), HasSubstr("2 stages"));

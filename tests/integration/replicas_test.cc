@@ -43,8 +43,8 @@ void ExpectLosses(const FusionctlChild& got, const FusionctlChild& want) {
   }
 }
 
-// The process that runs a seat of the first plan.
-pid_t PidOfSeat(const FusionctlChild& run, int stage, int replica) {
+// The process that runs a rank of the first plan.
+pid_t PidOfRank(const FusionctlChild& run, int stage, int replica) {
   for (const json& line : run.lines()) {
     if (line.value("reason", "") == "ExecutorJoined" && line.value("stage", json()) == stage && line.value("replica", -1) == replica) {
       return line.value("pid", 0);
@@ -64,10 +64,10 @@ TEST_F(ReplicasTest, TwoAndThreeReplicasLearnAsOne) {
   const json plan = LinesOf(*two, "plan")[0];
   EXPECT_EQ(plan["replicas"], 2);
   for (const json& stage : plan["stages"]) EXPECT_THAT(stage["devices"], SizeIs(2));
-  std::set<std::pair<int, int>> seats;
+  std::set<std::pair<int, int>> ranks;
   const json stages = Summary(*two)["stages"];
-  for (const json& stage : stages) seats.emplace(stage["index"], stage["replica"]);
-  EXPECT_EQ(seats, (std::set<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
+  for (const json& stage : stages) ranks.emplace(stage["index"], stage["replica"]);
+  EXPECT_EQ(ranks, (std::set<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
 
   const auto three = RunToEnd({steps, kFourMicroBatches, Grid(3, 1)}, {}, "three");
   ExpectLosses(*three, *one);
@@ -149,14 +149,14 @@ TEST_F(ReplicasTest, ReplicaZeroEvaluatesAndItsCheckpointIsTheRuns) {
   ExpectLosses(*two, *one);
 }
 
-TEST_F(ReplicasTest, ASpareTakesTheSeatOfALostReplica) {
+TEST_F(ReplicasTest, SpareTakesRankOfLostReplica) {
   WriteTopology(4, 1);
   const std::vector<std::string> job = {kCheckpoints, Grid(2, 2), "spec.training.steps=40"};
   const auto undisturbed = RunToEnd(job, {}, "undisturbed");
   for (const int replica : {0, 1}) {
     auto run = Start(job, {}, absl::StrCat("out", replica));
     ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
-    KillProcess(PidOfSeat(*run, 1, replica));
+    KillProcess(PidOfRank(*run, 1, replica));
     ExpectEnd(*run, 0);
     ExpectSameBits(*run, BitsOf(*undisturbed), 1, 40);
     EXPECT_EQ(Event(*run, "ExecutorLost")["replica"], replica);
@@ -169,7 +169,7 @@ TEST_F(ReplicasTest, WithoutASpareTheRestGoesOn) {
   WriteTopology(4, 0);
   auto run = Start({kCheckpoints, Grid(2, 2), "spec.training.steps=40"});
   ASSERT_TRUE(run->WaitForEvent("CheckpointSaved", kStartLimit)) << run->Stderr();
-  KillProcess(PidOfSeat(*run, 0, 0));
+  KillProcess(PidOfRank(*run, 0, 0));
   ExpectEnd(*run, 0);
   EXPECT_THAT(Reasons(*run), Contains("Replanned"));
   EXPECT_EQ(Summary(*run)["steps"], 40);

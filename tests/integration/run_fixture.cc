@@ -117,7 +117,7 @@ void RunTest::ExpectEnd(FusionctlChild& run, int code) {
       std::cerr << log << " ends:\n" << text.substr(text.size() - std::min<size_t>(text.size(), 1500)) << "\n";
     }
   }
-  EXPECT_TRUE(run.NobodyIsLeft(10));
+  EXPECT_TRUE(run.AllProcessesExited(10));
 }
 
 const Bits& RunTest::Undisturbed() {

@@ -48,7 +48,7 @@ TEST_F(StagesTest, ResNetHasTheSameLossBitsInOneTwoFourAndSixStages) {
   }
 }
 
-TEST_F(StagesTest, EvaluationsAreToldAtTheirStepsAndDoNotChangeTheTraining) {
+TEST_F(StagesTest, EvaluationsDoNotChangeTraining) {
   const auto run =
       RunToEnd({"spec.training.steps=6", "spec.data.validation={fraction: 0.1}", "spec.training.evaluation={everySteps: 3, batches: 2}"});
   std::vector<int> at;

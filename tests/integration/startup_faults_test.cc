@@ -141,8 +141,8 @@ spec:
     EXPECT_EQ(broker_->Wait(), base::kExitDone);
     LossBits bits;
     for (const std::string& line : broker_->lines()) {
-      const json told = json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (told.is_object() && told.value("type", "") == "step") bits[told["step"]] = told["loss_bits"];
+      const json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (parsed.is_object() && parsed.value("type", "") == "step") bits[parsed["step"]] = parsed["loss_bits"];
     }
     for (auto& [name, executor] : executors_) EXPECT_EQ(executor->Wait(), base::kExitDone) << name;
     page_.clear();

@@ -82,10 +82,10 @@ TEST_F(StoresTest, AStoreThatIsAwayDoesNotStopTrainingAndIsCaughtUpWith) {
   });
   auto run = Start({Steps(20), Checkpoints("s3://models/runs/a", ", resume: never")}, {}, "out");
   // It has made all its steps, and waits for the store.
-  std::set<std::string> told;
+  std::set<std::string> reasons;
   const auto both = [&](const json& line) {
-    told.insert(line.value("reason", ""));
-    return told.contains("CheckpointCopyFailed") && told.contains("CopyingCheckpoints");
+    reasons.insert(line.value("reason", ""));
+    return reasons.contains("CheckpointCopyFailed") && reasons.contains("CopyingCheckpoints");
   };
   ASSERT_TRUE(run->WaitFor(both, kStartLimit)) << run->Stderr();
   EXPECT_TRUE(server_.Keys("models") == std::vector<std::string>{"data/text.txt"});
@@ -98,7 +98,7 @@ TEST_F(StoresTest, AStoreThatIsAwayDoesNotStopTrainingAndIsCaughtUpWith) {
   EXPECT_EQ(server_.Get("models", "runs/a/latest"), "step-000020\n");
 }
 
-TEST_F(StoresTest, AStoreThatMakesTheStageWithTheDataWaitIsToldOfWithItsCause) {
+TEST_F(StoresTest, ReportsObjectStoreThatDelaysDataStage) {
   std::atomic<int> left = 3;
   server_.SetHook([&](const FakeRequest& request, kube::testing::RawConnection& connection) {
     const bool whole = request.method == "GET" && request.key == "data/text.txt" && !request.headers.contains("range");
@@ -106,10 +106,10 @@ TEST_F(StoresTest, AStoreThatMakesTheStageWithTheDataWaitIsToldOfWithItsCause) {
   });
   const auto run = RunToEnd({Steps(2), data_}, {}, "out");
   ExpectSameBits(*run, Undisturbed(), 1, 2);
-  const json told = Event(*run, "StoreRetried");
+  const json retried = Event(*run, "StoreRetried");
   // Which of the devices has the stage is the plan's to say.
-  EXPECT_THAT(told.value("message", ""), AllOf(StartsWith(told.value("device", "none") + ": "), HasSubstr("GET s3://models/data/text.txt"),
-                                               HasSubstr("HTTP 503 SlowDown: Later.")));
+  EXPECT_THAT(retried.value("message", ""), AllOf(StartsWith(retried.value("device", "none") + ": "),
+                                                  HasSubstr("GET s3://models/data/text.txt"), HasSubstr("HTTP 503 SlowDown: Later.")));
 }
 
 TEST_F(StoresTest, AReplicaIsFallenBackUponWhereTheFirstPlaceIsLostOrDamaged) {

@@ -59,19 +59,19 @@ class WatchTest : public RunTest {
   const std::string steps_ = absl::StrCat("spec.training.steps=", kWatchedSteps);
 };
 
-TEST_F(WatchTest, ADegradedLinkIsToldAndLeftForAnotherWithoutLosingAStepOrABit) {
+TEST_F(WatchTest, SwitchesPlanAwayFromDegradedLinkWithoutLoss) {
   const auto reference = RunToEnd({steps_, kFreeHead, "spec.strategy.stages=1"}, {}, "reference");
   WriteSites();
   auto run = Start({steps_, kFreeHead, "spec.strategy.stages=2", "spec.checkpoint={path: checkpoints, everySteps: 0}"});
   ASSERT_TRUE(run->WaitForStep(10, kStartLimit)) << run->Stderr();
   // Twenty times: a move must pay on a busy machine, too, where it costs more.
   for (const char* link : {"link:s0->s1", "link:s1->s0"}) Degrade(link, 20);
-  const auto told = run->WaitForEvent("LinkDegraded", kRunLimit);
-  ASSERT_TRUE(told) << run->Stderr();
-  EXPECT_THAT((*told)["device"], ::testing::AnyOf("a-0", "a-1"));
-  EXPECT_THAT((*told)["peer"], ::testing::AnyOf("a-0", "a-1"));
-  EXPECT_NEAR((*told)["planned"].get<double>(), 250e3, 1e3);
-  EXPECT_LT((*told)["measured"].get<double>(), 0.6 * 250e3);
+  const auto event = run->WaitForEvent("LinkDegraded", kRunLimit);
+  ASSERT_TRUE(event) << run->Stderr();
+  EXPECT_THAT((*event)["device"], ::testing::AnyOf("a-0", "a-1"));
+  EXPECT_THAT((*event)["peer"], ::testing::AnyOf("a-0", "a-1"));
+  EXPECT_NEAR((*event)["planned"].get<double>(), 250e3, 1e3);
+  EXPECT_LT((*event)["measured"].get<double>(), 0.6 * 250e3);
   ExpectEnd(*run, 0);
   ExpectSameBits(*run, BitsOf(*reference), 1, kWatchedSteps);
   const json replanned = Event(*run, "Replanned");
@@ -91,9 +91,9 @@ TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyTold) {
   auto run = Start({"spec.training.steps=60", kFreeHead, "spec.strategy.stages=2"});
   ASSERT_TRUE(run->WaitForStep(5, kStartLimit)) << run->Stderr();
   for (const char* link : {"link:s0->s1", "link:s1->s0"}) Degrade(link, 5);
-  const auto told = run->WaitForEvent("LinkDegraded", kRunLimit);
-  ASSERT_TRUE(told) << run->Stderr();
-  EXPECT_THAT((*told)["message"].get<std::string>(), HasSubstr("keeps no checkpoints"));
+  const auto event = run->WaitForEvent("LinkDegraded", kRunLimit);
+  ASSERT_TRUE(event) << run->Stderr();
+  EXPECT_THAT((*event)["message"].get<std::string>(), HasSubstr("keeps no checkpoints"));
   ExpectEnd(*run, 0);
   EXPECT_THAT(Reasons(*run), Not(Contains("Replanned")));
   EXPECT_EQ(BitsOf(*run).size(), 60);
@@ -107,29 +107,29 @@ constexpr char kCutBetweenBlocks[] =
 
 TEST_F(WatchTest, ASenderBacksOffFromWhatTheJobAsksForBeforeTheFirstStepIsDone) {
   auto run = RunToEnd({"spec.training.steps=20", kFreeHead, kTopK100, kCutBetweenBlocks});
-  const json told = Event(*run, "CompressionBackoff");
-  ASSERT_FALSE(told.is_null()) << run->Stderr();
-  EXPECT_EQ(told["step"], 1);
-  EXPECT_EQ(told["device"], "a-0");
-  EXPECT_EQ(told["peer"], "a-1");
-  EXPECT_EQ(told["value"], "block.1.mlp.add");
-  EXPECT_EQ(told["kind"], "inner_residual");
-  EXPECT_EQ(told["codec"], "topk@100:int8");
-  EXPECT_GT(told["relative_error"], told["relative_error_limit"]);
-  EXPECT_LT(told["relative_error_after"], told["relative_error_limit"]);
-  EXPECT_THAT(told["message"].get<std::string>(), HasSubstr("spec.compression.guard: none keeps that"));
+  const json event = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(event.is_null()) << run->Stderr();
+  EXPECT_EQ(event["step"], 1);
+  EXPECT_EQ(event["device"], "a-0");
+  EXPECT_EQ(event["peer"], "a-1");
+  EXPECT_EQ(event["value"], "block.1.mlp.add");
+  EXPECT_EQ(event["kind"], "inner_residual");
+  EXPECT_EQ(event["codec"], "topk@100:int8");
+  EXPECT_GT(event["relative_error"], event["relative_error_limit"]);
+  EXPECT_LT(event["relative_error_after"], event["relative_error_limit"]);
+  EXPECT_THAT(event["message"].get<std::string>(), HasSubstr("spec.compression.guard: none keeps that"));
   EXPECT_THAT(Reasons(*run), Not(Contains("Replanned"))) << "without checkpoints and without another plan";
   const json compression = Summary(*run)["compression"];
   EXPECT_GE(compression["backoffs"], 1);
-  EXPECT_LE(compression["max_relative_error"], told["relative_error_limit"]) << "what lost more did not leave";
+  EXPECT_LE(compression["max_relative_error"], event["relative_error_limit"]) << "what lost more did not leave";
 }
 
 TEST_F(WatchTest, ACodecFoundTooHarshStaysSoWhenItsStageIsRestored) {
   auto run = Start({"spec.training.steps=60", kFreeHead, kTopK100, kCutBetweenBlocks, "spec.checkpoint={path: checkpoints, everySteps: 10}",
                     "spec.executors.spares=1"});
   ASSERT_TRUE(run->WaitForStep(15, kStartLimit)) << run->Stderr();
-  const json told = Event(*run, "CompressionBackoff");
-  ASSERT_FALSE(told.is_null()) << run->Stderr();
+  const json event = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(event.is_null()) << run->Stderr();
   kill(PidOfStage(*run, 1), SIGKILL);
   ExpectEnd(*run, 0);
   EXPECT_FALSE(Event(*run, "Restored").is_null());
@@ -141,11 +141,11 @@ TEST_F(WatchTest, ACodecFoundTooHarshStaysSoWhenItsStageIsRestored) {
 TEST_F(WatchTest, AGuardThatOnlyWarnsLeavesTheCodecs) {
   auto run = RunToEnd(
       {"spec.training.steps=10", kFreeHead, "spec.compression={policy: uniform, codec: topk, ratio: 100, guard: warn}", kCutBetweenBlocks});
-  const json told = Event(*run, "CompressionBackoff");
-  ASSERT_FALSE(told.is_null()) << run->Stderr();
-  EXPECT_EQ(told["codec"], told["codec_after"]);
+  const json event = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(event.is_null()) << run->Stderr();
+  EXPECT_EQ(event["codec"], event["codec_after"]);
   EXPECT_EQ(Summary(*run)["compression"]["backoffs"], 0);
-  EXPECT_GT(Summary(*run)["compression"]["max_relative_error"], told["relative_error_limit"]);
+  EXPECT_GT(Summary(*run)["compression"]["max_relative_error"], event["relative_error_limit"]);
 }
 
 TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
@@ -159,11 +159,11 @@ TEST_F(WatchTest, ALossThatGetsOutOfHandUnderCompressionMakesTheCodecsGentler) {
   ASSERT_TRUE(run->WaitForStep((*gentler)["step"].get<int64_t>() + 5, kRunLimit)) << run->Stderr();
   run->Signal(SIGINT);
   ExpectEnd(*run, 130);
-  const json told = Event(*run, "CompressionBackoff");
-  ASSERT_FALSE(told.is_null());
-  EXPECT_THAT(told["message"].get<std::string>(), AllOf(HasSubstr("the mean loss of the last"), HasSubstr("from int4 to int8 at most")));
+  const json event = Event(*run, "CompressionBackoff");
+  ASSERT_FALSE(event.is_null());
+  EXPECT_THAT(event["message"].get<std::string>(), AllOf(HasSubstr("the mean loss of the last"), HasSubstr("from int4 to int8 at most")));
   const json restored = Event(*run, "Restored");
-  EXPECT_GE(restored["step"], told["step"]) << "nothing is lost: it goes on from where it stood";
+  EXPECT_GE(restored["step"], event["step"]) << "nothing is lost: it goes on from where it stood";
   std::vector<json> plans;
   for (const json& line : run->lines()) {
     if (line.value("type", "") == "plan") plans.push_back(line);

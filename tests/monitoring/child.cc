@@ -71,7 +71,7 @@ void Child::Read() {
   changed_.notify_all();
 }
 
-std::string Child::WaitForLine(const std::function<bool(const std::string& line)>& wanted, absl::Duration patience) {
+std::string Child::WaitForLine(const std::function<bool(const std::string& line)>& wanted, absl::Duration timeout) {
   std::unique_lock lock(mutex_);
   size_t seen = 0;
   std::string found;
@@ -81,7 +81,7 @@ std::string Child::WaitForLine(const std::function<bool(const std::string& line)
     }
     return !found.empty() || ended_;
   };
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), look);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), look);
   return found;
 }
 

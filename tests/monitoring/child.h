@@ -24,8 +24,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // The first line on stdout or stderr that satisfies; empty: there was none until it ended or `patience` was over.
-  std::string WaitForLine(const std::function<bool(const std::string& line)>& wanted, absl::Duration patience);
+  // The first line on stdout or stderr that satisfies; empty: there was none until it ended or `timeout` was over.
+  std::string WaitForLine(const std::function<bool(const std::string& line)>& wanted, absl::Duration timeout);
   // Until it ends by itself: its exit code, or 128 and the signal.
   int Wait();
   // All it has written so far.

@@ -22,10 +22,10 @@
 #include "operator/fleet/fleet_metrics.h"
 #include "operator/process/config_reload.h"
 #include "operator/reconcile/job_metrics.h"
-#include "services/broker/run_probe.h"
+#include "services/broker/run_metrics.h"
+#include "services/executor/executor_metrics.h"
 #include "services/executor/gpu_metrics.h"
-#include "services/executor/stage_probe.h"
-#include "services/scheduler/plan_probe.h"
+#include "services/scheduler/plan_metrics.h"
 
 namespace fusionllm::monitoring {
 namespace {
@@ -37,10 +37,10 @@ struct Exported {
 
 std::map<std::string, Exported> AllFamilies() {
   metrics::Registry broker("fusion-broker", "0"), executor("fusion-executor", "0"), scheduler("fusion-scheduler", "0");
-  const services::RunProbe run(broker, {});
-  const services::StageProbe stage(executor, "a");
+  const services::RunMetrics run(broker, {});
+  const services::ExecutorMetrics stage(executor, "a");
   services::AddGpuMetrics(executor, nullptr);
-  const services::PlanProbe plan(scheduler);
+  const services::PlanMetrics plan(scheduler);
   // As operator/main.cc.
   metrics::Registry op("fusion-operator", "0");
   const kube::RestMetrics rest(op);

@@ -38,7 +38,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr char kNoPrometheus[] = "no prometheus: install Debian's package of that name, or set FUSIONLLM_PROMETHEUS and FUSIONLLM_PROMTOOL";
-constexpr int kMostScrapes = 120;
+constexpr int kMaxScrapes = 120;
 
 // Refused: not in TLS.
 constexpr char kPlainKubeconfig[] =
@@ -178,7 +178,7 @@ class QueriesTest : public ::testing::Test {
 
   // While everybody goes on with his work, from scrape to scrape.
   static bool Eventually(const std::function<bool()>& holds) {
-    for (int i = 0; i < kMostScrapes; ++i) {
+    for (int i = 0; i < kMaxScrapes; ++i) {
       if (holds()) return true;
       operator_->Stir();
       if (!run_->WaitForScrape()) return false;
@@ -257,19 +257,19 @@ TEST_F(QueriesTest, PromtoolFindsNothingToComplainOfOnAnyPage) {
 TEST_F(QueriesTest, TheOperatorTellsWhatTheTableSaysOfIt) {
   const std::set<std::string> listed = DocumentedFamilies("operator");
   EXPECT_THAT(listed, Not(IsEmpty()));
-  std::set<std::string> told;
+  std::set<std::string> exported;
   const bool all = Eventually([&] {
-    told.clear();
+    exported.clear();
     for (const absl::string_view line : absl::StrSplit(daemon::HttpGet(operator_->metrics(), "/metrics").body, '\n')) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ');
-      if (words.size() == 4 && words[1] == "TYPE") told.insert(words[2]);
+      if (words.size() == 4 && words[1] == "TYPE") exported.insert(words[2]);
     }
-    return std::includes(told.begin(), told.end(), listed.begin(), listed.end());
+    return std::includes(exported.begin(), exported.end(), listed.begin(), listed.end());
   });
   if (!all) {
-    EXPECT_THAT(told, ::testing::IsSupersetOf(listed));
+    EXPECT_THAT(exported, ::testing::IsSupersetOf(listed));
   }
-  EXPECT_THAT(told, ::testing::IsSubsetOf(listed)) << "docs/reference/metrics.md";
+  EXPECT_THAT(exported, ::testing::IsSubsetOf(listed)) << "docs/reference/metrics.md";
 }
 
 TEST_F(QueriesTest, EveryPanelHasSomethingToShow) {

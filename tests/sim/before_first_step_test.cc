@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "operator/reconcile/testing/two_clusters_fixture.h"
 #include "services/broker/final_report.h"
-#include "tests/sim/played_run.h"
+#include "tests/sim/simulated_run.h"
 
 namespace fusionllm::sim {
 namespace {
@@ -115,11 +115,11 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
       // As its program reads them.
       const std::vector<std::string> command = pod["spec"]["containers"][0]["command"];
       const auto value = [&](const std::string& flag) { return *(std::find(command.begin(), command.end(), flag) + 1); };
-      double patience_s = 0;
-      ASSERT_TRUE(absl::SimpleAtod(value("--await-executors-seconds"), &patience_s));
+      double timeout_s = 0;
+      ASSERT_TRUE(absl::SimpleAtod(value("--await-executors-seconds"), &timeout_s));
       broker_uid_ = uid;
       run_ended_ = false;
-      run_ = std::make_unique<PlayedRun>(absl::StrSplit(value("--expect"), ','), patience_s, draws_, kept_, clock_.Now());
+      run_ = std::make_unique<SimulatedRun>(absl::StrSplit(value("--expect"), ','), timeout_s, draws_, kept_, clock_.Now());
       SetStatus(client, name, RunningStatus(true));
     }
     if (!run_->Ended() || run_ended_) return;
@@ -227,7 +227,7 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
   std::optional<absl::Time> phase_since_;
   uint64_t incarnations_ = 0;
   std::string broker_uid_;
-  std::unique_ptr<PlayedRun> run_;
+  std::unique_ptr<SimulatedRun> run_;
   bool run_ended_ = false;  // and its Pod says so
   Kept kept_;
 };
@@ -242,7 +242,7 @@ TEST_P(BeforeFirstStepTest, NoLossEndsTheJobForGoodAndItTrainsAsIfNothingHadBeen
   while (seconds_ < 3600 && !complete() && Condition("Failed") == "none") Second();
   SCOPED_TRACE(
       absl::StrCat("seed ", GetParam(), ": ", ::testing::PrintToString(struck_), ", brokers ended: ", ::testing::PrintToString(ends_)));
-  ASSERT_TRUE(complete()) << Job()["status"].dump(1) << ::testing::PrintToString(run_ == nullptr ? ends_ : run_->Told());
+  ASSERT_TRUE(complete()) << Job()["status"].dump(1) << ::testing::PrintToString(run_ == nullptr ? ends_ : run_->EventReasons());
   // Those after it come where their phases come again.
   ASSERT_THAT(struck_, ::testing::Not(::testing::IsEmpty()));
   EXPECT_THAT(struck_[0], ::testing::StartsWith(first));
@@ -252,12 +252,12 @@ TEST_P(BeforeFirstStepTest, NoLossEndsTheJobForGoodAndItTrainsAsIfNothingHadBeen
   EXPECT_EQ(ends_.size(), long_ ? 1u : 0u) << "who is not away for long is waited for";
   // Those that were told twice, too.
   const std::map<int64_t, float> undisturbed = UndisturbedLosses(3);
-  std::map<int64_t, float> told;
+  std::map<int64_t, float> losses;
   for (const auto& [step, loss] : kept_.losses) {
-    told[step] = loss;
+    losses[step] = loss;
     EXPECT_EQ(loss, undisturbed.at(step)) << "step " << step;
   }
-  EXPECT_EQ(told, undisturbed);
+  EXPECT_EQ(losses, undisturbed);
   EXPECT_EQ(kept_.checkpoints.at(kept_.newest).first, kSteps);
 }
 

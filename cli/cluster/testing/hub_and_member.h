@@ -18,8 +18,8 @@
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/auth/credentials.h"
 #include "lib/kube/auth/kubeconfig.h"
-#include "lib/kube/client/account_token.h"
 #include "lib/kube/client/rest_client.h"
+#include "lib/kube/client/service_account_token.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
 
@@ -28,11 +28,11 @@ namespace fusionllm::cli::testing {
 using nlohmann::json;
 
 // Others work while somebody waits: the control plane of the member, the operator on the hub.
-class BusyClock : public kube::testing::JumpingClock {
+class BusyClock : public kube::testing::SelfAdvancingClock {
  public:
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
     if (work) work();
-    JumpingClock::WaitUntil(lock, changed, deadline);
+    SelfAdvancingClock::WaitUntil(lock, changed, deadline);
   }
   std::function<void()> work;
 };
@@ -55,7 +55,7 @@ class HubAndMember : public ::testing::Test {
     Create(hub_, "namespaces", {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "fusionllm"}}}});
     clock_.work = [this] {
       if (config_.insecure) WriteAuthority();
-      TellReady();
+      MarkReady();
     };
   }
 
@@ -90,7 +90,7 @@ class HubAndMember : public ::testing::Test {
     (void)member_.Create(kConfigMapResource, options_.member_namespace, map.dump());
   }
 
-  void TellReady() {
+  void MarkReady() {
     if (!hub_.Get(kFusionClusterResource, {"", options_.name}).ok()) return;
     const json status = {{"status", {{"conditions", json::array({{{"type", "Ready"}, {"status", "True"}, {"message", "connected"}}})}}}};
     EXPECT_TRUE(
@@ -98,7 +98,7 @@ class HubAndMember : public ::testing::Test {
   }
 
   absl::StatusOr<AddedCluster> Add() {
-    return AddCluster(options_, hub_, member_, config_, clock_, [this](const std::string& line) { told_.push_back(line); });
+    return AddCluster(options_, hub_, member_, config_, clock_, [this](const std::string& line) { output_.push_back(line); });
   }
 
   kube::ClientConfig KubeconfigOnHub() {
@@ -113,10 +113,10 @@ class HubAndMember : public ::testing::Test {
   }
 
   // The token that the hub has, as it says itself.
-  kube::AccountToken TokenOnHub() {
-    const auto token = kube::ReadAccountToken(KubeconfigOnHub().token);
+  kube::ServiceAccountToken TokenOnHub() {
+    const auto token = kube::ReadServiceAccountToken(KubeconfigOnHub().token);
     EXPECT_TRUE(token.ok()) << token.status();
-    return token.value_or(kube::AccountToken());
+    return token.value_or(kube::ServiceAccountToken());
   }
 
   BusyClock clock_;
@@ -127,7 +127,7 @@ class HubAndMember : public ::testing::Test {
   kube::ApiClient& member_ = member_client_;
   AddClusterOptions options_{.name = "paris", .all_namespaces = true};
   kube::ClientConfig config_{.server = "https://paris.example:6443", .ca = {.data = "authority"}, .token = "the user's own"};
-  std::vector<std::string> told_;
+  std::vector<std::string> output_;
 };
 
 }  // namespace fusionllm::cli::testing

@@ -31,11 +31,11 @@ inline constexpr char kStep2[] = R"(print {"type":"step","step":2,"loss":5.25,"s
 inline constexpr char kSummary[] = R"(print {"type":"summary","steps":2,"final_loss":5.25,"links":[],"stages":[]})";
 
 // Long enough for any machine; a condition that takes longer does not come.
-inline constexpr auto kPatience = std::chrono::seconds(60);
+inline constexpr auto kTestTimeout = std::chrono::seconds(60);
 
 // Polls for something that other processes bring about. False, and a sentence on stderr, when it does not come in time.
 inline bool ComesTrue(const char* what, const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() >= deadline) {
       std::fprintf(stderr, "waited in vain until %s\n", what);

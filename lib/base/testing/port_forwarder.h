@@ -57,9 +57,9 @@ class PortForwarder {
   // Where connections lead from now on; until then they are closed at once.
   void To(int port) { target_ = port; }
   // Until somebody has dialled the port; false when nobody does.
-  bool WaitForConnection(std::chrono::seconds patience) {
+  bool WaitForConnection(std::chrono::seconds timeout) {
     std::unique_lock lock(mutex_);
-    return news_.wait_for(lock, patience, [this] { return dialled_; });
+    return news_.wait_for(lock, timeout, [this] { return dialled_; });
   }
   int64_t bytes() const { return bytes_; }  // both ways
 

@@ -7,20 +7,20 @@
 
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
-#include "lib/broker/testing/drill.h"
+#include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker::testing {
 
 // Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that nobody needs yet.
-class WatchedRun : public ::testing::Test {
+class MonitoredRun : public ::testing::Test {
  protected:
   void Start(RunOptions options, const std::string& codec = "fp32") {
     run_.emplace(std::move(options), std::vector<std::string>{"a0", "b0"});
-    run_->refine_plan = [this, codec](const AskPlan& ask, PlanSummary& plan) {
+    run_->refine_plan = [this, codec](const RequestPlan& ask, PlanSummary& plan) {
       plan.predicted_step_s = ask.alternative > 0 ? alternative_step_s_ : 1;
       plan.stage_busy_s.assign(plan.devices.size(), 0.4);
       const std::string used = ask.codec_limit.empty() ? codec : ask.codec_limit;
-      plan.links = {{.src_seat = 0, .dst_seat = 1, .codec = used, .bytes = 0.2}};
+      plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = used, .bytes = 0.2}};
       if (ask.alternative > 0 && !alternative_devices_.empty()) plan.devices = alternative_devices_;
     };
     run_->Join("a0");
@@ -51,7 +51,7 @@ class WatchedRun : public ::testing::Test {
     for (int i = 0; i < count; ++i) Step(busy_b0, rate, 3, seconds);
   }
 
-  std::optional<Drill> run_;
+  std::optional<RunStateHarness> run_;
   double alternative_step_s_ = 1;
   std::vector<std::string> alternative_devices_;
 };

@@ -61,10 +61,10 @@ TEST(CudaNcclTest, AGroupOfOneAddsUp) {
   EXPECT_EQ(sums, values);
 }
 
-absl::StatusOr<std::unique_ptr<Member>> JoinOnCardOfItsOwn(Rendezvous& rendezvous, const Membership& member, const Patience& patience,
+absl::StatusOr<std::unique_ptr<Member>> JoinOnCardOfItsOwn(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
                                                            std::stop_token stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(member.rank));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, {.patience = patience}, std::move(stop)));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, {.timeout = timeout}, std::move(stop)));
   return std::make_unique<MemberOnCard>(std::move(device), std::move(joined));
 }
 

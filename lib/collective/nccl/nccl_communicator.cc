@@ -23,9 +23,9 @@ using tensor::TensorType;
 using tensor::TensorView;
 
 // Of asking again: short beside a sum of gradients, and then longer, so that who waits for minutes does not burn a core.
-constexpr std::chrono::microseconds kFirstPause(20), kLongestPause(1000);
+constexpr std::chrono::microseconds kMinPollInterval(20), kMaxPollInterval(1000);
 // A group that is done ends at once; one whose members are gone is aborted after this.
-constexpr absl::Duration kPatienceToEnd = absl::Seconds(5);
+constexpr absl::Duration kFinalizeTimeout = absl::Seconds(5);
 
 ncclDataType_t TypeOf(DType type) {
   switch (type) {
@@ -56,28 +56,28 @@ std::string Machine() {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(Membership member, const NcclLibrary& library, Device& device, absl::Duration patience)
-      : Communicator(std::move(member)), l_(library), device_(device), patience_(patience) {}
+  NcclCommunicator(Membership member, const NcclLibrary& library, Device& device, absl::Duration timeout)
+      : Communicator(std::move(member)), l_(library), device_(device), timeout_(timeout) {}
 
   ~NcclCommunicator() override {
     std::unique_lock lock(mutex_);
     if (comm_ == nullptr) return;
     const ncclResult_t result = l_.finalize(comm_);
-    if ((result == ncclSuccess || result == ncclInProgress) && Settle(lock, "ending", kPatienceToEnd).ok()) {
+    if ((result == ncclSuccess || result == ncclInProgress) && Settle(lock, "ending", kFinalizeTimeout).ok()) {
       l_.destroy(std::exchange(comm_, nullptr));
     }
     if (comm_ != nullptr) l_.abort(comm_);
   }
 
-  absl::Status Begin(const ncclUniqueId& id, absl::Duration patience, const std::stop_token& stop) {
-    const std::stop_callback told(stop, [this] { Abort(absl::CancelledError("told to wait no longer for the others")); });
+  absl::Status Begin(const ncclUniqueId& id, absl::Duration timeout, const std::stop_token& stop) {
+    const std::stop_callback on_stop(stop, [this] { Abort(absl::CancelledError("told to wait no longer for the others")); });
     std::unique_lock lock(mutex_);
     FUSIONLLM_RETURN_IF_ERROR(ended_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t result = l_.init(&comm_, size(), id, rank(), &config);
     if (result != ncclSuccess && result != ncclInProgress) return End(l_.Error(Named("joining"), result, comm_));
-    return Settle(lock, "joining", patience);
+    return Settle(lock, "joining", timeout);
   }
 
   tensor::Memory& memory() const override { return device_.memory(); }
@@ -109,7 +109,7 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status Wait() override {
     std::unique_lock lock(mutex_);
-    return Until(lock, "waiting for the device", patience_, [this]() -> absl::StatusOr<bool> {
+    return Until(lock, "waiting for the device", timeout_, [this]() -> absl::StatusOr<bool> {
       const cudaError_t asked = cudaStreamQuery(device_.stream());
       if (asked == cudaSuccess) return true;
       cudaGetLastError();  // so that nobody takes it for his own
@@ -146,19 +146,19 @@ class NcclCommunicator final : public Communicator {
     const ncclResult_t ended = l_.group_end();  // in any case: the group belongs to the thread
     if (result == ncclSuccess) result = ended;
     if (result != ncclSuccess && result != ncclInProgress) return End(l_.Error(Named(name), result, comm_));
-    return Settle(lock, name, patience_);
+    return Settle(lock, name, timeout_);
   }
 
   // Until NCCL has done what it does on the host.
-  absl::Status Settle(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration patience) {
-    return Until(lock, what, patience, [] { return true; });
+  absl::Status Settle(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout) {
+    return Until(lock, what, timeout, [] { return true; });
   }
 
   // Until NCCL is ready and `done` too. Lets an abort in between two questions.
   template <typename Done>
-  absl::Status Until(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration patience, const Done& done) {
-    const absl::Time deadline = absl::Now() + patience;
-    std::chrono::microseconds pause = kFirstPause;
+  absl::Status Until(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout, const Done& done) {
+    const absl::Time deadline = absl::Now() + timeout;
+    std::chrono::microseconds pause = kMinPollInterval;
     while (true) {
       FUSIONLLM_RETURN_IF_ERROR(ended_);
       ncclResult_t state = ncclSuccess;
@@ -173,10 +173,10 @@ class NcclCommunicator final : public Communicator {
       }
       if (absl::Now() >= deadline) {
         return End(absl::UnavailableError(
-            absl::StrFormat("%s: the other replicas did not come within %s", Named(what), absl::FormatDuration(patience))));
+            absl::StrFormat("%s: the other replicas did not come within %s", Named(what), absl::FormatDuration(timeout))));
       }
       changed_.wait_for(lock, pause);
-      pause = std::min(2 * pause, kLongestPause);
+      pause = std::min(2 * pause, kMaxPollInterval);
     }
   }
 
@@ -190,7 +190,7 @@ class NcclCommunicator final : public Communicator {
 
   const NcclLibrary l_;
   Device& device_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::mutex mutex_;  // of all calls with comm_, none of which blocks
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
@@ -212,20 +212,20 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, c
   FUSIONLLM_RETURN_IF_ERROR(
       kernels::cuda::ToStatus(cudaSetDevice(device.info().index), absl::StrCat("choosing cuda:", device.info().index)));
   ncclUniqueId id = {};
-  Introduction own{.kind = "nccl", .device = CardOf(device, options)};
+  MemberInfo own{.kind = "nccl", .device = CardOf(device, options)};
   if (member.rank == 0) {
     if (const ncclResult_t result = library.get_unique_id(&id); result != ncclSuccess) {
       return library.Error(absl::StrCat(member.ToString(), ", making the group's id"), result, nullptr);
     }
     own.secret.assign(id.internal, sizeof(id.internal));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<Introduction> all, Meet(rendezvous, member, own, options.patience.to_meet, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<MemberInfo> all, Meet(rendezvous, member, own, options.timeout.to_join, stop));
   if (all.front().secret.size() != sizeof(id.internal)) {
     return absl::InvalidArgumentError(absl::StrCat(member.ToString(), ": replica 0 told an id of ", all.front().secret.size(), " bytes"));
   }
   std::memcpy(id.internal, all.front().secret.data(), sizeof(id.internal));
-  auto communicator = std::make_unique<NcclCommunicator>(member, library, device, options.patience.in_calls);
-  FUSIONLLM_RETURN_IF_ERROR(communicator->Begin(id, options.patience.to_meet, stop));
+  auto communicator = std::make_unique<NcclCommunicator>(member, library, device, options.timeout.per_call);
+  FUSIONLLM_RETURN_IF_ERROR(communicator->Begin(id, options.timeout.to_join, stop));
   return communicator;
 }
 

@@ -59,11 +59,11 @@ class OnCard final : public Member {
   const std::unique_ptr<Communicator> communicator_;
 };
 
-absl::StatusOr<std::unique_ptr<Member>> Join(Rendezvous& rendezvous, const Membership& member, const Patience& patience,
+absl::StatusOr<std::unique_ptr<Member>> Join(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
                                              std::stop_token stop) {
   Controls();
   FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(0));
-  const NcclOptions options = {.patience = patience, .libraries = kLibrary, .card = absl::StrCat("0000:3b:00.", member.rank)};
+  const NcclOptions options = {.timeout = timeout, .libraries = kLibrary, .card = absl::StrCat("0000:3b:00.", member.rank)};
   FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, options, std::move(stop)));
   return std::make_unique<OnCard>(std::move(device), std::move(joined));
 }
@@ -182,12 +182,12 @@ TEST_F(NcclCommunicatorTest, AMemberThatMeetsAndIsLostBeforeItJoinsIsNotWaitedFo
   LocalRendezvous rendezvous;
   const Membership member = {.group = "stage-0", .epoch = 7, .rank = 0, .size = 2};
   std::thread lost([&] {  // it tells who it is, and no more
-    const Introduction own = {.kind = "nccl", .device = "card x"};
+    const MemberInfo own = {.kind = "nccl", .device = "card x"};
     EXPECT_TRUE(Meet(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, own, absl::Minutes(1), {}).ok());
   });
   const auto device = Device::Open(0);
   ASSERT_TRUE(device.ok());
-  const NcclOptions options = {.patience = {.to_meet = absl::Milliseconds(300)}, .libraries = kLibrary};
+  const NcclOptions options = {.timeout = {.to_join = absl::Milliseconds(300)}, .libraries = kLibrary};
   const absl::Status status = JoinNccl(rendezvous, member, **device, options).status();
   lost.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kShort = absl::Milliseconds(200);
 // Far longer than anything here takes; who hangs is found by it and not by ctest.
-constexpr Patience kLong = {.to_meet = absl::Minutes(1), .in_calls = absl::Minutes(1)};
+constexpr Timeouts kLong = {.to_join = absl::Minutes(1), .per_call = absl::Minutes(1)};
 constexpr size_t kTrap = 64;  // bytes after each tensor, which nobody may write
 
 // A tensor in a member's memory, with a trap behind it.
@@ -85,13 +85,13 @@ absl::Status SumOfOne(Communicator& c, size_t count = 5) {
 
 }  // namespace
 
-std::vector<absl::Status> CommunicatorConformance::Run(int size, const Body& body, const Patience& patience) const {
+std::vector<absl::Status> CommunicatorConformance::Run(int size, const Body& body, const Timeouts& timeout) const {
   LocalRendezvous rendezvous;
   std::vector<absl::Status> statuses(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto member = GetParam().join(rendezvous, {.group = "stage-0", .epoch = 7, .rank = rank, .size = size}, patience, {});
+      const auto member = GetParam().join(rendezvous, {.group = "stage-0", .epoch = 7, .rank = rank, .size = size}, timeout, {});
       statuses[static_cast<size_t>(rank)] = member.ok() ? body((*member)->communicator()) : member.status();
     });
   }
@@ -316,19 +316,19 @@ TEST_P(CommunicatorConformance, AnAbortEndsWhoWaitsAndAllThatFollows) {
   EXPECT_EQ(statuses[0], absl::UnavailableError("replica 0 of 2 of group 'stage-0' in plan epoch 7: the plan is over"));
 }
 
-TEST_P(CommunicatorConformance, WhatOneIsToldEndsTheOthers) {
-  const Patience patience = {.to_meet = kLong.to_meet, .in_calls = GetParam().tells_of_one_end ? kLong.in_calls : kShort};
+TEST_P(CommunicatorConformance, AbortOfOneMemberEndsTheOthers) {
+  const Timeouts timeout = {.to_join = kLong.to_join, .per_call = GetParam().propagates_errors ? kLong.per_call : kShort};
   const std::vector<absl::Status> statuses = Run(
       3,
       [](Communicator& c) {
         if (c.rank() == 1) c.Abort(absl::CancelledError("told to stop"));
         return SumOfOne(c);
       },
-      patience);
+      timeout);
   EXPECT_EQ(statuses[1], absl::CancelledError("replica 1 of 3 of group 'stage-0' in plan epoch 7: told to stop"));
   for (const size_t rank : {0u, 2u}) {
     EXPECT_FALSE(statuses[rank].ok());
-    if (GetParam().tells_of_one_end) {
+    if (GetParam().propagates_errors) {
       EXPECT_EQ(statuses[rank], statuses[1]);
     }
   }
@@ -347,7 +347,7 @@ TEST_P(CommunicatorConformance, AMemberThatStaysAwayFromACallIsNotWaitedForForev
                                                    over.set_value();
                                                    return status;
                                                  },
-                                                 {.to_meet = kLong.to_meet, .in_calls = kShort});
+                                                 {.to_join = kLong.to_join, .per_call = kShort});
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];
   EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("replica 0 of 2 of group 'stage-0' in plan epoch 7"));
   EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("200ms"));
@@ -356,11 +356,11 @@ TEST_P(CommunicatorConformance, AMemberThatStaysAwayFromACallIsNotWaitedForForev
 TEST_P(CommunicatorConformance, AMemberThatNeverComesIsNotWaitedForForever) {
   LocalRendezvous rendezvous;
   const Membership member = {.group = "stage-3", .epoch = 7, .rank = 1, .size = 2};
-  const auto alone = GetParam().join(rendezvous, member, {.to_meet = kShort, .in_calls = kShort}, {});
+  const auto alone = GetParam().join(rendezvous, member, {.to_join = kShort, .per_call = kShort}, {});
   EXPECT_EQ(alone.status(), absl::UnavailableError("replica 1 of 2 of group 'stage-3' in plan epoch 7 waited 200ms for replica 0 to come"));
 }
 
-TEST_P(CommunicatorConformance, WhoWaitsForTheOthersCanBeToldToStop) {
+TEST_P(CommunicatorConformance, StopTokenEndsJoin) {
   LocalRendezvous rendezvous;
   std::stop_source stop;
   std::thread other([&] { stop.request_stop(); });
@@ -370,12 +370,12 @@ TEST_P(CommunicatorConformance, WhoWaitsForTheOthersCanBeToldToStop) {
 }
 
 TEST_P(CommunicatorConformance, CallsThatDoNotFitAreAnError) {
-  const Patience patience = {.to_meet = kLong.to_meet, .in_calls = GetParam().finds_mismatches ? kLong.in_calls : kShort};
+  const Timeouts timeout = {.to_join = kLong.to_join, .per_call = GetParam().detects_mismatches ? kLong.per_call : kShort};
   const std::vector<absl::Status> statuses = Run(
-      2, [](Communicator& c) { return SumOfOne(c, c.rank() == 0 ? 5 : 6); }, patience);
+      2, [](Communicator& c) { return SumOfOne(c, c.rank() == 0 ? 5 : 6); }, timeout);
   for (const absl::Status& status : statuses) {
     EXPECT_FALSE(status.ok());
-    if (!GetParam().finds_mismatches) continue;
+    if (!GetParam().detects_mismatches) continue;
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << "nothing that the user said: " << status;
     EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("the replicas of group 'stage-0' do not call the same: "
                                                                      "replica 0 AllReduce f32[5], replica 1 AllReduce f32[6]"));

@@ -28,9 +28,9 @@ class Member {
 struct Implementation {
   std::string name;
   // On the thread that uses the member from then on.
-  std::function<absl::StatusOr<std::unique_ptr<Member>>(Rendezvous&, const Membership&, const Patience&, std::stop_token)> join;
-  bool finds_mismatches = false;  // of what members call, at once; else they wait until their patience ends
-  bool tells_of_one_end = false;  // an error of one member ends the others at once
+  std::function<absl::StatusOr<std::unique_ptr<Member>>(Rendezvous&, const Membership&, const Timeouts&, std::stop_token)> join;
+  bool detects_mismatches = false;  // of what members call, at once; else they wait until their timeout ends
+  bool propagates_errors = false;   // an error of one member ends the others at once
 };
 inline std::ostream& operator<<(std::ostream& out, const Implementation& implementation) { return out << implementation.name; }
 
@@ -38,7 +38,7 @@ class CommunicatorConformance : public ::testing::TestWithParam<Implementation> 
  protected:
   using Body = std::function<absl::Status(Communicator&)>;
   // Joins `size` members, each on a thread of its own, and runs `body` for each; what it, or joining, answered, by rank.
-  std::vector<absl::Status> Run(int size, const Body& body, const Patience& patience = {}) const;
+  std::vector<absl::Status> Run(int size, const Body& body, const Timeouts& timeout = {}) const;
   // The same, where all must end well.
   void MustRun(int size, const Body& body) const;
 };

@@ -14,9 +14,9 @@ using kernels::cuda::FirstElement;
 using kernels::cuda::Launch;
 using kernels::cuda::RandomStream;
 
-constexpr int64_t kMostSamples = 32768;
+constexpr int64_t kMaxSampleSize = 32768;
 // The sample's histogram has 32 counters for each power of two from 2^-64 to 2^64; what lies below has the first digit, and is not counted.
-constexpr uint32_t kLeastSampled = 63u << 23;
+constexpr uint32_t kMinSampledMagnitude = 63u << 23;
 constexpr int kSampleShift = 18;
 // And 32 for parts of each digit, which it shares with digits of 2^16 times greater and smaller values: that they have any of the sample
 // there worsens the threshold, at worst so that it does not do.
@@ -33,9 +33,9 @@ __global__ void Sample(Elements all, const float* residual, uint32_t samples, Ra
   float x = all.values[at];
   if (residual != nullptr) x += residual[at];
   const uint32_t magnitude = MagnitudeOf(x);
-  if (magnitude < kLeastSampled + (1u << kSampleShift)) return;
-  constexpr uint32_t kMost = (static_cast<uint32_t>(kDigits) << kSampleShift) - 1;
-  const uint32_t place = magnitude - kLeastSampled < kMost ? magnitude - kLeastSampled : kMost;
+  if (magnitude < kMinSampledMagnitude + (1u << kSampleShift)) return;
+  constexpr uint32_t kMaxPlace = (static_cast<uint32_t>(kDigits) << kSampleShift) - 1;
+  const uint32_t place = magnitude - kMinSampledMagnitude < kMaxPlace ? magnitude - kMinSampledMagnitude : kMaxPlace;
   atomicAdd(&work.sampled[place >> kSampleShift], 1u);
   atomicAdd(&work.parts[(place >> kPartShift) % kParts], 1u);
 }
@@ -43,11 +43,11 @@ __global__ void Sample(Elements all, const float* residual, uint32_t samples, Ra
 // The magnitude that so many of the sample reach, or a little less; where it is among the least, 1, so that all but 0 is tried. All threads
 // of a block must come.
 __device__ uint32_t ThresholdOf(const Workspace& work, uint32_t rank) {
-  const Kth kth = Narrowed({kLeastSampled, rank}, work.sampled, kSampleShift);
-  if (kth.least == kLeastSampled) return 1;
+  const Kth kth = RefineKth({kMinSampledMagnitude, rank}, work.sampled, kSampleShift);
+  if (kth.least == kMinSampledMagnitude) return 1;
   // A part for each lane, from the greatest down.
   const uint32_t lane = threadIdx.x % 32;
-  uint32_t through = work.parts[((kth.least - kLeastSampled) >> kPartShift) % kParts + 31 - lane];
+  uint32_t through = work.parts[((kth.least - kMinSampledMagnitude) >> kPartShift) % kParts + 31 - lane];
   for (uint32_t distance = 1; distance < 32; distance *= 2) {
     const uint32_t above = __shfl_up_sync(0xffffffffu, through, distance);
     if (lane >= distance) through += above;
@@ -111,13 +111,13 @@ __global__ void __launch_bounds__(kThreads) CountCandidates(Elements all, uint32
   __shared__ BlockCounts counts;
   const uint32_t found = work.progress->candidates;
   Kth kth = {0, 0};
-  if (found >= k && found <= room) kth = Narrowed({work.progress->threshold, k}, work.counted, kCandidateShift, found);
+  if (found >= k && found <= room) kth = RefineKth({work.progress->threshold, k}, work.counted, kCandidateShift, found);
   if (kth.remaining == 0) {
     CountDigits<false>(all, {}, 0, kFirstShift, counts, work.digits);
     return;
   }
   if (FirstElement() == 0) {
-    work.progress->way = SelectionWay::kBySample;
+    work.progress->way = SelectionAlgorithm::kSampledThreshold;
     work.progress->kth[0] = kth;
   }
   counts.Clear();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) CountCandidates(Elements all, uint32
 
 SamplePlan PlanSample(int64_t n, int64_t k) {
   SamplePlan plan;
-  plan.samples = static_cast<uint32_t>(std::clamp<int64_t>(n / 8 / kThreads * kThreads, kThreads, kMostSamples));
+  plan.samples = static_cast<uint32_t>(std::clamp<int64_t>(n / 8 / kThreads * kThreads, kThreads, kMaxSampleSize));
   const double stride = static_cast<double>(n) / static_cast<double>(plan.samples), expected = static_cast<double>(k) / stride;
   // Four standard deviations: of 30,000 thresholds of this rank one lets less than k through. Room is for four more, and a thousandth of
   // the tensor: so much may lie within a part of a digit.

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lib/compression/cuda/narrowing.h"
+#include "lib/compression/cuda/radix_select.h"
 #include "lib/compression/cuda/select.h"
 
 namespace fusionllm::compression::cuda {

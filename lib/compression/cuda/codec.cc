@@ -8,7 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
-#include "lib/compression/bfloats.h"
+#include "lib/compression/bf16_message.h"
 #include "lib/compression/cuda/mask.h"
 #include "lib/compression/cuda/quantize.h"
 #include "lib/compression/cuda/select.h"
@@ -138,9 +138,9 @@ class CudaTensorCodec final : public TensorCodec {
     FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.outgoing().Send(values.size_bytes()));
     return std::make_unique<LeavingIntegers>(std::move(transfer));
   }
-  absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBfloats(Direction direction, std::span<const uint16_t> values) override {
-    FUSIONLLM_RETURN_IF_ERROR(CheckBfloats(values.size()));
-    return EncodeAsTheyAre({.layout = Layout::kBfloats, .direction = direction, .elements = static_cast<uint32_t>(values.size())},
+  absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBf16(Direction direction, std::span<const uint16_t> values) override {
+    FUSIONLLM_RETURN_IF_ERROR(CheckBf16(values.size()));
+    return EncodeAsTheyAre({.layout = Layout::kNativeBf16, .direction = direction, .elements = static_cast<uint32_t>(values.size())},
                            std::as_bytes(values));
   }
 
@@ -157,7 +157,7 @@ class CudaTensorCodec final : public TensorCodec {
     if (message.layout == Layout::kExact) return BringAsTheyAre(message.values, out.data());
 
     const std::array<std::span<const std::byte>, 2> pieces = {message.mask, message.values};
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().Bring(pieces));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().CopyToDevice(pieces));
     const absl::Cleanup release = [this] { device_.incoming().Release().IgnoreError(); };
     const std::byte* const coded = on_device + AlignedForTransfer(message.mask.size());
     if (!top_k && !masked) return ReadValues(message.layout, coded, n, message.header.parameter, out.data());
@@ -180,12 +180,12 @@ class CudaTensorCodec final : public TensorCodec {
     return absl::OkStatus();
   }
 
-  absl::Status DecodeBfloats(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) override {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBfloats(direction, encoded, out.size()));
+  absl::Status DecodeBf16(Direction direction, std::span<const std::byte> encoded, std::span<uint16_t> out) override {
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, ReadBf16(direction, encoded, out.size()));
     return BringAsTheyAre(payload, out.data());
   }
 
-  absl::Status Widen(std::span<const uint16_t> bfloats, std::span<float> floats) override {
+  absl::Status Upcast(std::span<const uint16_t> bfloats, std::span<float> floats) override {
     return Done(kernels::cuda::WidenBf16(stream(), bfloats.data(), floats.data(), static_cast<int64_t>(floats.size())));
   }
   absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) override {
@@ -233,7 +233,7 @@ class CudaTensorCodec final : public TensorCodec {
   }
   // By way of a buffer: so the bytes need not wait for what still reads the tensor.
   absl::Status BringAsTheyAre(std::span<const std::byte> values, void* out) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().Bring({&values, 1}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().CopyToDevice({&values, 1}));
     FUSIONLLM_RETURN_IF_ERROR(CopyThere(out, on_device, values.size()));
     return device_.incoming().Release();
   }
@@ -345,9 +345,9 @@ class CudaTensorCodec final : public TensorCodec {
     }
     const bool bitmap = Mask::UsesBitmap(n, k);
     if (n > 0) {
-      FUSIONLLM_RETURN_IF_ERROR(Done(SelectGreatest(
-          stream(), values.data(), n, k, feedback, workspace_.data(), GreatestOf(buffer),
-          {.indices = Words(indices), .kept = Floats(kept_), .bitmap = bitmap ? reinterpret_cast<uint32_t*>(mask) : nullptr})));
+      FUSIONLLM_RETURN_IF_ERROR(Done(
+          SelectTopK(stream(), values.data(), n, k, feedback, workspace_.data(), GreatestOf(buffer),
+                     {.indices = Words(indices), .kept = Floats(kept_), .bitmap = bitmap ? reinterpret_cast<uint32_t*>(mask) : nullptr})));
       if (!bitmap) FUSIONLLM_RETURN_IF_ERROR(Done(WriteOffsets(stream(), Words(indices), n, k, mask)));
     }
     FUSIONLLM_RETURN_IF_ERROR(Judge(state == nullptr ? values.data() : feedback.corrected, nullptr, n, buffer));

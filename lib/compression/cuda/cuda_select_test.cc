@@ -26,7 +26,7 @@ namespace fusionllm::compression::cuda {
 namespace {
 
 using Floats = std::vector<float>;
-constexpr SelectionWay kWays[] = {SelectionWay::kBySample, SelectionWay::kByDigits};
+constexpr SelectionAlgorithm kAlgorithms[] = {SelectionAlgorithm::kSampledThreshold, SelectionAlgorithm::kRadixSelect};
 constexpr size_t kGuard = 64;  // bytes before and behind what is written
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -45,7 +45,7 @@ std::vector<uint32_t> AllBits(const Floats& values) {
 struct Selected {
   std::vector<uint32_t> indices, kept, bitmap, corrected;  // floats as bits
   uint32_t greatest = 0;
-  SelectionWay way = SelectionWay::kByDigits;  // that led to it
+  SelectionAlgorithm way = SelectionAlgorithm::kRadixSelect;  // that led to it
   bool operator==(const Selected&) const = default;
 };
 
@@ -122,7 +122,7 @@ std::vector<SelectCase> OddCases(size_t n) {
 }
 
 struct Options {
-  SelectionWay way = SelectionWay::kBySample;
+  SelectionAlgorithm way = SelectionAlgorithm::kSampledThreshold;
   const Floats* residual = nullptr;
   bool feedback = false, bitmap = true;
   size_t shift = 0;  // of the tensor from where 16 bytes begin
@@ -185,19 +185,19 @@ class CudaSelectTest : public ::testing::Test {
                             .corrected = options.feedback ? corrected.get<float>() : nullptr};
     EXPECT_EQ(
         cudaSuccess,
-        SelectGreatest(
+        SelectTopK(
             device.stream(), tensor.get<float>(), n, kept, feedback, options.way, workspace.get<std::byte>(), greatest.get<uint32_t>(),
             {.indices = indices.get<uint32_t>(), .kept = found.get<float>(), .bitmap = options.bitmap ? bitmap.get<uint32_t>() : nullptr}));
     EXPECT_EQ(tensor.Read(), AllBits(values));
     Selected selected{.indices = indices.Read(), .kept = found.Read(), .greatest = greatest.Read()[0]};
-    selected.way = static_cast<SelectionWay>(workspace.Read()[0]);
+    selected.way = static_cast<SelectionAlgorithm>(workspace.Read()[0]);
     if (options.bitmap) selected.bitmap = bitmap.Read();
     if (options.feedback) selected.corrected = corrected.Read();
     return selected;
   }
 
   // Selects, compares with sorting, and says which way it went.
-  SelectionWay ExpectExact(const Floats& values, size_t k, Options options = {}) {
+  SelectionAlgorithm ExpectExact(const Floats& values, size_t k, Options options = {}) {
     Floats sums = values;
     for (size_t i = 0; options.residual != nullptr && i < sums.size(); ++i) sums[i] += (*options.residual)[i];
     Selected want = BySorting(sums, k);
@@ -208,7 +208,7 @@ class CudaSelectTest : public ::testing::Test {
     EXPECT_TRUE(want == got) << "n " << values.size() << ", k " << k << ": the greatest is " << got.greatest << ", not " << want.greatest
                              << "; right indices: " << (want.indices == got.indices) << ", values: " << (want.kept == got.kept)
                              << ", bitmap: " << (want.bitmap == got.bitmap) << ", sums: " << (want.corrected == got.corrected);
-    EXPECT_TRUE(got.way == options.way || got.way == SelectionWay::kByDigits);
+    EXPECT_TRUE(got.way == options.way || got.way == SelectionAlgorithm::kRadixSelect);
     return got.way;
   }
 
@@ -223,8 +223,8 @@ TEST_F(CudaSelectTest, KeepsWhatSortingKeeps) {
     for (size_t i = 0; i < cases.size(); ++i) {
       for (size_t j = 0; j < 2; ++j) {  // sizes in turn: each meets every kind of data somewhere
         const size_t k = std::max<size_t>(1, some[(i + 2 * j) % 5]);
-        for (const SelectionWay way : kWays) {
-          SCOPED_TRACE(absl::StrCat(cases[i].name, way == SelectionWay::kBySample ? ", by sample" : ", by digits"));
+        for (const SelectionAlgorithm way : kAlgorithms) {
+          SCOPED_TRACE(absl::StrCat(cases[i].name, way == SelectionAlgorithm::kSampledThreshold ? ", by sample" : ", by digits"));
           ExpectExact(cases[i].values, k, {.way = way, .bitmap = (i + j) % 3 != 0});
         }
       }
@@ -237,32 +237,33 @@ TEST_F(CudaSelectTest, ASampleDoesForOrdinaryTensors) {
   const size_t n = kElements;
   const std::vector<SelectCase> cases = OrdinaryCases(n);
   for (const size_t k : {n / 1000, n / 100, n / 10}) {
-    for (const SelectCase& c : cases) EXPECT_EQ(ExpectExact(c.values, k), SelectionWay::kBySample) << c.name << ", " << k;
+    for (const SelectCase& c : cases) EXPECT_EQ(ExpectExact(c.values, k), SelectionAlgorithm::kSampledThreshold) << c.name << ", " << k;
   }
   Floats relu = DrawNormals(n, "relu");
   for (float& x : relu) x = std::max(x, 0.0f);
-  EXPECT_EQ(ExpectExact(relu, n / 20), SelectionWay::kBySample);
+  EXPECT_EQ(ExpectExact(relu, n / 20), SelectionAlgorithm::kSampledThreshold);
   Floats block = DrawNormals(n, "block");  // all that is kept in a few chunks: no chunk has a limit of its own
   for (size_t i = 90000; i < 96000; ++i) block[i] *= 100;
-  EXPECT_EQ(ExpectExact(block, n / 100), SelectionWay::kBySample);
+  EXPECT_EQ(ExpectExact(block, n / 100), SelectionAlgorithm::kSampledThreshold);
 }
 
-TEST_F(CudaSelectTest, GoesByDigitsWhereASampleDoesNotDo) {
+TEST_F(CudaSelectTest, FallsBackToRadixSelectWhereSampleFails) {
   constexpr size_t kElements = 120001;
   Floats sparse(kElements, 0.0f);
   for (size_t i = 0; i < kElements; i += 1000) sparse[i] = static_cast<float>(i) - 7.0f;
-  EXPECT_EQ(ExpectExact(sparse, 500), SelectionWay::kByDigits) << "fewer candidates than are to be kept";
-  EXPECT_EQ(ExpectExact(Floats(kElements, -2.5f), 500), SelectionWay::kByDigits) << "more candidates than there is room for";
+  EXPECT_EQ(ExpectExact(sparse, 500), SelectionAlgorithm::kRadixSelect) << "fewer candidates than are to be kept";
+  EXPECT_EQ(ExpectExact(Floats(kElements, -2.5f), 500), SelectionAlgorithm::kRadixSelect) << "more candidates than there is room for";
   Floats levels = DrawNormals(kElements, "levels");
   for (float& x : levels) x = std::round(x);
-  EXPECT_EQ(ExpectExact(levels, 1200), SelectionWay::kByDigits) << "more candidates than there is room for";
+  EXPECT_EQ(ExpectExact(levels, 1200), SelectionAlgorithm::kRadixSelect) << "more candidates than there is room for";
   Floats gap(kElements, 1.0f);  // the sample's rank lies below a gap, the k-th above
   for (size_t i = 0; i < 1210; ++i) gap[i * 99] = 1e9f + static_cast<float>(1000 * i);
   for (size_t i = 0; i < kElements; ++i) gap[i] *= 1 + static_cast<float>(i % 1009) / 1009;
-  EXPECT_EQ(ExpectExact(gap, 1200), SelectionWay::kByDigits) << "too far above the threshold";
+  EXPECT_EQ(ExpectExact(gap, 1200), SelectionAlgorithm::kRadixSelect) << "too far above the threshold";
   for (const bool with_residual : {false, true}) {
     const Floats residual(kElements, 1.0f);
-    EXPECT_EQ(ExpectExact(sparse, 500, {.residual = with_residual ? &residual : nullptr, .feedback = true}), SelectionWay::kByDigits);
+    EXPECT_EQ(ExpectExact(sparse, 500, {.residual = with_residual ? &residual : nullptr, .feedback = true}),
+              SelectionAlgorithm::kRadixSelect);
   }
 }
 
@@ -271,10 +272,10 @@ TEST_F(CudaSelectTest, SelectsFromSumsWithFeedback) {
     const Floats values = DrawNormals(n, "values");
     Floats residual = DrawNormals(n, "residual");  // what it makes great, the sample must see
     for (size_t i = 0; i < n; i += 3) residual[i] *= 20;
-    for (const SelectionWay way : kWays) {
+    for (const SelectionAlgorithm way : kAlgorithms) {
       for (const size_t shift : {0, 4}) {
         ExpectExact(values, std::max<size_t>(1, n / 50), {.way = way, .feedback = true, .shift = shift});
-        const SelectionWay gone =
+        const SelectionAlgorithm gone =
             ExpectExact(values, std::max<size_t>(1, n / 50), {.way = way, .residual = &residual, .feedback = true, .shift = shift});
         EXPECT_TRUE(n < 50000 || gone == way);
       }
@@ -285,7 +286,7 @@ TEST_F(CudaSelectTest, SelectsFromSumsWithFeedback) {
 TEST_F(CudaSelectTest, TakesTensorsThatBeginAnywhere) {
   for (const size_t n : {3, 4099, 40001}) {
     for (const size_t shift : {4, 8, 12}) {
-      for (const SelectionWay way : kWays)
+      for (const SelectionAlgorithm way : kAlgorithms)
         ExpectExact(DrawNormals(n, "shifted"), std::max<size_t>(1, n / 30), {.way = way, .shift = shift});
     }
   }
@@ -297,7 +298,7 @@ TEST_F(CudaSelectTest, TellsWhatIsNotFiniteWhereverItIs) {
     for (const float bad : {std::nanf(""), -kInfinity, 1e37f}) {
       Floats values = DrawNormals(kElements, "bad");
       values[at] = bad;
-      for (const SelectionWay way : kWays) EXPECT_EQ(Select(values, 200, {.way = way}).greatest, MagnitudeBits(bad));
+      for (const SelectionAlgorithm way : kAlgorithms) EXPECT_EQ(Select(values, 200, {.way = way}).greatest, MagnitudeBits(bad));
     }
   }
 }
@@ -306,17 +307,17 @@ TEST_F(CudaSelectTest, TellsWhatIsNotFiniteWhereverItIs) {
 TEST_F(CudaSelectTest, KeepsWhatSortingKeepsOfGreatTensors) {
   constexpr size_t kElements = 2'400'011;
   const Floats values = RoundedToBf16(DrawNormals(kElements, "great")), residual = RoundedToBf16(DrawNormals(kElements, "residual"));
-  EXPECT_EQ(ExpectExact(values, kElements / 250), SelectionWay::kBySample);
-  EXPECT_EQ(ExpectExact(values, kElements / 50, {.residual = &residual, .feedback = true}), SelectionWay::kBySample);
-  ExpectExact(values, kElements / 3, {.way = SelectionWay::kByDigits, .residual = &residual, .feedback = true});
+  EXPECT_EQ(ExpectExact(values, kElements / 250), SelectionAlgorithm::kSampledThreshold);
+  EXPECT_EQ(ExpectExact(values, kElements / 50, {.residual = &residual, .feedback = true}), SelectionAlgorithm::kSampledThreshold);
+  ExpectExact(values, kElements / 3, {.way = SelectionAlgorithm::kRadixSelect, .residual = &residual, .feedback = true});
 }
 
 TEST_F(CudaSelectTest, RepeatsItsBitsBothWays) {
   const Floats values = RoundedToBf16(DrawNormals(100003, "repeated"));  // ties at the k-th
   Selected first = Select(values, 1000, {});
-  EXPECT_EQ(first.way, SelectionWay::kBySample);
+  EXPECT_EQ(first.way, SelectionAlgorithm::kSampledThreshold);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(first == Select(values, 1000, {}));
-  Selected digits = Select(values, 1000, {.way = SelectionWay::kByDigits});
+  Selected digits = Select(values, 1000, {.way = SelectionAlgorithm::kRadixSelect});
   digits.way = first.way;
   EXPECT_TRUE(first == digits);
 }
@@ -324,8 +325,8 @@ TEST_F(CudaSelectTest, RepeatsItsBitsBothWays) {
 TEST_F(CudaSelectTest, KeepsWhatTheHostKeeps) {
   const Floats values = RoundedToBf16(DrawNormals(60013, "host"));
   SelectionScratch scratch;
-  ASSERT_TRUE(compression::SelectGreatest(values, 700, &scratch).ok());
-  for (const SelectionWay way : kWays) EXPECT_EQ(Select(values, 700, {.way = way}).indices, scratch.indices);
+  ASSERT_TRUE(compression::SelectTopK(values, 700, &scratch).ok());
+  for (const SelectionAlgorithm way : kAlgorithms) EXPECT_EQ(Select(values, 700, {.way = way}).indices, scratch.indices);
 }
 
 #if !defined(CUDART_VERSION)
@@ -358,10 +359,10 @@ TEST(SumOfTilesBeforeTest, AddsWhatTilesTellBackToOneThatTellsAll) {
 
 #endif
 
-TEST(SelectionWayTest, GoesByASampleWhereItPays) {
-  EXPECT_EQ(UsualWay(10'000'000, 100'000), SelectionWay::kBySample);
-  EXPECT_EQ(UsualWay(10'000'000, 2'000'000), SelectionWay::kByDigits);
-  EXPECT_EQ(UsualWay(100'000, 1'000), SelectionWay::kByDigits);
+TEST(SelectionAlgorithmTest, UsesSampledThresholdWhereItPays) {
+  EXPECT_EQ(DefaultAlgorithm(10'000'000, 100'000), SelectionAlgorithm::kSampledThreshold);
+  EXPECT_EQ(DefaultAlgorithm(10'000'000, 2'000'000), SelectionAlgorithm::kRadixSelect);
+  EXPECT_EQ(DefaultAlgorithm(100'000, 1'000), SelectionAlgorithm::kRadixSelect);
   // Room: 8 bytes for each candidate beside the histograms, sums and stretches.
   EXPECT_LT(SelectionWorkspaceBytes(10'000'000, 100'000), 200'000 + 8 * 160'000);
   EXPECT_LT(SelectionWorkspaceBytes(100'000'000, 100'000), 400'000 + 8 * 380'000);

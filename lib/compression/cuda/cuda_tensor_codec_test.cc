@@ -28,9 +28,9 @@ class CudaTensorCodecTest : public ::testing::Test {
 TEST_F(CudaTensorCodecTest, WritesAndReadsTheSameMessages) { testing::ExpectSameMessages(*codec_); }
 TEST_F(CudaTensorCodecTest, KeepsSelectionsApart) { testing::ExpectSelectionsKeptApart(*codec_); }
 TEST_F(CudaTensorCodecTest, KeepsTheSameResiduals) { testing::ExpectSameResiduals(*codec_); }
-TEST_F(CudaTensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameRefusals(*codec_); }
-TEST_F(CudaTensorCodecTest, JudgesDamageAlike) { testing::ExpectSameJudgementOfDamage(*codec_); }
-TEST_F(CudaTensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBfloats(*codec_); }
+TEST_F(CudaTensorCodecTest, RefusesTheSameValuesAndMasks) { testing::ExpectSameErrors(*codec_); }
+TEST_F(CudaTensorCodecTest, JudgesDamageAlike) { testing::ExpectSameHandlingOfCorruption(*codec_); }
+TEST_F(CudaTensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBf16(*codec_); }
 TEST_F(CudaTensorCodecTest, KeepsMessagesUnderWayApart) { testing::ExpectMessagesUnderWayKeptApart(*codec_); }
 TEST_F(CudaTensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
 

@@ -59,7 +59,7 @@ __global__ void FindGreatest(const float* values, int64_t n, uint32_t* greatest)
 // HalfExponent's e; 2^e and 2^-e are normal floats.
 __device__ inline int HalfExponentOf(uint32_t greatest) {
   const int exponent = static_cast<int>(greatest >> 23) - 127 - 14;
-  return exponent < kLeastHalfExponent ? kLeastHalfExponent : exponent > kGreatestHalfExponent ? kGreatestHalfExponent : exponent;
+  return exponent < kMinHalfExponent ? kMinHalfExponent : exponent > kMaxHalfExponent ? kMaxHalfExponent : exponent;
 }
 __device__ inline float PowerOfTwo(int exponent) { return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23); }
 
@@ -142,7 +142,7 @@ __global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, cons
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = Difference(minuend, i, __fmul_rn(OfHalf(halves[i]), factor));
 }
 
-__global__ void ReadBfloats(const uint16_t* bfloats, int64_t n, const float* minuend, float* out) {
+__global__ void ReadBf16(const uint16_t* bfloats, int64_t n, const float* minuend, float* out) {
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
     out[i] = Difference(minuend, i, __uint_as_float(static_cast<uint32_t>(bfloats[i]) << 16));
   }
@@ -202,7 +202,7 @@ cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint
   return Launch(stream, 1, kThreads, 0, FindFirstUnencodable, values, indices, n, verdict);
 }
 cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadBfloats, Words(bfloats), n, minuend, out);
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadBf16, Words(bfloats), n, minuend, out);
 }
 cudaError_t DequantizeInt8(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
                            float* out) {

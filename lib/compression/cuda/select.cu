@@ -1,7 +1,7 @@
 #include "lib/compression/cuda/select.h"
 
 #include "lib/compression/cuda/candidates.h"
-#include "lib/compression/cuda/narrowing.h"
+#include "lib/compression/cuda/radix_select.h"
 #include "lib/compression/cuda/tiles.h"
 
 namespace fusionllm::compression::cuda {
@@ -19,16 +19,16 @@ __global__ void __launch_bounds__(kThreads) CountFirstDigits(Elements all, Feedb
 
 __global__ void __launch_bounds__(kThreads) CountSecondDigits(Elements all, uint32_t k, Workspace work) {
   __shared__ BlockCounts counts;
-  if (work.progress->way == SelectionWay::kBySample) return;
-  const Kth kth = Narrowed({0, k}, work.digits, kFirstShift);
+  if (work.progress->way == SelectionAlgorithm::kSampledThreshold) return;
+  const Kth kth = RefineKth({0, k}, work.digits, kFirstShift);
   if (FirstElement() == 0) work.progress->kth[1] = kth;
   CountDigits<false>(all, {}, kth.least, kSecondShift, counts, work.digits + kDigits);
 }
 
 __global__ void __launch_bounds__(kThreads) CountLastDigits(Elements all, Workspace work) {
   __shared__ BlockCounts counts;
-  if (work.progress->way == SelectionWay::kBySample) return;
-  const Kth kth = Narrowed(work.progress->kth[1], work.digits + kDigits, kSecondShift);
+  if (work.progress->way == SelectionAlgorithm::kSampledThreshold) return;
+  const Kth kth = RefineKth(work.progress->kth[1], work.digits + kDigits, kSecondShift);
   if (FirstElement() == 0) work.progress->kth[2] = kth;
   CountDigits<false>(all, {}, kth.least, 0, counts, work.digits + 2 * kDigits);
 }
@@ -43,8 +43,8 @@ __device__ inline uint32_t Lowest(uint32_t bits, uint32_t count) {
 __global__ void __launch_bounds__(kThreads) Keep(Elements all, uint32_t tiles, Workspace work, SelectionOutput out) {
   __shared__ uint32_t above[kWordsOfTile], equal[kWordsOfTile], taken;  // a bit for each element of the tile
   constexpr int kWords = kWordsOfTile / kThreads;                       // of a thread
-  const bool sampled = work.progress->way == SelectionWay::kBySample;
-  const Kth kth = Narrowed(work.progress->kth[sampled ? 0 : 2], work.digits + (sampled ? 0 : 2) * kDigits, 0);
+  const bool sampled = work.progress->way == SelectionAlgorithm::kSampledThreshold;
+  const Kth kth = RefineKth(work.progress->kth[sampled ? 0 : 2], work.digits + (sampled ? 0 : 2) * kDigits, 0);
   // How many are kept of so many above and equal.
   const auto kept_of = [&](unsigned long long sums) {
     const auto equals = static_cast<uint32_t>(sums & kEqualMask);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) Keep(Elements all, uint32_t tiles, W
     };
     if (sampled) {
       const uint32_t chunk = tile * kChunksOfTile + threadIdx.x / 32;
-      const Stretch stretch = chunk * kChunkElements < all.count ? work.stretches[chunk] : Stretch{0, 0};
+      const CandidateRange stretch = chunk * kChunkElements < all.count ? work.stretches[chunk] : CandidateRange{0, 0};
       for (uint32_t i = threadIdx.x % 32; i < stretch.count; i += 32) {
         const Candidate candidate = work.candidates[stretch.first + i];
         mark(candidate.index, candidate.magnitude);
@@ -105,16 +105,16 @@ __global__ void __launch_bounds__(kThreads) Keep(Elements all, uint32_t tiles, W
   }
 }
 
-constexpr int64_t kLeastForSampling = int64_t{1} << 20;
+constexpr int64_t kMinElementsForSampling = int64_t{1} << 20;
 
 // Where things lie in the workspace, in bytes; what lies before `zero` is 0 at the start.
 struct Places {
   size_t digits, tiles, sampled, parts, counted, zero, stretches, candidates, end;
 };
 
-Places PlacesFor(int64_t n, int64_t k, SelectionWay way) {
+Places PlacesFor(int64_t n, int64_t k, SelectionAlgorithm way) {
   constexpr size_t kHistogram = kDigits * sizeof(uint32_t);
-  const bool sampled = way == SelectionWay::kBySample;
+  const bool sampled = way == SelectionAlgorithm::kSampledThreshold;
   size_t end = 0;
   const auto take = [&end](size_t bytes) {
     const size_t begin = end;
@@ -129,7 +129,7 @@ Places PlacesFor(int64_t n, int64_t k, SelectionWay way) {
   at.parts = take(sampled ? kParts * sizeof(uint32_t) : 0);
   at.counted = take(sampled ? kHistogram : 0);
   at.zero = end;
-  at.stretches = take(sampled ? sizeof(Stretch) * static_cast<size_t>(ChunksOf(n)) : 0);
+  at.stretches = take(sampled ? sizeof(CandidateRange) * static_cast<size_t>(ChunksOf(n)) : 0);
   at.candidates = take(sampled ? sizeof(Candidate) * PlanSample(n, k).room : 0);
   at.end = end;
   return at;
@@ -139,13 +139,13 @@ bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address
 
 }  // namespace
 
-SelectionWay UsualWay(int64_t n, int64_t k) {
-  return n >= kLeastForSampling && k <= n / 8 ? SelectionWay::kBySample : SelectionWay::kByDigits;
+SelectionAlgorithm DefaultAlgorithm(int64_t n, int64_t k) {
+  return n >= kMinElementsForSampling && k <= n / 8 ? SelectionAlgorithm::kSampledThreshold : SelectionAlgorithm::kRadixSelect;
 }
 
-size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionWay way) { return PlacesFor(n, k, way).end; }
+size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionAlgorithm way) { return PlacesFor(n, k, way).end; }
 
-cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionWay way,
+cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionAlgorithm way,
                            std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
   const Places at = PlacesFor(n, k, way);
   const Workspace work{.progress = reinterpret_cast<Progress*>(workspace),
@@ -154,7 +154,7 @@ cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, 
                        .sampled = reinterpret_cast<uint32_t*>(workspace + at.sampled),
                        .parts = reinterpret_cast<uint32_t*>(workspace + at.parts),
                        .counted = reinterpret_cast<uint32_t*>(workspace + at.counted),
-                       .stretches = reinterpret_cast<Stretch*>(workspace + at.stretches),
+                       .stretches = reinterpret_cast<CandidateRange*>(workspace + at.stretches),
                        .candidates = reinterpret_cast<Candidate*>(workspace + at.candidates)};
   const bool with_feedback = feedback.corrected != nullptr;
   Elements all{.values = values,
@@ -167,7 +167,7 @@ cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, 
     if (error == cudaSuccess) error = launch();
   };
   then([&] {
-    if (way == SelectionWay::kBySample) return FindCandidates(stream, all, kept, feedback, work, greatest);
+    if (way == SelectionAlgorithm::kSampledThreshold) return FindCandidates(stream, all, kept, feedback, work, greatest);
     return Launch(stream, blocks, kThreads, 0, with_feedback ? CountFirstDigits<true> : CountFirstDigits<false>, all, feedback, work,
                   greatest);
   });

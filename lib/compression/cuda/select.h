@@ -40,25 +40,25 @@ struct SelectionOutput {
   uint32_t* bitmap = nullptr;   // (n + 31) / 32 words, or null: bit i % 32 of word i / 32 tells whether i was kept
 };
 
-// kByDigits is 0: a workspace says so until the sample has done.
-enum class SelectionWay : uint32_t { kByDigits = 0, kBySample = 1 };
+// kRadixSelect is 0: a workspace says so until the sample has done.
+enum class SelectionAlgorithm : uint32_t { kRadixSelect = 0, kSampledThreshold = 1 };
 
 // By the sample from 2^20 elements on, where at most an eighth is kept.
-SelectionWay UsualWay(int64_t n, int64_t k);
+SelectionAlgorithm DefaultAlgorithm(int64_t n, int64_t k);
 
 // Some 50 KB; by the sample 150, 2 for each million elements and 8 bytes for each candidate that there is room for: 1.6 k of them at 1 %,
 // 3.8 k at 0.1 %.
-size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionWay way);
-inline size_t SelectionWorkspaceBytes(int64_t n, int64_t k) { return SelectionWorkspaceBytes(n, k, UsualWay(n, k)); }
+size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionAlgorithm way);
+inline size_t SelectionWorkspaceBytes(int64_t n, int64_t k) { return SelectionWorkspaceBytes(n, k, DefaultAlgorithm(n, k)); }
 
 // 1 <= k <= n <= kMaxElements. The greatest magnitude of all elements is added to *greatest by maximum; where it is beyond kMaxMagnitude
 // the outputs mean nothing (but are within their bounds). `workspace`: SelectionWorkspaceBytes(n, k, way), aligned to 256; its first word
-// is the SelectionWay by which it came to its end, when it has.
-cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionWay way,
-                           std::byte* workspace, uint32_t* greatest, const SelectionOutput& out);
-inline cudaError_t SelectGreatest(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback,
-                                  std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
-  return SelectGreatest(stream, values, n, k, feedback, UsualWay(n, k), workspace, greatest, out);
+// is the SelectionAlgorithm by which it came to its end, when it has.
+cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionAlgorithm way,
+                       std::byte* workspace, uint32_t* greatest, const SelectionOutput& out);
+inline cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback,
+                              std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
+  return SelectTopK(stream, values, n, k, feedback, DefaultAlgorithm(n, k), workspace, greatest, out);
 }
 
 }  // namespace fusionllm::compression::cuda

@@ -64,8 +64,8 @@ class Selection {
     return ToStatus(cudaMemsetAsync(greatest_.get(), 0, sizeof(uint32_t), device_.stream()), "clearing");
   }
   absl::Status Run(const float* values) {
-    return ToStatus(SelectGreatest(device_.stream(), values, n_, k_, {}, workspace_.get(), greatest_.get(),
-                                   {.indices = indices_.get(), .kept = kept_.get()}),
+    return ToStatus(SelectTopK(device_.stream(), values, n_, k_, {}, workspace_.get(), greatest_.get(),
+                               {.indices = indices_.get(), .kept = kept_.get()}),
                     "selecting");
   }
   absl::StatusOr<std::vector<uint32_t>> Indices() {

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
-#include "lib/compression/testing/kept_message.h"
+#include "lib/compression/testing/topk_message.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::compression::testing {
@@ -234,7 +234,7 @@ void ExpectSameResiduals(TensorCodec& codec) {
   }
 }
 
-void ExpectSameRefusals(TensorCodec& codec) {
+void ExpectSameErrors(TensorCodec& codec) {
   constexpr size_t kElements = 500;
   Bytes want, got;
   for (const char* text : kSpecs) {
@@ -280,7 +280,7 @@ void ExpectSameRefusals(TensorCodec& codec) {
   }
 }
 
-void ExpectSameJudgementOfDamage(TensorCodec& codec) {
+void ExpectSameHandlingOfCorruption(TensorCodec& codec) {
   constexpr size_t kElements = 150;
   const Placed placed(codec.memory(), Normals(kElements, "damage")), room(codec.memory(), Floats(kElements, 1.0f));
   Floats out(kElements);
@@ -321,13 +321,13 @@ void ExpectSameJudgementOfDamage(TensorCodec& codec) {
     const Floats gradient = Normals(static_cast<size_t>(host.sent_mask.kept()), "gradient", 1e-7f);
     for (const ValueKind values : {ValueKind::kFp16, ValueKind::kInt8, ValueKind::kInt4}) {
       SCOPED_TRACE(absl::StrCat("gradient in form ", static_cast<int>(values)));
-      const Bytes masked = KeptMessage(values, Direction::kBackward, host.sent_mask, gradient);
+      const Bytes masked = TopKMessage(values, Direction::kBackward, host.sent_mask, gradient);
       judge_damage(masked, Direction::kBackward, &host.sent_mask, &selection);
     }
   }
 }
 
-void ExpectSameBfloats(TensorCodec& codec) {
+void ExpectSameBf16(TensorCodec& codec) {
   using Words = std::vector<uint16_t>;
   std::vector<size_t> sizes(std::begin(kSizes), std::end(kSizes));
   sizes.push_back(0x10001);
@@ -347,18 +347,18 @@ void ExpectSameBfloats(TensorCodec& codec) {
 
     Bytes want, got;
     for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
-      ASSERT_TRUE(EncodeBfloats(direction, given, &want).ok());
-      ASSERT_TRUE(codec.EncodeBfloats(direction, placed, &got).ok());
+      ASSERT_TRUE(EncodeBf16(direction, given, &want).ok());
+      ASSERT_TRUE(codec.EncodeBf16(direction, placed, &got).ok());
       EXPECT_EQ(want, got);
     }
     Floats wide(n);
     tensor::WidenBf16(given, wide.data());
     const Placed widened(codec.memory(), Floats(n, 5.0f));
-    ASSERT_TRUE(codec.Widen(placed, widened.span()).ok());
+    ASSERT_TRUE(codec.Upcast(placed, widened.span()).ok());
     ExpectSameBits(wide, widened.Read());
 
     ASSERT_TRUE(codec.memory().Zero(block.data(), 2 * n).ok());
-    ASSERT_TRUE(codec.DecodeBfloats(Direction::kBackward, got, placed).ok());
+    ASSERT_TRUE(codec.DecodeBf16(Direction::kBackward, got, placed).ok());
     expect_held(bfloats);
     Words rounded(bfloats.size());
     for (float& x : wide) x *= 1.001f;  // on the way to the next
@@ -373,13 +373,13 @@ void ExpectSameBfloats(TensorCodec& codec) {
   constexpr size_t kElements = 40;
   Bytes message;
   Words original(kElements, 0x4049), decoded(kElements);
-  ASSERT_TRUE(EncodeBfloats(Direction::kForward, original, &message).ok());
+  ASSERT_TRUE(EncodeBf16(Direction::kForward, original, &message).ok());
   const tensor::MemoryBlock block = *codec.memory().Allocate(2 * kElements);
   const std::span<uint16_t> placed(reinterpret_cast<uint16_t*>(block.data()), kElements);
   int refused = 0;
   const auto judge = [&](std::span<const std::byte> damaged) {
-    const absl::Status want = DecodeBfloats(Direction::kForward, damaged, decoded);
-    ExpectSameStatus(want, codec.DecodeBfloats(Direction::kForward, damaged, placed));
+    const absl::Status want = DecodeBf16(Direction::kForward, damaged, decoded);
+    ExpectSameStatus(want, codec.DecodeBf16(Direction::kForward, damaged, placed));
     if (!want.ok()) return ++refused;
     Words there(kElements);
     EXPECT_TRUE(codec.memory().CopyOut(there.data(), block.data(), 2 * kElements).ok());
@@ -422,8 +422,8 @@ void ExpectMessagesUnderWayKeptApart(TensorCodec& codec) {
     ASSERT_TRUE(EncodeIntegers(ids, &want.emplace_back()).ok());
     const std::vector<uint16_t> bfloats(kElements, static_cast<uint16_t>(i));
     fill(bfloats.data(), bfloats.size() * sizeof(uint16_t));
-    started(codec.StartEncodeBfloats(Direction::kForward, {reinterpret_cast<const uint16_t*>(tensor.span().data()), kElements}));
-    ASSERT_TRUE(EncodeBfloats(Direction::kForward, bfloats, &want.emplace_back()).ok());
+    started(codec.StartEncodeBf16(Direction::kForward, {reinterpret_cast<const uint16_t*>(tensor.span().data()), kElements}));
+    ASSERT_TRUE(EncodeBf16(Direction::kForward, bfloats, &want.emplace_back()).ok());
   }
   Floats bad = Normals(kElements, "bad");
   bad[900] = std::nanf("");

@@ -13,11 +13,11 @@ void ExpectSelectionsKeptApart(TensorCodec& codec);
 // Error feedback over several messages, with an error between them, and its way through a checkpoint.
 void ExpectSameResiduals(TensorCodec& codec);
 // Values that cannot be encoded, and masks that are missing, superfluous or of another size.
-void ExpectSameRefusals(TensorCodec& codec);
+void ExpectSameErrors(TensorCodec& codec);
 // Messages, and gradients under masks, with damage in every byte: refused in the same words, or decoded to the same numbers.
-void ExpectSameJudgementOfDamage(TensorCodec& codec);
+void ExpectSameHandlingOfCorruption(TensorCodec& codec);
 // bf16 tensors of every bit pattern and many sizes: their messages, damage to them, and the way through floats and back.
-void ExpectSameBfloats(TensorCodec& codec);
+void ExpectSameBf16(TensorCodec& codec);
 // Messages that are started one after the other, whose tensors change meanwhile, and that another thread finishes in the opposite order.
 void ExpectMessagesUnderWayKeptApart(TensorCodec& codec);
 // Integers, and the comparison of a message with its original.

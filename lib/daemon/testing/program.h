@@ -71,10 +71,10 @@ class Program {
 
  private:
   static void Limit(rlim_t threads_max) {
-    constexpr id_t kNobody = 65534;
+    constexpr id_t kUnprivilegedId = 65534;
     const rlimit limit = {threads_max, threads_max};
     if (setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(126);
-    if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(126);
+    if (geteuid() == 0 && (setgid(kUnprivilegedId) != 0 || setuid(kUnprivilegedId) != 0)) _exit(126);
   }
 
   pid_t pid_ = -1;

@@ -11,7 +11,7 @@
 #include "lib/kernels/cpu/vector/bf16.h"
 #include "lib/kernels/cpu/vector/target.h"
 #include "lib/kernels/ref/reference.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/upcast_kernel.h"
 
 namespace fusionllm::kernels::cpu {
 namespace {
@@ -82,8 +82,8 @@ MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (found == Factories().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cpu' has no kernel for this op type"));
   }
-  if (NeedsWidening(op)) {
-    return MakeWidened(
+  if (NeedsUpcast(op)) {
+    return MakeUpcastKernel(
         op, [&pool](PreparedOp in_f32) { return MakeKernel(std::move(in_f32), pool); }, std::make_shared<PooledBf16Conversion>(pool));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));

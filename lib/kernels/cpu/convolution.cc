@@ -65,7 +65,7 @@ class Pointwise : public PooledKernel {
   Pointwise(PreparedOp op, std::shared_ptr<WorkerPool> pool)
       : PooledKernel(std::move(op), std::move(pool)), s_(ConvolutionShapeOf(op_, op_.in(0), op_.out(0))), pixels_(s_) {}
 
-  size_t workspace_bytes() const override { return sizeof(float) * (pixels_.workspace() + TurnedFloats(Product())); }
+  size_t workspace_bytes() const override { return sizeof(float) * (pixels_.workspace() + TransposeWorkspaceFloats(Product())); }
 
   absl::Status Run(const KernelArguments& arguments) override {
     const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
@@ -77,7 +77,7 @@ class Pointwise : public PooledKernel {
       pixels_.Gather(*pool_, gemm.a, Floats(arguments));
       gemm.a = Floats(arguments);
     }
-    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments) + pixels_.workspace()), [&](int64_t first, int64_t rows) {
+    Multiply(*pool_, TransposeB(*pool_, gemm, Floats(arguments) + pixels_.workspace()), [&](int64_t first, int64_t rows) {
       for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, gemm.c + row * gemm.n, gemm.n);
     });
     return absl::OkStatus();

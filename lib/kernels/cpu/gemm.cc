@@ -16,14 +16,14 @@ void Multiply(WorkerPool& pool, const Gemm& gemm, absl::FunctionRef<void(int64_t
   });
 }
 
-int64_t TurnedFloats(const Gemm& gemm) {
+int64_t TransposeWorkspaceFloats(const Gemm& gemm) {
   constexpr int64_t kWorthRows = 512;  // uses of each turned element
   constexpr int64_t kWorthColumns = 64;
   return gemm.transpose_b && gemm.m >= kWorthRows && gemm.n >= kWorthColumns && gemm.k >= kWorthColumns ? gemm.n * gemm.k : 0;
 }
 
-Gemm TurnB(WorkerPool& pool, const Gemm& gemm, float* workspace) {
-  if (TurnedFloats(gemm) == 0) return gemm;
+Gemm TransposeB(WorkerPool& pool, const Gemm& gemm, float* workspace) {
+  if (TransposeWorkspaceFloats(gemm) == 0) return gemm;
   // Tiles of 16 by 64 floats: both sides stay in the L1 cache, and every cache line is used whole.
   constexpr int64_t kTileRows = 64, kTileColumns = 16;
   pool.Run(ChunkCount(gemm.k, kTileColumns), [&](int64_t chunk, int) {

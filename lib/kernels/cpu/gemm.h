@@ -31,9 +31,9 @@ void Multiply(WorkerPool& pool, const Gemm& gemm, absl::FunctionRef<void(int64_t
 void Multiply(WorkerPool& pool, const Gemm& gemm);
 
 // For a tall a and a b stored transposed (weights), turning b round first pays: dnnl_sgemm reads it 10 to 20 % slower transposed.
-// Floats of workspace that TurnB wants; 0 when it would leave the product as it is.
-int64_t TurnedFloats(const Gemm& gemm);
-// The same product with b stored plainly in the workspace, or `gemm` itself when TurnedFloats is 0.
-Gemm TurnB(WorkerPool& pool, const Gemm& gemm, float* workspace);
+// Floats of workspace that TransposeB wants; 0 when it would leave the product as it is.
+int64_t TransposeWorkspaceFloats(const Gemm& gemm);
+// The same product with b stored plainly in the workspace, or `gemm` itself when TransposeWorkspaceFloats is 0.
+Gemm TransposeB(WorkerPool& pool, const Gemm& gemm, float* workspace);
 
 }  // namespace fusionllm::kernels::cpu

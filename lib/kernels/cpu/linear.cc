@@ -16,7 +16,7 @@ class Linear : public PooledKernel {
  public:
   using PooledKernel::PooledKernel;
 
-  size_t workspace_bytes() const override { return sizeof(float) * TurnedFloats(Product()); }
+  size_t workspace_bytes() const override { return sizeof(float) * TransposeWorkspaceFloats(Product()); }
 
   absl::Status Run(const KernelArguments& arguments) override {
     const float* bias = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
@@ -24,7 +24,7 @@ class Linear : public PooledKernel {
     gemm.a = arguments.inputs[0].f32();
     gemm.b = arguments.parameters[0].f32();
     gemm.c = arguments.outputs[0].f32();
-    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments)), [&](int64_t first, int64_t rows) {
+    Multiply(*pool_, TransposeB(*pool_, gemm, Floats(arguments)), [&](int64_t first, int64_t rows) {
       for (int64_t row = first; bias != nullptr && row < first + rows; ++row) AddTo(bias, gemm.c + row * gemm.n, gemm.n);
     });
     return absl::OkStatus();
@@ -44,14 +44,14 @@ class LinearGradInput : public PooledKernel {
  public:
   using PooledKernel::PooledKernel;
 
-  size_t workspace_bytes() const override { return sizeof(float) * TurnedFloats(Product()); }
+  size_t workspace_bytes() const override { return sizeof(float) * TransposeWorkspaceFloats(Product()); }
 
   absl::Status Run(const KernelArguments& arguments) override {
     Gemm gemm = Product();
     gemm.a = arguments.inputs[0].f32();
     gemm.b = arguments.parameters[0].f32();
     gemm.c = arguments.outputs[0].f32();
-    Multiply(*pool_, TurnB(*pool_, gemm, Floats(arguments)));
+    Multiply(*pool_, TransposeB(*pool_, gemm, Floats(arguments)));
     return absl::OkStatus();
   }
 

@@ -24,7 +24,7 @@ namespace {
 constexpr int kTile = 32;
 constexpr int kWarps = 4;
 constexpr int kRowsOfBlock = 16;
-constexpr int kMostParts = 8;  // components of a head that a lane adds up: heads of at most 256
+constexpr int kMaxParts = 8;  // components of a head that a lane adds up: heads of at most 256
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Extents : AttentionExtents {
@@ -62,7 +62,7 @@ __device__ inline void AddWeightedRows(const Extents& e, float weight, const flo
   for (int row = 0; row < kTile; ++row) {
     const float w = __shfl_sync(kAllLanes, weight, row);
 #pragma unroll
-    for (int part = 0; part < kMostParts; ++part) {
+    for (int part = 0; part < kMaxParts; ++part) {
       const int64_t component = part * 32 + lane;
       if (component < e.size) sums[part] += w * tile[row * e.SharedRow() + component];
     }
@@ -82,7 +82,7 @@ __global__ void AttentionForward(const T* qkv, T* y, float* lse, Extents e) {
     const bool mine = t < e.length;
     if (mine) LoadRow(e, qkv + e.Row(b, t, 0, head), query);
     __syncwarp();
-    float top = -INFINITY, sum = 0, out[kMostParts] = {};
+    float top = -INFINITY, sum = 0, out[kMaxParts] = {};
     // All warps of the block go through the same tiles: those that the last of its rows sees.
     const int64_t last_row = first_row + (step + 1) * kWarps - 1;
     const int64_t end = e.causal && last_row + 1 < e.length ? last_row + 1 : e.length;
@@ -99,13 +99,13 @@ __global__ void AttentionForward(const T* qkv, T* y, float* lse, Extents e) {
       const float keep = expf(top - new_top), p = seen ? expf(score - new_top) : 0.0f;
       sum = sum * keep + SumOverWarp(p);
 #pragma unroll
-      for (int part = 0; part < kMostParts; ++part) out[part] *= keep;
+      for (int part = 0; part < kMaxParts; ++part) out[part] *= keep;
       AddWeightedRows(e, p, values, out);
       top = new_top;
     }
     if (mine) {
 #pragma unroll
-      for (int part = 0; part < kMostParts; ++part) {
+      for (int part = 0; part < kMaxParts; ++part) {
         const int64_t component = part * 32 + lane;
         if (component < e.size) y[e.OutRow(b, t, head) + component] = out[part] / sum;
       }
@@ -147,7 +147,7 @@ __global__ void GradientOfQueries(const T* qkv, const float* lse, const T* dy, c
       LoadRow(e, dy + e.OutRow(b, t, head), d_out);
     }
     __syncwarp();
-    float dq[kMostParts] = {};
+    float dq[kMaxParts] = {};
     const int64_t last_row = first_row + (step + 1) * kWarps - 1;
     const int64_t end = e.causal && last_row + 1 < e.length ? last_row + 1 : e.length;
     for (int64_t first = 0; first < end; first += kTile) {
@@ -165,7 +165,7 @@ __global__ void GradientOfQueries(const T* qkv, const float* lse, const T* dy, c
     }
     if (mine) {
 #pragma unroll
-      for (int part = 0; part < kMostParts; ++part) {
+      for (int part = 0; part < kMaxParts; ++part) {
         const int64_t component = part * 32 + lane;
         if (component < e.size) dqkv[e.Row(b, t, 0, head) + component] = dq[part];
       }
@@ -191,7 +191,7 @@ __global__ void GradientOfKeysAndValues(const T* qkv, const float* lse, const T*
       LoadRow(e, qkv + e.Row(b, s, 2, head), value);
     }
     __syncwarp();
-    float dk[kMostParts] = {}, dv[kMostParts] = {};
+    float dk[kMaxParts] = {}, dv[kMaxParts] = {};
     // Queries before the block's first row of this step see none of its keys.
     const int64_t begin = e.causal ? (first_row + step * kWarps) / kTile * kTile : 0;
     for (int64_t first = begin; first < e.length; first += kTile) {
@@ -211,7 +211,7 @@ __global__ void GradientOfKeysAndValues(const T* qkv, const float* lse, const T*
     }
     if (mine) {
 #pragma unroll
-      for (int part = 0; part < kMostParts; ++part) {
+      for (int part = 0; part < kMaxParts; ++part) {
         const int64_t component = part * 32 + lane;
         if (component >= e.size) continue;
         dqkv[e.Row(b, s, 1, head) + component] = dk[part];
@@ -304,9 +304,9 @@ class PlannedAttention : public DeviceKernel {
 template <typename K>
 MadeKernel MakeAttention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
-  if (e.size > 32 * kMostParts) {
+  if (e.size > 32 * kMaxParts) {
     return absl::UnimplementedError(
-        absl::StrFormat("%sback end 'cuda' takes heads of at most %d, not %d", op.Prefix(), 32 * kMostParts, e.size));
+        absl::StrFormat("%sback end 'cuda' takes heads of at most %d, not %d", op.Prefix(), 32 * kMaxParts, e.size));
   }
   return Make<K>(std::move(op), device);
 }

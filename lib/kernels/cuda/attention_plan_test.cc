@@ -20,7 +20,7 @@ using emulated::CudnnAttention;
 class AttentionPlanTest : public DeviceFixture<::testing::Test> {
  protected:
   void TearDown() override {
-    emulated::Become(CudnnAttention::kAbsent);
+    emulated::EmulateCudnn(CudnnAttention::kAbsent);
     emulated::SetMajorCapability(9);
   }
 
@@ -60,7 +60,7 @@ TEST_F(AttentionPlanTest, WithoutTheLibraryOurKernelsServe) {
 
 TEST_F(AttentionPlanTest, UnmeasuredForwardIsTheLibrarysAndBackwardWithItsFixedOrderIsOurs) {
   ASSERT_GE(device_->info().major, 9);
-  emulated::Become(CudnnAttention::kPresent);
+  emulated::EmulateCudnn(CudnnAttention::kPresent);
   EXPECT_TRUE(LibraryRuns(Spec(AttentionPass::kForward, 41)));
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 41)));
 }
@@ -70,13 +70,13 @@ TEST_F(AttentionPlanTest, UnmeasuredOnCardsBeforeHopperOursServe) {
   auto ampere = Device::Open(0);
   ASSERT_TRUE(ampere.ok()) << ampere.status();
   device_ = *std::move(ampere);
-  emulated::Become(CudnnAttention::kPresent);
+  emulated::EmulateCudnn(CudnnAttention::kPresent);
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, 44)));
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 44)));
 }
 
 TEST_F(AttentionPlanTest, WhereTheLibraryKnowsNoWayOursServesAndThatIsSaidForEachShape) {
-  emulated::Become(CudnnAttention::kNoWay);
+  emulated::EmulateCudnn(CudnnAttention::kNoAlgorithm);
   ::testing::internal::CaptureStderr();
   for (const int64_t length : {45, 46, 45}) EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, length)));
   const std::string said = ::testing::internal::GetCapturedStderr();
@@ -88,7 +88,7 @@ TEST_F(AttentionPlanTest, WhereTheLibraryKnowsNoWayOursServesAndThatIsSaidForEac
 }
 
 TEST_F(AttentionPlanTest, AnErrorOfTheCardIsNoReasonToComputeOtherwise) {
-  emulated::Become(CudnnAttention::kBroken);
+  emulated::EmulateCudnn(CudnnAttention::kBroken);
   for (const AlgorithmChoice choice : {AlgorithmChoice::kHeuristic, AlgorithmChoice::kMeasured}) {
     device_->set_algorithm_choice(choice);
     EXPECT_EQ(PrepareAttention(*device_, Spec(AttentionPass::kForward, 47)).status().message(), "the stand-in's card fails");
@@ -97,14 +97,14 @@ TEST_F(AttentionPlanTest, AnErrorOfTheCardIsNoReasonToComputeOtherwise) {
 
 TEST_F(AttentionPlanTest, MeasuredTheFasterOneComputesEitherPass) {
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
-  emulated::Become(CudnnAttention::kIdle);
+  emulated::EmulateCudnn(CudnnAttention::kIdle);
   EXPECT_TRUE(LibraryRuns(Spec(AttentionPass::kForward, 200)));
   EXPECT_TRUE(LibraryRuns(Spec(AttentionPass::kBackward, 200)));
 }
 
 TEST_F(AttentionPlanTest, WhatIsMeasuredIsKept) {
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
-  emulated::Become(CudnnAttention::kIdle);
+  emulated::EmulateCudnn(CudnnAttention::kIdle);
   ASSERT_TRUE(PrepareAttention(*device_, Spec(AttentionPass::kForward, 201)).ok());
   EXPECT_GT(emulated::TakeCudnnAttentionRuns(), 0);
   ASSERT_TRUE(PrepareAttention(*device_, Spec(AttentionPass::kForward, 201)).ok());
@@ -113,7 +113,7 @@ TEST_F(AttentionPlanTest, WhatIsMeasuredIsKept) {
 
 TEST_F(AttentionPlanTest, ALibraryThatDoesNotRunWhenItIsMeasuredIsNotTaken) {
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
-  emulated::Become(CudnnAttention::kFails);
+  emulated::EmulateCudnn(CudnnAttention::kFails);
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kForward, 43)));
   EXPECT_FALSE(LibraryRuns(Spec(AttentionPass::kBackward, 43)));

@@ -9,8 +9,8 @@
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/cuda.h"
-#include "lib/kernels/cuda/recording.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/cuda/graph_capture.h"
+#include "lib/kernels/upcast_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -31,7 +31,7 @@ const std::map<std::string, Entry>& Entries() {
 // Null where the types of a row (FusedOp, PreparedFusedOp) are none's.
 template <typename Row>
 const FusedEntry* FusionOf(const Row& row) {
-  std::array<absl::string_view, kMostFusedOps> types;
+  std::array<absl::string_view, kMaxFusedOps> types;
   if (row.size() > types.size()) return nullptr;
   std::transform(row.begin(), row.end(), types.begin(), [](const auto& link) { return absl::string_view(link.op.type); });
   for (const auto family : {BatchNormFusions(), ElementwiseFusions(), LayerNormFusions(), LinearFusions()}) {
@@ -42,9 +42,9 @@ const FusedEntry* FusionOf(const Row& row) {
   return nullptr;
 }
 
-bool Fits(tensor::DType type, char letter) {
+bool Fits(tensor::DType type, char type_code) {
   const bool f32 = type == tensor::DType::kF32, bf16 = type == tensor::DType::kBF16;
-  switch (letter) {
+  switch (type_code) {
     case 'b':
       return bf16;
     case 'f':
@@ -56,10 +56,10 @@ bool Fits(tensor::DType type, char letter) {
   }
 }
 
-bool Fit(const std::vector<tensor::TensorType>& types, absl::string_view letters) {
-  if (types.size() > letters.size()) return false;
+bool Fit(const std::vector<tensor::TensorType>& types, absl::string_view type_codes) {
+  if (types.size() > type_codes.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!Fits(types[i].dtype, letters[i])) return false;
+    if (!Fits(types[i].dtype, type_codes[i])) return false;
   }
   return true;
 }
@@ -105,8 +105,10 @@ class CudaBackend final : public Backend {
     FUSIONLLM_ASSIGN_OR_RETURN(const size_t bytes, device_->FreeBytes());
     return static_cast<int64_t>(bytes);
   }
-  absl::StatusOr<std::unique_ptr<TimeMark>> Mark() override { return MarkStream(*device_); }
-  absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()> run) override { return RecordStream(*device_, run); }
+  absl::StatusOr<std::unique_ptr<TimingEvent>> RecordEvent() override { return RecordTimingEvent(*device_); }
+  absl::StatusOr<std::unique_ptr<CapturedGraph>> CaptureGraph(absl::FunctionRef<absl::Status()> run) override {
+    return CaptureStream(*device_, run);
+  }
   Device& device() { return *device_; }
 
  private:
@@ -122,10 +124,10 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' has no kernel for this op type"));
   }
   const Entry& entry = found->second;
-  if (NeedsWidening(op)) {
+  if (NeedsUpcast(op)) {
     const bool native = entry.bf16.make != nullptr && Fit(op.inputs, entry.bf16.inputs) && Fit(op.outputs, entry.bf16.outputs);
     if (native) return entry.bf16.make(std::move(op), device);
-    return MakeWidened(
+    return MakeUpcastKernel(
         op, [&device](PreparedOp in_f32) { return MakeKernel(std::move(in_f32), device); }, std::make_shared<DeviceBf16Conversion>(device));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));

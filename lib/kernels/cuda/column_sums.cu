@@ -11,9 +11,9 @@ namespace {
 // A block sums a strip of columns over a stretch of rows; a second launch adds the stretches in their order.
 constexpr int kStrip = 32;
 constexpr int kRowsAtOnce = 8;
-constexpr int64_t kMostStretches = 128;
+constexpr int64_t kMaxStretches = 128;
 
-int64_t Stretches(int64_t rows) { return std::clamp<int64_t>(rows / 128, 1, kMostStretches); }
+int64_t Stretches(int64_t rows) { return std::clamp<int64_t>(rows / 128, 1, kMaxStretches); }
 
 template <typename T>
 __global__ void SumStretch(const T* matrix, int64_t rows, int64_t columns, int64_t stretches, float* partial) {

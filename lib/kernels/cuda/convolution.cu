@@ -10,7 +10,7 @@
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/element.h"
 #include "lib/kernels/cuda/launch.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/upcast_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -50,7 +50,7 @@ __global__ void AddBias(const float* sums, const float* bias, T* y, int64_t coun
 // What an op of these types computes with, unless MakeGradWeight takes bf16. A bf16 result that is not final, because a bias is added or a
 // gradient is summed up, stays f32.
 ConvolutionNumbers NumbersOf(const PreparedOp& op) {
-  if (!NeedsWidening(op)) return ConvolutionNumbers::kFloat;
+  if (!NeedsUpcast(op)) return ConvolutionNumbers::kFloat;
   const bool final_bf16 = op.outputs[0].dtype == tensor::DType::kBF16 && op.parameters.size() < 2;
   return final_bf16 ? ConvolutionNumbers::kBf16 : ConvolutionNumbers::kBf16InFloat;
 }
@@ -249,7 +249,7 @@ MadeKernel MakeConvolution(PreparedOp op, Device& device) {
 MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
   const ConvolutionSpec rounded{
       .pass = ConvolutionPass::kGradWeight, .numbers = ConvolutionNumbers::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};
-  if (device.algorithm_choice() == AlgorithmChoice::kMeasured && NeedsWidening(op)) {
+  if (device.algorithm_choice() == AlgorithmChoice::kMeasured && NeedsUpcast(op)) {
     MadeConvolutionPlan plan = PrepareCudnnConvolution(device, rounded);
     if (plan.ok()) return std::make_unique<ConvolutionGradWeight>(std::move(op), device, rounded, *std::move(plan));
     if (!absl::IsUnimplemented(plan.status()) && !absl::IsFailedPrecondition(plan.status())) return plan.status();

@@ -9,7 +9,7 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMostBlocks = 65535;
+constexpr unsigned kMaxBlocks = 65535;
 
 // As kernels get it.
 struct Window {
@@ -119,7 +119,7 @@ class GatheredConvolution final : public ConvolutionPlan {
       case ConvolutionPass::kGradInput:
         return Launch(device_.stream(), BlocksFor(s.inputs()), kThreads, 0, ConvolveBack<T>, a, b, out, s.inputs(), window);
       case ConvolutionPass::kGradWeight: {
-        const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.weights(), 1, kMostBlocks));
+        const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.weights(), 1, kMaxBlocks));
         return Launch(device_.stream(), blocks, kThreads, 0, GradientOfWeights<T>, a, b, out, s.weights(), window);
       }
     }

@@ -41,10 +41,10 @@ std::vector<float> FloatsOf(const Array& array) { return {array.f32(), array.f32
 
 class ConvolutionPlanTest : public TargetFixture<::testing::Test> {
  protected:
-  void TearDown() override { emulated::Become(CudnnConvolution::kAbsent); }
+  void TearDown() override { emulated::EmulateCudnn(CudnnConvolution::kAbsent); }
 
   RunResult Run(const OpCase& op_case, CudnnConvolution library, AlgorithmChoice choice, bool accumulate = false) {
-    emulated::Become(library);
+    emulated::EmulateCudnn(library);
     device_->set_algorithm_choice(choice);
     RunOptions options{.initial = {}, .memory = target_.memory};
     for (size_t i = 0; i < op_case.op.outputs.size(); ++i) {
@@ -58,13 +58,13 @@ class ConvolutionPlanTest : public TargetFixture<::testing::Test> {
   }
 };
 
-TEST_F(ConvolutionPlanTest, GradientsOfWeightsAreFloatsOfTheSameBitsUnlessBitsMayDifferAndTheLibraryHasAWay) {
+TEST_F(ConvolutionPlanTest, WeightGradientsAreDeterministicUnlessAllowedOtherwise) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const OpCase op_case = GradWeight(dtype, /*bias=*/true);
     const RunResult want = Run(op_case, CudnnConvolution::kAbsent, AlgorithmChoice::kHeuristic);
     for (const auto& [library, choice] : {std::pair{CudnnConvolution::kPresent, AlgorithmChoice::kHeuristic},
                                           std::pair{CudnnConvolution::kAbsent, AlgorithmChoice::kMeasured},
-                                          std::pair{CudnnConvolution::kNoWay, AlgorithmChoice::kMeasured}}) {
+                                          std::pair{CudnnConvolution::kNoAlgorithm, AlgorithmChoice::kMeasured}}) {
       const RunResult got = Run(op_case, library, choice);
       EXPECT_EQ(FloatsOf(got.outputs[0]), FloatsOf(want.outputs[0]));
       EXPECT_EQ(FloatsOf(got.outputs[1]), FloatsOf(want.outputs[1]));
@@ -98,7 +98,7 @@ TEST_F(ConvolutionPlanTest, WhereItMayTheyAreRoundedOnceBeforeTheyAreAdded) {
 
 TEST_F(ConvolutionPlanTest, AndTakeNoCopiesOfBf16Factors) {
   const OpCase op_case = GradWeight(DType::kBF16, /*bias=*/false);
-  emulated::Become(CudnnConvolution::kPresent);
+  emulated::EmulateCudnn(CudnnConvolution::kPresent);
   const auto in_floats = target_.make(op_case.op);
   device_->set_algorithm_choice(AlgorithmChoice::kMeasured);
   const auto rounded = target_.make(op_case.op);

@@ -36,14 +36,14 @@ struct Bf16Entry {
 struct Entry {
   absl::string_view type;
   Factory make;         // on f32
-  Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/widened_kernel.h)
+  Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/upcast_kernel.h)
 };
 
 // A kernel for a row of ops (Backend::PrepareFused); null where their shapes or types, or what is wanted of them, are not what it is for.
 using FusedRow = std::vector<PreparedFusedOp>;
 using FusedFactory = MadeKernel (*)(FusedRow row, Device& device);
 struct FusedEntry {
-  std::array<absl::string_view, kMostFusedOps> types;  // of the ops; empty behind the last
+  std::array<absl::string_view, kMaxFusedOps> types;  // of the ops; empty behind the last
   FusedFactory make;
 };
 

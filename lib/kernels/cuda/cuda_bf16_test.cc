@@ -9,7 +9,7 @@
 #include "lib/kernels/cuda/gemm.h"
 #include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/testing/bf16_conformance.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/upcast_kernel.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cuda {
@@ -31,7 +31,7 @@ TEST_P(CudaBf16Test, DoesSoInEvaluationToo) { ExpectBf16RoundedOnce(target_, Get
 TEST_P(CudaBf16Test, IsWithinOneRoundingOfTheReferenceInFp32) { ExpectBf16Agreement(target_, GetParam()); }
 TEST_P(CudaBf16Test, TheSameBitsComeInEveryCall) { ExpectBf16SameBits(target_, target_, GetParam()); }
 TEST_P(CudaBf16Test, GradientsOfParametersAddToWhatIsThereInFp32) { EXPECT_GT(ExpectBf16GradientsAdd(target_, GetParam()), 20); }
-TEST_P(CudaBf16Test, OutputsNobodyWantsChangeNoOther) { ExpectBf16MissingOutputsChangeNoOther(target_, GetParam()); }
+TEST_P(CudaBf16Test, MissingOutputsChangeNoOther) { ExpectBf16MissingOutputsChangeNoOther(target_, GetParam()); }
 TEST_P(CudaBf16Test, RunsInPlaceWhereItSaysSo) { EXPECT_GT(ExpectBf16SameInPlace(target_, GetParam()), 50); }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaBf16Test, ::testing::Values(1, 2));
@@ -81,10 +81,10 @@ TEST_P(CudaBf16DeviceTest, CastsHaveTheBitsOfTheHostsForNumbersOfEveryKind) {
 
 // With the types that a training graph has; what these leave out, and other mixtures, go through copies in fp32. So do convolutions with a
 // bias, which this draw has not.
-TEST_P(CudaBf16DeviceTest, AllButGradientsOfConvolutionsWeightsAndMeanSquaresTakeBf16TensorsAsTheyAre) {
+TEST_P(CudaBf16DeviceTest, MostOpsTakeBf16WithoutUpcast) {
   std::set<std::string> copied, native;
   for (const testing::OpCase& op_case : testing::LoweredCases(5, 2)) {
-    if (!NeedsWidening(op_case.op)) continue;
+    if (!NeedsUpcast(op_case.op)) continue;
     PreparedOp in_f32 = op_case.op;
     size_t copies = 0;
     for (auto* types : {&in_f32.inputs, &in_f32.outputs}) {

@@ -20,7 +20,7 @@ class CudaConformanceTest : public TargetFixture<::testing::TestWithParam<int>> 
 TEST_P(CudaConformanceTest, AgreesWithTheReferenceAndWritesNothingElse) { ExpectAgreement(target_, GetParam() == 4 ? 4 : 10, GetParam()); }
 TEST_P(CudaConformanceTest, AgreesInEvaluation) { ExpectAgreementInEvaluation(target_, GetParam()); }
 TEST_P(CudaConformanceTest, ParameterGradientsAddToWhatIsThere) { ExpectGradientsAdd(target_, GetParam()); }
-TEST_P(CudaConformanceTest, OutputsNobodyWantsChangeNoOther) { ExpectMissingOutputsChangeNoOther(target_, GetParam()); }
+TEST_P(CudaConformanceTest, MissingOutputsChangeNoOther) { ExpectMissingOutputsChangeNoOther(target_, GetParam()); }
 TEST_P(CudaConformanceTest, RunsInPlaceWhereItSaysSo) { EXPECT_GT(ExpectSameInPlace(target_, GetParam()), 10); }
 
 TEST_P(CudaConformanceTest, TheSameBitsComeInEveryCall) {
@@ -53,13 +53,13 @@ TEST_P(CudaDeviceTest, OtherFloatsAreRefusedByTheOpsName) {
   }
 }
 
-TEST_P(CudaDeviceTest, AnIndexThatDoesNotExistIsToldWithWhatThereIs) {
+TEST_P(CudaDeviceTest, UnknownDeviceIndexListsDevices) {
   const auto device = Device::Open(7);
   EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(device.status().message(), HasSubstr("no device cuda:7: this machine has cuda:0 ("));
 }
 
-TEST_P(CudaDeviceTest, MemoryThatIsNotThereIsToldWithWhatIsFree) {
+TEST_P(CudaDeviceTest, OutOfMemoryErrorNamesFreeBytes) {
   const auto block = device_->memory().Allocate(size_t{1} << 45);
   EXPECT_EQ(block.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(tensor::IsOutOfMemory(block.status()));

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/kernels/cuda/recording.h"
+#include "lib/kernels/cuda/graph_capture.h"
 #include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/kernels/cuda/transfers.h"
 
@@ -145,7 +145,7 @@ TEST_F(CudaDeviceWorkTest, WhatComesIsThereForItsKernelsAndNotOverwrittenBefore)
   for (int i = 0; i < kMany; ++i) {
     const FloatVector head(5, -1), values(kCount, static_cast<float>(i));  // gone when the call has returned
     const std::array<std::span<const std::byte>, 2> pieces = {BytesOf(head), BytesOf(values)};
-    const auto here = device_->incoming().Bring(pieces);
+    const auto here = device_->incoming().CopyToDevice(pieces);
     ASSERT_TRUE(here.ok()) << here.status();
     kept.push_back(*device_->memory().Allocate(kCount * sizeof(float)));
     ASSERT_EQ(cudaMemcpyAsync(kept.back().data(), *here + AlignedForTransfer(head.size() * sizeof(float)), kCount * sizeof(float),
@@ -162,7 +162,7 @@ TEST_F(CudaDeviceWorkTest, WhatComesIsThereForItsKernelsAndNotOverwrittenBefore)
 
 TEST_F(CudaDeviceWorkTest, ARecordingDoesWhatWasAskedForEachTimeItIsReplayed) {
   ASSERT_TRUE(Fill(1).ok());
-  const auto recording = RecordStream(*device_, [this] {
+  const auto recording = CaptureStream(*device_, [this] {
     const absl::Status first = Double();
     return first.ok() ? Double() : first;
   });
@@ -177,7 +177,7 @@ TEST_F(CudaDeviceWorkTest, ARecordingDoesWhatWasAskedForEachTimeItIsReplayed) {
 
 TEST_F(CudaDeviceWorkTest, WhatWaitsForTheDeviceCannotBeRecordedAndDoesNoHarm) {
   ASSERT_TRUE(Fill(1).ok());
-  const auto recording = RecordStream(*device_, [this] { return device_->Finish(); });
+  const auto recording = CaptureStream(*device_, [this] { return device_->Finish(); });
   EXPECT_TRUE(absl::IsUnimplemented(recording.status())) << recording.status();
   ASSERT_TRUE(Double().ok());
   EXPECT_THAT(Read(), Each(2.0f));
@@ -185,7 +185,7 @@ TEST_F(CudaDeviceWorkTest, WhatWaitsForTheDeviceCannotBeRecordedAndDoesNoHarm) {
 
 // Libraries may refuse what is recorded alone; whoever runs it as it is gets its own error.
 TEST_F(CudaDeviceWorkTest, WhatFailsWhenItIsRecordedCannotBeRecordedAndTheStreamGoesOn) {
-  const auto recording = RecordStream(*device_, [] { return absl::InvalidArgumentError("op 'x': no"); });
+  const auto recording = CaptureStream(*device_, [] { return absl::InvalidArgumentError("op 'x': no"); });
   EXPECT_TRUE(absl::IsUnimplemented(recording.status()));
   EXPECT_EQ(recording.status().message(), "kernels that cannot be recorded: op 'x': no");
   ASSERT_TRUE(Fill(1).ok());
@@ -195,10 +195,10 @@ TEST_F(CudaDeviceWorkTest, WhatFailsWhenItIsRecordedCannotBeRecordedAndTheStream
 
 TEST_F(CudaDeviceWorkTest, MarksTellTimeInTheirOrder) {
   ASSERT_TRUE(Fill(1).ok());
-  const auto first = MarkStream(*device_);
+  const auto first = RecordTimingEvent(*device_);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(Double().ok());
-  const auto second = MarkStream(*device_);
-  const auto third = MarkStream(*device_);
+  const auto second = RecordTimingEvent(*device_);
+  const auto third = RecordTimingEvent(*device_);
   ASSERT_TRUE(first.ok() && second.ok() && third.ok());
   const auto kernels = (*second)->SecondsSince(**first), both = (*third)->SecondsSince(**first);
   ASSERT_TRUE(kernels.ok() && both.ok());

@@ -194,7 +194,7 @@ absl::StatusOr<CudnnAlgorithm> AlgorithmOf(const CudnnLibrary& library, const Cu
   FUSIONLLM_ASSIGN_OR_RETURN(const bool allowed, Allowed(engine.at(0), spec, tensor_cores));
   if (!allowed) return absl::UnimplementedError(absl::StrCat("its engine ", number.at(0), " computes otherwise"));
   FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, Plan(library, target, std::move(graph), std::move(configuration)));
-  if (algorithm.workspace_bytes > kMostConvolutionWorkspaceBytes) {
+  if (algorithm.workspace_bytes > kMaxConvolutionWorkspaceBytes) {
     return absl::UnimplementedError(absl::StrCat("its engine ", number.at(0), " takes ", algorithm.workspace_bytes, " bytes"));
   }
   algorithm.engine = number.at(0);

@@ -12,7 +12,7 @@
 namespace fusionllm::kernels::cuda {
 
 // Of one algorithm; workspaces that are larger are not asked for, whatever is free: the choice is to depend on the shape alone.
-inline constexpr int64_t kMostConvolutionWorkspaceBytes = int64_t{512} << 20;
+inline constexpr int64_t kMaxConvolutionWorkspaceBytes = int64_t{512} << 20;
 
 // What algorithms are for: the card of a handle, or one that is described (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR), for which plans are made
 // without it.

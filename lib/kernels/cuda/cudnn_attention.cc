@@ -124,7 +124,7 @@ struct CudnnAttentionGraph::Parts {
 CudnnAttentionGraph::CudnnAttentionGraph(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 CudnnAttentionGraph::~CudnnAttentionGraph() = default;
 
-int64_t MostAttentionWorkspaceBytes(const AttentionSpec& spec) {
+int64_t MaxAttentionWorkspaceBytes(const AttentionSpec& spec) {
   constexpr int64_t kTiles = 128;  // rows are counted in whole ones
   const int64_t rows = spec.batch * spec.heads * ((spec.length + kTiles - 1) / kTiles * kTiles);
   return rows * static_cast<int64_t>(sizeof(float)) * (2 * std::max<int64_t>(spec.size, 64) + 16) + (int64_t{1} << 20);
@@ -163,7 +163,7 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> CudnnAttentionGraph::
     // The first of the library's list that it can make: the choice depends on the spec and the kind of card alone.
     FUSIONLLM_RETURN_IF_ERROR(ToStatus(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)));
     const std::shared_ptr<const CudnnAttentionGraph> made(new CudnnAttentionGraph(std::move(parts)));
-    if (made->workspace_bytes() > MostAttentionWorkspaceBytes(spec)) {
+    if (made->workspace_bytes() > MaxAttentionWorkspaceBytes(spec)) {
       return absl::UnimplementedError(absl::StrCat("cuDNN takes ", made->workspace_bytes(), " bytes for ", spec.ToString()));
     }
     return made;

@@ -17,7 +17,7 @@ namespace fusionllm::kernels::cuda {
 
 // Backward keeps dq in fp32, and some engines as much again: so many bytes at most, which grow as the length does. A plan that takes more
 // (the library has ways that keep the gradient of scores, [length, length] for each head) is refused.
-int64_t MostAttentionWorkspaceBytes(const AttentionSpec& spec);
+int64_t MaxAttentionWorkspaceBytes(const AttentionSpec& spec);
 
 // The card of a handle, or one that is described as the library itself writes a device down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION),
 // for which plans are made without it.

@@ -19,7 +19,7 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr size_t kMostMeasured = 8;
+constexpr size_t kMaxMeasured = 8;
 
 class CudnnConvolution final : public ConvolutionPlan {
  public:
@@ -64,7 +64,7 @@ absl::StatusOr<CudnnAlgorithm> Fastest(const CudnnHandle& cudnn, Device& device,
 absl::StatusOr<CudnnAlgorithm> Choose(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
   const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CudnnAlgorithm> algorithms,
-                             AlgorithmsFor(cudnn.library, {.handle = cudnn.handle}, spec, measure ? kMostMeasured : 1));
+                             AlgorithmsFor(cudnn.library, {.handle = cudnn.handle}, spec, measure ? kMaxMeasured : 1));
   if (algorithms.size() == 1) return std::move(algorithms[0]);
   absl::StatusOr<CudnnAlgorithm> fastest = Fastest(cudnn, device, spec, algorithms);
   if (fastest.ok()) return fastest;

@@ -118,7 +118,7 @@ TEST_F(CudnnTest, TakesTheDataOfAPlanWithAndWithoutAWorkspace) {
   }
 }
 
-TEST_F(CudnnTest, AnAttributeThatDoesNotFitIsToldWhenTheDescriptorIsFinalized) {
+TEST_F(CudnnTest, FinalizeReportsMismatchedAttribute) {
   CudnnDescriptor tensor(library(), CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const absl::Status status = tensor.Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2}).Finalize("describing");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
@@ -130,7 +130,7 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
     ForCards(spec, 100, [](const std::vector<CudnnAlgorithm>& algorithms) {
       for (const CudnnAlgorithm& algorithm : algorithms) {
         EXPECT_FALSE(algorithm.tensor_cores) << "engine " << algorithm.engine;
-        EXPECT_LE(algorithm.workspace_bytes, kMostConvolutionWorkspaceBytes);
+        EXPECT_LE(algorithm.workspace_bytes, kMaxConvolutionWorkspaceBytes);
       }
     });
   });

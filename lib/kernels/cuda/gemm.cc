@@ -19,10 +19,10 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;
-constexpr int kMostMeasured = 8;
+constexpr uint64_t kMaxWorkspaceBytes = uint64_t{32} << 20;
+constexpr int kMaxMeasured = 8;
 // The library takes 256 bytes for granted, and tensors in an arena have less.
-constexpr uint32_t kLeastAlignment = tensor::kAlignment;
+constexpr uint32_t kMinAlignment = tensor::kAlignment;
 // Parts of a sum are put together in fp32 and in an order of their own. The library's other ways round parts to the result's type, or add
 // them to the result as they come.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -101,7 +101,7 @@ class CublasGemm final : public Gemm {
     if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s_.ldc));
     // Of these the heuristic asks for no alignment: it takes that of the address, and null for one without (cublasLt.h,
     // CUBLASLT_MATMUL_DESC_BIAS_POINTER). Nobody reads what is there.
-    const auto* const somewhere = reinterpret_cast<const void*>(uintptr_t{kLeastAlignment});
+    const auto* const somewhere = reinterpret_cast<const void*>(uintptr_t{kMinAlignment});
     if (s_.bias || Sums()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, somewhere));
     if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere));
     FUSIONLLM_RETURN_IF_ERROR(Layout(s_.transpose_b ? s_.k : s_.n, s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b, s_.factors, b_));
@@ -168,14 +168,14 @@ class CublasGemm final : public Gemm {
     int found = 0;
     std::vector<cublasLtMatmulHeuristicResult_t> algorithms(static_cast<size_t>(most));
     cublasStatus_t status =
-        l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMostWorkspaceBytes, sizeof(kMostWorkspaceBytes));
+        l_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMaxWorkspaceBytes, sizeof(kMaxWorkspaceBytes));
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = l_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions, sizeof(kReductions));
     }
     for (const cublasLtMatmulPreferenceAttributes_t matrix :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      if (status == CUBLAS_STATUS_SUCCESS) status = l_.preference_set(preference, matrix, &kLeastAlignment, sizeof(kLeastAlignment));
+      if (status == CUBLAS_STATUS_SUCCESS) status = l_.preference_set(preference, matrix, &kMinAlignment, sizeof(kMinAlignment));
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = l_.heuristic(l_.handle, desc_, b_, a_, c_, c_, preference, most, algorithms.data(), &found);
@@ -218,7 +218,7 @@ class CublasGemm final : public Gemm {
 
   absl::StatusOr<cublasLtMatmulHeuristicResult_t> Chosen() const {
     const bool measure = device_.algorithm_choice() == AlgorithmChoice::kMeasured;
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulHeuristicResult_t> algorithms, Algorithms(measure ? kMostMeasured : 1));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulHeuristicResult_t> algorithms, Algorithms(measure ? kMaxMeasured : 1));
     if (algorithms.size() == 1) return algorithms[0];
     absl::StatusOr<cublasLtMatmulHeuristicResult_t> fastest = Fastest(algorithms);
     if (fastest.ok()) return fastest;

@@ -16,13 +16,13 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr double kDefaultEpsilon = 1e-5;
-constexpr unsigned kMostBlocks = 65535;
+constexpr unsigned kMaxBlocks = 65535;
 constexpr int kRowThreads = 128;
 constexpr int kWarps = kRowThreads / 32;
 
 // Widths up to 128 times this; a gradient keeps four numbers for each element, the forward pass one.
-constexpr int kMostQuads = 16;
-constexpr int kMostQuadsOfGradient = 8;
+constexpr int kMaxQuads = 16;
+constexpr int kMaxQuadsOfGradient = 8;
 
 bool FitsWarp(int64_t width, int most_quads) { return width % 4 == 0 && width <= 128 * most_quads; }
 
@@ -35,7 +35,7 @@ cudaError_t WithQuads(int64_t width, Launcher launch) {
   if (quads <= 4) return launch(std::integral_constant<int, 4>());
   if (quads <= 6) return launch(std::integral_constant<int, 6>());
   if (quads <= 8) return launch(std::integral_constant<int, 8>());
-  return launch(std::integral_constant<int, kMostQuads>());
+  return launch(std::integral_constant<int, kMaxQuads>());
 }
 
 template <typename T>
@@ -232,7 +232,7 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
   }
 }
 
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
+unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
 
 // ---- The ops ----------------------------------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class LayerNorm : public DeviceKernel {
                        .rows = rows,
                        .width = width,
                        .epsilon = static_cast<float>(op_.attributes.Number("epsilon", kDefaultEpsilon))};
-    if (FitsWarp(width, kMostQuads)) return RunForward(device_, f);
+    if (FitsWarp(width, kMaxQuads)) return RunForward(device_, f);
     return Launched(Launch(stream(), BlocksForRows(rows), kRowThreads, 0, NormalizeRows<T>, f.x, f.weight, f.bias, f.y, f.means, f.rstds,
                            rows, width, f.epsilon));
   }
@@ -276,7 +276,7 @@ absl::Status RunBackward(Device& device, Backward<T> b, float* dweight, float* d
   const int64_t stretches = StretchesByWarps(b.rows);
   if (dweight == nullptr && dbias == nullptr) b.partials = nullptr;
   const cudaError_t error = WithQuads(b.width, [&](auto quads) {
-    if constexpr (quads() <= kMostQuadsOfGradient) {
+    if constexpr (quads() <= kMaxQuadsOfGradient) {
       return Launch(device.stream(), static_cast<unsigned>(stretches), kRowThreads, 0, GradientByWarps<T, quads()>, b, stretches);
     } else {
       return cudaErrorInvalidValue;  // FitsWarp
@@ -294,7 +294,7 @@ class LayerNormGrad : public DeviceKernel {
   using DeviceKernel::DeviceKernel;
   size_t workspace_bytes() const override { return WorkspaceBytes(rows(), width()); }
   static size_t WorkspaceBytes(int64_t rows, int64_t width) {
-    const int64_t stretches = FitsWarp(width, kMostQuadsOfGradient) ? StretchesByWarps(rows) : Stretches(rows);
+    const int64_t stretches = FitsWarp(width, kMaxQuadsOfGradient) ? StretchesByWarps(rows) : Stretches(rows);
     return sizeof(float) * static_cast<size_t>(2 * stretches * width);
   }
 
@@ -314,7 +314,7 @@ class LayerNormGrad : public DeviceKernel {
     float* const dweight = OutputOrNull(arguments, 1);
     float* const dbias = OutputOrNull(arguments, 2);
     const bool add_weight = Accumulates(arguments, 1), add_bias = Accumulates(arguments, 2);
-    if (FitsWarp(width(), kMostQuadsOfGradient)) return RunBackward(device_, b, dweight, dbias, add_weight, add_bias);
+    if (FitsWarp(width(), kMaxQuadsOfGradient)) return RunBackward(device_, b, dweight, dbias, add_weight, add_bias);
     if (b.dx != nullptr) {
       FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows()), kRowThreads, 0, GradientOfRows<T>, b.x, b.dy, b.means,
                                                 b.rstds, b.weight, b.dx, rows(), width())));
@@ -387,7 +387,7 @@ class LayerNormGradAdd : public DeviceKernel {
 MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
   const PreparedOp& add = row[0].op;
   PreparedOp& norm = row[1].op;
-  if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMostQuads)) return nullptr;
+  if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMaxQuads)) return nullptr;
   if (norm.inputs[0].dtype == tensor::DType::kF32) return Make<AddLayerNorm<float>>(std::move(norm), device);
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
@@ -395,7 +395,7 @@ MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
 MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
   PreparedOp& grad = row[0].op;
   const auto& [add, through, wanted] = row[1];
-  if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMostQuadsOfGradient)) return nullptr;
+  if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMaxQuadsOfGradient)) return nullptr;
   const int other = static_cast<int>(grad.inputs.size()) + 1 - through;
   if (grad.inputs[0].dtype == tensor::DType::kF32) return std::make_unique<LayerNormGradAdd<float>>(std::move(grad), device, other);
   return std::make_unique<LayerNormGradAdd<Bf16>>(std::move(grad), device, other);

@@ -7,7 +7,7 @@
 #include "lib/kernels/cuda/cuda.h"
 #include "lib/kernels/cuda/gemm.h"
 #include "lib/kernels/cuda/padded_gemm.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/upcast_kernel.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
@@ -148,7 +148,7 @@ class ProductKernel : public DeviceKernel {
 };
 
 GemmShape WithTypes(GemmShape shape, const PreparedOp& op) {
-  if (NeedsWidening(op)) {
+  if (NeedsUpcast(op)) {
     shape.factors = tensor::DType::kBF16;
     shape.result = op.outputs[0].dtype;
   }

@@ -10,10 +10,10 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr int64_t kDefaultIgnored = -100;  // torch's
-constexpr unsigned kMostBlocks = 65535;
-constexpr int64_t kMostPartials = 256;
+constexpr unsigned kMaxBlocks = 65535;
+constexpr int64_t kMaxPartials = 256;
 
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
+unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
 
 // What a row adds to the sums.
 struct RowLoss {
@@ -232,7 +232,7 @@ class CrossEntropyGrad : public CrossEntropyBase {
   }
 };
 
-int64_t Partials(int64_t count) { return std::clamp<int64_t>(count / 4096, 1, kMostPartials); }
+int64_t Partials(int64_t count) { return std::clamp<int64_t>(count / 4096, 1, kMaxPartials); }
 
 __global__ void SumSquaredDifferences(const float* a, const float* b, int64_t count, double* partials) {
   double sum = 0;

@@ -12,7 +12,7 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr int64_t kChunk = 8192;  // elements; sums of squares are cut by it, too, so it must not depend on the card
-constexpr size_t kMostTerms = 8;
+constexpr size_t kMaxTerms = 8;
 
 // Part of a tensor, as kernels get it.
 struct Piece {
@@ -63,7 +63,7 @@ __global__ void SquaresOfPieces(const Piece* pieces, double* sums) {
 }
 
 struct Terms {
-  const float* terms[kMostTerms];
+  const float* terms[kMaxTerms];
   int count;
 };
 
@@ -121,7 +121,7 @@ class CudaOptimizer final : public OptimizerKernels {
     for (size_t done = 0; done < terms.size();) {
       Terms some{};
       if (done > 0) some.terms[some.count++] = sum;
-      while (some.count < static_cast<int>(kMostTerms) && done < terms.size()) some.terms[some.count++] = terms[done++];
+      while (some.count < static_cast<int>(kMaxTerms) && done < terms.size()) some.terms[some.count++] = terms[done++];
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(
           Launch(device_.stream(), BlocksFor(static_cast<int64_t>(count)), kThreads, 0, AddTerms, some, sum, static_cast<int64_t>(count)),
           "adding gradients"));

@@ -20,8 +20,8 @@ namespace {
 
 using Of = RowPadding::Of;
 
-constexpr int64_t kVectorElements = 8;                    // of bf16, in 16 bytes
-constexpr int64_t kMostPaddedBytes = int64_t{256} << 20;  // enough for products to fill a card, little beside a head's own tensors
+constexpr int64_t kVectorElements = 8;                   // of bf16, in 16 bytes
+constexpr int64_t kMaxPaddedBytes = int64_t{256} << 20;  // enough for products to fill a card, little beside a head's own tensors
 constexpr int64_t kElementBytes = sizeof(uint16_t);
 
 int64_t Aligned(int64_t leading) { return (leading + kVectorElements - 1) / kVectorElements * kVectorElements; }
@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Gemm>> PreparePaddedGemm(Device& device, const Ge
 
 absl::StatusOr<std::unique_ptr<Gemm>> PrepareProduct(Device& device, const GemmShape& shape) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> plain, PrepareGemm(device, shape));
-  const std::optional<RowPadding> padding = PaddingOf(shape, kMostPaddedBytes);
+  const std::optional<RowPadding> padding = PaddingOf(shape, kMaxPaddedBytes);
   if (device.algorithm_choice() != AlgorithmChoice::kMeasured || !padding.has_value()) return plain;
   absl::StatusOr<std::unique_ptr<Gemm>> padded = PreparePaddedGemm(device, shape, *padding);
   if (absl::IsUnimplemented(padded.status())) return plain;

@@ -93,12 +93,12 @@ __global__ void GradientOfMax(const T* dy, const int32_t* index, T* dx, Window w
 
 // A thread for a quad of a place of an image: across a block quads, down it columns of the image; the grid has blocks of columns, rows and
 // samples.
-constexpr unsigned kMostBlocks = 65535;
+constexpr unsigned kMaxBlocks = 65535;
 
 dim3 ImageGrid(int64_t batch, int64_t height, int64_t width, int64_t channels) {
   const int64_t down = QuadBlock(channels).y;
-  return {static_cast<unsigned>((width + down - 1) / down), static_cast<unsigned>(std::min<int64_t>(height, kMostBlocks)),
-          static_cast<unsigned>(std::min<int64_t>(batch, kMostBlocks))};
+  return {static_cast<unsigned>((width + down - 1) / down), static_cast<unsigned>(std::min<int64_t>(height, kMaxBlocks)),
+          static_cast<unsigned>(std::min<int64_t>(batch, kMaxBlocks))};
 }
 
 // Calls `visit` with each sample, row, column and quad of this thread.
@@ -333,7 +333,7 @@ class GlobalAveragePoolGrad : public DeviceKernel {
     if (!InQuads(channels)) {
       return Launched(Launch(stream(), BlocksFor(shape.elements()), kThreads, 0, GradientOfPlanes<T>, dy, dx, batch, plane, channels));
     }
-    const dim3 grid(static_cast<unsigned>(QuadStrips(channels)), static_cast<unsigned>(std::clamp<int64_t>(batch, 1, kMostBlocks)));
+    const dim3 grid(static_cast<unsigned>(QuadStrips(channels)), static_cast<unsigned>(std::clamp<int64_t>(batch, 1, kMaxBlocks)));
     return Launched(Launch(stream(), grid, QuadBlock(channels), 0, GradientOfMeanQuads<T>, dy, dx, batch, plane, channels));
   }
 };

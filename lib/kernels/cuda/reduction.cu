@@ -12,9 +12,9 @@ namespace {
 // ---- Softmax over the last axis: a block for each row
 // -------------------------------------------------------------------------------------
 
-constexpr unsigned kMostBlocks = 65535;
+constexpr unsigned kMaxBlocks = 65535;
 
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMostBlocks)); }
+unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
 
 template <bool kLog, typename T>
 __global__ void SoftmaxRows(const T* x, T* y, int64_t rows, int64_t width) {

@@ -7,7 +7,7 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMostBlocksAcross = 64, kMostRowsAtOnce = 65535;  // of grids
+constexpr unsigned kMaxBlocksAcross = 64, kMaxRowsPerPass = 65535;  // of grids
 
 // Neighbours of a warp copy neighbours, whatever the rows are aligned to.
 __global__ void CopyEachRow(const uint16_t* from, int64_t from_leading, uint16_t* to, int64_t to_leading, int64_t rows, int64_t width) {
@@ -23,7 +23,7 @@ __global__ void CopyEachRow(const uint16_t* from, int64_t from_leading, uint16_t
 cudaError_t CopyRows(cudaStream_t stream, const uint16_t* from, int64_t from_leading, uint16_t* to, int64_t to_leading, int64_t rows,
                      int64_t width) {
   if (rows == 0 || width == 0) return cudaSuccess;
-  const dim3 grid(BlocksFor(width, kThreads, kMostBlocksAcross), static_cast<unsigned>(std::min<int64_t>(rows, kMostRowsAtOnce)));
+  const dim3 grid(BlocksFor(width, kThreads, kMaxBlocksAcross), static_cast<unsigned>(std::min<int64_t>(rows, kMaxRowsPerPass)));
   return Launch(stream, grid, kThreads, 0, CopyEachRow, from, from_leading, to, to_leading, rows, width);
 }
 

@@ -15,9 +15,9 @@ namespace fusionllm::kernels::cuda {
 
 inline constexpr int kStrip = 32;
 inline constexpr int kRowsAtOnce = 8;
-inline constexpr int64_t kMostStretches = 64;
+inline constexpr int64_t kMaxStretches = 64;
 
-inline int64_t Stretches(int64_t rows) { return std::clamp<int64_t>(rows / 64, 1, kMostStretches); }
+inline int64_t Stretches(int64_t rows) { return std::clamp<int64_t>(rows / 64, 1, kMaxStretches); }
 inline dim3 StripGrid(int64_t columns, int64_t stretches) {
   return {static_cast<unsigned>((columns + kStrip - 1) / kStrip), static_cast<unsigned>(stretches)};
 }

@@ -13,7 +13,7 @@ namespace {
 
 // Of each direction: enough for one to be filled, one to be copied, and one to be read.
 constexpr size_t kBuffers = 3;
-constexpr size_t kLeastPinnedBytes = 4096;
+constexpr size_t kMinPinnedBytes = 4096;
 
 absl::Status Prepare(cudaStream_t& stream) {
   if (stream != nullptr) return absl::OkStatus();
@@ -46,7 +46,7 @@ absl::Status Event::Wait() const {
   return event_ == nullptr ? absl::OkStatus() : ToStatus(cudaEventSynchronize(event_), "waiting for the device");
 }
 
-absl::Status Event::HoldBack(cudaStream_t stream) const {
+absl::Status Event::MakeStreamWait(cudaStream_t stream) const {
   return event_ == nullptr ? absl::OkStatus() : ToStatus(cudaStreamWaitEvent(stream, event_, 0), "letting a stream wait");
 }
 
@@ -57,7 +57,7 @@ PinnedPool::~PinnedPool() {
 }
 
 absl::StatusOr<PinnedPool::Block> PinnedPool::Take(size_t bytes) {
-  Block block{.size = std::bit_ceil(std::max(bytes, kLeastPinnedBytes))};
+  Block block{.size = std::bit_ceil(std::max(bytes, kMinPinnedBytes))};
   {
     const std::lock_guard lock(mutex_);
     if (std::vector<Block>& free = free_[block.size]; !free.empty()) {
@@ -94,14 +94,14 @@ absl::StatusOr<std::byte*> Outgoing::Begin(size_t bytes) {
   next_ = (next_ + 1) % kBuffers;
   Buffer& buffer = buffers_[next_];
   FUSIONLLM_RETURN_IF_ERROR(Reserve(memory_, buffer.block, bytes));
-  FUSIONLLM_RETURN_IF_ERROR(buffer.left.HoldBack(compute_));
+  FUSIONLLM_RETURN_IF_ERROR(buffer.left.MakeStreamWait(compute_));
   return buffer.block.data();
 }
 
 absl::StatusOr<std::unique_ptr<PendingTransfer>> Outgoing::Send(size_t bytes) {
   Buffer& buffer = buffers_[next_];
   FUSIONLLM_RETURN_IF_ERROR(filled_.Record(compute_));
-  FUSIONLLM_RETURN_IF_ERROR(filled_.HoldBack(stream_));
+  FUSIONLLM_RETURN_IF_ERROR(filled_.MakeStreamWait(stream_));
   FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, pool_.Take(bytes));
   FUSIONLLM_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(staging.data, buffer.block.data(), bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device"));
@@ -119,7 +119,7 @@ Incoming::~Incoming() {
   cudaStreamDestroy(stream_);
 }
 
-absl::StatusOr<std::byte*> Incoming::Bring(std::span<const std::span<const std::byte>> pieces) {
+absl::StatusOr<std::byte*> Incoming::CopyToDevice(std::span<const std::span<const std::byte>> pieces) {
   FUSIONLLM_RETURN_IF_ERROR(Prepare(stream_));
   if (buffers_.empty()) buffers_.resize(kBuffers);
   next_ = (next_ + 1) % kBuffers;
@@ -137,11 +137,11 @@ absl::StatusOr<std::byte*> Incoming::Bring(std::span<const std::span<const std::
     if (!piece.empty()) std::memcpy(buffer.staging.data + offset, piece.data(), piece.size());
     offset += AlignedForTransfer(piece.size());
   }
-  FUSIONLLM_RETURN_IF_ERROR(buffer.read.HoldBack(stream_));
+  FUSIONLLM_RETURN_IF_ERROR(buffer.read.MakeStreamWait(stream_));
   FUSIONLLM_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(buffer.block.data(), buffer.staging.data, bytes, cudaMemcpyHostToDevice, stream_), "copying to the device"));
   FUSIONLLM_RETURN_IF_ERROR(buffer.arrived.Record(stream_));
-  FUSIONLLM_RETURN_IF_ERROR(buffer.arrived.HoldBack(compute_));
+  FUSIONLLM_RETURN_IF_ERROR(buffer.arrived.MakeStreamWait(compute_));
   return buffer.block.data();
 }
 

@@ -34,7 +34,7 @@ class Event {
   // The host waits for it. From any thread, but not while it is recorded.
   absl::Status Wait() const;
   // What `stream` is asked for from now on waits for it.
-  absl::Status HoldBack(cudaStream_t stream) const;
+  absl::Status MakeStreamWait(cudaStream_t stream) const;
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -119,7 +119,7 @@ class Incoming {
 
   // Brings `pieces`, each to an offset aligned to 256 behind the one before, where kernels of the compute stream asked for from now on find
   // them. `bytes` may be reused when it returns. Good for kernels asked for before Release. Errors: ResourceExhausted.
-  absl::StatusOr<std::byte*> Bring(std::span<const std::span<const std::byte>> pieces);
+  absl::StatusOr<std::byte*> CopyToDevice(std::span<const std::span<const std::byte>> pieces);
   // The kernels asked for so far are the last to read what was brought.
   absl::Status Release();
 

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/ref/reference.h"
-#include "lib/kernels/widened_kernel.h"
+#include "lib/kernels/upcast_kernel.h"
 
 namespace fusionllm::kernels::ref {
 namespace {
@@ -53,7 +53,7 @@ const Entry* Find(absl::string_view type) {
 absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(PreparedOp op) {
   const Entry* entry = Find(op.type);
   if (entry == nullptr) return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'ref' has no kernel for this op type"));
-  if (NeedsWidening(op)) return MakeWidened(op, MakeKernel, PlainBf16Conversion());
+  if (NeedsUpcast(op)) return MakeUpcastKernel(op, MakeKernel, PlainBf16Conversion());
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));
   return std::make_unique<ReferenceKernel>(std::move(op), *entry);
 }

@@ -1,4 +1,4 @@
-// What every back end must pass of ops on bf16 tensors, beside conformance.h: what lib/kernels/widened_kernel.h says of them. GoogleTest
+// What every back end must pass of ops on bf16 tensors, beside conformance.h: what lib/kernels/upcast_kernel.h says of them. GoogleTest
 // expectations; a back end's own test calls them.
 //
 // The cases are those of fp32 with their tensors in bf16: all that autodiff's LowerPrecision lowers, all that are no gradients of

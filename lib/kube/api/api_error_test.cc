@@ -17,7 +17,7 @@ std::string StatusJson(int code, absl::string_view reason, absl::string_view res
                       rest, "}");
 }
 
-TEST(ApiError, BothKindsOf409AreToldApart) {
+TEST(ApiError, DistinguishesConflictFromAlreadyExists) {
   const absl::Status taken = Refusal(409, StatusJson(409, "AlreadyExists"));
   EXPECT_TRUE(IsApiAlreadyExists(taken));
   EXPECT_FALSE(IsApiConflict(taken));
@@ -90,7 +90,7 @@ TEST(ApiError, TransientIsWhatMaySucceedLater) {
   EXPECT_FALSE(IsTransient(absl::OkStatus()));
 }
 
-TEST(ApiError, RefusalsOfTheSame403AreToldApart) {
+TEST(ApiError, DistinguishesReasonsOf403) {
   const absl::Status terminating = Refusal(
       403, StatusJson(403, "Forbidden", R"(,"details":{"causes":[{"reason":"NamespaceTerminating","field":"metadata.namespace"}]})"));
   EXPECT_TRUE(IsApiNamespaceTerminating(terminating));

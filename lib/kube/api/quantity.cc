@@ -16,9 +16,9 @@ namespace {
 __extension__ typedef __int128 Wide;
 
 constexpr size_t kMaxBytes = 64;
-constexpr int kMostDigits = 27;  // what a Wide holds with room for a factor; more are no amount of anything
+constexpr int kMaxDigits = 27;  // what a Wide holds with room for a factor; more are no amount of anything
 // Beyond it any number that a text of kMaxBytes can write is more than any amount, or less than one.
-constexpr int kMostTens = 128;
+constexpr int kMaxTens = 128;
 
 struct Scale {
   int tens = 0;   // times 10^tens
@@ -63,8 +63,8 @@ std::optional<Scale> ReadSuffix(absl::string_view suffix) {
   if (negative || absl::StartsWith(suffix, "+")) suffix.remove_prefix(1);
   if (suffix.empty() || !std::all_of(suffix.begin(), suffix.end(), absl::ascii_isdigit)) return std::nullopt;
   int exponent = 0;
-  if (!absl::SimpleAtoi(suffix, &exponent)) exponent = kMostTens;
-  exponent = std::min(exponent, kMostTens);
+  if (!absl::SimpleAtoi(suffix, &exponent)) exponent = kMaxTens;
+  exponent = std::min(exponent, kMaxTens);
   return Scale{.tens = negative ? -exponent : exponent};
 }
 
@@ -89,7 +89,7 @@ absl::StatusOr<int64_t> ParseQuantity(absl::string_view text, int64_t per_one) {
     ++digits;
     if (point) ++after_point;
     if (number != 0 || text[at] != '0') ++significant;
-    if (significant > kMostDigits) return too_much;
+    if (significant > kMaxDigits) return too_much;
     number = number * 10 + (text[at] - '0');
   }
   const std::optional<Scale> scale = ReadSuffix(text.substr(at));

@@ -103,7 +103,7 @@ absl::StatusOr<ClientConfig> InClusterConfig(const std::string& root) {
   return config;
 }
 
-std::vector<ConfigRefusal> CheckForeignConfig(const ClientConfig& config, const AccessOptions& options) {
+std::vector<ConfigRefusal> CheckUntrustedConfig(const ClientConfig& config, const AccessOptions& options) {
   std::vector<ConfigRefusal> refusals;
   const auto refuse = [&](const char* reason, std::string message) { refusals.push_back({reason, std::move(message)}); };
   if (!config.token_file.empty()) refuse("TokenFileNotAllowed", "tokenFile would read a file of this machine: put the token itself there");

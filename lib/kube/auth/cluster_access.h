@@ -46,6 +46,6 @@ struct ConfigRefusal {
   std::string reason;  // "TokenFileNotAllowed"
   std::string message;
 };
-std::vector<ConfigRefusal> CheckForeignConfig(const ClientConfig& config, const AccessOptions& options = {});
+std::vector<ConfigRefusal> CheckUntrustedConfig(const ClientConfig& config, const AccessOptions& options = {});
 
 }  // namespace fusionllm::kube

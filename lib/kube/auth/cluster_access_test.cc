@@ -28,11 +28,11 @@ ClientConfig Good() {
 
 std::vector<std::string> Reasons(const ClientConfig& config, const AccessOptions& options = {}) {
   std::vector<std::string> reasons;
-  for (const ConfigRefusal& refusal : CheckForeignConfig(config, options)) reasons.push_back(refusal.reason);
+  for (const ConfigRefusal& refusal : CheckUntrustedConfig(config, options)) reasons.push_back(refusal.reason);
   return reasons;
 }
 
-TEST(CheckForeignConfig, DataInlineIsAllowed) {
+TEST(CheckUntrustedConfig, DataInlineIsAllowed) {
   ClientConfig config = Good();
   config.certificate.data = "C";
   config.key.data = "K";
@@ -41,7 +41,7 @@ TEST(CheckForeignConfig, DataInlineIsAllowed) {
   EXPECT_THAT(Reasons(config), ElementsAre());
 }
 
-TEST(CheckForeignConfig, WhatReachesIntoOurMachineIsNot) {
+TEST(CheckUntrustedConfig, WhatReachesIntoOurMachineIsNot) {
   struct Case {
     const char* reason;
     void (*change)(ClientConfig&);
@@ -68,7 +68,7 @@ TEST(CheckForeignConfig, WhatReachesIntoOurMachineIsNot) {
   }
 }
 
-TEST(CheckForeignConfig, ExecIsAllowedByItsWholeCommand) {
+TEST(CheckUntrustedConfig, ExecIsAllowedByItsWholeCommand) {
   ClientConfig config = Good();
   config.exec = {.api_version = "client.authentication.k8s.io/v1", .command = "aws"};
   EXPECT_THAT(Reasons(config, {.exec_allowed = {"aws"}}), ElementsAre());
@@ -76,7 +76,7 @@ TEST(CheckForeignConfig, ExecIsAllowedByItsWholeCommand) {
   EXPECT_THAT(Reasons(config, {.exec_allowed = {"aws"}}), ElementsAre("ExecNotAllowed"));
 }
 
-TEST(CheckForeignConfig, ExecIsAllowedByItsArgumentsAndVariablesToo) {
+TEST(CheckUntrustedConfig, ExecIsAllowedByItsArgumentsAndVariablesToo) {
   ClientConfig config = Good();
   config.exec = {.api_version = "client.authentication.k8s.io/v1", .command = "aws", .args = {"eks", "get-token"}};
   const AccessOptions rules{.exec_allowed = {"aws"}, .exec_rules = ExecRules{.calls = {{"aws", {"eks", "get-token"}}}}};

@@ -61,7 +61,7 @@ void TokenFile::Refused(const Credentials& used) {
   if (last_ != nullptr && last_->token == used.token) read_again_ = -absl::InfiniteDuration();
 }
 
-std::string WithoutSecret(absl::string_view text, absl::string_view secret) {
+std::string RedactSecret(absl::string_view text, absl::string_view secret) {
   if (secret.empty()) return std::string(text);
   return absl::StrReplaceAll(text, {{secret, "[redacted]"}});
 }

@@ -58,6 +58,6 @@ class TokenFile : public CredentialSource {
 };
 
 // Text for people that may quote what a server sent: every occurrence of the secret becomes "[redacted]".
-std::string WithoutSecret(absl::string_view text, absl::string_view secret);
+std::string RedactSecret(absl::string_view text, absl::string_view secret);
 
 }  // namespace fusionllm::kube

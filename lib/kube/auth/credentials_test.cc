@@ -88,9 +88,9 @@ TEST_F(TokenFileTest, WithoutAnyTokenThereIsAnError) {
   error("is longer than");
 }
 
-TEST(WithoutSecret, TakesOutEveryOccurrence) {
-  EXPECT_EQ(WithoutSecret("a token, a token", "token"), "a [redacted], a [redacted]");
-  EXPECT_EQ(WithoutSecret("nothing", ""), "nothing");
+TEST(RedactSecret, TakesOutEveryOccurrence) {
+  EXPECT_EQ(RedactSecret("a token, a token", "token"), "a [redacted], a [redacted]");
+  EXPECT_EQ(RedactSecret("nothing", ""), "nothing");
 }
 
 }  // namespace

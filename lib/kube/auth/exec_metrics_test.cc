@@ -94,7 +94,7 @@ TEST_F(ExecMetricsTest, TheLifeOfACertificateRunsDownAndIsForgottenWithIt) {
   EXPECT_THAT(registry_.Text(), HasSubstr(Life("+Inf")));
 }
 
-TEST_F(ExecMetricsTest, OfSeveralCertificatesTheShortestLifeIsTold) {
+TEST_F(ExecMetricsTest, ReportsShortestCertificateLife) {
   const auto hours = Source(WithCertificate(absl::Hours(5)));
   ASSERT_TRUE(hours->Get({}).ok());
   const auto token = Source(Program(kToken));

@@ -25,7 +25,7 @@ constexpr char kGroup[] = "client.authentication.k8s.io/";
 // A new one is made a little before the old one expires: the server's clock may be ahead of ours.
 constexpr absl::Duration kExpiryMargin = absl::Seconds(10);
 // What a program prints is used at least so long, unless it is refused: with a shorter life the program would run for each request.
-constexpr absl::Duration kLeastUse = absl::Seconds(5);
+constexpr absl::Duration kMinUse = absl::Seconds(5);
 // From a failure, or from credentials that are refused, to the next run: doubled each time.
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Minutes(1);
 // The authority of a cluster is part of one variable of the program's environment, which may take 128 KiB.
@@ -70,7 +70,7 @@ class ExecPlugin : public CredentialSource {
     const std::lock_guard lock(mutex_);
     const absl::Duration now = clock_.Monotonic();
     const bool usable = last_ != nullptr && !refused_;
-    if (usable && (clock_.Now() < expires_ - kExpiryMargin || now < made_at_ + kLeastUse)) return last_;
+    if (usable && (clock_.Now() < expires_ - kExpiryMargin || now < made_at_ + kMinUse)) return last_;
     if (now < run_at_) return why_not_;
     Forgive(now);
     absl::StatusOr<ExecCredential> credential = Run(stop);

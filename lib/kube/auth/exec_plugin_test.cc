@@ -195,7 +195,7 @@ TEST_F(ExecPluginTest, ArgumentsAndEnvironmentReachItWithoutAShell) {
   EXPECT_EQ(getenv("KUBERNETES_EXEC_INFO"), nullptr);
 }
 
-TEST_F(ExecPluginTest, AProgramIsToldWhatTheAuthoritysFileHolds) {
+TEST_F(ExecPluginTest, ExecPluginGetsCaData) {
   ExecConfig exec = Program(R"(printf '%s' "$KUBERNETES_EXEC_INFO" > info; exit 3)");
   exec.provide_cluster_info = true;
   ClientConfig config;

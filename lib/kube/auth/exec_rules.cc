@@ -31,9 +31,9 @@ absl::StatusOr<ExecRule> ParseExecRule(absl::string_view text) {
 }
 
 absl::Status CheckExecVariable(absl::string_view name) {
-  const auto is_letter = [](char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; };
-  const bool is_name = !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
-    return is_letter(c) || absl::ascii_isdigit(static_cast<unsigned char>(c));
+  const auto is_alpha = [](char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; };
+  const bool is_name = !name.empty() && is_alpha(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+    return is_alpha(c) || absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
   if (!is_name) return absl::InvalidArgumentError("must be the name of a variable: letters, digits and '_', no digit first");
   constexpr const char* kLoaders[] = {"PATH",         "BASH_ENV",  "ENV",      "IFS",        "GCONV_PATH",

@@ -35,7 +35,7 @@ using base::YamlScalar;
 // What a scalar is to kubectl. In quotes, or with a tag, it is text.
 YamlScalar ScalarOf(const YAML::Node& node) {
   const bool plain = node.Tag() == "?" || node.Tag().empty();
-  return plain ? base::ResolveYamlScalar(node.Scalar()) : YamlScalar{YamlScalar::Type::kText, base::MendYamlEscapes(node.Scalar()), 0};
+  return plain ? base::ResolveYamlScalar(node.Scalar()) : YamlScalar{YamlScalar::Type::kText, base::FixYamlEscapes(node.Scalar()), 0};
 }
 
 // As kubectl makes JSON of YAML. Empty: done; else what is wrong with it: it is more, or deeper, than it may be, or JSON has no such

@@ -42,7 +42,7 @@ bool Accepts(absl::string_view input) {
   for (const auto& [name, context] : config->contexts) {
     const absl::StatusOr<ClientConfig> client = ResolveContext(*config, name);
     if (!client.ok()) continue;
-    const std::vector<ConfigRefusal> refusals = CheckForeignConfig(*client);
+    const std::vector<ConfigRefusal> refusals = CheckUntrustedConfig(*client);
     // Nothing that passes reaches for a file or a program of ours.
     if (refusals.empty()) {
       FUZZ_CHECK(client->ca.path.empty() && client->certificate.path.empty() && client->key.path.empty());

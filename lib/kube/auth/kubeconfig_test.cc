@@ -164,7 +164,7 @@ std::string WithExtension(const std::string& yaml) {
                       "    - {name: other, extension: {a: b}}\n    - {name: client.authentication.k8s.io/exec, extension: ", yaml, "}\n");
 }
 
-TEST(Kubeconfig, AProgramIsToldTheClustersExtensionForPrograms) {
+TEST(Kubeconfig, ExecPluginGetsClusterExtension) {
   const auto config = ParseKubeconfig(WithExtension("{audience: \"7\", ports: [1, true, null, ~], deep: {a: yes}}"), "config", "");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(ResolveContext(*config)->exec_cluster_config, R"({"audience":"7","deep":{"a":true},"ports":[1,true,null,null]})");

@@ -123,7 +123,7 @@ class ApiClient {
 
   // By how much at least the server's clock is ahead of ours, below zero: behind, by its last answer; nothing: it does not say. Does not
   // block.
-  virtual std::optional<absl::Duration> ServerAhead() const { return std::nullopt; }
+  virtual std::optional<absl::Duration> ServerClockSkew() const { return std::nullopt; }
 };
 
 }  // namespace fusionllm::kube

@@ -34,11 +34,11 @@ absl::StatusOr<std::unique_ptr<RestClient>> Connect(const ConnectOptions& option
   return Open(config, options, clock, metrics);
 }
 
-absl::StatusOr<std::unique_ptr<RestClient>> ConnectForeign(absl::string_view kubeconfig, const ConnectOptions& options, Clock& clock,
-                                                           const RestMetrics* metrics) {
+absl::StatusOr<std::unique_ptr<RestClient>> ConnectUntrusted(absl::string_view kubeconfig, const ConnectOptions& options, Clock& clock,
+                                                             const RestMetrics* metrics) {
   FUSIONLLM_ASSIGN_OR_RETURN(const Kubeconfig parsed, ParseKubeconfig(kubeconfig, "kubeconfig", ""));
   FUSIONLLM_ASSIGN_OR_RETURN(const ClientConfig config, ResolveContext(parsed, options.context));
-  const std::vector<ConfigRefusal> refusals = CheckForeignConfig(config, options.access);
+  const std::vector<ConfigRefusal> refusals = CheckUntrustedConfig(config, options.access);
   if (!refusals.empty()) {
     return absl::InvalidArgumentError(absl::StrJoin(refusals, "; ", [](std::string* out, const ConfigRefusal& refusal) {
       absl::StrAppend(out, refusal.reason, ": ", refusal.message);

@@ -22,8 +22,8 @@ struct ConnectOptions {
 absl::StatusOr<std::unique_ptr<RestClient>> Connect(const ConnectOptions& options, Clock& clock, const RestMetrics* metrics = nullptr);
 
 // As Connect, by the text of a kubeconfig that somebody else wrote (a Secret). InvalidArgument with all reasons when it is refused by
-// CheckForeignConfig.
-absl::StatusOr<std::unique_ptr<RestClient>> ConnectForeign(absl::string_view kubeconfig, const ConnectOptions& options, Clock& clock,
-                                                           const RestMetrics* metrics = nullptr);
+// CheckUntrustedConfig.
+absl::StatusOr<std::unique_ptr<RestClient>> ConnectUntrusted(absl::string_view kubeconfig, const ConnectOptions& options, Clock& clock,
+                                                             const RestMetrics* metrics = nullptr);
 
 }  // namespace fusionllm::kube

@@ -44,13 +44,13 @@ TEST(Connect, ByTheContextOfAKubeconfig) {
 
 TEST(Connect, AForeignKubeconfigMayNotReadOurFiles) {
   testing::FakeClock clock;
-  EXPECT_TRUE(ConnectForeign(kConfig, {}, clock).ok());
-  const absl::Status thief = ConnectForeign(kConfig, {.context = "thief"}, clock).status();
+  EXPECT_TRUE(ConnectUntrusted(kConfig, {}, clock).ok());
+  const absl::Status thief = ConnectUntrusted(kConfig, {.context = "thief"}, clock).status();
   EXPECT_EQ(thief.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(thief.message()), HasSubstr("TokenFileNotAllowed: "));
 }
 
-TEST(Connect, RunsOfAProgramForCredentialsAreTold) {
+TEST(Connect, CountsExecPluginRuns) {
   constexpr char kNoProgram[] = "/nonexistent/login";
   const std::string config = absl::StrCat(
       "clusters: [{name: c, cluster: {server: \"https://127.0.0.1\"}}]\nusers: [{name: u, user: {exec: {apiVersion: "
@@ -58,7 +58,8 @@ TEST(Connect, RunsOfAProgramForCredentialsAreTold) {
       kNoProgram, "}}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n");
   metrics::Registry registry("test", "1");
   const RestMetrics metrics(registry);
-  const auto client = ConnectForeign(config, {.access = {.exec_allowed = {kNoProgram}}, .rest = {.max_retries = 0}}, RealClock(), &metrics);
+  const auto client =
+      ConnectUntrusted(config, {.access = {.exec_allowed = {kNoProgram}}, .rest = {.max_retries = 0}}, RealClock(), &metrics);
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_TRUE(absl::IsUnauthenticated((*client)->List({"", "v1", "namespaces", "Namespace", false}, "", {}, {}).status()));
   EXPECT_THAT(registry.Text(), HasSubstr("rest_client_exec_plugin_call_total{call_status=\"plugin_not_found_error\",code=\"1\"} 1\n"));
@@ -69,7 +70,7 @@ absl::Status Ask(const std::string& cluster) {
   const std::string config = absl::StrCat("clusters: [{name: c, cluster: {", cluster,
                                           "}}]\nusers: [{name: u, user: {token: abc}}]\n"
                                           "contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n");
-  const auto client = ConnectForeign(config, {.rest = {.max_retries = 0}}, RealClock());
+  const auto client = ConnectUntrusted(config, {.rest = {.max_retries = 0}}, RealClock());
   if (!client.ok()) return client.status();
   return (*client)->List({"", "v1", "namespaces", "Namespace", false}, "", {}, {}).status();
 }

@@ -53,7 +53,7 @@ class ForwardingClient : public ApiClient {
     return client_.Watch(resource, ns, options, sink, std::move(stop));
   }
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override { return client_.GetPath(path, call); }
-  std::optional<absl::Duration> ServerAhead() const override { return client_.ServerAhead(); }
+  std::optional<absl::Duration> ServerClockSkew() const override { return client_.ServerClockSkew(); }
 
  protected:
   ApiClient& inner() const { return client_; }

@@ -8,7 +8,7 @@ namespace fusionllm::kube {
 namespace {
 
 using testing::FakeClock;
-using testing::JumpingClock;
+using testing::SelfAdvancingClock;
 
 TEST(RequestLimiter, ALongPauseFillsTheBucketOnlyToTheBurst) {
   FakeClock clock;
@@ -22,7 +22,7 @@ TEST(RequestLimiter, ALongPauseFillsTheBucketOnlyToTheBurst) {
 }
 
 TEST(RequestLimiter, AnotherRateHoldsAtOnceAndMakesNoGifts) {
-  JumpingClock clock;
+  SelfAdvancingClock clock;
   RequestLimiter limiter(0.01, 2, clock);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(limiter.Wait({}), absl::ZeroDuration());
   limiter.SetRate(10, 5);

@@ -15,7 +15,7 @@ namespace {
 using base::Log;
 using base::LogLevel;
 
-constexpr size_t kMostWarnings = 256;
+constexpr size_t kMaxWarnings = 256;
 constexpr int kBrokenGetRetries = 2;
 
 // What the server asks to wait before the same request, in its header or its body.
@@ -26,8 +26,8 @@ std::optional<absl::Duration> AskedToWait(const HttpResponse& response) {
 }
 
 void TakeOut(const Credentials& used, ApiError& error) {
-  error.message = WithoutSecret(error.message, used.token);
-  for (ErrorCause& cause : error.causes) cause.message = WithoutSecret(cause.message, used.token);
+  error.message = RedactSecret(error.message, used.token);
+  for (ErrorCause& cause : error.causes) cause.message = RedactSecret(cause.message, used.token);
 }
 
 // Of a stream: a sink's error may hold what the server has sent, such as an ERROR event.
@@ -36,7 +36,7 @@ absl::Status Redacted(const absl::Status& status, const Credentials& used) {
     TakeOut(used, *error);
     return ToStatus(*error);
   }
-  absl::Status redacted(status.code(), WithoutSecret(status.message(), used.token));
+  absl::Status redacted(status.code(), RedactSecret(status.message(), used.token));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { redacted.SetPayload(url, payload); });
   return redacted;
 }
@@ -196,10 +196,10 @@ void RestClient::LogWarnings(const HttpResponse& response, const Credentials& us
   for (const HttpHeader& header : response.headers) {
     std::optional<std::string> text = WarningText(header);
     if (!text.has_value()) continue;
-    text = WithoutSecret(*text, used.token);
+    text = RedactSecret(*text, used.token);
     {
       const std::lock_guard lock(warnings_mutex_);
-      if (warnings_.size() >= kMostWarnings || !warnings_.insert(*text).second) continue;
+      if (warnings_.size() >= kMaxWarnings || !warnings_.insert(*text).second) continue;
     }
     Log(LogLevel::kWarning, absl::StrCat(access_.server, " warns: ", *text));
   }

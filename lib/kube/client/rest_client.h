@@ -68,7 +68,7 @@ class RestClient : public ApiClient {
   absl::Status Watch(const Resource& resource, absl::string_view ns, const WatchOptions& options, WatchSink& sink,
                      std::stop_token stop) override;
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override;
-  std::optional<absl::Duration> ServerAhead() const override { return server_clock_.Ahead(); }
+  std::optional<absl::Duration> ServerClockSkew() const override { return server_clock_.Ahead(); }
 
   // In place of requests_per_second and burst, from now on (RequestLimiter::SetRate).
   void SetRate(double requests_per_second, int burst) { limiter_.SetRate(requests_per_second, burst); }

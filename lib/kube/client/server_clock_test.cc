@@ -31,7 +31,7 @@ TEST(ServerClockTest, ACallThatTakesLongTellsNothing) {
   EXPECT_EQ(clock.Ahead(), absl::Seconds(38)) << "as before";
 }
 
-TEST(ServerClockTest, WhatIsCertainIsTold) {
+TEST(ServerClockTest, ReportsCertainSkew) {
   ServerClock clock;
   clock.Heard(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
   EXPECT_EQ(clock.Ahead(), absl::Seconds(38));

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lib/base/cut_text.h"
 #include "lib/base/log.h"
+#include "lib/base/truncate_utf8.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/time.h"
 
@@ -23,8 +23,8 @@ using nlohmann::json;
 
 // Series and objects remembered: of the series the oldest are forgotten, at the price of one event more; of the objects those that have
 // most of their burst.
-constexpr size_t kMostSeries = 4096;
-constexpr size_t kMostBudgets = 4096;
+constexpr size_t kMaxSeries = 4096;
+constexpr size_t kMaxBudgets = 4096;
 
 Resource EventResource() { return {"events.k8s.io", "v1", "events", "Event", true}; }
 
@@ -68,7 +68,7 @@ EventRecorder::EventRecorder(ApiClient& client, Clock& clock, const EventMetrics
       clock_(clock),
       metrics_(metrics),
       controller_(std::move(controller)),
-      instance_(base::CutText(instance, 128)),
+      instance_(base::TruncateUtf8(instance, 128)),
       times_(times),
       thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
@@ -78,10 +78,10 @@ EventRecorder::~EventRecorder() {
 }
 
 void EventRecorder::Record(Event event) {
-  event.note = base::CutText(event.note, kMaxEventNoteBytes);
+  event.note = base::TruncateUtf8(event.note, kMaxEventNoteBytes);
   {
     const std::lock_guard lock(mutex_);
-    if (queue_.size() < (event.account.has_value() ? kMostWaitingEvents / 2 : kMostWaitingEvents)) {
+    if (queue_.size() < (event.account.has_value() ? kMaxWaitingEvents / 2 : kMaxWaitingEvents)) {
       const absl::Time when = event.account.has_value() ? event.account->when : clock_.Now();
       queue_.push_back({std::move(event), when});
       ++recorded_;
@@ -92,8 +92,8 @@ void EventRecorder::Record(Event event) {
   Count("dropped");
 }
 
-bool EventRecorder::Flush(absl::Duration patience) {
-  const absl::Duration deadline = clock_.Monotonic() + patience;
+bool EventRecorder::Flush(absl::Duration timeout) {
+  const absl::Duration deadline = clock_.Monotonic() + timeout;
   std::unique_lock lock(mutex_);
   flushing_ = true;
   changed_.notify_all();
@@ -152,13 +152,13 @@ ObjectKey EventRecorder::NameOf(const Event& event, const Series& series) {
 }
 
 ObjectKey EventRecorder::NameOf(const ObjectKey& object, const std::string& end) {
-  return {object.ns.empty() ? "default" : object.ns, absl::StrCat(base::CutText(object.name, 200), ".", end)};
+  return {object.ns.empty() ? "default" : object.ns, absl::StrCat(base::TruncateUtf8(object.name, 200), ".", end)};
 }
 
-bool EventRecorder::Affords(const Event& event) {
+bool EventRecorder::WithinBudget(const Event& event) {
   const absl::Duration now = clock_.Monotonic();
   const Fingerprint which = BudgetOf(event);
-  if (budgets_.size() >= kMostBudgets && !budgets_.contains(which)) EraseFirst(budgets_, std::less<>());
+  if (budgets_.size() >= kMaxBudgets && !budgets_.contains(which)) EraseFirst(budgets_, std::less<>());
   absl::Duration& free_at = budgets_.emplace(which, now).first->second;
   const absl::Duration used_until = std::max(free_at, now) + times_.per_event;
   if (used_until > now + times_.burst * times_.per_event) return false;
@@ -168,7 +168,7 @@ bool EventRecorder::Affords(const Event& event) {
 
 void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   const Event& event = waiting.event;
-  if (!Affords(event)) return Count("filtered");
+  if (!WithinBudget(event)) return Count("filtered");
   if (event.account.has_value()) return TakeAccount(waiting, stop);
   const Fingerprint which = FingerprintOf(event);
   const auto found = series_.find(which);
@@ -177,7 +177,7 @@ void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   const absl::Status status = Create(waiting, NameOf(event, series), stop);
   if (!status.ok() && !IsApiAlreadyExists(status)) return;  // a try whose answer was lost may have succeeded
   Count("created");
-  if (series_.size() >= kMostSeries) EraseFirst(series_, [](const Series& a, const Series& b) { return a.last_at < b.last_at; });
+  if (series_.size() >= kMaxSeries) EraseFirst(series_, [](const Series& a, const Series& b) { return a.last_at < b.last_at; });
   series.last_at = clock_.Monotonic();
   series_.insert_or_assign(which, std::move(series));
 }
@@ -262,8 +262,8 @@ std::string EventRecorder::Body(const Event& event, const ObjectKey& name, absl:
                {"eventTime", MicroTimeText(when)},
                {"reportingController", event.account.has_value() ? event.account->controller : controller_},
                {"reportingInstance", instance_},
-               {"action", base::CutText(event.action, 128)},
-               {"reason", base::CutText(event.reason, 128)},
+               {"action", base::TruncateUtf8(event.action, 128)},
+               {"reason", base::TruncateUtf8(event.reason, 128)},
                {"regarding", ReferenceJson(event.regarding)},
                {"note", event.note},
                {"type", event.type == EventType::kNormal ? "Normal" : "Warning"}};

@@ -2,7 +2,7 @@
 //
 // Record() never waits: a thread of the recorder writes. What repeats becomes one event with a count; what repeats too often about one
 // object is left out; what somebody else has seen is written once, whoever records it again; when the server is away, up to
-// kMostWaitingEvents wait and the rest is dropped. Events are for people: nothing may depend on one arriving. What was written is
+// kMaxWaitingEvents wait and the rest is dropped. Events are for people: nothing may depend on one arriving. What was written is
 // remembered by fingerprints, in some 100 bytes an event. Thread-safe.
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace fusionllm::kube {
 
-inline constexpr size_t kMostWaitingEvents = 1000;
+inline constexpr size_t kMaxWaitingEvents = 1000;
 inline constexpr size_t kMaxEventNoteBytes = 1024;  // the server refuses more; longer notes are cut
 
 struct ObjectReference {
@@ -93,8 +93,8 @@ class EventRecorder {
   ~EventRecorder();
 
   void Record(Event event);
-  // Blocks until all is written or given up, counts of what repeats included. False: not within `patience`.
-  bool Flush(absl::Duration patience);
+  // Blocks until all is written or given up, counts of what repeats included. False: not within `timeout`.
+  bool Flush(absl::Duration timeout);
 
  private:
   // 128 bits of a cryptographic hash. Of the few thousand that are remembered, two of different events or objects are equal with a
@@ -126,7 +126,7 @@ class EventRecorder {
   static ObjectKey NameOf(const Event& event, const Series& series);
   static ObjectKey NameOf(const ObjectKey& object, const std::string& end);
   void Run(const std::stop_token& stop);
-  bool Affords(const Event& event);
+  bool WithinBudget(const Event& event);
   void Take(Waiting waiting, const std::stop_token& stop);
   void TakeAccount(const Waiting& waiting, const std::stop_token& stop);
   absl::Status Create(const Waiting& waiting, const ObjectKey& name, const std::stop_token& stop);

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/testing/fake_clock.h"
-#include "lib/kube/testing/refusing_client.h"
+#include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Takes events in and remembers the requests.
-class EventServer : public testing::RefusingClient {
+class EventServer : public testing::UnimplementedClient {
  public:
   absl::StatusOr<std::string> Create(const Resource& resource, absl::string_view ns, absl::string_view body, const WriteOptions&,
                                      const CallOptions& call) override {
@@ -248,7 +248,7 @@ TEST_F(EventRecorderTest, AnObjectThatHasUsedUpItsBurstIsNotForgottenForManyThat
   ExpectOutcome("filtered", 1);
 }
 
-TEST_F(EventRecorderTest, WhatSomebodyElseHasSeenIsCreatedOnceWhoeverWritesIt) {
+TEST_F(EventRecorderTest, ExternalEventIsCreatedOnce) {
   Event event = Note("b was lost");
   event.account = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now() - absl::Seconds(20)};
   recorder_->Record(event);
@@ -285,7 +285,7 @@ TEST_F(EventRecorderTest, WhatDiffersInWhatSomebodyElseHasSeenIsAnotherEvent) {
   EXPECT_EQ(names.size(), events.size());
 }
 
-TEST_F(EventRecorderTest, NamesAreInTheOrderOfTimeWhoeverHasSeenIt) {
+TEST_F(EventRecorderTest, EventNamesSortByTime) {
   for (int i = 0; i < 6; ++i) {
     Event event = Note(absl::StrCat("step ", i));
     if (i % 2 == 1) event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
@@ -314,7 +314,7 @@ TEST_F(EventRecorderTest, WhatSomebodyElseSaysIsNotInTheWayOfTheControllersOwn) 
 TEST_F(EventRecorderTest, WhatSomebodyElseSaysLeavesRoomForTheControllersOwnToWait) {
   server_.Hold(true);
   Event event = Note("invented");
-  for (size_t i = 0; i < 2 * kMostWaitingEvents; ++i) {
+  for (size_t i = 0; i < 2 * kMaxWaitingEvents; ++i) {
     event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
     recorder_->Record(event);
   }
@@ -326,13 +326,13 @@ TEST_F(EventRecorderTest, WhatSomebodyElseSaysLeavesRoomForTheControllersOwnToWa
 
 TEST_F(EventRecorderTest, RecordNeverWaitsAndDropsWhenTooManyDo) {
   server_.Hold(true);
-  for (size_t i = 0; i < 2 * kMostWaitingEvents; ++i) recorder_->Record(Note("lost", absl::StrCat("job-", i)));
+  for (size_t i = 0; i < 2 * kMaxWaitingEvents; ++i) recorder_->Record(Note("lost", absl::StrCat("job-", i)));
   EXPECT_FALSE(recorder_->Flush(absl::ZeroDuration()));
   server_.Hold(false);
   ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
   // The thread may have taken one out before the queue was full.
-  EXPECT_GE(server_.created().size(), kMostWaitingEvents);
-  EXPECT_LE(server_.created().size(), kMostWaitingEvents + 1);
+  EXPECT_GE(server_.created().size(), kMaxWaitingEvents);
+  EXPECT_LE(server_.created().size(), kMaxWaitingEvents + 1);
 }
 
 TEST_F(EventRecorderTest, TriesAgainWhileTheServerIsAwayButNotForEver) {

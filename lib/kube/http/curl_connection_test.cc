@@ -193,12 +193,12 @@ TEST(CurlConnections, AProxyIsAskedForTheServer) {
 }
 
 // By RFC 1928: no authentication, then a name and a port to connect to, for the server's own resolver to look up.
-TEST(CurlConnections, AProxyOfSocksIsToldTheServersName) {
-  std::string greeting, wish;
+TEST(CurlConnections, SocksProxyGetsServerName) {
+  std::string greeting, connect_request;
   const RawServer proxy([&](RawConnection& connection) {
     greeting = connection.ReadBytes();
     connection.Write(std::string("\x05\x00", 2));
-    wish = connection.ReadBytes();
+    connect_request = connection.ReadBytes();
     connection.Write(std::string("\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00", 10));
     connection.Answer(200, connection.ReadRequest());
   });
@@ -208,7 +208,8 @@ TEST(CurlConnections, AProxyOfSocksIsToldTheServersName) {
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(greeting.substr(0, 1), "\x05");
   const std::string name = "api.example.invalid";
-  EXPECT_EQ(wish, absl::StrCat(std::string("\x05\x01\x00\x03", 4), std::string(1, static_cast<char>(name.size())), name, "\x19\x2b"));
+  EXPECT_EQ(connect_request,
+            absl::StrCat(std::string("\x05\x01\x00\x03", 4), std::string(1, static_cast<char>(name.size())), name, "\x19\x2b"));
   EXPECT_THAT(response->body, HasSubstr("GET /x HTTP/1.1\r\n"));
 }
 

@@ -49,11 +49,11 @@ std::function<absl::StatusOr<std::shared_ptr<const TlsMaterial>>()> Always(TlsMa
 
 // What is asked here is whom the client trusts, not how soon it knows: a machine with no time to spare must not turn the one answer into
 // the other.
-constexpr absl::Duration kPatience = absl::Minutes(10);
-constexpr UnaryLimits kPatient = {.timeout = kPatience};
+constexpr absl::Duration kTimeout = absl::Minutes(10);
+constexpr UnaryLimits kPatient = {.timeout = kTimeout};
 
 std::unique_ptr<CurlTransport> Patient(CurlTransportOptions options) {
-  options.connect_timeout = options.tls_timeout = kPatience;
+  options.connect_timeout = options.tls_timeout = kTimeout;
   return *CurlTransport::Make(std::move(options));
 }
 
@@ -82,7 +82,7 @@ TEST(CurlTls, AServerOfAnotherAuthorityIsNotTrusted) {
   EXPECT_EQ(Ask({.server = server.Url()}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(CurlTls, DatesThatDoNotHoldAreToldWithTheTimeHereAndAForeignServerWithout) {
+TEST(CurlTls, ReportsCertificateDatesWithLocalTime) {
   const auto error = [&](absl::Duration issued) {
     const absl::Time then = absl::Now() + issued;
     const CertificateAuthority authority = *CertificateAuthority::Create({.now = then});
@@ -154,7 +154,7 @@ TEST(CurlTls, ConnectionsCloseOnlyWhenTheCertificateChanges) {
 TEST(CurlTls, AHandshakeThatNeverEndsMeetsItsDeadline) {
   const RawServer server([](RawConnection& connection) { connection.WaitForClose(); });
   const auto client = *CurlTransport::Make(
-      {.server = absl::StrCat("https://127.0.0.1:", server.port()), .connect_timeout = kPatience, .tls_timeout = absl::Milliseconds(50)});
+      {.server = absl::StrCat("https://127.0.0.1:", server.port()), .connect_timeout = kTimeout, .tls_timeout = absl::Milliseconds(50)});
   const absl::Status status = client->Send({.target = "/"}, kPatient, {}).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("TLS handshake"));

@@ -29,12 +29,12 @@ std::string Part(CURLU* url, CURLUPart part, unsigned flags = 0) {
 }
 
 absl::Status Bad(absl::string_view text, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("the server address \"", WithoutUser(text).substr(0, 200), "\" ", why));
+  return absl::InvalidArgumentError(absl::StrCat("the server address \"", RedactUserInfo(text).substr(0, 200), "\" ", why));
 }
 
 }  // namespace
 
-std::string WithoutUser(absl::string_view text) {
+std::string RedactUserInfo(absl::string_view text) {
   const size_t at = text.rfind('@');
   if (at == absl::string_view::npos) return std::string(text);
   const size_t slashes = text.substr(0, at).find("//");

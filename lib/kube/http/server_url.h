@@ -25,7 +25,7 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text);
 
 // `text`, an address that is none or may be none, for a message: "https://..@host" of "https://user:password@host". Whatever stands in
 // front of the last @ may be a password.
-std::string WithoutUser(absl::string_view text);
+std::string RedactUserInfo(absl::string_view text);
 // Whether it is the address of a proxy: http://, https://, socks5:// or socks5h://, a host, perhaps a user and a password, and no more.
 // InvalidArgument else; the error holds nothing of the text, which may hold a password.
 absl::Status CheckProxyUrl(absl::string_view text);

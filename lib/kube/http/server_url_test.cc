@@ -53,9 +53,9 @@ TEST(ServerUrl, APasswordIsNotRepeated) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(refused.message()), ::testing::Not(HasSubstr("ter2"))) << text;
   }
-  EXPECT_EQ(WithoutUser("https://user:p@ss@a:1/x"), "https://..@a:1/x");
-  EXPECT_EQ(WithoutUser("user:pass@a"), "..@a");
-  EXPECT_EQ(WithoutUser("https://a:1/x"), "https://a:1/x");
+  EXPECT_EQ(RedactUserInfo("https://user:p@ss@a:1/x"), "https://..@a:1/x");
+  EXPECT_EQ(RedactUserInfo("user:pass@a"), "..@a");
+  EXPECT_EQ(RedactUserInfo("https://a:1/x"), "https://a:1/x");
 }
 
 TEST(ProxyUrl, IsAHostThatCanBeReachedAndItsPasswordIsNotRepeated) {

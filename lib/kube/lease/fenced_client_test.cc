@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/kube/testing/refusing_client.h"
+#include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -11,7 +11,7 @@ const Resource kMaps{"", "v1", "configmaps", "ConfigMap", true};
 const ObjectKey kKey{"default", "map"};
 
 TEST(FencedClient, WritesNothingWhenItMayNot) {
-  testing::RefusingClient server;  // answers Unimplemented, whatever reaches it
+  testing::UnimplementedClient server;  // answers Unimplemented, whatever reaches it
   absl::Status may = absl::FailedPreconditionError("does not lead");
   FencedClient client(server, [&] { return may; });
   const auto writes = [&] {

@@ -80,7 +80,7 @@ LeaderElector::~LeaderElector() {
 absl::Status LeaderElector::Acquire(std::stop_token stop) {
   if (absl::Status status = CheckLeaseTimes(options_.times); !status.ok()) return status;
   while (!stop.stop_requested()) {
-    const absl::StatusOr<bool> held = TryToHold(stop);
+    const absl::StatusOr<bool> held = TryAcquireOrRenew(stop);
     if (!held.ok() && !stop.stop_requested()) {
       base::Log(base::LogLevel::kWarning, absl::StrCat("lease ", options_.lease.ToString(), ": ", held.status().message()));
     }
@@ -107,7 +107,7 @@ absl::Duration LeaderElector::ExpiryLocked() const {
   return observed_at_ + (duration > absl::ZeroDuration() ? duration : options_.times.lease);
 }
 
-absl::StatusOr<bool> LeaderElector::TryToHold(std::stop_token stop) {
+absl::StatusOr<bool> LeaderElector::TryAcquireOrRenew(std::stop_token stop) {
   const absl::Duration started = clock_.Monotonic();
   std::optional<LeaseRecord> record;
   {
@@ -182,7 +182,7 @@ void LeaderElector::Lead() {
 
 void LeaderElector::Renew(const std::stop_token& stop) {
   while (clock_.WaitFor(options_.times.retry, stop)) {
-    const absl::StatusOr<bool> held = TryToHold(stop);
+    const absl::StatusOr<bool> held = TryAcquireOrRenew(stop);
     if (stop.stop_requested()) return;
     if (held.ok() && !*held && leader() != options_.identity && !leader().empty()) {
       return Lose(absl::StrCat("the lease ", options_.lease.ToString(), " is held by ", leader()));
@@ -244,10 +244,10 @@ absl::Status LeaderElector::Confirm(std::stop_token stop) {
       absl::StrCat("the lease ", options_.lease.ToString(), " is held by ", holder.empty() ? "nobody" : holder));
 }
 
-absl::Status LeaderElector::Check(absl::Duration patience) const {
+absl::Status LeaderElector::Check(absl::Duration timeout) const {
   const std::lock_guard lock(mutex_);
   const absl::Duration silence = clock_.Monotonic() - renewed_at_;
-  if (!leads_ || silence <= options_.times.lease + patience) return absl::OkStatus();
+  if (!leads_ || silence <= options_.times.lease + timeout) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("leads, but has not renewed the lease ", options_.lease.ToString(), " for ", absl::FormatDuration(silence)));
 }

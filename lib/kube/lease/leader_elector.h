@@ -78,15 +78,15 @@ class LeaderElector {
   absl::Status Confirm(std::stop_token stop);
   // Who holds the lease, as last seen; empty: nobody.
   std::string leader() const;
-  // Unavailable for a leader that has not renewed for the length of the lease and `patience`, and still runs: for liveness probes.
-  absl::Status Check(absl::Duration patience = absl::Seconds(20)) const;
+  // Unavailable for a leader that has not renewed for the length of the lease and `timeout`, and still runs: for liveness probes.
+  absl::Status Check(absl::Duration timeout = absl::Seconds(20)) const;
 
   // Gives the lease up, so that another can lead at once. Only when all that a leader does has stopped.
   absl::Status Release();
 
  private:
   // Writes the lease if it is free or ours. True: it is ours; false: it is another's, or was written meanwhile.
-  absl::StatusOr<bool> TryToHold(std::stop_token stop);
+  absl::StatusOr<bool> TryAcquireOrRenew(std::stop_token stop);
   absl::StatusOr<bool> Write(LeaseRecord record, absl::Duration started, std::stop_token stop);
   absl::Status Read(std::stop_token stop);
   void Observe(LeaseRecord record);

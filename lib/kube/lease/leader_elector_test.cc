@@ -10,7 +10,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/paced_clock.h"
-#include "lib/kube/testing/refusing_client.h"
+#include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 absl::Status Error(int code, const std::string& reason) { return ToStatus({.code = code, .reason = reason, .message = reason}); }
 
 // A server with one lease, as far as an elector asks. Thread-safe.
-class LeaseServer : public testing::RefusingClient {
+class LeaseServer : public testing::UnimplementedClient {
  public:
   absl::StatusOr<std::string> Get(const Resource&, const ObjectKey&, const CallOptions& call) override {
     const std::lock_guard lock(mutex_);
@@ -125,7 +125,7 @@ class LeaderElectorTest : public ::testing::Test {
     return std::jthread([&elector](std::stop_token stop) { elector.Acquire(std::move(stop)).IgnoreError(); });
   }
 
-  testing::PacedClock clock_;
+  testing::LockstepClock clock_;
   LeaseServer server_;
 };
 
@@ -229,12 +229,12 @@ TEST_F(LeaderElectorTest, ALeaseIsTakenOverOnlyAfterASilenceSeenByOneself) {
 }
 
 // Waits are over at once; how long each was is kept, and something happens at its end.
-class CountingClock : public testing::JumpingClock {
+class CountingClock : public testing::SelfAdvancingClock {
  public:
   explicit CountingClock(std::function<void(size_t waits)> then) : then_(std::move(then)) {}
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
     waits.push_back(deadline - Monotonic());
-    JumpingClock::WaitUntil(lock, changed, deadline);
+    SelfAdvancingClock::WaitUntil(lock, changed, deadline);
     lock.unlock();  // a stop wakes whoever waits, under that lock
     then_(waits.size());
     lock.lock();

@@ -51,9 +51,9 @@ Controller::Controller(WorkQueue& queue, Clock& clock, ControllerMetrics* metric
 
 Controller::~Controller() { Stop(absl::ZeroDuration()); }
 
-bool Controller::Stop(absl::Duration patience) {
+bool Controller::Stop(absl::Duration timeout) {
   if (workers_.empty()) return true;
-  const bool drained = queue_.ShutDownWithDrain(patience);
+  const bool drained = queue_.ShutDownWithDrain(timeout);
   stop_.request_stop();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();

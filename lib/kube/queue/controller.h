@@ -29,9 +29,9 @@ struct ReconcileResult {
   absl::Duration after = absl::InfiniteDuration();  // done for now; look again then
 
   static ReconcileResult Done() { return {}; }
-  static ReconcileResult Again(absl::Duration after) { return {.after = after}; }
+  static ReconcileResult RequeueAfter(absl::Duration after) { return {.after = after}; }
   static ReconcileResult Failed(absl::Status status) { return {.status = std::move(status)}; }
-  static ReconcileResult Hopeless(absl::Status status) { return {.status = std::move(status), .terminal = true}; }
+  static ReconcileResult TerminalError(absl::Status status) { return {.status = std::move(status), .terminal = true}; }
 };
 
 // Under the names that dashboards of Kubernetes controllers know (controller_runtime_*). One for a process; its registry must outlive it.
@@ -69,9 +69,9 @@ class Controller {
   // Stop(zero).
   ~Controller();
 
-  // Shuts the queue down, lets the workers finish what they have and what waits, for at most `patience`; then asks those still at work to
+  // Shuts the queue down, lets the workers finish what they have and what waits, for at most `timeout`; then asks those still at work to
   // stop and waits for them. False if that was necessary.
-  bool Stop(absl::Duration patience);
+  bool Stop(absl::Duration timeout);
 
  private:
   void Work();

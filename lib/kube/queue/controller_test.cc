@@ -95,7 +95,7 @@ TEST_F(ControllerTest, LinesOfAReconcileSayWhatItIsOfAndThatTheyBelongTogether) 
   Controller controller(queue_, clock_, &metrics_,
                         [&](const WorkKey&, std::stop_token) {
                           worked.push_back(base::LogContext::Current());
-                          return ReconcileResult::Hopeless(absl::UnavailableError("refused"));
+                          return ReconcileResult::TerminalError(absl::UnavailableError("refused"));
                         },
                         {.workers = 1,
                          .report = [&](const WorkKey&, const absl::Status&) { reported.push_back(base::LogContext::Current()); },
@@ -125,7 +125,7 @@ TEST_F(ControllerTest, WhatIsNotDoneInTimeIsCountedApart) {
 
 TEST_F(ControllerTest, WhatIsHopelessIsNotTriedAgain) {
   Controller controller(queue_, clock_, &metrics_, [&](const WorkKey&, std::stop_token) {
-    return ReconcileResult::Hopeless(absl::InvalidArgumentError("spec.model is missing"));
+    return ReconcileResult::TerminalError(absl::InvalidArgumentError("spec.model is missing"));
   });
   queue_.Add(Key("a"));
   while (registry_.Text().find("terminal_reconcile_errors_total{controller=\"jobs\"} 1") == std::string::npos) std::this_thread::yield();
@@ -138,7 +138,7 @@ TEST_F(ControllerTest, WhatAsksForItIsLookedAtAgain) {
   std::latch twice(2);
   Controller controller(queue_, clock_, &metrics_, [&](const WorkKey&, std::stop_token) {
     twice.count_down();
-    return ReconcileResult::Again(absl::Minutes(5));
+    return ReconcileResult::RequeueAfter(absl::Minutes(5));
   });
   queue_.Add(Key("a"));
   while (!twice.try_wait()) clock_.Advance(absl::Seconds(30));

@@ -90,9 +90,9 @@ void WorkQueue::ShutDown() {
   changed_.notify_all();
 }
 
-bool WorkQueue::ShutDownWithDrain(absl::Duration patience) {
+bool WorkQueue::ShutDownWithDrain(absl::Duration timeout) {
   ShutDown();
-  const absl::Duration deadline = clock_.Monotonic() + patience;
+  const absl::Duration deadline = clock_.Monotonic() + timeout;
   std::unique_lock lock(mutex_);
   while (depth_ > 0 || processing_ > 0) {
     if (clock_.Monotonic() >= deadline) return false;

@@ -59,8 +59,8 @@ class WorkQueue {
   // Takes no more keys and drops those whose time has not come. Get() still hands out what waits.
   void ShutDown();
   // ShutDown(), then waits until all is handed out and done; keys added again meanwhile by those at work are not. False: not within
-  // `patience`.
-  bool ShutDownWithDrain(absl::Duration patience);
+  // `timeout`.
+  bool ShutDownWithDrain(absl::Duration timeout);
 
   size_t Depth() const;  // that wait for a worker now
   const std::string& name() const { return name_; }

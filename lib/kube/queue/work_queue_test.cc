@@ -41,10 +41,10 @@ class WorkQueueTest : public ::testing::Test {
   }
 
   // Moved by the test, but while one waits for a key whose time will come: by hand that would be a race with the one who waits.
-  class Clock : public testing::JumpingClock {
+  class Clock : public testing::SelfAdvancingClock {
    public:
     void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
-      jumps_ ? JumpingClock::WaitUntil(lock, changed, deadline) : FakeClock::WaitUntil(lock, changed, deadline);
+      jumps_ ? SelfAdvancingClock::WaitUntil(lock, changed, deadline) : FakeClock::WaitUntil(lock, changed, deadline);
     }
     std::atomic<bool> jumps_ = false;
   };
@@ -200,11 +200,11 @@ TEST_F(WorkQueueTest, ShutDownWakesThoseWhoWait) {
 
 // Insurance against a wake-up that was lost.
 TEST(WaitingWorkerTest, LooksAgainEveryTenSeconds) {
-  class NotingClock : public testing::JumpingClock {
+  class NotingClock : public testing::SelfAdvancingClock {
    public:
     void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
       waits_.push_back(deadline - Monotonic());
-      JumpingClock::WaitUntil(lock, changed, deadline);
+      SelfAdvancingClock::WaitUntil(lock, changed, deadline);
     }
     std::vector<absl::Duration> waits_;
   } clock;
@@ -257,12 +257,12 @@ TEST_F(WorkQueueTest, ManyKeysThatWaitTakeLittleMemoryAndLeaveNone) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers' malloc() does not say what it has given out";
 #endif
-  constexpr size_t kKeys = 1000, kMost = 300;
+  constexpr size_t kKeys = 1000, kMaxBytesPerKey = 300;
   const size_t before = InUse();
   for (size_t i = 0; i < kKeys; ++i) queue_.Add(Key("job-" + std::to_string(i)), Priority::kLow);
-  EXPECT_LT((InUse() - before) / kKeys, kMost);
+  EXPECT_LT((InUse() - before) / kKeys, kMaxBytesPerKey);
   for (size_t i = 0; i < kKeys; ++i) queue_.Add(Key("job-" + std::to_string(i)), Priority::kHigh);
-  EXPECT_LT((InUse() - before) / kKeys, kMost) << "what was raised is still where it was";
+  EXPECT_LT((InUse() - before) / kKeys, kMaxBytesPerKey) << "what was raised is still where it was";
   EXPECT_EQ(TakeAll().size(), kKeys);
   EXPECT_LT(InUse() - before, size_t{64} << 10);
 }

@@ -65,7 +65,7 @@ class ControllerParts : public ::testing::TestWithParam<std::string> {
 };
 
 // What a handler was told, and waiting for it.
-class Told {
+class EventsNamed {
  public:
   void Add(const std::string& line) {
     const std::lock_guard lock(mutex_);
@@ -92,26 +92,26 @@ TEST_P(ControllerParts, AnInformerFollowsWhatItsSelectorMatches) {
   Put("unwanted", "other");
   Informer informer(*client_, RealClock(), nullptr,
                     {.scope = {.resource = kConfigMaps, .ns = ns_, .label_selector = "part in (wanted,changed)"}, .decode = DecodeJson});
-  Told told;
+  EventsNamed events;
   informer.AddHandler([&](const InformerEvent& event) {
     const char* const kinds[] = {"added ", "updated ", "deleted "};
-    told.Add(absl::StrCat(kinds[static_cast<int>(event.kind)], event.object->meta.name));
+    events.Add(absl::StrCat(kinds[static_cast<int>(event.kind)], event.object->meta.name));
   });
   informer.Start();
   ASSERT_TRUE(informer.WaitForSync(absl::Minutes(1)));
-  told.Await("added there");
+  events.Await("added there");
   Put("new", "wanted");
-  told.Await("added new");
+  events.Await("added new");
   EXPECT_TRUE(informer.IsConsistent().value_or(false));
   const json changed = Put("there", "changed");
-  told.Await("updated there");
+  events.Await("updated there");
   EXPECT_EQ(informer.Get({ns_, "there"})->meta.resource_version, VersionOf(changed));
   Put("there", "other");  // it is still there, but not for this selector
-  told.Await("deleted there");
+  events.Await("deleted there");
   ASSERT_TRUE(client_->Delete(kConfigMaps, {ns_, "new"}).ok());
-  told.Await("deleted new");
+  events.Await("deleted new");
   EXPECT_EQ(informer.size(), 0u);
-  EXPECT_FALSE(told.Has("added unwanted"));
+  EXPECT_FALSE(events.Has("added unwanted"));
   EXPECT_TRUE(informer.State().watching);
 }
 

@@ -63,7 +63,7 @@ class FakeApiServer::Impl {
   absl::Status Hang(std::unique_lock<std::mutex>& lock, absl::Duration timeout, const std::stop_token& stop);
   void Record(const HttpRequest& request, const FakeRequest& read, int code) {
     requests.push_back({read.verb, request.method, request.target, read.user_agent, code, clock.Monotonic(), read.metadata_only});
-    if (told) told(requests.back());
+    if (on_request) on_request(requests.back());
   }
 
   Clock& clock;
@@ -72,7 +72,7 @@ class FakeApiServer::Impl {
   FakeApi api;
   std::vector<Fault> faults;
   std::vector<RecordedRequest> requests;
-  std::function<void(const RecordedRequest&)> told;
+  std::function<void(const RecordedRequest&)> on_request;
   int64_t bookmarks = 0;  // asked for so far
   int64_t breaks = 0;
   int open_watches = 0;
@@ -333,9 +333,9 @@ void FakeApiServer::ForgetRequests() {
   impl_->requests.clear();
 }
 
-void FakeApiServer::OnRequest(std::function<void(const RecordedRequest&)> told) {
+void FakeApiServer::OnRequest(std::function<void(const RecordedRequest&)> on_request) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->told = std::move(told);
+  impl_->on_request = std::move(on_request);
 }
 
 std::vector<std::string> FakeApiServer::objects() const {

@@ -84,9 +84,9 @@ class FakeApiServer {
   int open_watches() const;
   std::vector<RecordedRequest> requests() const;
   void ForgetRequests();
-  // Has `told` called with each request from now on, after it was done and before it is answered; nothing else is done meanwhile, and it
-  // must not call this server. Must outlive the server's last request.
-  void OnRequest(std::function<void(const RecordedRequest&)> told);
+  // Has `on_request` called with each request from now on, after it was done and before it is answered; nothing else is done meanwhile, and
+  // it must not call this server. Must outlive the server's last request.
+  void OnRequest(std::function<void(const RecordedRequest&)> on_request);
   // Of all kinds, as "pods ns/name", in order.
   std::vector<std::string> objects() const;
 

@@ -210,7 +210,7 @@ TEST_F(FakeApiServerTest, AServiceKeepsTheAddressAndPortsThatItIsGiven) {
   EXPECT_EQ(apply("NodePort"), outside);
 }
 
-TEST_F(FakeApiServerTest, AFrozenFrontAnswersNobodyUntilItThaws) {
+TEST_F(FakeApiServerTest, FrozenServerAnswersAfterThaw) {
   FakeHttpServer front(server_);
   ClientConfig config;
   config.server = front.Url();

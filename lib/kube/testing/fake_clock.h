@@ -45,7 +45,7 @@ class FakeClock : public Clock {
 
 // A clock that moves by itself to the moment that somebody waits for: one thread runs through its waits without waiting, and a test knows
 // to the nanosecond how long they were. Not for waits without an end.
-class JumpingClock : public FakeClock {
+class SelfAdvancingClock : public FakeClock {
  public:
   using FakeClock::FakeClock;
   void WaitUntil(std::unique_lock<std::mutex>&, std::condition_variable&, absl::Duration deadline) override {

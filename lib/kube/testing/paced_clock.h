@@ -19,7 +19,7 @@ namespace fusionllm::kube::testing {
 
 // Time that does not run ahead of the threads under test, however busy the machine is: it goes on when all who wait for it have looked at
 // it. Not for threads that, once they have waited for it, wait for something that needs more of it.
-class PacedClock : public FakeClock {
+class LockstepClock : public FakeClock {
  public:
   using FakeClock::FakeClock;
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {

@@ -29,19 +29,19 @@ class WatchRecorder : public WatchSink {
   // Until the server has accepted the watch, or it has ended; false after a minute.
   bool WaitForOpen() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [this] { return opened_ || ended_; }) && opened_;
+    return changed_.wait_for(lock, kTimeout, [this] { return opened_ || ended_; }) && opened_;
   }
   // Until there are so many events; what there is then. Bookmarks, which a server sends when it likes, count only if wanted.
   std::vector<nlohmann::json> WaitForEvents(size_t count, bool with_bookmarks = false) {
     std::unique_lock lock(mutex_);
     const std::vector<nlohmann::json>& events = with_bookmarks ? all_ : events_;
-    changed_.wait_for(lock, kPatience, [&] { return events.size() >= count || ended_; });
+    changed_.wait_for(lock, kTimeout, [&] { return events.size() >= count || ended_; });
     return events;
   }
   // Until the watch has ended by itself.
   absl::Status WaitForEnd() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return ended_; })) return absl::InternalError("the watch goes on");
+    if (!changed_.wait_for(lock, kTimeout, [this] { return ended_; })) return absl::InternalError("the watch goes on");
     return result_;
   }
   absl::Status Stop() {
@@ -52,7 +52,7 @@ class WatchRecorder : public WatchSink {
   }
 
  private:
-  static constexpr auto kPatience = std::chrono::minutes(1);
+  static constexpr auto kTimeout = std::chrono::minutes(1);
 
   absl::Status OnOpen() override {
     const std::lock_guard lock(mutex_);

@@ -76,16 +76,16 @@ bool Informer::SyncedLocked() const {
   return listed_ && std::all_of(listeners_.begin(), listeners_.end(), [](const auto& listener) { return listener->initial_left == 0; });
 }
 
-bool Informer::WaitForSync(absl::Duration patience) const {
-  return WaitUntil([this] { return SyncedLocked(); }, patience);
+bool Informer::WaitForSync(absl::Duration timeout) const {
+  return WaitUntil([this] { return SyncedLocked(); }, timeout);
 }
 
-bool Informer::WaitForFirstList(absl::Duration patience) const {
-  return WaitUntil([this] { return state_.synced || !state_.last_error.ok(); }, patience);
+bool Informer::WaitForFirstList(absl::Duration timeout) const {
+  return WaitUntil([this] { return state_.synced || !state_.last_error.ok(); }, timeout);
 }
 
-bool Informer::WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration patience) const {
-  const absl::Duration deadline = clock_.Monotonic() + patience;
+bool Informer::WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration timeout) const {
+  const absl::Duration deadline = clock_.Monotonic() + timeout;
   std::unique_lock lock(mutex_);
   while (!holds()) {
     if (clock_.Monotonic() >= deadline || reader_.get_stop_token().stop_requested()) return false;
@@ -185,7 +185,7 @@ void Informer::Unreadable(const ObjectKey& key, const std::string& resource_vers
 
 void Informer::KeepUnreadableLocked(const ObjectKey& key) {
   if (unreadable_.contains(key)) return;
-  if (unreadable_.size() >= kMostUnreadable) {
+  if (unreadable_.size() >= kMaxUnreadable) {
     more_unreadable_ = true;
   } else {
     unreadable_.insert(key);
@@ -223,7 +223,7 @@ void Informer::TellQueuedLocked() {
 
 void Informer::NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last) {
   for (const auto& listener : listeners_) {
-    Enqueue(*listener, key, {.told = old, .now = now, .last = last, .received = clock_.Monotonic()});
+    Enqueue(*listener, key, {.known = old, .now = now, .last = last, .received = clock_.Monotonic()});
   }
 }
 
@@ -235,8 +235,8 @@ void Informer::Enqueue(Listener& listener, const ObjectKey& key, Pending pending
   }
   // It has not been told the change before either: its picture stays, and so does the time since when it is out of date.
   Pending& waits = at->second;
-  const ObjectPtr& end = pending.last != nullptr ? pending.last : pending.told;
-  if (IsSame(waits.told, end) && !IsSame(end, pending.now)) waits.last = end;  // whatever comes by that name before this is told
+  const ObjectPtr& end = pending.last != nullptr ? pending.last : pending.known;
+  if (IsSame(waits.known, end) && !IsSame(end, pending.now)) waits.last = end;  // whatever comes by that name before this is told
   waits.now = std::move(pending.now);
   waits.resync = false;
 }
@@ -248,7 +248,7 @@ void Informer::Dispatch(const std::stop_token& stop) {
   });
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    bool told = false;
+    bool dispatched = false;
     absl::Duration deadline = absl::InfiniteDuration();
     for (size_t i = 0; i < listeners_.size(); ++i) {  // handlers may add listeners meanwhile
       Listener& listener = *listeners_[i];
@@ -268,10 +268,10 @@ void Informer::Dispatch(const std::stop_token& stop) {
       probe_.Handled(clock_.Monotonic() - pending.received);
       lock.lock();
       if (listener.initial_left > 0) --listener.initial_left;
-      told = true;
+      dispatched = true;
       if (stop.stop_requested()) return;
     }
-    if (told) {
+    if (dispatched) {
       changed_.notify_all();  // for those who wait for the first list to be told
       continue;
     }
@@ -284,22 +284,22 @@ void Informer::ResyncLocked(Listener& listener) {
   for (const ObjectPtr& object : store_.All()) {
     const ObjectKey key = object->meta.Key();
     if (listener.pending.contains(key)) continue;
-    Enqueue(listener, key, {.told = object, .now = object, .resync = true, .received = clock_.Monotonic()});
+    Enqueue(listener, key, {.known = object, .now = object, .resync = true, .received = clock_.Monotonic()});
   }
   TellQueuedLocked();
 }
 
 void Informer::Tell(const Handler& handler, const Pending& pending) {
   using Kind = InformerEvent::Kind;
-  const auto& [told, now, last, initial, resync, received] = pending;
-  const bool replaced = told != nullptr && now != nullptr && told->meta.uid != now->meta.uid;
-  if (told != nullptr && (now == nullptr || replaced)) {
+  const auto& [known, now, last, initial, resync, received] = pending;
+  const bool replaced = known != nullptr && now != nullptr && known->meta.uid != now->meta.uid;
+  if (known != nullptr && (now == nullptr || replaced)) {
     // The state in which it went, unless that was another object's of the same name that came and went untold.
-    handler({.kind = Kind::kDeleted, .object = IsSame(last, told) ? last : told, .old = told});
+    handler({.kind = Kind::kDeleted, .object = IsSame(last, known) ? last : known, .old = known});
   }
   if (now == nullptr) return;
-  if (told == nullptr || replaced) return handler({.kind = Kind::kAdded, .object = now, .initial = initial});
-  handler({.kind = Kind::kUpdated, .object = now, .old = told, .resync = resync});
+  if (known == nullptr || replaced) return handler({.kind = Kind::kAdded, .object = now, .initial = initial});
+  handler({.kind = Kind::kUpdated, .object = now, .old = known, .resync = resync});
 }
 
 }  // namespace fusionllm::kube

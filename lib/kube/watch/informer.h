@@ -51,7 +51,7 @@ class Informer : private ReflectorSink {
  public:
   using Handler = std::function<void(const InformerEvent& event)>;
   // Of so many objects it is kept that they are there and cannot be read.
-  static constexpr size_t kMostUnreadable = 1000;
+  static constexpr size_t kMaxUnreadable = 1000;
 
   struct Options {
     std::string cluster = {};  // in metrics
@@ -75,20 +75,20 @@ class Informer : private ReflectorSink {
 
   // Whether the first list is in the cache and every handler that was there by then has been told all of it.
   bool HasSynced() const;
-  // Blocks until then. False: not within `patience`, or stopped.
-  bool WaitForSync(absl::Duration patience) const;
-  // Blocks until the first list is in the cache or could not be had, which State() says. False: neither within `patience`, or stopped.
-  bool WaitForFirstList(absl::Duration patience) const;
+  // Blocks until then. False: not within `timeout`, or stopped.
+  bool WaitForSync(absl::Duration timeout) const;
+  // Blocks until the first list is in the cache or could not be had, which State() says. False: neither within `timeout`, or stopped.
+  bool WaitForFirstList(absl::Duration timeout) const;
   InformerState State() const;
 
   // Asks the server for the names and versions of all objects at the very version that the cache stands at, and compares. False, and
   // counted, if they differ, or if the server's newest state is older than the cache's, as after its store was put back: the cache is
   // wrong. What cannot be read is left out. Errors: the server does not have that version any more, or did not answer; more than
-  // kMostUnreadable objects cannot be read. Blocks.
+  // kMaxUnreadable objects cannot be read. Blocks.
   absl::StatusOr<bool> IsConsistent(const CallOptions& call = {.timeout = absl::Minutes(2)}) const;
 
   // Lists all anew, as after IsConsistent() has said false. Does not block.
-  void StartOver() { reflector_.StartOver(); }
+  void Relist() { reflector_.Relist(); }
 
   ObjectPtr Get(const ObjectKey& key) const;
   // In no order, and in another one in each process.
@@ -100,9 +100,9 @@ class Informer : private ReflectorSink {
 
  private:
   struct Pending {
-    ObjectPtr told;  // the handler's picture; null: it knows of none
-    ObjectPtr now;   // null: gone
-    ObjectPtr last;  // of what `told` is of, if that is gone: as it last was
+    ObjectPtr known;  // the handler's picture; null: it knows of none
+    ObjectPtr now;    // null: gone
+    ObjectPtr last;   // of what `known` is of, if that is gone: as it last was
     bool initial = false, resync = false;
     absl::Duration received;
   };
@@ -131,7 +131,7 @@ class Informer : private ReflectorSink {
   bool ServerWentBack(const std::string& resource_version, const CallOptions& call, const absl::Status& refusal) const;
   bool SyncedLocked() const;
   // `holds` is called with the lock held.
-  bool WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration patience) const;
+  bool WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration timeout) const;
   void Dispatch(const std::stop_token& stop);
   void ResyncLocked(Listener& listener);
   static void Tell(const Handler& handler, const Pending& pending);

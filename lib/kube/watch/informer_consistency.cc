@@ -55,7 +55,7 @@ absl::StatusOr<bool> Informer::IsConsistent(const CallOptions& call) const {
     const std::lock_guard lock(mutex_);
     if (!listed_) return absl::FailedPreconditionError("nothing was listed yet");
     if (more_unreadable_) {
-      return absl::FailedPreconditionError(absl::StrCat("more than ", kMostUnreadable, " objects cannot be read, so none are compared"));
+      return absl::FailedPreconditionError(absl::StrCat("more than ", kMaxUnreadable, " objects cannot be read, so none are compared"));
     }
     options.resource_version = version_;
     left_out = unreadable_;

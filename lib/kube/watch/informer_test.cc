@@ -24,7 +24,7 @@ using testing::PodJson;
 using ::testing::UnorderedElementsAre;
 
 // What handlers were told, as text.
-class Story {
+class EventLines {
  public:
   void Tell(const InformerEvent& event) {
     const std::string kind = event.kind == InformerEvent::Kind::kAdded ? "+" : event.kind == InformerEvent::Kind::kUpdated ? "~" : "-";
@@ -65,7 +65,7 @@ class InformerTest : public ::testing::Test {
   metrics::Registry registry_{"p", "1"};
   InformerMetrics metrics_{registry_};
   testing::ScriptedClient client_;
-  Story story_;
+  EventLines events_;
 };
 
 TEST_F(InformerTest, TellsWhatThereIsAndWhatChanges) {
@@ -77,13 +77,13 @@ TEST_F(InformerTest, TellsWhatThereIsAndWhatChanges) {
   std::latch open(1);
   informer->AddHandler([&](const InformerEvent& event) {
     open.wait();
-    story_.Tell(event);
+    events_.Tell(event);
   });
   informer->Start();
   while (informer->resource_version() != "20") std::this_thread::yield();
   open.count_down();
   // The first object had been taken for telling before the changes came, or not: either way the end is the same.
-  while (story_.Lines(1).size() < 2) std::this_thread::yield();
+  while (events_.Lines(1).size() < 2) std::this_thread::yield();
   EXPECT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
   EXPECT_EQ(informer->size(), 2u);
   EXPECT_EQ(informer->Get({"ns", "a"})->meta.resource_version, "12");
@@ -91,25 +91,25 @@ TEST_F(InformerTest, TellsWhatThereIsAndWhatChanges) {
   EXPECT_NE(informer->Get({"ns", "c"}), nullptr);
 }
 
-TEST_F(InformerTest, EachChangeIsToldInOrder) {
+TEST_F(InformerTest, DispatchesChangesInOrder) {
   client_.OnList(ListJson({PodJson("a", "5")}, "10"));
   const auto informer = Make();
-  informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); });
+  informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); });
   informer->Start();
-  EXPECT_THAT(story_.Lines(1), ElementsAre("+a@5 initial"));
+  EXPECT_THAT(events_.Lines(1), ElementsAre("+a@5 initial"));
   client_.OnWatch([&](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
     sink.OnOpen().IgnoreError();
     sink.OnData(EventJson("MODIFIED", PodJson("a", "11"))).IgnoreError();
-    story_.Lines(2);
+    events_.Lines(2);
     sink.OnData(EventJson("DELETED", PodJson("a", "12"))).IgnoreError();
-    story_.Lines(3);
+    events_.Lines(3);
     sink.OnData(EventJson("ADDED", PodJson("a", "13", "another"))).IgnoreError();
     return absl::OkStatus();
   });
-  EXPECT_THAT(story_.Lines(4), ElementsAre("+a@5 initial", "~a@11 was 5", "-a@12 was 11", "+a@13"));
+  EXPECT_THAT(events_.Lines(4), ElementsAre("+a@5 initial", "~a@11 was 5", "-a@12 was 11", "+a@13"));
 }
 
-TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
+TEST_F(InformerTest, SlowHandlerGetsCoalescedEvents) {
   client_.OnList(ListJson({PodJson("slow", "1")}, "10"));
   const auto informer = Make();
   std::latch entered(1), leave(1);
@@ -118,7 +118,7 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
       entered.count_down();
       leave.wait();
     }
-    story_.Tell(event);
+    events_.Tell(event);
   });
   informer->Start();
   entered.wait();
@@ -133,7 +133,7 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 3\n"));
   clock_.Advance(absl::Seconds(5));
   leave.count_down();
-  EXPECT_THAT(story_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@501 was 1", "+slow@502"));
+  EXPECT_THAT(events_.Lines(4), ElementsAre("+slow@1 initial", "+b@499", "-slow@501 was 1", "+slow@502"));
   informer->Stop();  // the last handler has come back
   const std::string text = registry_.Text();
   EXPECT_THAT(text, HasSubstr("fusionllm_informer_queued_items{cluster=\"paris\",resource=\"pods\"} 0\n"));
@@ -142,7 +142,7 @@ TEST_F(InformerTest, ASlowHandlerHoldsUpNobodyAndIsToldTheSum) {
   EXPECT_THAT(text, HasSubstr("fusionllm_informer_processing_latency_seconds_sum{cluster=\"paris\",resource=\"pods\"} 20\n"));
 }
 
-TEST_F(InformerTest, IsSyncedOnceTheFirstListWasTold) {
+TEST_F(InformerTest, SyncedAfterFirstListIsDispatched) {
   const auto informer = Make();
   std::latch entered(1), leave(1);
   informer->AddHandler([&](const InformerEvent&) {
@@ -164,37 +164,37 @@ TEST_F(InformerTest, IsSyncedOnceTheFirstListWasTold) {
 TEST_F(InformerTest, AnEmptyListSyncs) {
   client_.OnList(ListJson({}, "10"));
   const auto informer = Make();
-  informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); });
+  informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); });
   informer->Start();
   EXPECT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
 }
 
-TEST_F(InformerTest, ALateHandlerIsToldAllThereIs) {
+TEST_F(InformerTest, LateHandlerGetsAllObjects) {
   client_.OnList(ListJson({PodJson("a", "5"), PodJson("b", "6")}, "10"));
   const auto informer = Make();
   informer->Start();
   ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
-  informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); });
-  EXPECT_THAT(story_.Lines(2), UnorderedElementsAre("+a@5 initial", "+b@6 initial"));
+  informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); });
+  EXPECT_THAT(events_.Lines(2), UnorderedElementsAre("+a@5 initial", "+b@6 initial"));
   EXPECT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
 }
 
-TEST_F(InformerTest, WhatVanishedWhileNobodyWatchedIsToldAsDeleted) {
+TEST_F(InformerTest, ReportsDeletionsMissedWhileDisconnected) {
   client_.OnList(ListJson({PodJson("gone", "5"), PodJson("same", "6"), PodJson("changed", "7"), PodJson("remade", "8")}, "10"));
   client_.OnWatch("", ToStatus({.code = 410, .reason = "Expired", .message = "too old"}));
   client_.OnList(
       ListJson({PodJson("same", "6"), PodJson("changed", "30"), PodJson("new", "31"), PodJson("remade", "32", "another")}, "40"));
   const auto informer = Make();
-  informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); });
+  informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); });
   informer->Start();
   ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
   PassTimeUntil([&] { return informer->resource_version() == "40"; });
-  const std::vector<std::string> told = story_.Lines(9);
-  EXPECT_THAT(std::vector<std::string>(told.begin() + 4, told.end()),
+  const std::vector<std::string> lines = events_.Lines(9);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 4, lines.end()),
               UnorderedElementsAre("-gone@5 was 5", "~changed@30 was 7", "+new@31", "-remade@8 was 8", "+remade@32"));
 }
 
-TEST_F(InformerTest, WhatIsGoneUntoldIsToldInItsOwnLastStateWhoeverHasItsName) {
+TEST_F(InformerTest, DeletedEventCarriesLastStateOfSameUid) {
   client_.OnList(ListJson({PodJson("busy", "1"), PodJson("listed", "2"), PodJson("watched", "3"), PodJson("twice", "4")}, "10"));
   const auto informer = Make();
   std::latch entered(1), leave(1);
@@ -203,7 +203,7 @@ TEST_F(InformerTest, WhatIsGoneUntoldIsToldInItsOwnLastStateWhoeverHasItsName) {
       entered.count_down();
       leave.wait();
     }
-    story_.Tell(event);
+    events_.Tell(event);
   });
   informer->Start();
   ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
@@ -221,8 +221,8 @@ TEST_F(InformerTest, WhatIsGoneUntoldIsToldInItsOwnLastStateWhoeverHasItsName) {
   client_.OnList(ListJson({PodJson("busy", "11"), PodJson("listed", "32", "another"), PodJson("watched", "16", "another")}, "40"));
   PassTimeUntil([&] { return informer->resource_version() == "40"; });
   leave.count_down();
-  const std::vector<std::string> told = story_.Lines(10);
-  EXPECT_THAT(std::vector<std::string>(told.begin() + 4, told.end()),
+  const std::vector<std::string> lines = events_.Lines(10);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 4, lines.end()),
               ElementsAre("~busy@11 was 1", "-listed@12 was 2", "+listed@32", "-watched@14 was 3", "+watched@16", "-twice@17 was 4"));
 }
 
@@ -243,12 +243,12 @@ TEST_F(InformerTest, AnObjectThatCannotBeReadIsNotTakenForDeleted) {
 TEST_F(InformerTest, TellsAllAgainFromItsCacheNowAndThen) {
   client_.OnList(ListJson({PodJson("a", "5"), PodJson("b", "6")}, "10"));
   const auto informer = Make();
-  informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); }, absl::Minutes(10));
+  informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); }, absl::Minutes(10));
   informer->Start();
   ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
   clock_.Advance(absl::Minutes(10));
-  const std::vector<std::string> told = story_.Lines(4);
-  EXPECT_THAT(std::vector<std::string>(told.begin() + 2, told.end()), UnorderedElementsAre("~a@5 resync was 5", "~b@6 resync was 6"));
+  const std::vector<std::string> lines = events_.Lines(4);
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 2, lines.end()), UnorderedElementsAre("~a@5 resync was 5", "~b@6 resync was 6"));
   EXPECT_EQ(client_.Lists(1).size(), 1u);  // without asking the server
 }
 
@@ -257,10 +257,10 @@ TEST_F(InformerTest, TellsWhereItStands) {
   client_.OnWatchThatStays(EventJson("ADDED", PodJson("b", "11")));
   {
     const auto informer = Make();
-    informer->AddHandler([&](const InformerEvent& event) { story_.Tell(event); });
+    informer->AddHandler([&](const InformerEvent& event) { events_.Tell(event); });
     EXPECT_FALSE(informer->State().watching);
     informer->Start();
-    story_.Lines(2);
+    events_.Lines(2);
     EXPECT_TRUE(informer->State().watching);
     const std::string text = registry_.Text();
     EXPECT_THAT(text, HasSubstr("fusionllm_informer_store_objects{cluster=\"paris\",resource=\"pods\"} 2\n"));
@@ -320,7 +320,7 @@ TEST_F(InformerTest, WhatCannotBeReadIsNotCompared) {
 
 TEST_F(InformerTest, WhereTooMuchCannotBeReadNothingIsCompared) {
   std::string events;
-  for (size_t i = 0; i <= Informer::kMostUnreadable; ++i) {
+  for (size_t i = 0; i <= Informer::kMaxUnreadable; ++i) {
     events += EventJson("ADDED", absl::StrCat(R"({"kind":"Pod","metadata":{"name":"p)", i, R"(","namespace":"ns","resourceVersion":")",
                                               11 + i, R"("},"status":5})"));
   }
@@ -328,7 +328,7 @@ TEST_F(InformerTest, WhereTooMuchCannotBeReadNothingIsCompared) {
   client_.OnWatchThatStays(events);
   const auto informer = Make();
   informer->Start();
-  while (informer->resource_version() != std::to_string(11 + Informer::kMostUnreadable)) std::this_thread::yield();
+  while (informer->resource_version() != std::to_string(11 + Informer::kMaxUnreadable)) std::this_thread::yield();
   client_.OnList(ListJson({}, "2000", "", "PartialObjectMetadataList"));
   EXPECT_EQ(informer->IsConsistent().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(client_.Lists(1).size(), 1u) << "the server was not asked";
@@ -360,12 +360,12 @@ TEST_F(InformerTest, StartsOverFromTheNewestStateWhenItIsAsked) {
   client_.OnList(ListJson({PodJson("a", "5")}, "10"));
   client_.OnWatchThatStays("");
   const auto informer = Make();
-  informer->AddHandler([this](const InformerEvent& event) { story_.Tell(event); });
+  informer->AddHandler([this](const InformerEvent& event) { events_.Tell(event); });
   informer->Start();
   ASSERT_TRUE(informer->WaitForSync(absl::InfiniteDuration()));
   client_.OnList(ListJson({PodJson("b", "6")}, "10"));
-  informer->StartOver();
-  EXPECT_THAT(story_.Lines(3), UnorderedElementsAre("+a@5 initial", "+b@6", "-a@5 was 5"));
+  informer->Relist();
+  EXPECT_THAT(events_.Lines(3), UnorderedElementsAre("+a@5 initial", "+b@6", "-a@5 was 5"));
   EXPECT_EQ(client_.Lists(2)[1].resource_version, "") << "not from a cache, which may be wrong itself";
 }
 

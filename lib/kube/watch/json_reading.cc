@@ -7,7 +7,7 @@ namespace fusionllm::kube {
 namespace {
 
 // As many as read at a time where each has a core. What few objects are larger than is read with memory of its own.
-constexpr size_t kMostKept = 4, kKeptBytes = 128 << 10;
+constexpr size_t kMaxKept = 4, kKeptBytes = 128 << 10;
 
 struct Pool {
   std::mutex mutex;
@@ -37,7 +37,7 @@ ParserLease::~ParserLease() {
   if (parser_->padded.capacity() > kKeptBytes) return;
   Pool& pool = ThePool();
   const std::lock_guard lock(pool.mutex);
-  if (pool.idle.size() < kMostKept) pool.idle.push_back(std::move(parser_));
+  if (pool.idle.size() < kMaxKept) pool.idle.push_back(std::move(parser_));
 }
 
 simdjson::ondemand::document ParserLease::Iterate(absl::string_view json) {

@@ -1,8 +1,8 @@
 #include "lib/kube/watch/pod_demand.h"
 
 #include "lib/kube/watch/amounts_reading.h"
+#include "lib/kube/watch/interner.h"
 #include "lib/kube/watch/object_metadata.h"
-#include "lib/kube/watch/shared_values.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -85,7 +85,7 @@ absl::Status ReadPod(absl::string_view json, PodDemand& pod, Amounts& requests) 
 
 absl::Status ReadPodDemand(absl::string_view json, PodDemand& pod) {
   // For the life of the process: the executors of a job all request the same, and so do those of most jobs.
-  static auto& all_requests = *new SharedValues<Amounts>();
+  static auto& all_requests = *new Interner<Amounts>();
   Amounts requests;
   if (absl::Status status = ReadPod(json, pod, requests); !status.ok()) return status;
   pod.requests = all_requests.Share(std::move(requests));

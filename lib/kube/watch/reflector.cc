@@ -18,7 +18,7 @@ namespace {
 // A watch that ends sooner, without a single event, has done nothing but cost a request.
 constexpr absl::Duration kShortestWatch = absl::Seconds(1);
 // Of so many types that are not known it is said, once each.
-constexpr size_t kMostUnknownTypes = 16;
+constexpr size_t kMaxUnknownTypes = 16;
 
 absl::Status TooManyBytes(const ReflectorLimits& limits) {
   return absl::ResourceExhaustedError(absl::StrCat("more objects than fit into the ", limits.max_bytes >> 20, " MiB that they may take"));
@@ -154,7 +154,7 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
   std::vector<ObjectPtr> objects;
   std::vector<ObjectKey> unreadable;
   ListTotal total;
-  bool began_anew = false;
+  bool restarted = false;
   ListOptions options = {.label_selector = scope_.label_selector,
                          .field_selector = scope_.field_selector,
                          .resource_version = resource_version,
@@ -168,7 +168,7 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
     PageSink page(decode_, probe_, limits_, objects, unreadable, total);
     const absl::Status status =
         client_.StreamList(scope_.resource, scope_.ns, options, page, {.timeout = limits_.list_timeout, .stop = stop});
-    if (IsApiExpired(status) && !options.continue_token.empty() && !std::exchange(began_anew, true)) {
+    if (IsApiExpired(status) && !options.continue_token.empty() && !std::exchange(restarted, true)) {
       // The rest of this state is no more to be had, and the pages of another would leave some objects out.
       objects.clear();
       unreadable.clear();
@@ -198,7 +198,7 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
   }
 }
 
-void Reflector::StartOver() {
+void Reflector::Relist() {
   const std::lock_guard lock(mutex_);
   start_over_ = true;
   if (watch_ != nullptr) watch_->request_stop();
@@ -287,14 +287,14 @@ absl::Status Reflector::Take(absl::string_view line) {
     }
     case WatchEventType::kUnknown:
       probe_.Unreadable();
-      SayUnknown(event->type_name);
+      LogUnknownType(event->type_name);
       return absl::OkStatus();
   }
   return absl::OkStatus();
 }
 
-void Reflector::SayUnknown(const std::string& type) {
-  if (unknown_types_.size() >= kMostUnknownTypes || !unknown_types_.insert(type).second) return;
+void Reflector::LogUnknownType(const std::string& type) {
+  if (unknown_types_.size() >= kMaxUnknownTypes || !unknown_types_.insert(type).second) return;
   base::Log(base::LogLevel::kWarning, absl::StrCat("watch of ", scope_.resource.Name(), ": events of type \"", absl::CHexEscape(type),
                                                    "\" are left out: it is not known what they mean"));
 }

@@ -77,7 +77,7 @@ class Reflector {
   // Until `stop` is requested.
   void Run(std::stop_token stop);
   // Gives up the watch that is open and lists anew, from the server's newest state. From any thread; does not block.
-  void StartOver();
+  void Relist();
   // ResourceExhausted when that is more than the limits allow.
   static absl::Status CheckSize(const ReflectorLimits& limits, size_t objects, size_t bytes);
 
@@ -95,7 +95,7 @@ class Reflector {
   absl::Status Take(absl::string_view line);
   void TakeBookmark(const std::string& resource_version);
   absl::Status TakeObject(WatchEvent event);
-  void SayUnknown(const std::string& type);
+  void LogUnknownType(const std::string& type);
   void BackOff(const absl::Status& why, const std::stop_token& stop);
 
   ApiClient& client_;

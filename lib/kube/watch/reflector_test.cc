@@ -219,23 +219,23 @@ TEST_F(ReflectorTest, WaitsAsLongAsTheServerAsks) {
 }
 
 TEST_F(ReflectorTest, SilenceCountsAsDeathOnlyWhereBookmarksWereSeen) {
-  std::vector<absl::Duration> patience;
+  std::vector<absl::Duration> idle_timeouts;
   client_.OnList(ListJson({}, "10"));
   client_.OnWatch([&](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
-    patience.push_back(sink.IdleTimeout());
+    idle_timeouts.push_back(sink.IdleTimeout());
     sink.OnData(EventJson("ADDED", PodJson("a", "11"))).IgnoreError();
-    patience.push_back(sink.IdleTimeout());
+    idle_timeouts.push_back(sink.IdleTimeout());
     sink.OnData(BookmarkJson("12")).IgnoreError();
-    patience.push_back(sink.IdleTimeout());
+    idle_timeouts.push_back(sink.IdleTimeout());
     return absl::OkStatus();
   });
   client_.OnWatch([&](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
-    patience.push_back(sink.IdleTimeout());
+    idle_timeouts.push_back(sink.IdleTimeout());
     return absl::OkStatus();
   });
   Start();
   Await(1, 3);
-  EXPECT_THAT(patience, ElementsAre(absl::InfiniteDuration(), absl::InfiniteDuration(), absl::Seconds(150), absl::Seconds(150)));
+  EXPECT_THAT(idle_timeouts, ElementsAre(absl::InfiniteDuration(), absl::InfiniteDuration(), absl::Seconds(150), absl::Seconds(150)));
 }
 
 TEST_F(ReflectorTest, IsMorePatientWithServersThatAreSlowToOpenAWatch) {

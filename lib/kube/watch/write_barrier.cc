@@ -16,7 +16,7 @@ void WriteBarrier::Wrote(const ObjectKey& key, const std::string& resource_versi
 void WriteBarrier::Deleted(const ObjectKey& key, const std::string& uid) { Expect(key, {.gone = uid}); }
 
 void WriteBarrier::Expect(const ObjectKey& key, Expected expected) {
-  expected.until = clock_.Monotonic() + patience_;
+  expected.until = clock_.Monotonic() + timeout_;
   const std::lock_guard lock(mutex_);
   Expected& place = expected_[key];
   // Answers may be noted in another order than the server gave them.

@@ -1,7 +1,7 @@
 // Keeps a controller from deciding by a cache that has not seen its own last writes: it would make everything twice.
 //
 // Whoever writes notes what the server answered; before it decides about an object again it asks whether the caches have caught up. A note
-// that never comes true (the object was changed and deleted by others meanwhile) is forgotten after `patience`, so that nothing stops for
+// that never comes true (the object was changed and deleted by others meanwhile) is forgotten after `timeout`, so that nothing stops for
 // ever. Thread-safe. Memory: one entry for each object written that its cache has not shown yet.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace fusionllm::kube {
 class WriteBarrier {
  public:
   // For the writes to one kind in one cluster, which `informer` caches. Both must outlive the barrier.
-  WriteBarrier(const Informer& informer, Clock& clock, absl::Duration patience = absl::Minutes(5))
-      : informer_(informer), clock_(clock), patience_(patience) {}
+  WriteBarrier(const Informer& informer, Clock& clock, absl::Duration timeout = absl::Minutes(5))
+      : informer_(informer), clock_(clock), timeout_(timeout) {}
 
   // The server answered a create, update, patch or apply with this version.
   void Wrote(const ObjectKey& key, const std::string& resource_version);
@@ -44,7 +44,7 @@ class WriteBarrier {
 
   const Informer& informer_;
   Clock& clock_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::mutex mutex_;
   absl::flat_hash_map<ObjectKey, Expected> expected_;
 };

@@ -1,4 +1,4 @@
-// A library with NVML's functions and one card, for machines without a driver. What the card does is told by the environment variable
+// A library with NVML's functions and one card, for machines without a driver. What the card does is last_xids by the environment variable
 // FAKE_NVML: "" well; "driver" the library does not begin; "slice" it does not tell how busy it is, nor of errors; "lost" it has fallen off
 // the bus; "broken" its memory has had errors and it is hot. FAKE_NVML_XIDS: numbers of errors that the driver tells from now on, once each
 // time that the variable changes: "79 31".
@@ -22,14 +22,14 @@ unsigned longest_wait = 0;
 
 struct EventSet {
   bool registered = false;
-  std::string told;
+  std::string last_xids;
   std::deque<unsigned long long> xids;
 
   void Listen() {
     const char* set = std::getenv("FAKE_NVML_XIDS");
     const std::string now = set == nullptr ? "" : set;
-    if (now == told) return;
-    told = now;
+    if (now == last_xids) return;
+    last_xids = now;
     std::istringstream words(now);
     for (unsigned long long xid = 0; words >> xid;) xids.push_back(xid);
   }

@@ -98,7 +98,7 @@ std::string WhyUnsigned(const FakeRequest& request) {
 }  // namespace
 
 StoreOptions Hasty(int attempts) {
-  return {.patience = {.attempts = attempts, .first_pause = absl::Milliseconds(1), .longest_pause = absl::Milliseconds(2)}};
+  return {.retry_policy = {.attempts = attempts, .initial_backoff = absl::Milliseconds(1), .max_backoff = absl::Milliseconds(2)}};
 }
 
 FakeS3::FakeS3(std::vector<std::string> buckets) {

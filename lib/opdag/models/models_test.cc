@@ -103,7 +103,7 @@ TEST(ResNetTest, NamesAndShapesAreTorchvisions) {
 TEST(ResNetTest, TheCifarStemKeepsTheResolution) {
   Graph graph = *BuildResNet({.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 32});
   ASSERT_TRUE(InferTypes(graph, 2).ok());
-  EXPECT_EQ(WeightOf(graph).parameters, 11'173'962);
+  EXPECT_EQ(FootprintOf(graph).parameters, 11'173'962);
   EXPECT_EQ(graph.FindOp("maxpool"), kNone);
   EXPECT_EQ(graph.value(graph.op(graph.FindOp("relu")).outputs[0]).type.ToString(), "f32[2, 32, 32, 64]");
   EXPECT_FALSE(BuildResNet({.depth = 20}).ok());

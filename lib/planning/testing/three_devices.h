@@ -53,7 +53,7 @@ inline std::unique_ptr<workload::Workload> Resolve(const std::vector<std::string
 // Every op takes 1 ms, whatever it is, so that tests do not depend on the machine.
 inline wire::DeviceProfile Machine(const workload::Workload& workload, double op_seconds = 1e-3) {
   const auto backend = *kernels::CreateBackend("ref", {});
-  auto profile = Calibrate(workload, *backend, {.seconds = 0, .least_passes = 1});
+  auto profile = Calibrate(workload, *backend, {.seconds = 0, .min_passes = 1});
   EXPECT_TRUE(profile.ok()) << profile.status();
   for (auto& [signature, op] : profile->ops) op.seconds = op_seconds;
   for (auto& [op_class, rate] : profile->rates) rate = {.overhead_s = op_seconds, .relative_error = 0.1, .samples = 9};

@@ -49,7 +49,7 @@ class LocalPort : public MessagePort {
       : stage_(stage), inboxes_(inboxes), closed_(closed) {}
   absl::Status Send(int to_stage, const MessageKey& key, Payload payload) override {
     if (closed_.contains(inboxes_[to_stage].get())) return absl::OkStatus();
-    if (const absl::Status status = inboxes_[to_stage]->CanTake(stage_, key, payload.size()); !status.ok()) {
+    if (const absl::Status status = inboxes_[to_stage]->CheckDelivery(stage_, key, payload.size()); !status.ok()) {
       return absl::InternalError(absl::StrFormat("stage %d refuses what stage %d sends: %s", to_stage, stage_, status.message()));
     }
     inboxes_[to_stage]->Deliver(key, std::move(payload));
@@ -99,7 +99,7 @@ class Pipelines {
       : training_(training),
         options_(options),
         source_(source),
-        placement_(autodiff::Place(training, options.stage_of_forward_op)),
+        placement_(autodiff::AssignStages(training, options.stage_of_forward_op)),
         inboxes_(static_cast<size_t>(options.config.replicas)),
         ports_(inboxes_.size()) {
     const int window =
@@ -170,7 +170,7 @@ class Pipelines {
   }
 
   absl::Status RunStage(size_t replica, int stage, kernels::Backend& backend, collective::Communicator* communicator) {
-    DevicePacer pacer;
+    DeviceThrottle throttle;
     StageCallbacks callbacks;
     callbacks.on_step = [&](const StepResult& step) {
       const std::lock_guard lock(mutex_);
@@ -200,8 +200,8 @@ class Pipelines {
         const auto executor,
         StageExecutor::Create(training_, placement_, stage, options_.stages, config,
                               options_.codecs_on ? options_.codecs_on(stage, backend) : options_.codecs(stage), backend,
-                              *ports_[replica][static_cast<size_t>(stage)], *inboxes_[replica][static_cast<size_t>(stage)], source_, pacer,
-                              callbacks, communicator));
+                              *ports_[replica][static_cast<size_t>(stage)], *inboxes_[replica][static_cast<size_t>(stage)], source_,
+                              throttle, callbacks, communicator));
     FUSIONLLM_RETURN_IF_ERROR(executor->store().InitializeAll(options_.parameter_seed));
     if (options_.prepare) {
       options_.prepare(stage, *executor);

@@ -23,7 +23,7 @@ class OneStage::NoPeers final : public MessagePort {
 OneStage::OneStage(const autodiff::TrainingGraph& training, const StageConfig& config, int64_t classes)
     : backend_(*kernels::CreateBackend("cpu", {.threads = 1})), port_(std::make_unique<NoPeers>()), source_(SyntheticSource(1, classes)) {
   auto executor = StageExecutor::Create(training, std::vector<int>(training.graph.ops().size(), 0), 0, 1, config, ExactEdgeCodec(),
-                                        *backend_, *port_, inbox_, *source_, pacer_, {});
+                                        *backend_, *port_, inbox_, *source_, throttle_, {});
   ExitUnlessOk(executor.status());
   executor_ = *std::move(executor);
   ExitUnlessOk(executor_->store().InitializeAll(/*seed=*/1));

@@ -28,7 +28,7 @@ class OneStage {
   const std::unique_ptr<kernels::Backend> backend_;
   const std::unique_ptr<NoPeers> port_;
   Inbox inbox_;
-  DevicePacer pacer_;
+  DeviceThrottle throttle_;
   const std::unique_ptr<BatchSource> source_;
   std::unique_ptr<StageExecutor> executor_;
   int64_t step_ = 0;

@@ -94,7 +94,7 @@ PipelineResult MustRun(const autodiff::TrainingGraph& training, const PipelineOp
 }
 
 void ExpectMessages(const autodiff::TrainingGraph& training, int stage, int stages, int replicas, int64_t first_step, Inbox& inbox) {
-  const std::vector<int> placement = autodiff::Place(training, ContiguousStages(training, stages));
+  const std::vector<int> placement = autodiff::AssignStages(training, ContiguousStages(training, stages));
   const auto program = BuildStageProgram(training, placement, stage, stages, Recompute::kNone);
   ASSERT_TRUE(program.ok()) << program.status();
   inbox.Expect(std::make_unique<ExpectedMessages>(training, placement, *program, kSmallMicroBatches, replicas,

@@ -151,7 +151,7 @@ Grid RandomPartition(const GridProblem& problem, Draws& draws) {
 
 }  // namespace
 
-GridPlan DealRandomly(const GridProblem& problem, uint64_t seed) {
+GridPlan RandomGrid(const GridProblem& problem, uint64_t seed) {
   Draws draws(seed);
   GridPlan plan{.grid = RandomPartition(problem, draws), .evaluations = 1};
   plan.cost = ScoreGrid(problem, plan.grid);

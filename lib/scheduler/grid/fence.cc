@@ -132,7 +132,7 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   for (int start = 0; start < options.starts && meetings < options.meetings; ++start) {
     // By turns a layout, the best more than once when there are few, and devices as they fall, which end up elsewhere.
     const bool deal = start % 2 == 1;
-    const Grid annealed = Anneal(problem, deal ? DealRandomly(problem, draws.Bits()).grid : layouts[start / 2 % layouts.size()].second,
+    const Grid annealed = Anneal(problem, deal ? RandomGrid(problem, draws.Bits()).grid : layouts[start / 2 % layouts.size()].second,
                                  options.evaluations, draws);
     plan.evaluations += options.evaluations;
     const Cost cost = ScoreGrid(problem, annealed);

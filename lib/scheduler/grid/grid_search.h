@@ -14,7 +14,7 @@ struct GridPlan {
 };
 
 // Devices dealt to the grid at random, as they fall.
-GridPlan DealRandomly(const GridProblem& problem, uint64_t seed);
+GridPlan RandomGrid(const GridProblem& problem, uint64_t seed);
 
 // DT-FM's own search (arXiv 2206.01288, section 4, and what its public artefact does where the paper is brief): a population of balanced
 // partitions; a child of two is improved by cyclic moves that turn the fastest links inside stages into links between stages, and takes the

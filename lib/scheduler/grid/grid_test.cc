@@ -177,7 +177,7 @@ TEST(CheapestPath, IsExactForFewNodesAndAPathForMany) {
 TEST(GridSearch, EveryPlannerAnswersWithAWholeGridAndItsCost) {
   for (const auto& [stages, pipelines] : {std::pair(1, 1), std::pair(1, 6), std::pair(6, 1), std::pair(3, 4), std::pair(14, 3)}) {
     const GridProblem problem = RandomProblem(3, stages, pipelines);
-    for (const GridPlan& plan : {DealRandomly(problem, 5), Evolve(problem, 5, {.population = 6, .trials = 30}),
+    for (const GridPlan& plan : {RandomGrid(problem, 5), Evolve(problem, 5, {.population = 6, .trials = 30}),
                                  FenceGrid(problem, 5, {.starts = 2, .evaluations = 500})}) {
       EXPECT_TRUE(CheckGrid(problem, plan.grid).ok()) << CheckGrid(problem, plan.grid);
       EXPECT_EQ(plan.cost.total_s(), ScoreGrid(problem, plan.grid).total_s());
@@ -191,7 +191,7 @@ TEST(GridSearch, TheSameSeedGivesTheSameGrid) {
   const FenceOptions quick{.starts = 2, .evaluations = 2000};
   EXPECT_EQ(FenceGrid(problem, 9, quick).grid, FenceGrid(problem, 9, quick).grid);
   EXPECT_EQ(Evolve(problem, 9, {.trials = 50}).grid, Evolve(problem, 9, {.trials = 50}).grid);
-  EXPECT_NE(DealRandomly(problem, 9).grid, DealRandomly(problem, 10).grid);
+  EXPECT_NE(RandomGrid(problem, 9).grid, RandomGrid(problem, 10).grid);
 }
 
 // All grids of six devices as three stages of two: the search finds the best.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/near_plan.h"
 #include "lib/scheduler/problem.h"
+#include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler::replan {
 

@@ -9,10 +9,10 @@
 namespace fusionllm::scheduler::replan {
 namespace {
 
-constexpr double kLeastImprovement = 1e-9;
-constexpr int kSlowest = 4;         // stages whose neighbourhood is searched in a round
-constexpr int kSplits = 8;          // positions tried in a stage that is shared
-constexpr size_t kMostUnused = 16;  // devices without a stage that are tried in a round
+constexpr double kMinImprovement = 1e-9;
+constexpr int kSlowest = 4;             // stages whose neighbourhood is searched in a round
+constexpr int kSplits = 8;              // positions tried in a stage that is shared
+constexpr size_t kMaxUnusedTried = 16;  // devices without a stage that are tried in a round
 constexpr int kShifts[] = {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32};
 
 int EndOf(const Problem& problem, const Assignment& a, size_t stage) {
@@ -38,7 +38,7 @@ std::vector<int> Unused(const Problem& problem, const Assignment& a) {
     return problem.ForwardSeconds(0, problem.positions(), device) + problem.BackwardSeconds(0, problem.positions(), device);
   };
   std::stable_sort(unused.begin(), unused.end(), [&](int x, int y) { return seconds(x) < seconds(y); });
-  if (unused.size() > kMostUnused) unused.resize(kMostUnused);
+  if (unused.size() > kMaxUnusedTried) unused.resize(kMaxUnusedTried);
   return unused;
 }
 
@@ -64,9 +64,9 @@ std::vector<int> CutsIn(const Problem& problem, const Assignment& a, size_t s) {
   return cuts;
 }
 
-class Climber {
+class LocalSearch {
  public:
-  Climber(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations)
+  LocalSearch(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations)
       : problem_(problem), evaluator_(evaluator), best_(std::move(start)), total_(total), limit_(evaluator.evaluations() + evaluations) {}
 
   Scored Run() {
@@ -92,7 +92,7 @@ class Climber {
     const Evaluation evaluation = evaluator_.Evaluate(candidate, Effort::kQuick);
     if (!evaluation.feasible()) return false;
     const double total_s = total_(candidate, evaluation);
-    if (total_s >= best_.total_s * (1 - kLeastImprovement)) return false;
+    if (total_s >= best_.total_s * (1 - kMinImprovement)) return false;
     best_ = {candidate, evaluation, total_s};
     return true;
   }
@@ -141,7 +141,7 @@ class Climber {
       other.devices[s] = device;
       if (Try(other)) return true;
     }
-    for (size_t t = 0; t < best_.assignment.devices.size() && best_.assignment.devices.size() <= kMostUnused; ++t) {
+    for (size_t t = 0; t < best_.assignment.devices.size() && best_.assignment.devices.size() <= kMaxUnusedTried; ++t) {
       Assignment swapped = best_.assignment;
       std::swap(swapped.devices[s], swapped.devices[t]);
       if (t != s && Try(swapped)) return true;
@@ -221,19 +221,19 @@ std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignmen
       if (single || i == cuts.size() / 2) one_less.push_back(Without(problem, assignment, s, cuts[i]));
     }
   }
-  constexpr size_t kMostFilled = 64;
+  constexpr size_t kMaxFilled = 64;
   std::vector<Assignment> filled;
   for (const Assignment& less : one_less) {
     for (Assignment& whole : Fill(problem, less)) {
-      if (filled.size() >= kMostFilled) return filled;
+      if (filled.size() >= kMaxFilled) return filled;
       if (Valid(problem, whole)) filled.push_back(std::move(whole));
     }
   }
   return filled;
 }
 
-Scored Climb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations) {
-  return Climber(problem, evaluator, std::move(start), total, evaluations).Run();
+Scored HillClimb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations) {
+  return LocalSearch(problem, evaluator, std::move(start), total, evaluations).Run();
 }
 
 }  // namespace fusionllm::scheduler::replan

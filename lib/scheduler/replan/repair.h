@@ -33,6 +33,6 @@ using TotalSeconds = std::function<double(const Assignment&, const Evaluation&)>
 
 // Climbs from `start`, which is feasible, by single changes at the stages that matter: the slowest and those beside them; a cut shifted, a
 // device replaced, a stage given up or shared with a device that has none. Ends when none helps or the evaluations are spent.
-Scored Climb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations);
+Scored HillClimb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations);
 
 }  // namespace fusionllm::scheduler::replan

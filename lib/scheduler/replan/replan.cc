@@ -10,14 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
-#include "lib/scheduler/near_plan.h"
-#include "lib/scheduler/refusal_reasons.h"
+#include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/stage_annealing.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler::replan {
 namespace {
@@ -30,12 +30,13 @@ absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& optio
   if (options.steps_left < 0) return absl::InvalidArgumentError(absl::StrCat("steps_left: ", options.steps_left, " is negative"));
   const std::pair<const char*, double> numbers[] = {{"running_step_s", options.running_step_s},
                                                     {"fixed_s", options.fixed_s},
-                                                    {"least_gain", options.least_gain},
+                                                    {"least_gain", options.min_improvement},
                                                     {"restore.latency_s", options.restore.latency_s}};
   for (const auto& [name, number] : numbers) {
     if (!std::isfinite(number) || number < 0)
       return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number from 0 on", name, number));
-    if (number > kMostSeconds) return absl::InvalidArgumentError(absl::StrFormat("%s: %g is more than %g", name, number, kMostSeconds));
+    if (number > kMaxReplanSeconds)
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is more than %g", name, number, kMaxReplanSeconds));
   }
   for (const auto& [name, number] : {std::pair{"bias", options.bias}, std::pair{"restore.bytes_per_s", options.restore.bytes_per_s}}) {
     if (!std::isfinite(number) || number <= 0)
@@ -79,7 +80,7 @@ class Replanner {
     std::vector<Scored> finalists = starts_;
     for (const Scored& start : starts_) {
       finalists.push_back(
-          Climb(problem_, evaluator_, start, total, std::max<int64_t>(1, options_.evaluations / static_cast<int64_t>(starts_.size()))));
+          HillClimb(problem_, evaluator_, start, total, std::max<int64_t>(1, options_.evaluations / static_cast<int64_t>(starts_.size()))));
     }
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     // The quick evaluation fixes the depth of the pipeline by a formula; the last word has the search over depths.
@@ -118,15 +119,15 @@ class Replanner {
     }
     const Evaluation evaluation = evaluator_.Evaluate(present, Effort::kFull);
     if (!evaluation.feasible()) {
-      why_not_ = RefusalFor(problem_, present, evaluation).message;
+      why_not_ = PlanErrorFor(problem_, present, evaluation).message;
       return;
     }
     stays_ = Scored{present, evaluation, 0};
     stays_->total_s = Total(present, evaluation);
   }
 
-  std::variant<ReplanAnswer, Refusal> Figures() {
-    if (!stays_.has_value()) return Refusal{.reason = refusals::kRunningPlanCannotGoOn, .message = why_not_};
+  std::variant<ReplanAnswer, PlanError> Figures() {
+    if (!stays_.has_value()) return PlanError{.reason = plan_errors::kRunningPlanCannotGoOn, .message = why_not_};
     const double step_s = options_.bias * stays_->evaluation.step_s;
     return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,
@@ -146,9 +147,9 @@ class Replanner {
 
   absl::Status AddPlansOfOthers() {
     const StopFunction stop = [this] { return problem_.Stopped(); };
-    for (const NearMoves moves : {NearMoves::kFew, NearMoves::kAny}) {
-      if (moves == NearMoves::kAny && !StageAnnealing::Suits(problem_)) continue;
-      FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome near, PlanNear(problem_.request(), running_, stop, moves));
+    for (const WarmStartMoves moves : {WarmStartMoves::kFew, WarmStartMoves::kAny}) {
+      if (moves == WarmStartMoves::kAny && !StageAnnealing::Suits(problem_)) continue;
+      FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome near, PlanFromWarmStart(problem_.request(), running_, stop, moves));
       AddStagesOf(near);
     }
     if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
@@ -161,7 +162,7 @@ class Replanner {
     ReplanAnswer answer;
     const double step_s = options_.bias * best.evaluation.step_s;
     if (!stays_.has_value()) {
-      answer.verdict = ReplanAnswer::Verdict::kMustMove;
+      answer.verdict = ReplanAnswer::Decision::kMustMove;
       Take(best, answer);
       answer.reason = absl::StrFormat("%s: %s, %.3g s a step", why_not_, Moves(answer.migration), step_s);
       return answer;
@@ -174,14 +175,14 @@ class Replanner {
     const double gain_s = stay_s - best.total_s;
     const double share = present_cost_s > 0 ? 1 - options_.bias * best.evaluation.cost_s() / present_cost_s : 0;
     const bool same = best.assignment == stays_->assignment && options_.running_step_s == 0;
-    if (!same && gain_s > 0 && share >= options_.least_gain) {
-      answer.verdict = ReplanAnswer::Verdict::kMove;
+    if (!same && gain_s > 0 && share >= options_.min_improvement) {
+      answer.verdict = ReplanAnswer::Decision::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
       answer.reason =
           absl::StrFormat("%.3g s a step instead of %.3g s%s: %s, which costs %.3g s and gains %.3g s over the %s left", step_s,
                           present_step_s, OfLoss(best, step_s > present_step_s ? "but" : "and", present_cost_s), Moves(answer.migration),
-                          options_.fixed_s + answer.migration.transfer_s, gain_s, base::Counted(options_.steps_left, "step"));
+                          options_.fixed_s + answer.migration.transfer_s, gain_s, base::Pluralize(options_.steps_left, "step"));
       return answer;
     }
     answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
@@ -200,12 +201,12 @@ class Replanner {
 
   std::string WhyStay(bool same, double share, double step_s) const {
     if (same || share <= 0) return "no other plan that was found is worth its move";
-    if (share < options_.least_gain) {
+    if (share < options_.min_improvement) {
       return absl::StrFormat("the best that was found gains %.1f%% of a step to an equal loss, less than the %.0f%% that a move must gain",
-                             100 * share, 100 * options_.least_gain);
+                             100 * share, 100 * options_.min_improvement);
     }
     return absl::StrFormat("%.3g s a step is to be had, but %s %s not earn what the move costs", step_s,
-                           base::Counted(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
+                           base::Pluralize(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
   }
 
   void Take(const Scored& best, ReplanAnswer& answer) {
@@ -247,7 +248,7 @@ absl::StatusOr<ReplanOutcome> Replan(const PlanRequest& now, const RunningPlan& 
     if (request.max_executors > 0) request.max_executors = std::max(request.max_executors, static_cast<int>(running.size()));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
-  if (auto* refusal = std::get_if<Refusal>(&created)) return ReplanOutcome(std::move(*refusal));
+  if (auto* refusal = std::get_if<PlanError>(&created)) return ReplanOutcome(std::move(*refusal));
   return Replanner(*std::get<std::unique_ptr<Problem>>(created), running, options).Run(missing);
 }
 

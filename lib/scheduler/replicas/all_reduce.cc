@@ -11,9 +11,9 @@
 namespace fusionllm::scheduler::replicas {
 namespace {
 
-constexpr int kPasses = 4;        // of reversals
-constexpr int kExchanges = 2;     // of devices, before reversals begin anew
-constexpr int kMostTries = 2000;  // of chains, by beginning anew
+constexpr int kPasses = 4;       // of reversals
+constexpr int kExchanges = 2;    // of devices, before reversals begin anew
+constexpr int kMaxTries = 2000;  // of chains, by beginning anew
 
 bool IsIdle(const Chain& chain) { return chain.devices.size() < 2 || chain.gradient_bytes == 0; }
 
@@ -24,10 +24,10 @@ void ForEachHop(const Chain& chain, const Visit& visit) {
   for (size_t i = devices.size() - 1; i > 0; --i) visit(devices[i], devices[i - 1]);
 }
 
-// What all hops put on a resource: everything, and one letter of each.
+// What all hops put on a resource: everything, and one chunk of each.
 struct Load {
   int64_t bytes = 0;
-  int64_t letters_bytes = 0;
+  int64_t chunks_bytes = 0;
 };
 using Loads = std::map<int, Load>;
 
@@ -35,12 +35,12 @@ Loads LoadsOf(const Problem& problem, std::span<const Chain> chains) {
   Loads loads;
   for (const Chain& chain : chains) {
     if (IsIdle(chain)) continue;
-    const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
+    const int64_t chunk_bytes = ChunkBytes(chain.gradient_bytes);
     ForEachHop(chain, [&](int src, int dst) {
       problem.links().ForEachResource(src, dst, problem.link(src, dst), [&](int r) {
         Load& load = loads[r];
         load.bytes += chain.gradient_bytes;
-        load.letters_bytes += letter_bytes;
+        load.chunks_bytes += chunk_bytes;
       });
     });
   }
@@ -55,25 +55,25 @@ struct Hop {
 // Visits the hops of a chain and returns its seconds. Infinite, with hops missing, where a link is.
 template <class Visit>
 double Walk(const Problem& problem, const Chain& chain, const Loads& loads, const Visit& visit) {
-  const double bytes = static_cast<double>(chain.gradient_bytes), letter_bytes = static_cast<double>(LetterBytes(chain.gradient_bytes));
-  double begin_s = 0, behind_s = 0, arrived_s = 0;  // behind: the last letter after the first one, where they are the furthest apart
+  const double bytes = static_cast<double>(chain.gradient_bytes), chunk_bytes = static_cast<double>(ChunkBytes(chain.gradient_bytes));
+  double begin_s = 0, behind_s = 0, arrived_s = 0;  // behind: the last chunk after the first one, where they are the furthest apart
   ForEachHop(chain, [&](int src, int dst) {
     const DirectedLink link = problem.link(src, dst);
     if (!(link.bytes_per_s > 0)) {
       arrived_s = kInfinity;
       return;
     }
-    double busy_s = bytes / link.own_bytes_per_s, letter_s = letter_bytes / link.own_bytes_per_s;
+    double busy_s = bytes / link.own_bytes_per_s, chunk_s = chunk_bytes / link.own_bytes_per_s;
     problem.links().ForEachResource(src, dst, link, [&](int r) {
       const Load& load = loads.at(r);
       const double bytes_per_s = problem.request().resources[r].bytes_per_s;
       busy_s = std::max(busy_s, static_cast<double>(load.bytes) / bytes_per_s);
-      letter_s = std::max(letter_s, static_cast<double>(load.letters_bytes) / bytes_per_s);
+      chunk_s = std::max(chunk_s, static_cast<double>(load.chunks_bytes) / bytes_per_s);
     });
-    behind_s = std::max(behind_s, busy_s - letter_s);
-    const double end_s = begin_s + letter_s + behind_s;
+    behind_s = std::max(behind_s, busy_s - chunk_s);
+    const double end_s = begin_s + chunk_s + behind_s;
     visit(Hop{.src = src, .dst = dst, .busy_s = busy_s, .latency_s = link.latency_s, .begin_s = begin_s, .end_s = end_s});
-    begin_s += letter_s + link.latency_s;
+    begin_s += chunk_s + link.latency_s;
     arrived_s = std::max(arrived_s, end_s + link.latency_s);
   });
   return arrived_s;
@@ -154,7 +154,7 @@ void ImproveByReversals(Fastest& fastest) {
 // a few devices of the best one are exchanged, and that is improved, again and again.
 void ImproveFromExchanges(const Problem& problem, Fastest& fastest) {
   std::mt19937_64 draws;  // the same numbers on every machine and in every call
-  for (int tries = 0; tries < kMostTries;) {
+  for (int tries = 0; tries < kMaxTries;) {
     Chain chain = fastest.best();
     for (int i = 0; i < kExchanges; ++i) {
       const size_t a = draws() % chain.devices.size(), b = draws() % chain.devices.size();
@@ -178,19 +178,19 @@ double AllReduceSeconds(const Problem& problem, std::span<const Chain> chains) {
   return slowest_s;
 }
 
-AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains) {
+AllReduceUsage UsageOf(const Problem& problem, std::span<const Chain> chains) {
   const PlanRequest& request = problem.request();
   const Loads loads = LoadsOf(problem, chains);
-  AllReduceUse use;
+  AllReduceUsage use;
   for (size_t stage = 0; stage < chains.size(); ++stage) {
     const int64_t bytes = chains[stage].gradient_bytes;
     if (IsIdle(chains[stage])) continue;
-    const int64_t letter_bytes = LetterBytes(bytes);
+    const int64_t chunk_bytes = ChunkBytes(bytes);
     Walk(problem, chains[stage], loads, [&](const Hop& hop) {
       use.links.push_back({.stage = static_cast<int>(stage),
                            .src = request.devices[hop.src].name,
                            .dst = request.devices[hop.dst].name,
-                           .letters = (bytes + letter_bytes - 1) / letter_bytes,
+                           .chunks = (bytes + chunk_bytes - 1) / chunk_bytes,
                            .bytes = bytes,
                            .busy_s = hop.busy_s,
                            .latency_s = hop.latency_s,
@@ -205,13 +205,13 @@ AllReduceUse UseOf(const Problem& problem, std::span<const Chain> chains) {
   return use;
 }
 
-int64_t BytesUnderWay(const Chain& chain, size_t place) {
+int64_t BytesInFlight(const Chain& chain, size_t place) {
   if (IsIdle(chain)) return 0;
   const size_t size = chain.devices.size();
-  const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
-  const int64_t letters = static_cast<int64_t>(size - std::max<size_t>(1, place)) * kLettersAhead + 1;
+  const int64_t chunk_bytes = ChunkBytes(chain.gradient_bytes);
+  const int64_t chunks = static_cast<int64_t>(size - std::max<size_t>(1, place)) * kChunksAhead + 1;
   const int64_t neighbours = (place > 0 ? 1 : 0) + (place + 1 < size ? 1 : 0);
-  return std::min(chain.gradient_bytes, letters * letter_bytes) + neighbours * kCopiedLetters * letter_bytes;
+  return std::min(chain.gradient_bytes, chunks * chunk_bytes) + neighbours * kCopiedChunks * chunk_bytes;
 }
 
 int64_t AllReduceBytes(std::span<const Chain> chains) {
@@ -225,9 +225,9 @@ int64_t AllReduceBytes(std::span<const Chain> chains) {
 Chain FastestChain(const Problem& problem, std::span<const int> devices, int64_t gradient_bytes, Effort effort) {
   Fastest fastest(problem, {.devices = {devices.begin(), devices.end()}, .gradient_bytes = gradient_bytes});
   if (devices.size() < 3 || gradient_bytes == 0) return fastest.best();
-  if (devices.size() > kMostTriedOrders) {
+  if (devices.size() > kMaxTriedOrders) {
     for (size_t start = 0; start < devices.size(); ++start) fastest.Consider(NearestNext(problem, devices, start, gradient_bytes));
-    if (devices.size() <= kMostImprovedDevices) {
+    if (devices.size() <= kMaxImprovedDevices) {
       ImproveByReversals(fastest);
       if (effort == Effort::kFull) ImproveFromExchanges(problem, fastest);
     }

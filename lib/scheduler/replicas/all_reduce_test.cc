@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 
 constexpr double kInside = 1e8, kInsideLatency = 0.001, kAcross = 1e6, kAcrossLatency = 0.05;
 constexpr int64_t kBytes = 4'000'000;
-constexpr double kLetter = kBytes / 16.0;
+constexpr double kChunk = kBytes / 16.0;
 
 // Devices 0, 1 in paris, 2, 3 in tokyo; one line of 1 MB/s each way between them.
 class AllReduceTest : public ::testing::Test {
@@ -41,28 +41,28 @@ class AllReduceTest : public ::testing::Test {
   std::unique_ptr<Problem> problem_;
 };
 
-TEST_F(AllReduceTest, LettersAreASixteenthOfTheBytesWithinLimits) {
-  EXPECT_EQ(LetterBytes(1), 1);
-  EXPECT_EQ(LetterBytes(kLeastLetterBytes), kLeastLetterBytes);
-  EXPECT_EQ(LetterBytes(1'000'000), kLeastLetterBytes);
-  EXPECT_EQ(LetterBytes(1'600'000), 100'000);
-  EXPECT_EQ(LetterBytes(int64_t{1} << 40), kMostLetterBytes);
+TEST_F(AllReduceTest, ChunksAreASixteenthOfTheBytesWithinLimits) {
+  EXPECT_EQ(ChunkBytes(1), 1);
+  EXPECT_EQ(ChunkBytes(kMinChunkBytes), kMinChunkBytes);
+  EXPECT_EQ(ChunkBytes(1'000'000), kMinChunkBytes);
+  EXPECT_EQ(ChunkBytes(1'600'000), 100'000);
+  EXPECT_EQ(ChunkBytes(int64_t{1} << 40), kMaxChunkBytes);
 }
 
-TEST_F(AllReduceTest, TwoSendAllOnceEachWayAndTheLastLetterComesBack) {
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), 2 * kAcrossLatency + (kBytes + kLetter) / kAcross);
+TEST_F(AllReduceTest, TwoReplicasSendAllBytesOnceEachWay) {
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kChunk) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), 2 * kAcrossLatency + (kBytes + kChunk) / kAcross);
   EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0, 2}, kBytes}}), 2 * kBytes);
-  // A single letter makes its way there, then back.
+  // A single chunk makes its way there, then back.
   EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, 1'000}}), 2 * (kAcrossLatency + 1'000 / kAcross));
 }
 
 TEST_F(AllReduceTest, FourCrossTheLineOnceEachWayIfTheChainIsWellOrdered) {
-  // Four hops inside sites and two over the line, of which one has all the bytes and the other is a letter behind.
-  const double good_s = 4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 4 * kLetter / kInside;
+  // Four hops inside sites and two over the line, of which one has all the bytes and the other is a chunk behind.
+  const double good_s = 4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kChunk) / kAcross + 4 * kChunk / kInside;
   EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2, 3}, kBytes}}), good_s);
   // In zigzag all six hops cross, three in each direction at once.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2, 1, 3}, kBytes}}), 6 * kAcrossLatency + 3 * (kBytes + 5 * kLetter) / kAcross);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2, 1, 3}, kBytes}}), 6 * kAcrossLatency + 3 * (kBytes + 5 * kChunk) / kAcross);
   EXPECT_THAT(Fastest({0, 2, 1, 3}), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Fastest({1, 0, 3, 2}), ElementsAre(1, 0, 3, 2)) << "as fast, and the order given";
   EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0, 1, 2, 3}, kBytes}}), 6 * kBytes);
@@ -78,30 +78,30 @@ TEST_F(AllReduceTest, AGridsChainsGoInTheOrderOfPipelinesWhereThatIsAsFast) {
 }
 
 TEST_F(AllReduceTest, StagesShareTheLineBetweenSites) {
-  // Both stages have a replica at each site: the line carries the gradients of both at once, letter by letter.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kLetter) / kAcross);
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{3, 1}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kLetter) / kAcross)
+  // Both stages have a replica at each site: the line carries the gradients of both at once, chunk by chunk.
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kChunk) / kAcross);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}, {{3, 1}, kBytes / 2}}), 2 * kAcrossLatency + 1.5 * (kBytes + kChunk) / kAcross)
       << "whichever end a chain begins at";
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}, {{2, 3}, kBytes / 2}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}, {{2, 3}, kBytes / 2}}), 2 * kInsideLatency + (kBytes + kChunk) / kInside);
 }
 
-// One letter waits for one of the other stage's at a time, not for all of them.
+// One chunk waits for one of the other stage's at a time, not for all of them.
 TEST_F(AllReduceTest, FewBytesBesideManyAreNotHeldUpAtEveryHop) {
   constexpr int64_t kFew = 1'000;
   const double seconds = Seconds({{{0, 2}, kBytes}, {{1, 3}, kFew}});
-  EXPECT_DOUBLE_EQ(seconds, 2 * kAcrossLatency + (kBytes + kFew + kLetter + kFew) / kAcross);
+  EXPECT_DOUBLE_EQ(seconds, 2 * kAcrossLatency + (kBytes + kFew + kChunk + kFew) / kAcross);
 }
 
 TEST_F(AllReduceTest, TheUseOfLinksAddsUpToTheSecondsAndBytes) {
   const std::vector<Chain> chains = {{{0, 2}, kBytes}, {{1, 3}, kBytes / 2}};
-  const AllReduceUse use = UseOf(*problem_, chains);
+  const AllReduceUsage use = UsageOf(*problem_, chains);
   ASSERT_EQ(use.links.size(), 4u);
   double slowest_s = 0;
   int64_t bytes = 0;
   for (const ChainLink& link : use.links) {
     slowest_s = std::max(slowest_s, link.end_s + link.latency_s);
     bytes += link.bytes;
-    EXPECT_EQ(link.letters, 16);
+    EXPECT_EQ(link.chunks, 16);
     EXPECT_GE(link.end_s - link.begin_s, link.busy_s * (1 - 1e-12));
   }
   EXPECT_EQ(slowest_s, Seconds(chains)) << "bit for bit";
@@ -112,7 +112,7 @@ TEST_F(AllReduceTest, TheUseOfLinksAddsUpToTheSecondsAndBytes) {
   EXPECT_EQ(use.links[1].dst, devices[0].name);
   EXPECT_EQ(use.links[2].stage, 1);
   EXPECT_EQ(use.links[0].begin_s, 0);
-  EXPECT_DOUBLE_EQ(use.links[1].begin_s, kAcrossLatency + 1.5 * kLetter / kAcross) << "when the first letter has come";
+  EXPECT_DOUBLE_EQ(use.links[1].begin_s, kAcrossLatency + 1.5 * kChunk / kAcross) << "when the first chunk has come";
   EXPECT_DOUBLE_EQ(use.links[0].end_s, 1.5 * kBytes / kAcross);
   // Each way, the line between the sites carries the gradients of both stages.
   int full = 0;
@@ -125,8 +125,8 @@ TEST_F(AllReduceTest, APairsOwnRateLimitsItEvenOnAFastLineWhicheverWayItGoes) {
   for (const auto& [src, dst] : {std::pair(0, 2), std::pair(2, 0)}) {
     LinkOf(src, dst).bytes_per_s = slow;
     Prepare();
-    // The slower way has all the bytes, the other one a letter.
-    const double expected = 2 * kAcrossLatency + kBytes / slow + kLetter / kAcross;
+    // The slower way has all the bytes, the other one a chunk.
+    const double expected = 2 * kAcrossLatency + kBytes / slow + kChunk / kAcross;
     EXPECT_DOUBLE_EQ(Seconds({{{0, 2}, kBytes}}), expected);
     EXPECT_DOUBLE_EQ(Seconds({{{2, 0}, kBytes}}), expected) << "a chain backwards has the same hops";
     LinkOf(src, dst).bytes_per_s = kAcross;
@@ -138,13 +138,13 @@ TEST_F(AllReduceTest, TheSlowestLinkCanBeLeftOut) {
   Prepare();
   EXPECT_THAT(Fastest({0, 1, 2, 3}), ElementsAre(0, 1, 3, 2));
   EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 3, 2}, kBytes}}),
-                   4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 4 * kLetter / kInside);
+                   4 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kChunk) / kAcross + 4 * kChunk / kInside);
 }
 
 TEST_F(AllReduceTest, NothingToAddUpTakesNoTime) {
   EXPECT_EQ(Seconds({{{0}, kBytes}, {{1, 2}, 0}}), 0);
   EXPECT_EQ(AllReduceBytes(std::vector<Chain>{{{0}, kBytes}, {{1, 2}, 0}}), 0);
-  EXPECT_TRUE(UseOf(*problem_, std::vector<Chain>{{{0}, kBytes}, {{1, 2}, 0}}).links.empty());
+  EXPECT_TRUE(UsageOf(*problem_, std::vector<Chain>{{{0}, kBytes}, {{1, 2}, 0}}).links.empty());
 }
 
 TEST_F(AllReduceTest, NeighboursNeedALinkBothWaysAndTheEndsNone) {
@@ -167,13 +167,13 @@ TEST_F(AllReduceTest, ManyDevicesGoToTheNearestNext) {
   testing::LinkSites(request_, kInside, kInsideLatency, kAcross, kAcrossLatency);
   Prepare();
   const Chain chain = FastestChain(*problem_, std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}, kBytes);
-  EXPECT_NEAR(Seconds({chain}), 12 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kLetter) / kAcross + 12 * kLetter / kInside, 1e-9)
+  EXPECT_NEAR(Seconds({chain}), 12 * kInsideLatency + 2 * kAcrossLatency + (kBytes + kChunk) / kAcross + 12 * kChunk / kInside, 1e-9)
       << "the line is crossed once each way";
 }
 
 // Too many to try orders and to improve: what goes there fast and comes back slowly, or not at all, is not near.
 TEST_F(AllReduceTest, TheNearestIsNearBothWays) {
-  constexpr int kDevices = kMostImprovedDevices + 2;
+  constexpr int kDevices = kMaxImprovedDevices + 2;
   for (const double back : {0.0, kAcross}) {
     PlanRequest request = testing::Chain({.ops = 4, .parameter_bytes = kBytes}, 4);
     for (int i = 0; i < kDevices; ++i) testing::AddDevice(request, "paris", 1);
@@ -209,23 +209,23 @@ TEST_F(AllReduceTest, APortInsideTheChainCarriesAllTwice) {
   request_ = request;
   Prepare();
   // The middle one's port sends on and back, so every hop shares one of its directions.
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2}, kBytes}}), 4 * kInsideLatency + 2 * (kBytes + 3 * kLetter) / kInside);
-  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kLetter) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1, 2}, kBytes}}), 4 * kInsideLatency + 2 * (kBytes + 3 * kChunk) / kInside);
+  EXPECT_DOUBLE_EQ(Seconds({{{0, 1}, kBytes}}), 2 * kInsideLatency + (kBytes + kChunk) / kInside);
 }
 
-TEST_F(AllReduceTest, LettersUnderWayAreAllThatMayBeAheadOfWhoIsSlow) {
+TEST_F(AllReduceTest, BytesInFlightAreBoundedByChunksAhead) {
   constexpr int64_t kMany = int64_t{1} << 40, kMiB = int64_t{1} << 20;
   const Chain two = {{0, 1}, kMany}, four = {{3, 0, 2, 1}, kMany};
-  EXPECT_EQ(BytesUnderWay(two, 0), 8 * kMiB + 3 * kMostLetterBytes);
-  EXPECT_EQ(BytesUnderWay(two, 1), BytesUnderWay(two, 0));
-  EXPECT_EQ(BytesUnderWay(four, 0), 24 * kMiB + 3 * kMostLetterBytes);
-  EXPECT_EQ(BytesUnderWay(four, 1), 24 * kMiB + 5 * kMostLetterBytes);
-  EXPECT_EQ(BytesUnderWay(four, 2), 16 * kMiB + 5 * kMostLetterBytes);
-  EXPECT_EQ(BytesUnderWay(four, 3), 8 * kMiB + 3 * kMostLetterBytes);
+  EXPECT_EQ(BytesInFlight(two, 0), 8 * kMiB + 3 * kMaxChunkBytes);
+  EXPECT_EQ(BytesInFlight(two, 1), BytesInFlight(two, 0));
+  EXPECT_EQ(BytesInFlight(four, 0), 24 * kMiB + 3 * kMaxChunkBytes);
+  EXPECT_EQ(BytesInFlight(four, 1), 24 * kMiB + 5 * kMaxChunkBytes);
+  EXPECT_EQ(BytesInFlight(four, 2), 16 * kMiB + 5 * kMaxChunkBytes);
+  EXPECT_EQ(BytesInFlight(four, 3), 8 * kMiB + 3 * kMaxChunkBytes);
   // No more than there are, and what lies there twice.
-  EXPECT_EQ(BytesUnderWay({{0, 1}, 1'000'000}, 0), 1'000'000 + 2 * kLeastLetterBytes);
-  EXPECT_EQ(BytesUnderWay({{0}, kMany}, 0), 0);
-  EXPECT_EQ(BytesUnderWay({{0, 1}, 0}, 1), 0);
+  EXPECT_EQ(BytesInFlight({{0, 1}, 1'000'000}, 0), 1'000'000 + 2 * kMinChunkBytes);
+  EXPECT_EQ(BytesInFlight({{0}, kMany}, 0), 0);
+  EXPECT_EQ(BytesInFlight({{0, 1}, 0}, 1), 0);
 }
 
 // Replicas add up use by use, also where one stage has several (adr/0020): nothing is taken off for what is tied.

@@ -1,4 +1,4 @@
-// Chains of replicas on random networks: the model against letters sent one by one, the order found against all orders, and against the
+// Chains of replicas on random networks: the model against chunks sent one by one, the order found against all orders, and against the
 // ring all-reduce.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,25 +89,25 @@ double Seconds(const Problem& problem, const std::vector<int>& devices, int64_t 
   return AllReduceSeconds(problem, {&chain, 1});
 }
 
-// Every letter waits for the one before it at every hop.
-double LetterByLetter(const Problem& problem, const Chain& chain) {
-  const int64_t letter_bytes = LetterBytes(chain.gradient_bytes);
+// Every chunk waits for the one before it at every hop.
+double ChunkByChunk(const Problem& problem, const Chain& chain) {
+  const int64_t chunk_bytes = ChunkBytes(chain.gradient_bytes);
   std::vector<int> way = chain.devices;
   way.insert(way.end(), chain.devices.rbegin() + 1, chain.devices.rend());
   std::vector<double> free_s(way.size() - 1, 0);  // of each hop
   double arrived_s = 0;
-  for (int64_t sent = 0; sent < chain.gradient_bytes; sent += letter_bytes) {
+  for (int64_t sent = 0; sent < chain.gradient_bytes; sent += chunk_bytes) {
     arrived_s = 0;
     for (size_t hop = 0; hop < free_s.size(); ++hop) {
       const DirectedLink link = problem.link(way[hop], way[hop + 1]);
-      free_s[hop] = std::max(free_s[hop], arrived_s) + static_cast<double>(letter_bytes) / link.bytes_per_s;
+      free_s[hop] = std::max(free_s[hop], arrived_s) + static_cast<double>(chunk_bytes) / link.bytes_per_s;
       arrived_s = free_s[hop] + link.latency_s;
     }
   }
   return arrived_s;
 }
 
-TEST(FastestChainTest, WhereNothingIsSharedTheModelIsWhatLettersTakeOneByOne) {
+TEST(FastestChainTest, ModelMatchesChunkByChunkWithoutSharedLinks) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Draw draw(seed);
     PlanRequest request = testing::Chain({.ops = 2}, 4);
@@ -119,8 +119,8 @@ TEST(FastestChainTest, WhereNothingIsSharedTheModelIsWhatLettersTakeOneByOne) {
       link.latency_s = draw.Log(1e-4, 0.1);
     }
     const auto problem = ProblemOf(request);
-    const Chain chain{.devices = AllDevices(request), .gradient_bytes = int64_t{1} << draw.Whole(10, 30)};  // whole letters
-    const double expected = LetterByLetter(*problem, chain);
+    const Chain chain{.devices = AllDevices(request), .gradient_bytes = int64_t{1} << draw.Whole(10, 30)};  // whole chunks
+    const double expected = ChunkByChunk(*problem, chain);
     EXPECT_NEAR(AllReduceSeconds(*problem, {&chain, 1}), expected, 1e-9 * expected) << "seed " << seed;
   }
 }
@@ -182,7 +182,7 @@ TEST(FastestChainTest, APlansChainIsLookedForWithAllEffort) {
   ASSERT_GT(seconds(Effort::kQuick), 1.3 * seconds(Effort::kFull)) << "this test would say nothing";
   const auto outcome = PlanReplicas("op-fence", request, 7);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_TRUE(std::holds_alternative<ReplicaPlan>(*outcome)) << std::get<Refusal>(*outcome).message;
+  ASSERT_TRUE(std::holds_alternative<ReplicaPlan>(*outcome)) << std::get<PlanError>(*outcome).message;
   EXPECT_NEAR(std::get<ReplicaPlan>(*outcome).sync_s, seconds(Effort::kFull), 1e-9);
 }
 
@@ -240,7 +240,7 @@ Comparison Compare(const Network& network, int64_t bytes) {
   return out;
 }
 
-constexpr int64_t kOneLetter = 64'000, kFewLetters = 1'000'000, kSixteenLetters = 32'000'000, kManyLetters = 1'000'000'000;
+constexpr int64_t kOneChunk = 64'000, kFewChunks = 1'000'000, kSixteenChunks = 32'000'000, kManyChunks = 1'000'000'000;
 
 // Devices with equal ports in one site: one inside the chain sends and receives all bytes twice, in the ring 2 (D - 1) / D of them.
 TEST(FastestChainTest, BehindEqualPortsOfOneSiteTheRingIsFaster) {
@@ -248,8 +248,8 @@ TEST(FastestChainTest, BehindEqualPortsOfOneSiteTheRingIsFaster) {
   for (const int devices : {2, 3, 4, 6}) {
     const Network network{.sites = 1, .devices = devices, .equal_ports = true};
     const double passes = devices == 2 ? 1 : 2, ring_passes = 2.0 * (devices - 1) / devices;
-    for (const int64_t bytes : {kOneLetter, kFewLetters, kSixteenLetters}) EXPECT_GT(Compare(network, bytes).least, 1);
-    const Comparison many = Compare(network, kManyLetters);
+    for (const int64_t bytes : {kOneChunk, kFewChunks, kSixteenChunks}) EXPECT_GT(Compare(network, bytes).least, 1);
+    const Comparison many = Compare(network, kManyChunks);
     EXPECT_GT(many.least, passes / ring_passes);
     EXPECT_LT(many.most, 1.03 * passes / ring_passes);
   }
@@ -260,22 +260,22 @@ TEST(FastestChainTest, BehindUnequalPortsMuchDataMostlyGoesFasterAlongTheChain) 
   std::printf("one site, ports drawn\n");
   for (const int devices : {2, 3, 4, 6}) {
     const Network network{.sites = 1, .devices = devices};
-    for (const int64_t bytes : {kOneLetter, kFewLetters, kSixteenLetters}) Compare(network, bytes);
-    const Comparison many = Compare(network, kManyLetters);
+    for (const int64_t bytes : {kOneChunk, kFewChunks, kSixteenChunks}) Compare(network, bytes);
+    const Comparison many = Compare(network, kManyChunks);
     EXPECT_LT(many.slower, devices == 2 ? 1.01 : 0.2);
   }
 }
 
-TEST(FastestChainTest, OverSymmetricLinesBetweenSitesThreeOrMoreAreFasterAlongTheChain) {
+TEST(FastestChainTest, ChainBeatsRingOverSymmetricSiteLinks) {
   for (const int sites : {2, 3, 4}) {
     std::printf("%d sites, symmetric lines\n", sites);
     for (const int devices : {2, 3, 4, 6}) {
       const Network network{.sites = sites, .devices = devices, .equal_ports = true, .symmetric = true};
-      for (const int64_t bytes : {kOneLetter, kFewLetters, kSixteenLetters, kManyLetters}) {
+      for (const int64_t bytes : {kOneChunk, kFewChunks, kSixteenChunks, kManyChunks}) {
         const Comparison comparison = Compare(network, bytes);
         if (devices == 2) {
-          EXPECT_LT(comparison.most, bytes == kOneLetter ? 2 : 1.07) << "a letter more than the ring";
-        } else if (bytes == kOneLetter) {
+          EXPECT_LT(comparison.most, bytes == kOneChunk ? 2 : 1.07) << "a chunk more than the ring";
+        } else if (bytes == kOneChunk) {
           EXPECT_LT(comparison.most, 2);
           EXPECT_LT(comparison.slower, 0.25);
         } else {
@@ -287,12 +287,12 @@ TEST(FastestChainTest, OverSymmetricLinesBetweenSitesThreeOrMoreAreFasterAlongTh
 }
 
 // A ring may go round three sites the fast way where the way back is slow; a chain needs both ways.
-TEST(FastestChainTest, WhereOneWayIsMuchSlowerThanTheOtherARingMayGoRoundTheFastWay) {
+TEST(FastestChainTest, RingMayBeatChainOnAsymmetricLinks) {
   for (const int sites : {2, 3, 4}) {
     std::printf("%d sites, rates each way drawn from a range of a hundred\n", sites);
     for (const int devices : {3, 4, 6}) {
       const Network network{.sites = sites, .devices = devices};
-      const Comparison comparison = Compare(network, kManyLetters);
+      const Comparison comparison = Compare(network, kManyChunks);
       EXPECT_LT(comparison.median, 0.85);
       if (sites == 2) {
         EXPECT_LT(comparison.most, 0.8) << "who leaves a site must come back";

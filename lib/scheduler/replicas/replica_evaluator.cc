@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kShorter = 1 - 1e-9;
 constexpr int kCutGrid = 96;
-constexpr size_t kMostEntries = 2'000'000;      // ops and links, of all Problems that are kept
-constexpr int64_t kStepsOfASimulation = 2'000;  // of the dynamic program
+constexpr size_t kMaxCachedEntries = 2'000'000;  // ops and links, of all Problems that are kept
+constexpr int64_t kStepsOfASimulation = 2'000;   // of the dynamic program
 
 double SecondsOf(const Evaluation& evaluation) { return evaluation.feasible() ? evaluation.step_s : kInfinity; }
 
@@ -23,7 +23,7 @@ double SecondsOf(const Evaluation& evaluation) { return evaluation.feasible() ? 
 
 ReplicaEvaluator::ReplicaEvaluator(const Problem& problem)
     : problem_(problem),
-      most_subs_(std::clamp<size_t>(kMostEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
+      most_subs_(std::clamp<size_t>(kMaxCachedEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
 
 ReplicaEvaluator::Sub& ReplicaEvaluator::SubFor(int share, const Sharing& sharing) {
   const auto key = std::pair(share, sharing);
@@ -33,7 +33,7 @@ ReplicaEvaluator::Sub& ReplicaEvaluator::SubFor(int share, const Sharing& sharin
   sub.request = problem_.request();
   sub.request.micro_batches = share;
   for (const auto& [resource, pipelines] : sharing) sub.request.resources[resource].bytes_per_s /= pipelines;
-  // Wishes are for the plan as a whole.
+  // Constraints are for the plan as a whole.
   sub.request.pins.clear();
   sub.request.first_device.clear();
   sub.request.stages = 0;
@@ -93,14 +93,14 @@ Evaluation ReplicaEvaluator::EvaluatePipeline(const ReplicaGrid& grid, int pipel
   const Evaluation evaluation = evaluator.Evaluate(assignment, effort);
   work_ += evaluator.work() - work;
   evaluations_ += evaluator.evaluations() - evaluations;
-  if (remembered_.size() >= kMostRemembered) remembered_.clear();
+  if (remembered_.size() >= kMaxCachedResults) remembered_.clear();
   remembered_.emplace(std::move(key), evaluation);
   return evaluation;
 }
 
 // One after another to the pipeline that would finish first, by the closed form: first micro-batch through and back, then one for each
 // period of the slowest stage or crossing.
-std::vector<int> ReplicaEvaluator::DealByEstimate(const ReplicaGrid& grid) const {
+std::vector<int> ReplicaEvaluator::ShareByEstimate(const ReplicaGrid& grid) const {
   const ClosedForm form(problem_);
   const int count = grid.pipelines();
   std::vector<double> fill_s(count, 0), period_s(count, 0);
@@ -132,7 +132,7 @@ std::vector<int> ReplicaEvaluator::DealByEstimate(const ReplicaGrid& grid) const
 ReplicaEvaluation ReplicaEvaluator::Evaluate(const ReplicaGrid& grid, Effort effort) {
   const std::vector<Sharing> sharing = SharingOf(grid);
   const int count = grid.pipelines();
-  std::vector<int> shares = DealByEstimate(grid);
+  std::vector<int> shares = ShareByEstimate(grid);
   std::vector<double> seconds(count);
   for (int d = 0; d < count; ++d) seconds[d] = SecondsOf(EvaluatePipeline(grid, d, shares[d], sharing[d], effort));
   // From the slowest to who finishes first with one more, while that makes the slowest faster.
@@ -157,10 +157,10 @@ ReplicaEvaluation ReplicaEvaluator::Evaluate(const ReplicaGrid& grid, Effort eff
     seconds[slowest] = SecondsOf(EvaluatePipeline(grid, slowest, shares[slowest], sharing[slowest], effort));
     seconds[taker] = more_s;
   }
-  return EvaluateDealt(grid, shares, effort);
+  return EvaluateWithShares(grid, shares, effort);
 }
 
-ReplicaEvaluation ReplicaEvaluator::EvaluateDealt(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort) {
+ReplicaEvaluation ReplicaEvaluator::EvaluateWithShares(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort) {
   ReplicaEvaluation result{.shares = shares};
   const std::vector<Sharing> sharing = SharingOf(grid);
   const double whole = std::accumulate(shares.begin(), shares.end(), 0.0);
@@ -176,7 +176,7 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateDealt(const ReplicaGrid& grid, const
     result.loss_cost += evaluation.loss_cost * shares[d] / whole;
   }
   result.sync_s = AllReduceSeconds(problem_, Chains(grid));
-  if (result.sync_s == kInfinity) result.verdict = Evaluation::Verdict::kDisconnected;
+  if (result.sync_s == kInfinity) result.verdict = Evaluation::Feasibility::kDisconnected;
   return result;
 }
 
@@ -185,7 +185,7 @@ Chain ReplicaEvaluator::ChainOf(const std::vector<int>& devices, int64_t bytes) 
   std::sort(key.first.begin(), key.first.end());
   auto found = chains_.find(key);
   if (found == chains_.end()) {
-    if (chains_.size() >= kMostRemembered) chains_.clear();
+    if (chains_.size() >= kMaxCachedResults) chains_.clear();
     Chain chain = FastestChain(problem_, key.first, bytes, chain_effort_);
     const double seconds = AllReduceSeconds(problem_, {&chain, 1});
     found = chains_.emplace(std::move(key), FoundChain{std::move(chain), seconds}).first;
@@ -195,7 +195,7 @@ Chain ReplicaEvaluator::ChainOf(const std::vector<int>& devices, int64_t bytes) 
   return as_fast ? by_pipeline : found->second.chain;
 }
 
-void ReplicaEvaluator::LookHarderForChains() {
+void ReplicaEvaluator::UseFullChainSearch() {
   chain_effort_ = Effort::kFull;
   chains_.clear();
 }

@@ -6,7 +6,7 @@
 // pipeline. Pipeline 0 finds the norm and tells the others what was decided (adr/0020); that message is in no sum. The loss is the mean
 // over all micro-batches of the step, so shares may differ; each pipeline has one at least. Nothing overlaps: the all-reduce begins when
 // the slowest pipeline has finished. A resource that several pipelines use is taken to give each an equal part of its rate all the time;
-// real messages miss each other now and then. Gradients on their way (BytesUnderWay) are in no pipeline's memory here: lib/planning adds
+// real messages miss each other now and then. Gradients on their way (BytesInFlight) are in no pipeline's memory here: lib/planning adds
 // them to what a plan's stages take, and asks for another plan where that is too much.
 //
 // Keeps Problems by number of micro-batches and sharing of resources (fewer of large ones), and results by pipeline. One thread; borrows
@@ -27,34 +27,34 @@
 namespace fusionllm::scheduler::replicas {
 
 struct ReplicaEvaluation {
-  Evaluation::Verdict verdict = Evaluation::Verdict::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
-  int failed_pipeline = -1;                                      // -1: replicas that cannot reach each other
+  Evaluation::Feasibility verdict = Evaluation::Feasibility::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
+  int failed_pipeline = -1;                                              // -1: replicas that cannot reach each other
   Evaluation failure;
   std::vector<int> shares;  // micro-batches of each pipeline; sum: the request's
   double pipelines_s = 0;   // the slowest
   double sync_s = 0;
   double loss_cost = 0;  // mean over micro-batches of that of their pipeline
   double step_s() const { return pipelines_s + sync_s; }
-  bool feasible() const { return verdict == Evaluation::Verdict::kFeasible; }
+  bool feasible() const { return verdict == Evaluation::Feasibility::kFeasible; }
   double cost_s() const { return step_s() * (1 + kTimePerNat * loss_cost); }  // as Evaluation's
 };
 
 class ReplicaEvaluator {
  public:
-  static constexpr size_t kMostRemembered = 200'000;  // results of pipelines
+  static constexpr size_t kMaxCachedResults = 200'000;  // results of pipelines
 
-  // `problem`: of the whole step. Its wishes for numbers of stages and pins are the caller's to look after.
+  // `problem`: of the whole step. Its constraints for numbers of stages and pins are the caller's to look after.
   explicit ReplicaEvaluator(const Problem& problem);
 
   // Deals the micro-batches, then judges. Preconditions: as Evaluator's for every pipeline; no more pipelines than micro-batches.
   ReplicaEvaluation Evaluate(const ReplicaGrid& grid, Effort effort);
   // With the given shares, all >= 1.
-  ReplicaEvaluation EvaluateDealt(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort);
+  ReplicaEvaluation EvaluateWithShares(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort);
 
   // The plan of each pipeline, with its share. Precondition: feasible.
   std::vector<Plan> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy);
   // From here on chains are looked for with FastestChain's full effort: for the last few grids, not for all that a search tries.
-  void LookHarderForChains();
+  void UseFullChainSearch();
   // By stage. In the order of pipelines, which is that of the replicas' data, where no other is faster.
   std::vector<Chain> Chains(const ReplicaGrid& grid);
 
@@ -91,7 +91,7 @@ class ReplicaEvaluator {
   // By pipeline. Which resources a pipeline uses depends on the cuts: values may skip stages.
   std::vector<Sharing> SharingOf(const ReplicaGrid& grid);
   Evaluation EvaluatePipeline(const ReplicaGrid& grid, int pipeline, int share, const Sharing& sharing, Effort effort);
-  std::vector<int> DealByEstimate(const ReplicaGrid& grid) const;
+  std::vector<int> ShareByEstimate(const ReplicaGrid& grid) const;
   std::vector<std::pair<int, int>> StagePairs(const std::vector<int>& begins) const;
   Chain ChainOf(const std::vector<int>& devices, int64_t bytes);
 

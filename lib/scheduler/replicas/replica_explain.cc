@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/counted.h"
+#include "lib/base/pluralize.h"
 #include "lib/scheduler/explain.h"
-#include "lib/scheduler/words.h"
+#include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler::replicas {
 std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPlan& plan) {
@@ -20,7 +20,7 @@ std::vector<std::string> ExplainReplicas(const Problem& problem, const ReplicaPl
   std::vector<std::string> lines = {absl::StrFormat(
       "%d pipelines with the same %s get %s of the %d micro-batches; the slowest, pipeline %d, takes %s, then adding up the gradients "
       "takes %s (%s over links), without overlap",
-      plan.pipelines.size(), base::Counted(static_cast<int64_t>(plan.pipelines[0].stages.size()) - 1, "cut"), absl::StrJoin(shares, ", "),
+      plan.pipelines.size(), base::Pluralize(static_cast<int64_t>(plan.pipelines[0].stages.size()) - 1, "cut"), absl::StrJoin(shares, ", "),
       problem.request().micro_batches, slowest, DurationText(plan.pipelines_s), DurationText(plan.sync_s),
       SizeText(static_cast<double>(plan.sync_bytes)))};
   for (size_t s = 0; s < plan.chains.size(); ++s) {

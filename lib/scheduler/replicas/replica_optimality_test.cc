@@ -74,7 +74,7 @@ double BestByForce(const PlanRequest& request, int least_pipelines, int most_pip
         std::vector<int> begins = {0}, shares;
         ForEachCuts(*problem, stages, begins, [&] {
           ForEachShares(request.micro_batches, pipelines, shares, [&] {
-            const ReplicaEvaluation evaluation = evaluator.EvaluateDealt({begins, devices}, shares, Effort::kFull);
+            const ReplicaEvaluation evaluation = evaluator.EvaluateWithShares({begins, devices}, shares, Effort::kFull);
             if (evaluation.feasible()) best_s = std::min(best_s, evaluation.cost_s());
           });
         });
@@ -86,7 +86,7 @@ double BestByForce(const PlanRequest& request, int least_pipelines, int most_pip
 
 // The planner's step over the best there is; 1 when both say that there is nothing.
 double RatioToForce(const PlanRequest& request, int replicas) {
-  const double best_s = replicas == kDecide ? BestByForce(request, 1, 4) : BestByForce(request, replicas, replicas);
+  const double best_s = replicas == kAutoReplicas ? BestByForce(request, 1, 4) : BestByForce(request, replicas, replicas);
   const ReplicaOutcome outcome = PlanReplicas("op-fence", request, replicas).value();
   const auto* plan = std::get_if<ReplicaPlan>(&outcome);
   if (plan == nullptr) return best_s == kInfinity ? 1 : kInfinity;
@@ -111,7 +111,7 @@ void ExpectNearTheBest(int replicas, int first_seed) {
               ratios[kSeeds * 9 / 10], ratios[kSeeds * 99 / 100], ratios.back());
 }
 
-TEST(ReplicaOptimalityTest, WithinFivePercentOfBruteForceWhateverTheNumberOfPipelines) { ExpectNearTheBest(kDecide, 1); }
+TEST(ReplicaOptimalityTest, WithinFivePercentOfBruteForceWhateverTheNumberOfPipelines) { ExpectNearTheBest(kAutoReplicas, 1); }
 
 TEST(ReplicaOptimalityTest, WithinFivePercentOfBruteForceWithTwoPipelines) { ExpectNearTheBest(2, 1'001); }
 

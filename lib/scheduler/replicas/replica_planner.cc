@@ -14,7 +14,7 @@
 #include "lib/scheduler/explain.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
-#include "lib/scheduler/replicas/replica_refusals.h"
+#include "lib/scheduler/replicas/replica_plan_errors.h"
 #include "lib/scheduler/replicas/replica_search.h"
 #include "lib/scheduler/strategy.h"
 
@@ -24,19 +24,19 @@ namespace {
 constexpr double kRounding = 1 - 1e-9;  // as LowerBoundSeconds
 constexpr int kEveryNumberUpTo = 8;     // of pipelines or stages; beyond, steps of about a fifth
 
-GridWishes WishesOf(const PlanRequest& request, const Problem& problem, int replicas) {
+GridConstraints GridConstraintsOf(const PlanRequest& request, const Problem& problem, int replicas) {
   const int usable = static_cast<int>(problem.usable().size());
-  GridWishes wishes{.replicas = replicas, .stages = request.stages, .least_devices = request.min_executors};
-  wishes.most_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
-  wishes.most_stages = problem.positions() - problem.first_cut() + 1;
-  if (wishes.most_devices < usable) wishes.most_devices_why = request.max_executors_why;
-  if (!request.exclude_why.empty()) wishes.fewer_devices_why = absl::StrCat("; ", request.exclude_why);
-  wishes.use_all_devices = request.use_all_devices;
-  if (request.use_all_devices) wishes.least_devices = wishes.most_devices;
-  return wishes;
+  GridConstraints constraints{.replicas = replicas, .stages = request.stages, .min_devices = request.min_executors};
+  constraints.max_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
+  constraints.most_stages = problem.positions() - problem.first_cut() + 1;
+  if (constraints.max_devices < usable) constraints.max_devices_why = request.max_executors_why;
+  if (!request.exclude_why.empty()) constraints.fewer_devices_why = absl::StrCat("; ", request.exclude_why);
+  constraints.use_all_devices = request.use_all_devices;
+  if (request.use_all_devices) constraints.min_devices = constraints.max_devices;
+  return constraints;
 }
 
-PlanRequest WithoutWishes(const PlanRequest& request) {
+PlanRequest WithoutGridConstraints(const PlanRequest& request) {
   PlanRequest free = request;
   free.pins.clear();
   free.first_device.clear();
@@ -53,16 +53,16 @@ std::vector<int> NumbersUpTo(int last) {
   return numbers;
 }
 
-std::vector<GridShape> Shapes(const Problem& problem, const GridWishes& wishes) {
-  std::vector<int> pipelines = NumbersUpTo(std::min(wishes.most_devices, problem.request().micro_batches));
-  if (wishes.replicas != kDecide) pipelines = {wishes.replicas};
+std::vector<GridShape> Shapes(const Problem& problem, const GridConstraints& constraints) {
+  std::vector<int> pipelines = NumbersUpTo(std::min(constraints.max_devices, problem.request().micro_batches));
+  if (constraints.replicas != kAutoReplicas) pipelines = {constraints.replicas};
   std::vector<GridShape> shapes;
   for (const int d : pipelines) {
     if (d < 2 || d > problem.request().micro_batches) continue;
-    std::vector<int> stages = NumbersUpTo(std::min(wishes.most_devices / d, wishes.most_stages));
-    if (wishes.stages > 0) stages = {wishes.stages};
+    std::vector<int> stages = NumbersUpTo(std::min(constraints.max_devices / d, constraints.most_stages));
+    if (constraints.stages > 0) stages = {constraints.stages};
     for (const int s : stages) {
-      if (s * d <= wishes.most_devices && s * d >= wishes.least_devices) shapes.push_back({s, d});
+      if (s * d <= constraints.max_devices && s * d >= constraints.min_devices) shapes.push_back({s, d});
     }
   }
   return shapes;
@@ -89,7 +89,7 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
   plan.pipelines_s = found.evaluation.pipelines_s;
   plan.sync_s = found.evaluation.sync_s;
   plan.sync_bytes = AllReduceBytes(plan.chains);
-  plan.sync = UseOf(problem, plan.chains);
+  plan.sync = UsageOf(problem, plan.chains);
   plan.predicted_step_s = found.evaluation.step_s();
   plan.evaluations = evaluator.evaluations();
   const PlanRequest& request = problem.request();
@@ -113,14 +113,14 @@ double CostOf(const Plan& plan) {
 }
 
 // The planner decides how many: the better of one pipeline and the best grid.
-ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvaluator& evaluator, std::vector<LowerBound> bounds) {
+ReplicaOutcome Better(PlanOutcome one, const GridSearchResult& answer, ReplicaEvaluator& evaluator, std::vector<LowerBound> bounds) {
   const auto* single = std::get_if<Plan>(&one);
-  if (single == nullptr && !answer.best.has_value()) return std::get<Refusal>(std::move(one));
+  if (single == nullptr && !answer.best.has_value()) return std::get<PlanError>(std::move(one));
   std::string rejected;
   ReplicaPlan plan;
   if (single == nullptr || (answer.best.has_value() && answer.best->evaluation.cost_s() < CostOf(*single) * (1 - kSameTime))) {
     plan = PlanOf(evaluator, *answer.best);
-    rejected = single == nullptr ? absl::StrCat("one pipeline is not possible: ", std::get<Refusal>(one).message)
+    rejected = single == nullptr ? absl::StrCat("one pipeline is not possible: ", std::get<PlanError>(one).message)
                                  : absl::StrFormat("the best plan with one pipeline takes %.4g s", single->predicted_step_s);
   } else {
     plan = OnePipeline(std::get<Plan>(std::move(one)));
@@ -134,7 +134,7 @@ ReplicaOutcome Better(PlanOutcome one, const SearchAnswer& answer, ReplicaEvalua
   return plan;
 }
 
-double BalancedSeconds(const Problem& problem, int most_devices) {
+double BalancedSeconds(const Problem& problem, int max_devices) {
   std::vector<double> speeds;
   std::map<int, int> device_of_class;
   for (const int device : problem.usable()) {
@@ -145,7 +145,7 @@ double BalancedSeconds(const Problem& problem, int most_devices) {
   }
   std::sort(speeds.rbegin(), speeds.rend());
   double speed = 0, work = 0;
-  for (int k = 0; k < std::min<int>(most_devices, static_cast<int>(speeds.size())); ++k) speed += speeds[k];
+  for (int k = 0; k < std::min<int>(max_devices, static_cast<int>(speeds.size())); ++k) speed += speeds[k];
   for (int p = 0; p < problem.positions(); ++p) {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [cost_class, device] : device_of_class) {
@@ -167,12 +167,12 @@ void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
   plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
 }
 
-absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices) {
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int max_devices) {
   PlanRequest share = problem.request();
   if (share.recompute && share.recompute_is_a_choice) {  // see LowerBounds
     share.recompute = false;
     FUSIONLLM_ASSIGN_OR_RETURN(auto without, Problem::Create(share));
-    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, most_pipelines, most_devices);
+    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, most_pipelines, max_devices);
   }
   share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
@@ -181,9 +181,9 @@ absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, in
   std::vector<LowerBound> bounds = LowerBounds(**of_share);
   for (LowerBound& bound : bounds) {
     if (bound.name == "work") {
-      bound.seconds = (BalancedSeconds(problem, most_devices) + problem.request().step_overhead_s) * kRounding;
+      bound.seconds = (BalancedSeconds(problem, max_devices) + problem.request().step_overhead_s) * kRounding;
       bound.why = absl::StrFormat("%d micro-batches shared out over the %d fastest devices that may be used, none of them ever idle",
-                                  problem.request().micro_batches, most_devices);
+                                  problem.request().micro_batches, max_devices);
     } else if (bound.name == "spanning-tree") {
       bound = {.name = bound.name, .why = "of several pipelines none passes every device"};
     } else if (bound.holds && bound.name != "longest-path") {
@@ -198,38 +198,39 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   if (replicas < 0) return absl::InvalidArgumentError(absl::StrFormat("%d replicas are asked for", replicas));
   const auto one_pipeline = [&](const std::string& why) -> absl::StatusOr<ReplicaOutcome> {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(strategy, request, stop));
-    if (auto* refusal = std::get_if<Refusal>(&outcome)) return ReplicaOutcome(std::move(*refusal));
+    if (auto* refusal = std::get_if<PlanError>(&outcome)) return ReplicaOutcome(std::move(*refusal));
     ReplicaPlan plan = OnePipeline(std::get<Plan>(std::move(outcome)));
     if (!why.empty()) plan.explain.push_back(absl::StrCat("one pipeline: ", why));
     return ReplicaOutcome(std::move(plan));
   };
   if (replicas == 1) return one_pipeline("");
-  const PlanRequest free = WithoutWishes(request);
+  const PlanRequest free = WithoutGridConstraints(request);
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(free, stop));
-  if (auto* refusal = std::get_if<Refusal>(&created)) return ReplicaOutcome(std::move(*refusal));
+  if (auto* refusal = std::get_if<PlanError>(&created)) return ReplicaOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
-  if (std::optional<OnePipelineOnly> only = WhyOnePipelineOnly(strategy, request, problem); only.has_value()) {
-    if (replicas != kDecide || strategy != kPlanner) return ReplicaOutcome(std::move(only->refusal));
+  if (std::optional<SinglePipelineConstraint> only = SinglePipelineConstraintOf(strategy, request, problem); only.has_value()) {
+    if (replicas != kAutoReplicas || strategy != kPlanner) return ReplicaOutcome(std::move(only->refusal));
     return one_pipeline(only->why);
   }
-  const GridWishes wishes = WishesOf(request, problem, replicas);
-  const std::vector<GridShape> shapes = Shapes(problem, wishes);
+  const GridConstraints constraints = GridConstraintsOf(request, problem, replicas);
+  const std::vector<GridShape> shapes = Shapes(problem, constraints);
   if (shapes.empty()) {
-    if (replicas != kDecide) return ReplicaOutcome(NoShape(wishes, request.micro_batches));
+    if (replicas != kAutoReplicas) return ReplicaOutcome(NoFeasibleShape(constraints, request.micro_batches));
     return one_pipeline("neither the micro-batches nor the executors of the job allow more");
   }
   ReplicaEvaluator evaluator(problem);
-  const SearchAnswer answer = SearchGrids(evaluator, shapes);
+  const GridSearchResult answer = SearchGrids(evaluator, shapes);
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   int most_pipelines = 1;
   for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, wishes.most_devices));
-  if (replicas == kDecide) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, constraints.max_devices));
+  if (replicas == kAutoReplicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
     return Better(std::move(one), answer, evaluator, std::move(bounds));
   }
   if (!answer.best.has_value()) {
-    return ReplicaOutcome(answer.failed.has_value() ? NoGridFits(problem, *answer.failed) : NoShape(wishes, request.micro_batches));
+    return ReplicaOutcome(answer.failed.has_value() ? NoGridFits(problem, *answer.failed)
+                                                    : NoFeasibleShape(constraints, request.micro_batches));
   }
   ReplicaPlan plan = PlanOf(evaluator, *answer.best);
   SetBounds(std::move(bounds), plan);

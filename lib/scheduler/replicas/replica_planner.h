@@ -16,14 +16,14 @@
 namespace fusionllm::scheduler::replicas {
 
 inline constexpr int kMaxDevices = 256;         // usable, for more than one pipeline
-inline constexpr int kDecide = 0;               // how many pipelines: the planner decides
+inline constexpr int kAutoReplicas = 0;         // how many pipelines: the planner decides
 inline constexpr char kPlanner[] = "op-fence";  // the one strategy for more than one pipeline
 
 // Pipelines with equal cuts. Each is a plan of its own for its share of the micro-batches (pipelines[d].micro_batches), without bounds.
 struct ReplicaPlan {
   std::vector<Plan> pipelines;
   std::vector<Chain> chains;  // by stage: how its replicas add up gradients; empty with one pipeline
-  AllReduceUse sync;          // what that does to links
+  AllReduceUsage sync;        // what that does to links
   double pipelines_s = 0;     // the slowest of them
   double sync_s = 0;          // then the gradients
   int64_t sync_bytes = 0;     // that they put on links, all together, once a step
@@ -37,20 +37,19 @@ struct ReplicaPlan {
   bool operator==(const ReplicaPlan&) const = default;
 };
 
-using ReplicaOutcome = std::variant<ReplicaPlan, Refusal>;
+using ReplicaOutcome = std::variant<ReplicaPlan, PlanError>;
 
-// `replicas`: exactly so many pipelines, or kDecide: the number that is fastest, never slower than the planner's plan with one. One is what
-// MakePlan answers for the strategy. More than one is op-fence's alone, and neither pins nor PlanRequest::first_device go with it: an op
-// then runs on several devices. With kDecide they leave one pipeline, and a sentence says so.
-// Errors: as MakePlan; InvalidArgument for a negative number. Refusals beside MakePlan's: TooManyReplicas (than micro-batches),
-// TooFewExecutors, TooManyStages, ConflictingWishes (a number of executors that no such grid has), InstanceTooLarge, PinConflict,
-// NotAvailable.
+// `replicas`: exactly so many pipelines, or kAutoReplicas: the number that is fastest, never slower than the planner's plan with one. One
+// is what MakePlan answers for the strategy. More than one is op-fence's alone, and neither pins nor PlanRequest::first_device go with it:
+// an op then runs on several devices. With kAutoReplicas they leave one pipeline, and a sentence says so. Errors: as MakePlan;
+// InvalidArgument for a negative number. Refusals beside MakePlan's: TooManyReplicas (than micro-batches), TooFewExecutors, TooManyStages,
+// ConflictingWishes (a number of executors that no such grid has), InstanceTooLarge, PinConflict, NotAvailable.
 absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas,
                                             StopFunction stop = nullptr);
 
 // What no plan with up to so many pipelines on up to so many devices can beat: as LowerBounds, with all work shared out over the fastest of
 // the devices; and otherwise for the pipeline that has its share of the micro-batches or more.
-absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int most_devices);
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int max_devices);
 
 // Judges the plan by these bounds, and has `explain` end with a sentence about them.
 void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan);

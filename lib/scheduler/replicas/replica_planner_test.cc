@@ -10,7 +10,7 @@
 #include <string>
 #include <variant>
 
-#include "lib/scheduler/replicas/testing/refusals.h"
+#include "lib/scheduler/replicas/testing/plan_errors.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -22,7 +22,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::RefusalFor;
+using testing::PlanErrorFor;
 
 constexpr double kOp = 0.1;  // forward; backward takes twice as long
 constexpr int kOps = 8;
@@ -52,8 +52,8 @@ TEST(ReplicaPlannerTest, OneReplicaIsOpFencesPlan) {
     const PlanRequest request = testing::RandomRequest(seed, {});
     const PlanOutcome one = MakePlan("op-fence", request).value();
     const ReplicaOutcome outcome = PlanReplicas("op-fence", request, 1).value();
-    if (const auto* refusal = std::get_if<Refusal>(&one)) {
-      EXPECT_EQ(std::get<Refusal>(outcome), *refusal);
+    if (const auto* refusal = std::get_if<PlanError>(&one)) {
+      EXPECT_EQ(std::get<PlanError>(outcome), *refusal);
       continue;
     }
     const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
@@ -72,8 +72,8 @@ TEST(ReplicaPlannerTest, PureDataParallelismTakesHalfTheWorkAndTheAllReduce) {
   request.stages = 1;
   const ReplicaPlan plan = PlanFor(request, 2);
   EXPECT_THAT(Shares(plan), ElementsAre(3, 3));
-  // All bytes one way, the last letter the other way.
-  const double pipeline_s = 3 * kOps * 3 * kOp, sync_s = 2 * 0.02 + (kOps * 1e6 + kMostLetterBytes) / 4e6;
+  // All bytes one way, the last chunk the other way.
+  const double pipeline_s = 3 * kOps * 3 * kOp, sync_s = 2 * 0.02 + (kOps * 1e6 + kMaxChunkBytes) / 4e6;
   EXPECT_NEAR(plan.pipelines_s, pipeline_s, 1e-9);
   EXPECT_NEAR(plan.sync_s, sync_s, 1e-12);
   EXPECT_NEAR(plan.predicted_step_s, pipeline_s + sync_s, 1e-9);
@@ -94,7 +94,7 @@ TEST(ReplicaPlannerTest, AFasterDeviceGetsMoreMicroBatches) {
 
 // Memory wants two devices at least, and activations are far too long for the line between the sites. So a pipeline stays inside one site:
 // two stages of C = 4 ops (1.2 s) take (m + 1) C for m micro-batches. Either one of them does all the work, or two share it and add up the
-// gradients G of the model over the line, those of both stages at once, in letters L: replicas win exactly when
+// gradients G of the model over the line, those of both stages at once, in chunks L: replicas win exactly when
 //   (m / 2 + 1) C + 2 latency + (G + 2 L) / rate < (m + 1) C
 TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbersSaySo) {
   constexpr int kMicroBatches = 8;
@@ -105,9 +105,9 @@ TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbers
     for (ValueNode& value : request.values) value.kept_by.clear();
     for (Device& device : request.devices) device.memory_bytes = int64_t{6} << 30;
     const double one_pipeline_s = (kMicroBatches + 1) * kStage;
-    const double all_reduce_s = 2 * 0.01 + static_cast<double>(kOps * parameter_bytes + 2 * kMostLetterBytes) / kRate;
+    const double all_reduce_s = 2 * 0.01 + static_cast<double>(kOps * parameter_bytes + 2 * kMaxChunkBytes) / kRate;
     const double two_pipelines_s = (0.5 * kMicroBatches + 1) * kStage + all_reduce_s;
-    const ReplicaPlan plan = PlanFor(request, kDecide);
+    const ReplicaPlan plan = PlanFor(request, kAutoReplicas);
     ASSERT_EQ(plan.pipelines.size(), two_pipelines_s < one_pipeline_s ? 2u : 1u) << parameter_bytes;
     EXPECT_NEAR(plan.predicted_step_s, std::min(one_pipeline_s, two_pipelines_s), 0.05);
     if (plan.pipelines.size() == 1) continue;
@@ -137,23 +137,23 @@ TEST(ReplicaPlannerTest, PipelinesThatShareALineShareItsRate) {
 
 class RandomReplicasTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(RandomReplicasTest, PlansAreWholeFeasibleDeterministicAndNeverWorseThanOnePipeline) {
+TEST_P(RandomReplicasTest, RandomPlansAreFeasibleAndNoWorseThanOnePipeline) {
   PlanRequest request = testing::RandomRequest(GetParam(), {.max_ops = 12, .max_devices = 9, .max_micro_batches = 12});
   request.search_budget = 2'000;
   const int usable = static_cast<int>(request.devices.size());
-  for (const int replicas : {kDecide, 2, 3}) {
+  for (const int replicas : {kAutoReplicas, 2, 3}) {
     const ReplicaOutcome outcome = PlanReplicas("op-fence", request, replicas).value();
     EXPECT_EQ(outcome, PlanReplicas("op-fence", request, replicas).value()) << "equal requests, equal plans";
     const PlanOutcome one = MakePlan("op-fence", request).value();
-    if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
-      EXPECT_TRUE(replicas != kDecide || std::holds_alternative<Refusal>(one)) << "one pipeline is possible, " << refusal->message;
+    if (const auto* refusal = std::get_if<PlanError>(&outcome)) {
+      EXPECT_TRUE(replicas != kAutoReplicas || std::holds_alternative<PlanError>(one)) << "one pipeline is possible, " << refusal->message;
       if (usable < replicas) {
         EXPECT_EQ(refusal->reason, request.micro_batches < replicas ? "TooManyReplicas" : "TooFewExecutors");
       }
       continue;
     }
     const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
-    if (replicas != kDecide) {
+    if (replicas != kAutoReplicas) {
       EXPECT_EQ(static_cast<int>(plan.pipelines.size()), replicas);
     } else if (std::holds_alternative<Plan>(one)) {
       EXPECT_LE(plan.predicted_step_s, std::get<Plan>(one).predicted_step_s * (1 + 1e-9));
@@ -188,7 +188,7 @@ TEST_P(RandomReplicasTest, PlansAreWholeFeasibleDeterministicAndNeverWorseThanOn
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomReplicasTest, ::testing::Range<uint64_t>(1, 41));
 
-TEST(ReplicaPlannerTest, WishesAreKept) {
+TEST(ReplicaPlannerTest, KeepsConstraints) {
   PlanRequest request = TwoSites(8, 1'000, 1'000, 1e9);
   request.exclude = {"tokyo-1"};
   request.stages = 1;
@@ -200,7 +200,7 @@ TEST(ReplicaPlannerTest, WishesAreKept) {
     EXPECT_NE(pipeline.stages[0].device_names[0], "tokyo-1");
   }
   request.max_executors = 2;
-  EXPECT_EQ(RefusalFor(request, 3).reason, "TooFewExecutors");
+  EXPECT_EQ(PlanErrorFor(request, 3).reason, "TooFewExecutors");
 }
 
 TEST(ReplicaPlannerTest, ANegativeNumberIsAnError) {
@@ -210,14 +210,14 @@ TEST(ReplicaPlannerTest, ANegativeNumberIsAnError) {
 TEST(ReplicaPlannerTest, PinsLeaveOnePipelineWhereThePlannerDecidesAndItSaysSo) {
   PlanRequest request = TwoSites(8, 1'000, 1'000, 1e9);
   request.pins = {{.ops = "op3", .device = "paris-1"}};
-  const ReplicaPlan plan = PlanFor(request, kDecide);
+  const ReplicaPlan plan = PlanFor(request, kAutoReplicas);
   EXPECT_EQ(plan.pipelines.size(), 1u);
   EXPECT_THAT(plan.explain, Contains(AllOf(HasSubstr("one pipeline: ops 'op3' are pinned"), Not(HasSubstr("strategy.replicas to 1")))));
 }
 
 TEST(ReplicaPlannerTest, ASearchThatIsStoppedGivesNoPlan) {
   int asked = 0;
-  const auto outcome = PlanReplicas("op-fence", TwoSites(8, 1'000, 1'000, 1e9), kDecide, [&] { return ++asked > 20; });
+  const auto outcome = PlanReplicas("op-fence", TwoSites(8, 1'000, 1'000, 1e9), kAutoReplicas, [&] { return ++asked > 20; });
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled);
 }
 

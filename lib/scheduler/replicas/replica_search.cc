@@ -35,12 +35,12 @@ class GridSearch {
         shapes_(shapes),
         budget_(problem_.request().search_budget) {}
 
-  SearchAnswer Run() {
+  GridSearchResult Run() {
     limit_ = budget_ / 2;
     Start();
     if (pool_.empty()) return {.failed = std::move(failed_)};
     limit_ = budget_ * 3 / 4;
-    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) Climb(pool_[i]);
+    for (size_t i = 0; i < pool_.size() && i < kClimbs && !Done(); ++i) HillClimb(pool_[i]);
     SortPool();
     limit_ = budget_ * 9 / 10;
     Restart();
@@ -276,7 +276,7 @@ class GridSearch {
     return false;
   }
 
-  void Climb(FoundGrid& current) {
+  void HillClimb(FoundGrid& current) {
     do {
       ShiftCuts(current);
     } while (!Done() && ChangeDevices(current));
@@ -307,7 +307,7 @@ class GridSearch {
       if (!unused.empty()) any_cell() = unused[Below(unused.size())];
       FoundGrid kicked = BestCuts(devices);
       if (!kicked.evaluation.feasible()) continue;
-      Climb(kicked);
+      HillClimb(kicked);
       pool_.push_back(std::move(kicked));
       SortPool();
     }
@@ -325,10 +325,10 @@ class GridSearch {
     }
     pool_.resize(judged);
     SortPool();
-    for (size_t i = 0; i < pool_.size() && i < 2 && !Done(); ++i) Climb(pool_[i]);
-    evaluator_.LookHarderForChains();
+    for (size_t i = 0; i < pool_.size() && i < 2 && !Done(); ++i) HillClimb(pool_[i]);
+    evaluator_.UseFullChainSearch();
     for (FoundGrid& found : pool_) {
-      if (found.evaluation.feasible()) found.evaluation = evaluator_.EvaluateDealt(found.grid, found.evaluation.shares, effort_);
+      if (found.evaluation.feasible()) found.evaluation = evaluator_.EvaluateWithShares(found.grid, found.evaluation.shares, effort_);
     }
     SortPool();
   }
@@ -347,6 +347,8 @@ class GridSearch {
 
 }  // namespace
 
-SearchAnswer SearchGrids(ReplicaEvaluator& evaluator, const std::vector<GridShape>& shapes) { return GridSearch(evaluator, shapes).Run(); }
+GridSearchResult SearchGrids(ReplicaEvaluator& evaluator, const std::vector<GridShape>& shapes) {
+  return GridSearch(evaluator, shapes).Run();
+}
 
 }  // namespace fusionllm::scheduler::replicas

@@ -22,7 +22,7 @@ struct FoundGrid {
   ReplicaEvaluation evaluation;  // with Effort::kFull
 };
 
-struct SearchAnswer {
+struct GridSearchResult {
   std::optional<FoundGrid> best;
   // Without a best: one that was judged, and why it cannot be.
   std::optional<FoundGrid> failed;
@@ -30,6 +30,6 @@ struct SearchAnswer {
 
 // Of the shapes given, none with fewer than two pipelines, nor more pipelines than micro-batches or devices than usable. Whatever there is
 // when problem.Stopped().
-SearchAnswer SearchGrids(ReplicaEvaluator& evaluator, const std::vector<GridShape>& shapes);
+GridSearchResult SearchGrids(ReplicaEvaluator& evaluator, const std::vector<GridShape>& shapes);
 
 }  // namespace fusionllm::scheduler::replicas

@@ -27,7 +27,7 @@ class Drawing {
     DrawValues();
     DrawDevices();
     DrawLinks();
-    DrawWishes();
+    DrawConstraints();
     if (request.recompute && seed % 3 != 0) AddBlocks(request, seed);  // with draws of its own: the rest is as without
     return std::move(instance_);
   }
@@ -128,8 +128,8 @@ class Drawing {
     if (Chance(0.3)) AddUplinks(across);
     if (Chance(0.05) && request.devices.size() > 2) request.links.erase(request.links.begin() + Whole(0, 2));
     instance_.compressed = Chance(0.35);
-    static const auto* const kLadder =
-        new LadderPolicy({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-5}, {"int8", 4, 4, 2e-4}, {"topk", 16, 16, 1e-3}, {"topk", 64, 64, 4e-3}});
+    static const auto* const kLadder = new CodecLevelPolicy(
+        {{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-5}, {"int8", 4, 4, 2e-4}, {"topk", 16, 16, 1e-3}, {"topk", 64, 64, 4e-3}});
     if (instance_.compressed) request.codec_policy = kLadder;
   }
 
@@ -145,7 +145,7 @@ class Drawing {
     }
   }
 
-  void DrawWishes() {
+  void DrawConstraints() {
     PlanRequest& request = instance_.request;
     const int devices = static_cast<int>(request.devices.size()), ops = static_cast<int>(request.ops.size()) - 2;
     const auto any_device = [&] { return request.devices[Whole(0, devices - 1)].name; };

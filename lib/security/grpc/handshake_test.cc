@@ -26,7 +26,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kTimeout = std::chrono::seconds(20);
 
 // Answers any unary call by the names of its caller, one in a line: the identity first, then the common names.
 class NamingService final : public grpc::CallbackGenericService {
@@ -85,7 +85,7 @@ Answer Call(const Server& server, const std::shared_ptr<grpc::ChannelCredentials
   if (!expected_name.empty()) arguments.SetSslTargetNameOverride(expected_name);
   grpc::GenericStub stub(grpc::CreateCustomChannel(server.address(), credentials, arguments));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   grpc::CompletionQueue queue;
   const grpc::ByteBuffer request;
   grpc::ByteBuffer response;
@@ -208,12 +208,12 @@ TEST_P(HandshakeTest, AServerOfAnotherJobIsRefused) {
 }
 
 TEST_P(HandshakeTest, ACallerWithoutACertificateIsRefusedUnlessTheServerOnlyAsks) {
-  const std::shared_ptr<grpc::ChannelCredentials> nobody = grpc::SslCredentials({authority_.certificate_pem(), "", ""});
+  const std::shared_ptr<grpc::ChannelCredentials> anonymous = grpc::SslCredentials({authority_.certificate_pem(), "", ""});
   const Server strict(ServerSide(broker_));
-  ExpectRefused(Call(strict, nobody, "broker"));
+  ExpectRefused(Call(strict, anonymous, "broker"));
   ExpectRefused(Call(strict, grpc::InsecureChannelCredentials(), ""));
   const Server enrolling(EnrollingSide(broker_));
-  const Answer answer = Call(enrolling, nobody, "broker");
+  const Answer answer = Call(enrolling, anonymous, "broker");
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_THAT(answer.identities, IsEmpty());
   ExpectRefused(Call(enrolling, Unchecked(Issue(stranger_, "paris-0")), "broker"));
@@ -248,8 +248,8 @@ TEST_P(ReplacedFilesTest, AServerShowsTheNewCertificateToWhoComesNext) {
   const std::shared_ptr<grpc::ChannelCredentials> client = ClientSide(Issue(authority_, "paris-0"));
   ExpectRefused(Call(server, client, "renewed"));
   Replace(folder, "broker", Issue(authority_, "renewed"));
-  const auto patience = std::chrono::steady_clock::now() + kPatience;
-  while (!Call(server, client, "renewed").status.ok()) ASSERT_LT(std::chrono::steady_clock::now(), patience);
+  const auto give_up = std::chrono::steady_clock::now() + kTimeout;
+  while (!Call(server, client, "renewed").status.ok()) ASSERT_LT(std::chrono::steady_clock::now(), give_up);
   ExpectRefused(Call(server, client, "broker"));
 }
 
@@ -260,10 +260,10 @@ TEST_P(ReplacedFilesTest, AClientShowsTheNewCertificateFromItsNextConnectionOn) 
   const Server server(ServerSide(broker_));
   EXPECT_THAT(Call(server, client, "broker").common_names, ElementsAre("paris-0"));
   Replace(folder, "paris-0", Issue(authority_, "renewed"));
-  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kTimeout;
   std::vector<std::string> seen;
   while (seen != std::vector<std::string>{"renewed"}) {
-    ASSERT_LT(std::chrono::steady_clock::now(), patience);
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
     seen = Call(server, client, "broker").common_names;
   }
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/transport/grpc/grpc_streams.h"
-#include "lib/transport/grpc/renewing_channel.h"
+#include "lib/transport/grpc/reconnecting_channel.h"
 
 namespace fusionllm::transport {
 namespace {
@@ -54,18 +54,18 @@ class GrpcEndpoint::AddressBook : public Dialer {
     if (found == entries_.end()) return absl::NotFoundError(absl::StrCat("no address is known for peer ", std::string(peer)));
     Entry& entry = found->second;
     if (entry.channel == nullptr) {
-      entry.channel = std::make_unique<RenewingChannel>(
+      entry.channel = std::make_unique<ReconnectingChannel>(
           [address = entry.address, peer = std::string(peer), credentials = credentials_, keepalive = keepalive_] {
             return MakeChannel(absl::StrCat(kTcp, address), peer, credentials, keepalive);
           });
     }
-    return std::make_unique<CallStream>(entry.channel->ForDial(), kExchange, std::vector<std::pair<std::string, std::string>>());
+    return std::make_unique<CallStream>(entry.channel->ChannelForDial(), kExchange, std::vector<std::pair<std::string, std::string>>());
   }
 
  private:
   struct Entry {
     std::string address;
-    std::unique_ptr<RenewingChannel> channel;
+    std::unique_ptr<ReconnectingChannel> channel;
   };
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds keepalive_;

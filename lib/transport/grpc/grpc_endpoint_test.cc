@@ -45,7 +45,9 @@ class GrpcCarrier : public Carrier {
     void SetPeerFailure(PeerFailure callback) override { inner->SetPeerFailure(std::move(callback)); }
     void CancelEpoch(uint32_t epoch) override { inner->CancelEpoch(epoch); }
     void ForgetPeer(absl::string_view peer) override { inner->ForgetPeer(peer); }
-    bool ForgetFormer(absl::string_view peer, uint64_t incarnation) override { return inner->ForgetFormer(peer, incarnation); }
+    bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) override {
+      return inner->ForgetPreviousIncarnation(peer, incarnation);
+    }
     LinkStats stats(absl::string_view peer) const override { return inner->stats(peer); }
     void Close() override { inner->Close(); }
     GrpcCarrier* carrier;
@@ -123,7 +125,7 @@ absl::Status SendRaw(int port, const std::vector<std::string>& headers) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-TEST(GrpcEndpoint, ForeignClientsAreRefusedWithAReasonAndHarmNobody) {
+TEST(GrpcEndpoint, RejectsForeignClientsWithReason) {
   EndpointOptions options;
   options.name = "b";
   auto endpoint = GrpcEndpoint::Create(

@@ -38,8 +38,8 @@ class GrpcSecurityTest : public ::testing::Test {
     sender.WatchFailures(from);
     from.SetPeerAddress(to.name(), "127.0.0.1:" + std::to_string(to.port()));
     EXPECT_TRUE(from.Send(to.name(), {}, Payload::Of(std::string("secret"))).ok());
-    const auto patience = std::chrono::steady_clock::now() + Mailbox::kPatience;
-    while (sender.failures().empty() && receiver.messages().empty() && std::chrono::steady_clock::now() < patience)
+    const auto deadline = std::chrono::steady_clock::now() + Mailbox::kTimeout;
+    while (sender.failures().empty() && receiver.messages().empty() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     EXPECT_TRUE(sender.failures().empty() || receiver.messages().empty());
     return sender.failures().empty() ? absl::OkStatus() : sender.failures()[0].second;

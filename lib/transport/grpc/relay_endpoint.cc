@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/transport/grpc/grpc_streams.h"
+#include "lib/transport/grpc/reconnecting_channel.h"
 #include "lib/transport/grpc/relay_names.h"
-#include "lib/transport/grpc/renewing_channel.h"
 #include "lib/transport/retry.h"
 #include "proto/fusionllm/v1/peer.grpc.pb.h"
 
@@ -45,7 +45,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   absl::Status CanReach(absl::string_view) const override { return absl::OkStatus(); }  // the relay knows
   absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override {
     return std::make_unique<CallStream>(
-        channel_.ForDial(), kRelayDial,
+        channel_.ChannelForDial(), kRelayDial,
         std::vector<std::pair<std::string, std::string>>{{kRelayCaller, name_}, {kRelayPeer, std::string(peer)}});
   }
 
@@ -90,7 +90,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
         if (stopping_) return;
         listen_context_ = &context;
       }
-      const auto stub = v1::Relay::NewStub(channel_.ForDial());
+      const auto stub = v1::Relay::NewStub(channel_.ChannelForDial());
       const auto reader = stub->Listen(&context, v1::ListenRequest());
       v1::Incoming incoming;
       while (reader->Read(&incoming)) {
@@ -135,7 +135,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
 
   // `from`: whom the relay knows the caller to be, whatever its handshake says.
   void RunAnswer(const std::string& call, const std::string& from) {
-    CallStream stream(channel_.ForDial(), kRelayAnswer, {{kRelayCaller, name_}, {kRelayCall, call}});
+    CallStream stream(channel_.ChannelForDial(), kRelayAnswer, {{kRelayCaller, name_}, {kRelayCall, call}});
     AnsweringStream answering(stream);
     const absl::Status status = endpoint_->Accept(answering, {from});
     stream.Write(EndFrame(status));
@@ -147,7 +147,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   }
 
   const std::string name_;
-  RenewingChannel channel_;
+  ReconnectingChannel channel_;
   StreamEndpoint* endpoint_ = nullptr;
   std::mutex mu_;
   std::condition_variable changed_;

@@ -84,7 +84,7 @@ TEST(Relay, AnAbsentRelayIsAnErrorThatSaysSo) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("relay cannot be reached"));
 }
 
-TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
+TEST(Relay, MutualTlsRejectsListenerWithForeignName) {
   const auto authority = *security::CertificateAuthority::Create();
   const auto identity = [&](const char* name) { return *security::IssueCredentials(authority, name); };
   RelayServer server(*security::MutualTlsServer(identity("broker")));
@@ -101,7 +101,7 @@ TEST(Relay, WithMutualTlsNobodyListensUnderAnothersName) {
 }
 
 // What mallory may call itself at the relay is checked there; what its handshake says behind the relay, only its peers can check.
-TEST(Relay, NobodySpeaksToAPeerUnderAnothersName) {
+TEST(Relay, RejectsCallerWithForeignName) {
   const auto authority = *security::CertificateAuthority::Create();
   const auto channel = [&](const char* name) { return *security::MutualTlsChannel(*security::IssueCredentials(authority, name)); };
   RelayServer server(*security::MutualTlsServer(*security::IssueCredentials(authority, "broker")));

@@ -55,13 +55,13 @@ EndpointOptions Mortal(EndpointOptions options, uint64_t incarnation, FaultInjec
 }
 
 void Kill(FaultInjector& cable, std::unique_ptr<Endpoint>& endpoint) {
-  cable.GoDark();
+  cable.Blackhole();
   endpoint->Close();
   endpoint.reset();
 }
 
 // b was started anew, `a` has one message of its former life. What either sends arrives, and `a` is told of so many failures first.
-void ExpectANewLife(Endpoint& a, Mailbox& at_a, Endpoint& b, Mailbox& at_b, size_t failures) {
+void ExpectRestartedPeer(Endpoint& a, Mailbox& at_a, Endpoint& b, Mailbox& at_b, size_t failures) {
   at_b.Listen(b);
   ASSERT_TRUE(b.Send("a", Header(1), Pattern(10, 0)).ok());
   ASSERT_TRUE(at_a.WaitForMessages(2));
@@ -260,7 +260,7 @@ TEST_P(EndpointConformance, ADeadPeerIsReportedOnceOnEitherSide) {
   ASSERT_TRUE(at_a.WaitForMessages(1));
   ASSERT_TRUE(at_b.WaitForMessages(1));
   ASSERT_TRUE(at_other.WaitForMessages(1));
-  cable.GoDark();
+  cable.Blackhole();
   b->Close();
   while (a->Send("b", Header(1), Pattern(10, 0)).ok()) std::this_thread::yield();
   ASSERT_TRUE(at_a.WaitForFailures(1));
@@ -351,11 +351,11 @@ TEST_P(EndpointConformance, ARestartedPeerIsReportedOnceAndThenWelcome) {
   ASSERT_TRUE(at_b.WaitForMessages(1));
   Kill(cable, b);
   b = Make(Mortal(Options("b"), 2, second_cable));
-  ASSERT_NO_FATAL_FAILURE(ExpectANewLife(*a, at_a, *b, at_second, /*failures=*/1));
+  ASSERT_NO_FATAL_FAILURE(ExpectRestartedPeer(*a, at_a, *b, at_second, /*failures=*/1));
   EXPECT_THAT(std::string(at_a.failures()[0].second.message()), HasSubstr("restarted"));
 }
 
-TEST_P(EndpointConformance, AForgottenPeerCanBeUsedAnew) {
+TEST_P(EndpointConformance, ForgottenPeerCanBeReused) {
   FaultInjector cable;
   auto options = Options("a");
   options.decorate_stream = cable.Decorator();
@@ -376,21 +376,21 @@ TEST_P(EndpointConformance, AForgottenPeerCanBeUsedAnew) {
   EXPECT_EQ(at_b.messages()[0].header.step, 2);
 }
 
-TEST_P(EndpointConformance, APeerThatIsKnownToHaveStartedAnewIsNoFailureOnceItsFormerLifeIsForgotten) {
+TEST_P(EndpointConformance, ForgettingPreviousIncarnationPreventsPeerFailure) {
   FaultInjector cable, second_cable;
   auto a = Make("a"), b = Make(Mortal(Options("b"), 100, cable));
   Mailbox at_a, at_second;
   at_a.Listen(*a);
   at_a.WatchFailures(*a);
-  EXPECT_FALSE(a->ForgetFormer("b", 200)) << "nobody is known by that name";
+  EXPECT_FALSE(a->ForgetPreviousIncarnation("b", 200)) << "nobody is known by that name";
   ASSERT_TRUE(b->Send("a", Header(0), Pattern(10, 0)).ok());
   ASSERT_TRUE(at_a.WaitForMessages(1));
-  EXPECT_FALSE(a->ForgetFormer("b", 100)) << "it is well, and the one that is meant";
+  EXPECT_FALSE(a->ForgetPreviousIncarnation("b", 100)) << "it is well, and the one that is meant";
   Kill(cable, b);
-  EXPECT_TRUE(a->ForgetFormer("b", 200));
+  EXPECT_TRUE(a->ForgetPreviousIncarnation("b", 200));
   b = Make(Mortal(Options("b"), 200, second_cable));
-  ASSERT_NO_FATAL_FAILURE(ExpectANewLife(*a, at_a, *b, at_second, /*failures=*/0));
-  EXPECT_FALSE(a->ForgetFormer("b", 200));
+  ASSERT_NO_FATAL_FAILURE(ExpectRestartedPeer(*a, at_a, *b, at_second, /*failures=*/0));
+  EXPECT_FALSE(a->ForgetPreviousIncarnation("b", 200));
   ASSERT_TRUE(a->Send("b", Header(3), Pattern(10, 0)).ok());
   ASSERT_TRUE(at_second.WaitForMessages(2)) << "it was the one that is meant";
 }
@@ -437,8 +437,8 @@ TEST_P(EndpointConformance, CountersMeasureTheWire) {
   }
   // A round trip is measured by a small message after a silence, and the silence begins when the last acknowledgement is back.
   size_t small = 0;
-  const auto patience = std::chrono::steady_clock::now() + Mailbox::kPatience;
-  while (a->stats("b").rtt_s == 0 && std::chrono::steady_clock::now() < patience) {
+  const auto deadline = std::chrono::steady_clock::now() + Mailbox::kTimeout;
+  while (a->stats("b").rtt_s == 0 && std::chrono::steady_clock::now() < deadline) {
     ASSERT_TRUE(a->Send("b", Header(30), Pattern(10, 0)).ok());
     ASSERT_TRUE(inbox.WaitForMessages(30 + ++small));
   }

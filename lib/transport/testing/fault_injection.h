@@ -26,9 +26,9 @@ class FaultInjector {
     return live_.size();
   }
   // From now on nothing gets out, as if the process were dead or the cable cut.
-  void GoDark() {
+  void Blackhole() {
     std::lock_guard lock(mu_);
-    dark_ = true;
+    blackholed_ = true;
     for (Stream* stream : live_) stream->inner->Cancel();
   }
   // Flips one bit of the payload of the next DATA frame that has any.
@@ -42,7 +42,7 @@ class FaultInjector {
     Stream(FaultInjector* owner, std::unique_ptr<FrameStream> inner) : owner(owner), inner(std::move(inner)) {
       std::lock_guard lock(owner->mu_);
       owner->live_.insert(this);
-      if (owner->dark_) this->inner->Cancel();
+      if (owner->blackholed_) this->inner->Cancel();
     }
     ~Stream() override {
       std::lock_guard lock(owner->mu_);
@@ -52,7 +52,7 @@ class FaultInjector {
       bool corrupt = false;
       {
         std::lock_guard lock(owner->mu_);
-        if (owner->dark_) return false;
+        if (owner->blackholed_) return false;
         if (frame.type == FrameType::kData && frame.payload_bytes() > 0) corrupt = std::exchange(owner->corrupt_next_, false);
       }
       if (!corrupt) return inner->Write(frame);
@@ -74,7 +74,7 @@ class FaultInjector {
 
   std::mutex mu_;
   std::set<Stream*> live_;
-  bool dark_ = false;
+  bool blackholed_ = false;
   bool corrupt_next_ = false;
 };
 

@@ -22,7 +22,7 @@ struct Received {
 
 class Mailbox {
  public:
-  static constexpr std::chrono::seconds kPatience{30};
+  static constexpr std::chrono::seconds kTimeout{30};
 
   void Listen(Endpoint& endpoint) {
     endpoint.SetReceiver([box = box_, on_message = on_message](absl::string_view from, const MessageHeader& header, Payload payload) {
@@ -40,14 +40,14 @@ class Mailbox {
     });
   }
 
-  // False when the patience runs out first.
+  // False when the timeout runs out first.
   bool WaitForMessages(size_t count) {
     std::unique_lock lock(box_->mu);
-    return box_->changed.wait_for(lock, kPatience, [&] { return box_->messages.size() >= count; });
+    return box_->changed.wait_for(lock, kTimeout, [&] { return box_->messages.size() >= count; });
   }
   bool WaitForFailures(size_t count) {
     std::unique_lock lock(box_->mu);
-    return box_->changed.wait_for(lock, kPatience, [&] { return box_->failures.size() >= count; });
+    return box_->changed.wait_for(lock, kTimeout, [&] { return box_->failures.size() >= count; });
   }
   std::vector<Received> messages() const {
     std::lock_guard lock(box_->mu);

@@ -32,7 +32,7 @@ class ClusterRegistryTest : public ::testing::Test {
     hub_ = Client(hub_server_);
     Make(absl::ZeroDuration());  // the first look comes before the connection
   }
-  void Make(absl::Duration connect_patience, absl::Duration loss_patience = absl::ZeroDuration(), kube::PulseTimes pulse = {}) {
+  void Make(absl::Duration connect_timeout, absl::Duration loss_timeout = absl::ZeroDuration(), kube::HeartbeatTimes pulse = {}) {
     MemberContext context{.origin = "hub", .clock = &clock_};
     context.connect_metrics = &connect_metrics_;
     context.pulse = pulse;
@@ -58,13 +58,13 @@ class ClusterRegistryTest : public ::testing::Test {
                           if (server == servers_.end()) return absl::InvalidArgumentError("TokenFileNotAllowed: a token file of ours");
                           return Client(*server->second);
                         },
-                        .connect_patience = connect_patience,
-                        .loss_patience = loss_patience,
+                        .connect_timeout = connect_timeout,
+                        .loss_timeout = loss_timeout,
                         .conflict = [this](const std::string& cluster) -> std::string {
                           const std::lock_guard lock(mutex_);
                           return conflicts_.contains(cluster) ? conflicts_.at(cluster) : "";
                         },
-                        .changed_for_all = [this] { ++losses_told_; },
+                        .changed_for_all = [this] { ++loss_changes_; },
                         .status_written = [this] { ++statuses_written_; },
                         .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); },
                         .may_list = [this] { return may_list_.load(); },
@@ -137,7 +137,7 @@ class ClusterRegistryTest : public ::testing::Test {
   std::vector<std::string> events_;
   std::vector<int64_t> limits_;  // of the connections made
   std::map<std::string, std::string> conflicts_;
-  std::atomic<int> losses_told_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
+  std::atomic<int> loss_changes_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
   std::atomic<bool> may_list_ = true, may_tell_ = true;
   metrics::Registry metrics_{"test", "1"};
   ConnectMetrics connect_metrics_{metrics_};

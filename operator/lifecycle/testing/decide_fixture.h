@@ -65,13 +65,13 @@ class DecideTest : public ::testing::Test {
     for (const PodRemoval& removal : decision.remove) names.push_back(removal.name);
     return names;
   }
-  static const ConditionWish* Find(const Decision& decision, const std::string& type) {
+  static const DesiredCondition* Find(const Decision& decision, const std::string& type) {
     const auto at =
         std::find_if(decision.conditions.begin(), decision.conditions.end(), [&](const auto& c) { return Name(c.type) == type; });
     return at == decision.conditions.end() ? nullptr : &*at;
   }
   static std::string Reason(const Decision& decision, const std::string& type) {
-    const ConditionWish* condition = Find(decision, type);
+    const DesiredCondition* condition = Find(decision, type);
     return condition == nullptr ? "none" : absl::StrCat(condition->status ? "" : "!", condition->reason);
   }
 

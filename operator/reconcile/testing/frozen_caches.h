@@ -18,16 +18,16 @@ class FrozenMember : public Member {
       : name_(seen.name()),
         client_(client),
         pods_(seen.PodsOf({.name = "train", .ns = "default", .uid = job_uid, .origin = kOrigin})),
-        anchors_(seen.Anchors()) {}
+        anchors_(seen.OwnerConfigMaps()) {}
   const std::string& name() const override { return name_; }
   bool reachable() const override { return true; }
   bool lost() const override { return false; }
   kube::ApiClient& client() const override { return client_; }
   std::vector<PodView> PodsOf(const JobIdentity&) const override { return pods_; }
-  std::optional<AnchorView> AnchorOf(const JobIdentity&) const override {
+  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity&) const override {
     return anchors_.empty() ? std::nullopt : std::optional(anchors_.front());
   }
-  std::vector<AnchorView> Anchors() const override { return anchors_; }
+  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override { return anchors_; }
   void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
   bool SeenWrites(const std::string&) override { return true; }
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return nullptr; }
@@ -35,7 +35,7 @@ class FrozenMember : public Member {
   const std::string name_;
   kube::ApiClient& client_;
   std::vector<PodView> pods_;
-  std::vector<AnchorView> anchors_;
+  std::vector<OwnerConfigMapView> anchors_;
 };
 
 class FrozenJobs : public JobSource {

@@ -19,7 +19,7 @@
 #include "lib/kube/testing/fake_clock.h"
 #include "operator/cleanup/tombstones.h"
 #include "operator/manifests/resources.h"
-#include "operator/members/anchor_view.h"
+#include "operator/members/owner_config_map_view.h"
 #include "operator/members/pod_view.h"
 #include "operator/reconcile/job_reconciler.h"
 
@@ -51,7 +51,7 @@ inline void AddData(kube::ApiClient& client) {
 }
 
 // Nobody waits by this clock: the time comes at once.
-class HurryingClock : public FakeClock {
+class AutoAdvanceClock : public FakeClock {
  public:
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
     if (deadline < absl::InfiniteDuration()) Advance(deadline - Monotonic());
@@ -85,7 +85,7 @@ class DirectMember : public Member {
   bool SeenWrites(const std::string&) override { return !behind_; }
 
   std::vector<PodView> PodsOf(const JobIdentity& job) const override {
-    (void)AnchorOf(job);
+    (void)OwnerConfigMapOf(job);
     std::vector<PodView> views;
     const json pods = List(kPods, absl::StrCat(kJobUidLabel, "=", job.uid));
     for (const json& pod : pods) {
@@ -94,9 +94,9 @@ class DirectMember : public Member {
     }
     return views;
   }
-  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override {
-    for (const AnchorView& anchor : Anchors()) {
-      if (!IsAnchorOf(anchor, job)) continue;
+  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const override {
+    for (const OwnerConfigMapView& anchor : OwnerConfigMaps()) {
+      if (!IsOwnerConfigMapOf(anchor, job)) continue;
       seen_anchors_.insert(anchor.uid);
       return anchor;
     }
@@ -106,13 +106,13 @@ class DirectMember : public Member {
   std::optional<BrokerReport> LastReportOf(const JobIdentity&) const override { return left_; }
   std::optional<BrokerReport> left_;
   // As a cache that hears of no anchor any more.
-  void KeepAnchors() { kept_ = Anchors(); }
-  std::vector<AnchorView> Anchors() const override {
+  void KeepAnchors() { kept_ = OwnerConfigMaps(); }
+  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override {
     if (kept_.has_value()) return *kept_;
-    std::vector<AnchorView> anchors;
+    std::vector<OwnerConfigMapView> anchors;
     const json objects = List(kConfigMaps, absl::StrCat(kRoleLabel, "=", kAnchorRole));
     for (const json& object : objects) {
-      AnchorView anchor = ReadAnchor(object.dump()).value();
+      OwnerConfigMapView anchor = ReadOwnerConfigMap(object.dump()).value();
       if (JobOf(anchor).has_value()) anchors.push_back(std::move(anchor));
     }
     return anchors;
@@ -130,7 +130,7 @@ class DirectMember : public Member {
   mutable std::set<std::string> seen_anchors_;  // uids, those of anchors that are gone included
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
   std::shared_ptr<const ClusterCapacity> capacity_;
-  std::optional<std::vector<AnchorView>> kept_;
+  std::optional<std::vector<OwnerConfigMapView>> kept_;
   kube::ApiClient& client_;
 };
 
@@ -144,9 +144,9 @@ class WritingMember : public Member {
   bool listed() const override { return seen_.listed(); }
   kube::ApiClient& client() const override { return client_; }
   std::vector<PodView> PodsOf(const JobIdentity& job) const override { return seen_.PodsOf(job); }
-  std::optional<AnchorView> AnchorOf(const JobIdentity& job) const override { return seen_.AnchorOf(job); }
+  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const override { return seen_.OwnerConfigMapOf(job); }
   std::optional<BrokerReport> LastReportOf(const JobIdentity& job) const override { return seen_.LastReportOf(job); }
-  std::vector<AnchorView> Anchors() const override { return seen_.Anchors(); }
+  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override { return seen_.OwnerConfigMaps(); }
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return seen_.Capacity(); }
   void Wrote(const std::string& uid, const kube::Resource& resource, const std::string& answer) override {
     seen_.Wrote(uid, resource, answer);
@@ -160,9 +160,9 @@ class WritingMember : public Member {
 
 // The connection of an operator that dies at a request of its own: before the server has heard of it, or before the operator has the
 // answer.
-class DyingTransport : public kube::Transport {
+class CrashingTransport : public kube::Transport {
  public:
-  explicit DyingTransport(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
+  explicit CrashingTransport(std::shared_ptr<kube::Transport> inner) : inner_(std::move(inner)) {}
 
   void DieAt(int request, bool carried_out) {
     left_ = request;
@@ -209,7 +209,7 @@ class DirectJobs : public JobSource {
   kube::ApiClient& client_;
 };
 
-class Alone : public Members {
+class FakeMembers : public Members {
  public:
   std::vector<std::shared_ptr<Member>> Remote() const override { return remote_; }
   std::optional<std::string> LocalName() const override { return local_; }
@@ -246,7 +246,7 @@ class ScriptedProgress : public ProgressSource {
   std::string address_;
 };
 
-class NotedEvents : public EventSink {
+class RecordedEvents : public EventSink {
  public:
   void Record(const JobIdentity&, const Note& note) override {
     reasons_.push_back(note.reason);
@@ -273,7 +273,7 @@ class JobReconcilerTest : public ::testing::Test {
  protected:
   JobReconcilerTest() {
     server_.Serve(kFusionJobs);
-    auto transport = std::make_shared<DyingTransport>(server_.NewTransport());
+    auto transport = std::make_shared<CrashingTransport>(server_.NewTransport());
     transport_ = transport.get();
     client_ = NewClient(std::move(transport));
     looking_ = NewClient(server_.NewTransport());
@@ -298,8 +298,8 @@ class JobReconcilerTest : public ::testing::Test {
     tombstones_ = std::make_unique<Tombstones>(*client_, kOperatorNamespace, kOrigin, kHubUid);
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
-                          .poke = [this](const std::string& cluster, const kube::ObjectKey&) { poked_.insert(cluster); },
-                          .advisor = advisor_,
+                          .enqueue = [this](const std::string& cluster, const kube::ObjectKey&) { enqueued_.insert(cluster); },
+                          .advisor = hints_,
                           .measured = measured_,
                           .workloads = workloads_,
                           .metrics = metrics_},
@@ -330,7 +330,7 @@ class JobReconcilerTest : public ::testing::Test {
   }
 
   // What a cluster does by itself: addresses for Services, pods that start, pods that end when they are deleted.
-  void PlayCluster() {
+  void SimulateCluster() {
     const json services = json::parse(looking_->List(kServices, "default").value());
     for (const json& service : services["items"]) {
       if (!service["spec"].contains("clusterIP")) Patch(kServices, service["metadata"]["name"], {{"spec", {{"clusterIP", "10.96.0.7"}}}});
@@ -367,7 +367,7 @@ class JobReconcilerTest : public ::testing::Test {
       last = result.status;
       if (transport_->died()) ++deaths_;
       if (!result.status.ok()) Restart();  // as if it had died of that
-      PlayCluster();
+      SimulateCluster();
       if (result.status.ok() && server_.objects() == before && Job() == job) return;
     }
     FAIL() << "it does not settle: " << last << "\n" << Job().dump(1);
@@ -390,22 +390,22 @@ class JobReconcilerTest : public ::testing::Test {
   int deaths_ = 0;
   bool balances_ = true;  // the cluster gives load balancers their addresses
   FakeClock clock_;
-  HurryingClock hurrying_;  // of the clients: what they wait before they try again is no matter here
+  AutoAdvanceClock hurrying_;  // of the clients: what they wait before they try again is no matter here
   FakeApiServer server_{clock_};
-  DyingTransport* transport_ = nullptr;
+  CrashingTransport* transport_ = nullptr;
   std::unique_ptr<kube::ApiClient> client_, looking_;  // of the operator; of the test
   std::unique_ptr<DirectMember> member_;
   std::unique_ptr<WritingMember> hub_;
   std::unique_ptr<DirectJobs> jobs_;
   std::unique_ptr<Tombstones> tombstones_;
-  Alone members_;
-  std::set<std::string> poked_;
+  FakeMembers members_;
+  std::set<std::string> enqueued_;
   ScriptedProgress progress_;
-  NotedEvents events_;
-  Advisor* advisor_ = nullptr;              // of the next operator; must outlive it
-  const MeasuredWays* measured_ = nullptr;  // as that
-  WorkloadSource* workloads_ = nullptr;     // as that
-  const JobMetrics* metrics_ = nullptr;     // as that
+  RecordedEvents events_;
+  HintCache* hints_ = nullptr;               // of the next operator; must outlive it
+  const MeasuredLinks* measured_ = nullptr;  // as that
+  WorkloadSource* workloads_ = nullptr;      // as that
+  const JobMetrics* metrics_ = nullptr;      // as that
   std::unique_ptr<JobReconciler> reconciler_;
 };
 

@@ -13,7 +13,7 @@ namespace fusionllm::op::testing {
 class TwoClustersTest : public JobReconcilerTest {
  protected:
   TwoClustersTest() {
-    auto transport = std::make_shared<DyingTransport>(tokyo_server_.NewTransport());
+    auto transport = std::make_shared<CrashingTransport>(tokyo_server_.NewTransport());
     tokyo_transport_ = transport.get();
     tokyo_writes_ = NewClient(std::move(transport));
     tokyo_client_ = NewClient(tokyo_server_.NewTransport());
@@ -28,7 +28,7 @@ class TwoClustersTest : public JobReconcilerTest {
     for (int i = 0; i < 20; ++i) {
       const auto before = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job());
       (void)Reconcile();
-      PlayCluster();
+      SimulateCluster();
       (void)ReconcileTokyo();
       PlayTokyo();
       quiet = std::make_tuple(server_.objects(), tokyo_server_.objects(), Job()) == before ? quiet + 1 : 0;
@@ -56,12 +56,12 @@ class TwoClustersTest : public JobReconcilerTest {
     Submit(job);
     // A load balancer gives its address as soon as there is a Service.
     for (int i = 0; i < 3 && !looking_->Get(kServices, {"default", "train-broker"}).ok(); ++i) (void)Reconcile();
-    PlayCluster();
+    SimulateCluster();
   }
 
   bool tokyo_balances_ = true;
   FakeApiServer tokyo_server_{clock_};
-  DyingTransport* tokyo_transport_ = nullptr;
+  CrashingTransport* tokyo_transport_ = nullptr;
   std::unique_ptr<kube::ApiClient> tokyo_client_, tokyo_writes_;  // of the test; of the operator
   std::shared_ptr<DirectMember> tokyo_;
 };

@@ -9,7 +9,7 @@
 
 namespace fusionllm::services {
 
-inline absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::AskPlan&, std::stop_token) {
+inline absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::RequestPlan&, std::stop_token) {
   return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
 }
 

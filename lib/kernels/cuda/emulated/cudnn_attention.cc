@@ -33,7 +33,7 @@ class Plan final : public AttentionPlan {
 
 }  // namespace
 
-void Become(CudnnAttention what) { attention_state = what; }
+void EmulateCudnn(CudnnAttention what) { attention_state = what; }
 int64_t TakeCudnnAttentionRuns() { return runs.exchange(0); }
 
 }  // namespace emulated
@@ -42,7 +42,7 @@ MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spe
   using emulated::CudnnAttention;
   const CudnnAttention what = emulated::attention_state;
   if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
-  if (what == CudnnAttention::kNoWay) return absl::UnimplementedError("the stand-in knows no way");
+  if (what == CudnnAttention::kNoAlgorithm) return absl::UnimplementedError("the stand-in knows no way");
   if (what == CudnnAttention::kBroken) return absl::InternalError("the stand-in's card fails");
   return std::make_unique<emulated::Plan>(what, PrepareMatrixAttention(device, spec));
 }

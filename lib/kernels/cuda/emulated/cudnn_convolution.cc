@@ -12,7 +12,7 @@ std::atomic<CudnnConvolution> convolution_state = CudnnConvolution::kAbsent;
 
 }  // namespace
 
-void Become(CudnnConvolution what) { convolution_state = what; }
+void EmulateCudnn(CudnnConvolution what) { convolution_state = what; }
 
 }  // namespace emulated
 
@@ -22,7 +22,7 @@ MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpe
       return absl::FailedPreconditionError("the emulated card has no cuDNN");
     case emulated::CudnnConvolution::kPresent:
       return PrepareGatheredConvolution(device, spec);
-    case emulated::CudnnConvolution::kNoWay:
+    case emulated::CudnnConvolution::kNoAlgorithm:
       break;
   }
   return absl::UnimplementedError("the stand-in knows no way");

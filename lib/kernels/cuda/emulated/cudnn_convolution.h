@@ -4,10 +4,10 @@
 namespace fusionllm::kernels::cuda::emulated {
 
 enum class CudnnConvolution {
-  kAbsent,   // there is none: what any process begins with
-  kPresent,  // gathers
-  kNoWay,    // it knows no way for anything
+  kAbsent,       // there is none: what any process begins with
+  kPresent,      // gathers
+  kNoAlgorithm,  // it knows no way for anything
 };
-void Become(CudnnConvolution what);
+void EmulateCudnn(CudnnConvolution what);
 
 }  // namespace fusionllm::kernels::cuda::emulated

@@ -22,7 +22,7 @@ namespace fusionllm::kube::testing {
 inline absl::Status Error(int code, const std::string& reason) { return ToStatus({.code = code, .reason = reason, .message = reason}); }
 
 // Waits are over at once, as far as real time goes; what was waited for is recorded.
-class LeapingClock : public FakeClock {
+class RecordingClock : public FakeClock {
  public:
   void WaitUntil(std::unique_lock<std::mutex>&, std::condition_variable&, absl::Duration deadline) override {
     const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ class ReflectorTest : public ::testing::Test {
     client_.Watches(watches);
   }
 
-  LeapingClock clock_;
+  RecordingClock clock_;
   metrics::Registry registry_{"p", "1"};
   InformerMetrics metrics_{registry_};
   ScriptedClient client_;

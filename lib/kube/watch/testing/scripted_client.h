@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "lib/kube/testing/refusing_client.h"
+#include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube::testing {
 
-class ScriptedClient : public RefusingClient {
+class ScriptedClient : public UnimplementedClient {
  public:
   using ListAnswer = std::function<absl::StatusOr<std::string>(const ListOptions& options)>;
   // Runs a watch: may feed the sink, and returns what Watch() does.

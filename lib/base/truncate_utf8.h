@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fusionllm::base {
+
+// The beginning of `text`, no longer than `most_bytes` and never ending inside a UTF-8 sequence: JSON and Protobuf take nothing else.
+std::string TruncateUtf8(absl::string_view text, size_t most_bytes);
+
+}  // namespace fusionllm::base

@@ -1,0 +1,52 @@
+#include "lib/collective/channel_rendezvous.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "lib/base/status_macros.h"
+
+namespace fusionllm::collective {
+namespace {
+
+// A stop that comes without the end of the channel is noticed so late.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+std::vector<std::byte> BytesOf(const std::string& text) {
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ChannelRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
+                                                                     std::stop_token stop) {
+  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  const Chunk chunk{.call = -++meetings_, .round = series_};
+  const absl::Time deadline = absl::Now() + timeout;
+  for (int rank = 0; rank < member.size; ++rank) {
+    if (rank != member.rank) FUSIONLLM_RETURN_IF_ERROR(channel_.Send(rank, chunk, BytesOf(bytes)));
+  }
+  std::vector<std::string> all(static_cast<size_t>(member.size));
+  all[static_cast<size_t>(member.rank)] = std::move(bytes);
+  for (int rank = 0; rank < member.size; ++rank) {
+    if (rank == member.rank) continue;
+    absl::StatusOr<std::vector<std::byte>> brought = absl::DeadlineExceededError("");
+    while (absl::IsDeadlineExceeded(brought.status())) {
+      if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was told to wait no longer for the others"));
+      const absl::Time now = absl::Now();
+      if (now >= deadline) {
+        return absl::UnavailableError(
+            absl::StrFormat("%s waited %s for replica %d to come", member.ToString(), absl::FormatDuration(timeout), rank));
+      }
+      brought = channel_.Take(rank, chunk, std::min(deadline, now + kLook));
+    }
+    FUSIONLLM_RETURN_IF_ERROR(brought.status());
+    all[static_cast<size_t>(rank)].assign(reinterpret_cast<const char*>(brought->data()), brought->size());
+  }
+  return all;
+}
+
+}  // namespace fusionllm::collective

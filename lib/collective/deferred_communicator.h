@@ -1,0 +1,52 @@
+// A communicator whose group meets later than it is made: what uses it can be built before the other members are there to be met, and
+// whoever must be able to end it has something to end from the first moment on.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lib/collective/communicator.h"
+
+namespace fusionllm::collective {
+
+class DeferredCommunicator final : public Communicator {
+ public:
+  // `memory`: where the tensors of the group's communicator will have to live; must outlive this one.
+  DeferredCommunicator(Membership membership, tensor::Memory& memory) : Communicator(std::move(membership)), memory_(memory) {}
+
+  // Meets: `meet` makes the communicator, and gives up when the token says so. Once, on the thread that makes the calls; blocks as long as
+  // `meet` does. Errors: meet's; Abort's, where it was called before or meanwhile; InvalidArgument for a communicator of another membership
+  // or memory.
+  using MeetFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(std::stop_token stop)>;
+  absl::Status Meet(const MeetFunction& meet);
+  // Lets the group's communicator go, on the thread that makes the calls; what is called later fails. Waits for an Abort that is under way
+  // on another thread.
+  void Leave();
+
+  tensor::Memory& memory() const override { return memory_; }
+  // Before Meet: FailedPrecondition.
+  absl::Status AllReduce(std::span<const tensor::TensorView> tensors) override;
+  absl::Status ReduceScatter(std::span<const Exchange> exchanges) override;
+  absl::Status AllGather(std::span<const Exchange> exchanges) override;
+  absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) override;
+  absl::Status Wait() override;
+  void Abort(absl::Status why) override;
+
+ private:
+  absl::StatusOr<Communicator*> Met();
+
+  tensor::Memory& memory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<Communicator> met_;  // set and reset by the thread that makes the calls
+  bool aborting_ = false;              // its Abort is being called, outside of the lock: that may lead back here
+  absl::Status aborted_;
+  std::stop_source stop_;
+};
+
+}  // namespace fusionllm::collective

@@ -1,0 +1,31 @@
+#include "lib/compression/testing/topk_message.h"
+
+#include <algorithm>
+#include <array>
+
+#include "lib/compression/codec.h"
+#include "lib/compression/header.h"
+
+namespace fusionllm::compression::testing {
+
+std::vector<std::byte> TopKMessage(ValueKind values, Direction direction, const Mask& mask, std::span<const float> kept) {
+  constexpr std::array kKinds = {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4};
+  // Values have the form that they have in a dense message.
+  std::vector<std::byte> dense;
+  Encode({.kind = kKinds[static_cast<size_t>(values)]}, Direction::kForward, kept, nullptr, nullptr, &dense, nullptr).IgnoreError();
+  Header header = ReadHeader(dense, Direction::kForward, static_cast<size_t>(mask.kept())).value();
+  const bool forward = direction == Direction::kForward;
+  header.layout = forward ? Layout::kTopK : Layout::kMasked;
+  header.direction = direction;
+  header.values = static_cast<uint8_t>(values);
+  header.elements = static_cast<uint32_t>(mask.elements());
+  header.kept = static_cast<uint32_t>(mask.kept());
+  const size_t values_at = kHeaderBytes + static_cast<size_t>(forward ? Mask::SerializedBytes(mask.elements(), mask.kept()) : 0);
+  std::vector<std::byte> message(values_at + dense.size() - kHeaderBytes);
+  WriteHeader(header, message.data());
+  if (forward) mask.Serialize(message.data() + kHeaderBytes);
+  std::copy(dense.begin() + kHeaderBytes, dense.end(), message.begin() + static_cast<ptrdiff_t>(values_at));
+  return message;
+}
+
+}  // namespace fusionllm::compression::testing

@@ -1,0 +1,14 @@
+// Why there is no plan with replicas, for tests.
+#pragma once
+
+#include <variant>
+
+#include "lib/scheduler/replicas/replica_planner.h"
+
+namespace fusionllm::scheduler::testing {
+
+inline PlanError PlanErrorFor(const PlanRequest& request, int count, const char* strategy = "op-fence") {
+  return std::get<PlanError>(replicas::PlanReplicas(strategy, request, count).value());
+}
+
+}  // namespace fusionllm::scheduler::testing

@@ -1,0 +1,56 @@
+// What the clusters that there are provide for a job: which it may use, and for how many of its executors they have room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lib/job/fusion_job.h"
+#include "operator/manifests/run_objects.h"
+#include "operator/members/member.h"
+#include "operator/placement/placement.h"
+#include "operator/placement/reservations.h"
+
+namespace fusionllm::op {
+
+struct CandidatesRequest {
+  JobIdentity identity;
+  const job::FusionJob* job = nullptr;
+  const Images* images = nullptr;
+  int64_t attempt = 0;  // that is to be placed
+  // Clusters that the job was told to leave, with why.
+  std::map<std::string, std::string> avoided;
+  absl::Time now;
+  // Clusters that the job's status goes on naming whatever is placed: of job::kMaxClusters in all. What may be left where is known from
+  // there.
+  std::set<std::string> named;
+  bool hub_on_demand = false;  // nodes of a hub that lends no devices are made when pods wait for them
+};
+
+// The hub first, then the others by name. `reservations` may be null.
+std::vector<ClusterCandidate> Candidates(const CandidatesRequest& request, const Member& hub, const Members& members,
+                                         Reservations* reservations);
+
+// Why the job's broker finds no room on the hub, whether that lends devices or not, with what is short on its nodes; empty: it does, or
+// nobody knows. `reservations` may be null.
+std::string BrokerShortage(const CandidatesRequest& request, const Member& hub, const Members& members, Reservations* reservations);
+
+// What the job's broker asks of a node, the scheduler beside it included. InvalidArgument names the field of broker.template.
+absl::StatusOr<PodShape> BrokerShape(const CandidatesRequest& request);
+
+// What a pod of the job's executors asks of a node of such hardware. InvalidArgument names the field of executors.template, or
+// spec.placement.minMemory.
+absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::FusionJob& job, const Images& images,
+                                       const DeviceKind& hardware);
+
+// The hardware that spec.placement.device and minMemory name, in a cluster. FailedPrecondition: it has none, or does not tell.
+absl::StatusOr<DeviceKind> HardwareIn(const ClusterCapacity* capacity, const job::Placement& placement);
+
+// The same in the first cluster that has it, the hub before others; as none is asked for, where none has.
+DeviceKind HardwareOf(const job::Placement& placement, const Member& hub, const Members& members);
+
+}  // namespace fusionllm::op

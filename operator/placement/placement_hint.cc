@@ -1,0 +1,50 @@
+#include "operator/placement/placement_hint.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lib/wire/plan_json.h"
+#include "operator/placement/query.h"
+
+namespace fusionllm::op {
+namespace {
+
+constexpr char kAsWithout[] = "Executors are placed by room and preference.";
+
+PlacementHint Unanswered(absl::string_view why) {
+  return {.reason = kNoAnswer, .message = absl::StrCat("The scheduler gave no plan: ", why, ". ", kAsWithout)};
+}
+
+}  // namespace
+
+PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
+  if (!answer.ok()) return Unanswered(answer.status().message());
+  const absl::StatusOr<wire::PlanResult> parsed = wire::ParsePlan(*answer);
+  if (!parsed.ok()) return Unanswered(parsed.status().message());
+  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&*parsed)) {
+    return {.reason = kPlanRefused,
+            .message = absl::StrCat("The scheduler expects that no plan is possible (", refusal->reason, "): ", refusal->message, ". ",
+                                    kAsWithout)};
+  }
+  const auto& plan = std::get<wire::PlanDocument>(*parsed);
+  std::map<std::string, int64_t> counts;
+  for (const wire::PlanStage& stage : plan.stages) {
+    for (const std::string& device : stage.devices) ++counts[ClusterOf(device)];
+  }
+  PlacementHint advice{.reason = kPlanMade};
+  for (const auto& [cluster, count] : counts) advice.ranking.push_back({cluster, count});
+  std::stable_sort(advice.ranking.begin(), advice.ranking.end(), [](const auto& a, const auto& b) { return a.executors > b.executors; });
+  const auto words = [](std::string* out, const RankedCluster& cluster) {
+    absl::StrAppend(out, cluster.name, " with ", cluster.executors);
+  };
+  advice.message = absl::StrFormat("The scheduler expects the fastest steps, %.3g s, of %s.", plan.predicted_step_seconds,
+                                   absl::StrJoin(advice.ranking, ", ", words));
+  return advice;
+}
+
+}  // namespace fusionllm::op

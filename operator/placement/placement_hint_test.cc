@@ -1,0 +1,51 @@
+#include "operator/placement/placement_hint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/wire/plan_json.h"
+
+namespace fusionllm::op {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string PlanOn(const std::vector<std::string>& devices) {
+  wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
+  for (const std::string& device : devices) {
+    plan.stages.push_back({.index = static_cast<int>(plan.stages.size()), .devices = {device}, .ops = {"op" + device}});
+  }
+  return wire::PrintPlan(plan);
+}
+
+TEST(PlacementHintTest, ClustersCountByTheirStages) {
+  const PlacementHint advice = PlacementHintOf(PlanOn({"paris-0", "new-york-1", "new-york-0", "new-york-12"}));
+  EXPECT_THAT(advice.ranking, ElementsAre(RankedCluster{"new-york", 3}, RankedCluster{"paris", 1})) << advice.message;
+  EXPECT_EQ(advice.reason, kPlanMade);
+  EXPECT_EQ(advice.message, "The scheduler expects the fastest steps, 0.25 s, of new-york with 3, paris with 1.");
+}
+
+TEST(PlacementHintTest, RejectionNamesShortage) {
+  const PlacementHint advice =
+      PlacementHintOf(wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory",
+                                                              .message = "stage 3 needs 11.2 GiB, the largest device has 8 GiB",
+                                                              .shortfall = {"memory_bytes", 12e9, 8e9}}));
+  EXPECT_THAT(advice.ranking, IsEmpty());
+  EXPECT_EQ(advice.reason, kPlanRefused);
+  EXPECT_THAT(advice.message, HasSubstr("(InsufficientMemory): stage 3 needs 11.2 GiB, the largest device has 8 GiB."));
+}
+
+TEST(PlacementHintTest, NoAnswerIsNoAdvice) {
+  for (const absl::StatusOr<std::string>& answer :
+       {absl::StatusOr<std::string>(absl::UnavailableError("connection refused")), absl::StatusOr<std::string>("no plan")}) {
+    const PlacementHint advice = PlacementHintOf(answer);
+    EXPECT_THAT(advice.ranking, IsEmpty());
+    EXPECT_EQ(advice.reason, kNoAnswer);
+    EXPECT_THAT(advice.message, HasSubstr("Executors are placed by room and preference."));
+  }
+}
+
+}  // namespace
+}  // namespace fusionllm::op

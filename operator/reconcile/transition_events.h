@@ -1,0 +1,19 @@
+// What happened to a job between two of its statuses, as events that `kubectl describe` shows. A pure function of what is written, so that
+// an event comes once, whoever writes. What a decision itself says (Ready, Restarting, the ends) is not told twice.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lib/kubeapi/fusion_job_status.h"
+#include "operator/lifecycle/decide.h"
+
+namespace fusionllm::op {
+
+// Of checkpoints, which may come every few seconds, one event is enough for so long.
+inline constexpr absl::Duration kCheckpointEventEvery = absl::Minutes(10);
+
+std::vector<Note> EventsForTransition(const kubeapi::FusionJobStatus& before, const kubeapi::FusionJobStatus& after);
+
+}  // namespace fusionllm::op

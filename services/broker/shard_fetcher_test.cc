@@ -1,0 +1,190 @@
+#include "services/broker/shard_fetcher.h"
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lib/base/testing/temp_folder.h"
+#include "lib/checkpoint/testing/sample.h"
+
+namespace fusionllm::services {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A checkpoint with three files in paris; executors are the tests'.
+class ShardFetcherTest : public ::testing::Test {
+ protected:
+  ShardFetcherTest() {
+    checkpoint::Manifest manifest = checkpoint::SampleManifest(20);
+    for (const char* kind : {"model", "optimizer", "residuals"}) {
+      files_.push_back({.name = absl::StrCat(kind, "-00002-of-00002.safetensors"),
+                        .bytes = 9,
+                        .sha256 = std::string(64, 'a'),
+                        .tensors = {kind},
+                        .site = "paris",
+                        .site_folder = "0123456789abcdef/paris-0/step-000020.fedcba9876543210"});
+    }
+    manifest.files = files_;
+    saved_ = folder_ / "step-000020";
+    folder_.Write("step-000020/manifest.json", checkpoint::FormatManifest(manifest));
+  }
+
+  const base::TempFolder folder_;
+  std::string saved_;
+  std::vector<checkpoint::FileEntry> files_;
+};
+
+TEST_F(ShardFetcherTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
+  ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .notify_interval = std::chrono::milliseconds(1)});
+  std::mutex mutex;
+  std::vector<SiteAwaited> notices;
+  recall.OnAwaited([&](const SiteAwaited& awaited) {
+    const std::lock_guard lock(mutex);
+    notices.push_back(awaited);
+  });
+  const auto notice_count = [&] {
+    const std::lock_guard lock(mutex);
+    return notices.size();
+  };
+  const auto bring = [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); };
+  auto brought = std::async(std::launch::async, bring);
+  while (notice_count() < 2) std::this_thread::yield();
+  const SiteAwaited at_first = [&] {
+    const std::lock_guard lock(mutex);
+    return notices[0];
+  }();
+  EXPECT_EQ(at_first.site, "paris");
+  EXPECT_EQ(at_first.folder, saved_);
+  EXPECT_EQ(at_first.first, files_.at(0).name);
+  EXPECT_EQ(at_first.files, 3);
+  EXPECT_THAT(at_first.left.count(), AllOf(::testing::Gt(90), ::testing::Le(100)));
+
+  recall.GiveUpAbsent();
+  const absl::Status given_up = brought.get();
+  EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
+  const size_t before = notice_count();
+  EXPECT_TRUE(absl::IsUnavailable(bring())) << "nor is it waited for again";
+  EXPECT_EQ(notice_count(), before);
+}
+
+TEST_F(ShardFetcherTest, ClosedRunDoesNotWaitForSites) {
+  ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .fixed_executors = true});
+  int notices = 0;
+  recall.OnAwaited([&](const SiteAwaited&) { ++notices; });
+  const absl::Status status = recall.FetchShard(saved_, files_.at(0), [] { return false; });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
+  EXPECT_EQ(notices, 0);
+}
+
+TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
+  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  std::mutex mutex;
+  int notices = 0;
+  recall.OnAwaited([&](const SiteAwaited&) {
+    const std::lock_guard lock(mutex);
+    ++notices;
+  });
+  const auto was_notified = [&] {
+    const std::lock_guard lock(mutex);
+    return notices > 0;
+  };
+  recall.Joined("paris-0", "paris");
+  recall.Leaving("paris-0");
+  recall.Left("paris-0");
+  auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
+  while (!was_notified()) std::this_thread::yield();
+  EXPECT_NE(brought.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its Pod may have been drained: another comes";
+  recall.RunEnds(std::chrono::hours(1));
+  const absl::Status status = brought.get();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("told to end"));
+}
+
+TEST_F(ShardFetcherTest, AllLeaveWhereEachHolderOfTheSitesWasOrderedToEnd) {
+  constexpr std::chrono::milliseconds kNow{0};
+  ShardFetcher recall;
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
+  recall.Joined("oslo-0", "oslo");
+  recall.Leaving("paris-0");
+  EXPECT_FALSE(recall.AllLeave({"paris"}, kNow)) << "of one nothing is known";
+  recall.Leaving("paris-1");
+  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
+  EXPECT_FALSE(recall.AllLeave({"paris", "oslo"}, kNow));
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Left(executor);
+  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
+  recall.Left("oslo-0");
+  EXPECT_FALSE(recall.AllLeave({"oslo"}, kNow)) << "it was lost, and may come back";
+  EXPECT_FALSE(recall.AllLeave({"lima"}, kNow)) << "nobody of that site was there";
+}
+
+TEST_F(ShardFetcherTest, AllLeaveWaitsForExecutorsThatAreEnding) {
+  ShardFetcher recall;
+  recall.Joined("paris-0", "paris");
+  auto all = std::async(std::launch::async, [&] { return recall.AllLeave({"paris"}, std::chrono::hours(1)); });
+  recall.Leaving("paris-0");
+  EXPECT_TRUE(all.get());
+}
+
+TEST_F(ShardFetcherTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
+  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  std::promise<void> notices;
+  recall.OnAwaited([&](const SiteAwaited&) { notices.set_value(); });
+  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
+  recall.Leaving("paris-0");
+  recall.Left("paris-0");
+  recall.Left("paris-1");
+  recall.RunEnds(std::chrono::hours(1));
+  auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
+  EXPECT_EQ(notices.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  recall.GiveUpAbsent();
+  EXPECT_TRUE(absl::IsUnavailable(brought.get()));
+}
+
+TEST_F(ShardFetcherTest, WhoSendsAnotherFileFirstIsNotSilent) {
+  constexpr auto kSilence = std::chrono::seconds(2);
+  const auto never = [] { return false; };
+  ShardFetcher recall({.silence_timeout = kSilence, .rounds = 1});
+  std::mutex mutex;
+  std::vector<uint64_t> asked;
+  const auto asked_so_far = [&] {
+    const std::lock_guard lock(mutex);
+    return asked.size();
+  };
+  recall.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(order.send_shard().recall());
+    return true;
+  });
+  recall.Joined("paris-0", "paris");
+  const auto bring = [&](const std::string& name) { return recall.FetchShard(folder_ / "step", {.name = name, .site = "paris"}, never); };
+  auto first = std::async(std::launch::async, bring, "first");
+  while (asked_so_far() < 1) std::this_thread::yield();
+  auto second = std::async(std::launch::async, bring, "second");
+  while (asked_so_far() < 2) std::this_thread::yield();
+  {
+    const auto arrival = recall.Take("paris-0", asked[0], [] {});
+    ASSERT_TRUE(arrival.ok()) << arrival.status();
+    const auto until = std::chrono::steady_clock::now() + 3 * kSilence;
+    while (std::chrono::steady_clock::now() < until) {
+      (*arrival)->Moved();
+      std::this_thread::yield();
+    }
+    const auto next = recall.Take("paris-0", asked[1], [] {});
+    ASSERT_TRUE(next.ok()) << next.status();
+    (*arrival)->Done(absl::OkStatus());
+    (*next)->Done(absl::OkStatus());
+  }
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+}  // namespace
+}  // namespace fusionllm::services
