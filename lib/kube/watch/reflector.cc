@@ -105,8 +105,9 @@ class Reflector::EventSink : public WatchSink {
   }
   absl::Status OnData(absl::string_view chunk) override {
     return lines_.Push(chunk, [this](absl::string_view line) {
-      ++events;
-      return reflector_.Take(line);
+      const absl::Status taken = reflector_.Take(line);
+      if (taken.ok()) ++events;
+      return taken;
     });
   }
   absl::Duration IdleTimeout() const override {
@@ -264,8 +265,13 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
     return false;
   }
   if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
-  if (!status.ok() || !fate.lived) {
-    if (!(IsApiExpired(status) && fate.lived)) BackOff(status, stop);
+  // Versions go out of date under watches that were long silent, and a list is due at once. One that is gone as soon as it was listed, or
+  // after an event, comes from a server that is out of order: to ask it without a pause would keep it, and us, busy for ever.
+  const bool too_short = fate.lasted < kShortestWatch;
+  if (status.ok() ? !fate.lived : too_short || !IsApiExpired(status)) {
+    BackOff(status, stop);
+  } else if (too_short) {
+    clock_.WaitFor(kShortestWatch - fate.lasted, stop);
   }
   // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
   return !(IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
@@ -297,7 +303,8 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
     const std::lock_guard lock(mutex_);
     watch_ = nullptr;
   }
-  fate = {.opened = sink.opened, .lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch};
+  const absl::Duration lasted = clock_.Monotonic() - start;
+  fate = {.opened = sink.opened, .lived = sink.events > 0 || lasted >= kShortestWatch, .lasted = lasted};
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {

@@ -100,6 +100,7 @@ class Reflector {
   struct Fate {
     bool opened = false;
     bool lived = false;  // it has done something
+    absl::Duration lasted;
   };
   // Watches one time after the other, until a list is needed.
   void WatchUntilLost(const std::stop_token& stop);

@@ -134,7 +134,7 @@ TEST_F(StreamingListTest, AServerThatIsAwayOrBusyIsAskedAgainInTheSameWay) {
   for (const absl::Status& why : {absl::UnavailableError("connection refused"), Error(429, "TooManyRequests")}) {
     client_.OnWatch([why](const WatchOptions&, WatchSink&, const std::stop_token&) { return why; });
   }
-  client_.OnWatch(LastOfAll("10"), absl::OkStatus());
+  client_.OnWatchOfASecond(LastOfAll("10"), clock_);
   StartStreaming();
   const auto watches = client_.Watches(4);
   EXPECT_TRUE(watches[2].send_initial_events);
