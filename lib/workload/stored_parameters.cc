@@ -92,17 +92,17 @@ std::set<std::string> RunningStatistics(const opdag::Graph& graph, const StoredE
 }
 
 // "f32" for "F32": types have their names in capitals there.
-bool IsInSmallLetters(const checkpoint::TensorEntry& entry) {
+bool HasLowerCaseType(const checkpoint::TensorEntry& entry) {
   return !entry.dtype && checkpoint::StoredDType(absl::AsciiStrToUpper(entry.dtype_name));
 }
 
 // All but the type is right: a conversion of the file helps, and nothing has to begin fresh.
 bool IsOfOtherType(const checkpoint::TensorEntry& entry, const tensor::TensorType& type) {
-  return type.dtype == tensor::DType::kF32 && entry.shape == type.shape && !IsInSmallLetters(entry);
+  return type.dtype == tensor::DType::kF32 && entry.shape == type.shape && !HasLowerCaseType(entry);
 }
 
 std::string Unlike(const opdag::Parameter& parameter, const checkpoint::TensorEntry& entry) {
-  if (IsInSmallLetters(entry)) {
+  if (HasLowerCaseType(entry)) {
     return absl::StrCat(parameter.name, " is of a type \"", entry.dtype_name, "\", which safetensors does not have: write ",
                         absl::AsciiStrToUpper(entry.dtype_name));
   }

@@ -13,6 +13,7 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
+#include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/watch/testing/objects.h"
 #include "lib/kube/watch/testing/scripted_client.h"
 #include "operator/manifests/resources.h"
@@ -131,10 +132,11 @@ TEST_F(WatchedObjectsTest, WhatIsKeptNoMoreIsNotWatched) {
 // The hub and its standbys watch the same Secrets: what they draw by chance must not be the same for the same name.
 TEST(WatchedObjectsTimes, NoTwoProcessesDrawTheSame) {
   const auto draws = [] {
+    kube::testing::FakeClock clock;
     kube::testing::ScriptedClient client;
     client.OnList(kube::testing::ListJson({}, "10", "", "PartialObjectMetadataList"));
-    for (int i = 0; i < 4; ++i) client.OnWatch(kube::testing::BookmarkJson(std::to_string(11 + i)), absl::OkStatus());
-    WatchedObjects secrets(client, kube::RealClock(), nullptr, kSecrets, [](const kube::ObjectKey&) {});
+    for (int i = 0; i < 4; ++i) client.OnWatchOfASecond(kube::testing::BookmarkJson(std::to_string(11 + i)), clock);
+    WatchedObjects secrets(client, clock, nullptr, kSecrets, [](const kube::ObjectKey&) {});
     EXPECT_FALSE(secrets.Read(kParis, {}).ok()) << "it is watched all the same";
     std::vector<absl::Duration> times;
     for (const kube::WatchOptions& watch : client.Watches(5)) times.push_back(watch.server_timeout);

@@ -183,10 +183,10 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   for (const size_t which : {kHonest, kForged, kToken}) AwaitSaid(which, "Connected", "True");
   const std::string leader = Leader();
   fleet_.Submit("honest", 1, {NameOf(kHonest)});
-  fleet_.Submit("tempted", 2, {NameOf(kHonest), NameOf(kForged)});
   Lure("lured", kHonest, kForged);
   ASSERT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Running"; }, kTestTimeout)) << fleet_.Job("honest").state;
   Forge(kForged, "honest");
+  fleet_.Submit("tempted", 2, {NameOf(kHonest), NameOf(kForged)});
 
   AwaitSaid(kDeep, "Connected", "has no UID");
   AwaitSaid(kDeepList, "Connected", "False NotConnected: ");

@@ -224,6 +224,7 @@ void RawServer::Accept() {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     ++connections_;
     sockets_.push_back(socket);
+    JoinEnded();
     threads_.emplace_back([this, socket] { Serve(socket); });
   }
 }
@@ -239,6 +240,15 @@ void RawServer::Serve(int socket) {
   const std::lock_guard lock(mutex_);
   sockets_.erase(std::find(sockets_.begin(), sockets_.end(), socket));
   close(socket);
+  ended_.push_back(std::this_thread::get_id());
+}
+
+void RawServer::JoinEnded() {
+  for (const std::thread::id id : std::exchange(ended_, {})) {
+    const auto thread = std::find_if(threads_.begin(), threads_.end(), [&](const std::thread& one) { return one.get_id() == id; });
+    thread->join();
+    threads_.erase(thread);
+  }
 }
 
 }  // namespace fusionllm::kube::testing

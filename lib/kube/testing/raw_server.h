@@ -65,6 +65,8 @@ class RawServer {
  private:
   void Accept();
   void Serve(int socket);
+  // Those whose handlers have returned; `mutex_` is held. A thread that nobody joins keeps its stack.
+  void JoinEnded();
 
   const Handler handler_;
   const bool ipv6_;
@@ -77,6 +79,7 @@ class RawServer {
   bool stopping_ = false;
   std::vector<int> sockets_;  // of handlers that run
   std::vector<std::thread> threads_;
+  std::vector<std::thread::id> ended_;
   std::thread accepting_;
 };
 

@@ -374,7 +374,7 @@ TEST_F(InformerTest, NoTwoDrawTheSameTimes) {
   const auto draws = [this] {
     testing::ScriptedClient client;
     client.OnList(ListJson({}, "10"));
-    for (int i = 0; i < 4; ++i) client.OnWatch(BookmarkJson(std::to_string(11 + i)), absl::OkStatus());
+    for (int i = 0; i < 4; ++i) client.OnWatchOfASecond(BookmarkJson(std::to_string(11 + i)), clock_);
     Informer informer(client, clock_, &metrics_, {.scope = {.resource = testing::Pods()}, .decode = DecodePod});
     informer.Start();
     std::vector<absl::Duration> times;

@@ -98,8 +98,9 @@ class Reflector::EventSink : public WatchSink {
   }
   absl::Status OnData(absl::string_view chunk) override {
     return lines_.Push(chunk, [this](absl::string_view line) {
-      ++events;
-      return reflector_.Take(line);
+      const absl::Status taken = reflector_.Take(line);
+      if (taken.ok()) ++events;
+      return taken;
     });
   }
   absl::Duration IdleTimeout() const override {
@@ -211,8 +212,8 @@ void Reflector::WatchUntilLost(const std::stop_token& stop) {
 
 bool Reflector::WatchGoesOn(const std::stop_token& stop) {
   const absl::Duration start = clock_.Monotonic();
-  bool lived = false;
-  const absl::Status status = WatchOnce(stop, lived);
+  Fate fate;
+  const absl::Status status = WatchOnce(stop, fate);
   if (stop.stop_requested()) return false;
   {
     const std::lock_guard lock(mutex_);
@@ -223,17 +224,22 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
     }
   }
   sink_.Watching(false, status);
-  probe_.WatchEnded(ReasonOf(status, lived));
+  probe_.WatchEnded(ReasonOf(status, fate.lived));
   if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
-  if (!status.ok() || !lived) {
-    if (!(IsApiExpired(status) && lived)) BackOff(status, stop);
+  // Versions go out of date under watches that were long silent, and a list is due at once. One that is gone as soon as it was listed, or
+  // after an event, comes from a server that is out of order: to ask it without a pause would keep it, and us, busy for ever.
+  const bool too_short = fate.lasted < kShortestWatch;
+  if (status.ok() ? !fate.lived : too_short || !IsApiExpired(status)) {
+    BackOff(status, stop);
+  } else if (too_short) {
+    clock_.WaitFor(kShortestWatch - fate.lasted, stop);
   }
   // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
   return !(IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
            status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false));
 }
 
-absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
+absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   const WatchOptions options = {
       .label_selector = scope_.label_selector,
@@ -256,7 +262,8 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, bool& lived) {
     const std::lock_guard lock(mutex_);
     watch_ = nullptr;
   }
-  lived = sink.events > 0 || clock_.Monotonic() - start >= kShortestWatch;
+  const absl::Duration lasted = clock_.Monotonic() - start;
+  fate = {.lived = sink.events > 0 || lasted >= kShortestWatch, .lasted = lasted};
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {

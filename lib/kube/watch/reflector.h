@@ -86,12 +86,15 @@ class Reflector {
 
   absl::Status List(const std::stop_token& stop);
   absl::Status ListFrom(const std::string& resource_version, const std::stop_token& stop);
+  struct Fate {
+    bool lived = false;  // it has done something
+    absl::Duration lasted;
+  };
   // Watches one time after the other, until a list is needed.
   void WatchUntilLost(const std::stop_token& stop);
   // Watches once, waits after a failure, and says whether another watch can follow.
   bool WatchGoesOn(const std::stop_token& stop);
-  // `lived`: it has done something.
-  absl::Status WatchOnce(const std::stop_token& stop, bool& lived);
+  absl::Status WatchOnce(const std::stop_token& stop, Fate& fate);
   absl::Status Take(absl::string_view line);
   void TakeBookmark(const std::string& resource_version);
   absl::Status TakeObject(WatchEvent event);

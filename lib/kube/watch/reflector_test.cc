@@ -204,9 +204,39 @@ TEST_F(ReflectorTest, AnEmptyWatchThatEndsAtOnceIsAFailure) {
   client_.OnWatch(BookmarkJson("11"), absl::OkStatus());  // this one is none
   Start();
   Await(1, 5);
-  EXPECT_EQ(clock_.waits().size(), 3u);  // instead of as many requests as the network takes
+  ASSERT_EQ(clock_.waits().size(), 4u);  // instead of as many requests as the network takes
+  EXPECT_GE(clock_.waits()[2], absl::Milliseconds(3200));
+  EXPECT_EQ(clock_.waits()[3], absl::Seconds(1)) << "no failure, and no more than one in a second";
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_watch_restarts_total{cluster=\"c\",reason=\"short\",resource=\"pods\"} 3\n"));
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_watch_restarts_total{cluster=\"c\",reason=\"timeout\",resource=\"pods\"} 1\n"));
+}
+
+// Else a server whose lists are always too old to be watched would be asked as often as the network takes.
+TEST_F(ReflectorTest, VersionsThatAreGoneAsSoonAsTheyAreListedAreFailures) {
+  for (int i = 0; i < 6; ++i) {
+    client_.OnList(ListJson({}, "1"));
+    client_.OnWatch((i % 2 == 0 ? "" : BookmarkJson("2")) + EventJson("ERROR", StatusJson(410, "Expired", "too old")), absl::OkStatus());
+  }
+  Start();
+  Await(7, 6);
+  absl::Duration min = absl::Milliseconds(800);
+  ASSERT_EQ(clock_.waits().size(), 6u);
+  for (const absl::Duration wait : clock_.waits()) {
+    EXPECT_GE(wait, min);
+    min = std::min(2 * min, absl::Seconds(30));
+  }
+}
+
+TEST_F(ReflectorTest, AVersionThatAgedUnderALongWatchIsListedAnewAtOnce) {
+  client_.OnList(ListJson({}, "1"));
+  client_.OnWatch([this](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
+    clock_.Advance(absl::Minutes(1));
+    return sink.OnData(EventJson("ERROR", StatusJson(410, "Expired", "too old")));
+  });
+  client_.OnList(ListJson({}, "20"));
+  Start();
+  Await(2, 2);
+  EXPECT_TRUE(clock_.waits().empty());
 }
 
 TEST_F(ReflectorTest, WaitsAsLongAsTheServerAsks) {

@@ -24,7 +24,7 @@ class WriteBarrierTest : public ::testing::Test {
     ASSERT_TRUE(informer_.WaitForSync(absl::InfiniteDuration()));
   }
   void Happen(const std::string& events, const std::string& version) {
-    client_.OnWatch(events, absl::OkStatus());
+    client_.OnWatchOfASecond(events, clock_);
     while (informer_.resource_version() != version) std::this_thread::yield();
   }
 

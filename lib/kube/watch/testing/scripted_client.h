@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube::testing {
@@ -41,6 +42,15 @@ class ScriptedClient : public UnimplementedClient {
       absl::Status status = sink.OnOpen();
       if (status.ok()) status = sink.OnData(lines);
       return status.ok() ? end : status;
+    });
+  }
+  // Lines sent at once; then the server ends the watch in good order, a second of `clock` later.
+  void OnWatchOfASecond(std::string lines, FakeClock& clock) {
+    OnWatch([lines = std::move(lines), &clock](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
+      absl::Status status = sink.OnOpen();
+      if (status.ok()) status = sink.OnData(lines);
+      clock.Advance(absl::Seconds(1));
+      return status;
     });
   }
   // Lines sent at once; then silence until the watch is stopped.
