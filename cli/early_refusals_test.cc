@@ -1,4 +1,4 @@
-// What is wrong with a job is told before anything is measured or started, with its place and what to write instead.
+// What is wrong with a job is reported before anything is measured or started, with its place and what to write instead.
 #include <filesystem>
 #include <string>
 
@@ -94,8 +94,8 @@ TEST_F(EarlyRefusalsTest, ThisMachineIsADeviceToo) {
 }
 
 TEST_F(EarlyRefusalsTest, MachinesThatJoinAreNotKnownButOpsAre) {
-  const Outcome outcome =
-      Run("run job.yaml --output out --listen 127.0.0.1:0 --gather-seconds 1 --set 'spec.strategy.pins=[{ops: blok.*, device: any}]'");
+  const Outcome outcome = Run(
+      "run job.yaml --output out --listen 127.0.0.1:0 --join-timeout-seconds 1 --set 'spec.strategy.pins=[{ops: blok.*, device: any}]'");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("did you mean block.*?"), Not(HasSubstr("waiting for executors"))));
 }

@@ -233,7 +233,7 @@ TEST_F(EvalTest, ARunEvaluatesTheWholeSetUnlessTheJobSaysHowManyBatches) {
   EXPECT_GT(std::abs(loss_of_run(", batches: 2") - whole), 1e-4) << "the first four windows";
 }
 
-// A mean over all targets that count, whoever cuts the set into batches, micro-batches and stages: the windows have very unlike numbers.
+// A mean over all targets that count, however the set is cut into batches, micro-batches and stages: the windows have very unlike numbers.
 TEST_F(EvalTest, ALossWithIgnoredTargetsIsThatOfTheRunsOwnEvaluation) {
   Write("lm.dag", kPaddedModel);
   std::string full;

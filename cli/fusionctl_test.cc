@@ -49,7 +49,7 @@ TEST_F(FusionctlTest, WordsItDoesNotKnowAreRepeatedWithTheOnesItDoes) {
   EXPECT_THAT(planner.err, AllOf(HasSubstr("--strategy"), HasSubstr("guess"), HasSubstr("op-fence"), Not(HasSubstr("measuring"))));
 }
 
-// Nobody listens there: that the device is not there is told before the run is asked.
+// Nothing listens there: that the device is not there is reported before the run is asked.
 TEST_F(FusionctlTest, JoinNamesADeviceThatIsNotThereBeforeItDials) {
   const Outcome join = Run("join nowhere --token none --device cuda:999");
   EXPECT_EQ(join.code, 2);
@@ -173,7 +173,7 @@ TEST_F(FusionctlTest, CheckpointCommandsSayWhatIsMissing) {
   EXPECT_EQ(Run("eval nowhere --data text.txt").code, 2);
 }
 
-// One bit in a checkpoint: whoever reads it says so.
+// One bit in a checkpoint: its reader says so.
 TEST_F(FusionctlTest, ADamagedCheckpointIsNeitherTrainedFromNorEvaluatedNorExported) {
   Write("text.txt", std::string(400, 'x'));
   const std::string save = " --set spec.training.steps=2 --set 'spec.checkpoint={path: kept, everySteps: 1, keep: 2}'";
@@ -287,7 +287,7 @@ TEST_F(FusionctlTest, ARunThatCannotBeginStartsNothing) {
   EXPECT_EQ(Run("plan job.yaml --profiles .").code, 2) << "a folder";
 }
 
-TEST_F(FusionctlTest, ARunEvaluatesWhenItIsTold) {
+TEST_F(FusionctlTest, ARunEvaluatesAtItsInterval) {
   Write("text.txt", std::string(400, 'x'));
   const Outcome outcome =
       Run("--format json run job.yaml --output out --set spec.training.steps=5 --set spec.data.validation='{fraction: 0.3}' "

@@ -1,5 +1,6 @@
 // fusionctl: what users run. Each command is a file in commands/.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,8 @@
 #include <iostream>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
@@ -48,7 +51,7 @@ void RefuseEmptyValues(CLI::App& app) {
   for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) RefuseEmptyValues(*command);
 }
 
-// `code`, unless what was told could not be written.
+// `code`, unless what was printed could not be written.
 int EndOfStdout(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -85,7 +88,9 @@ int Main(int argc, char** argv) {
   for (const auto add : kCommands) add(app, globals, action);
   RefuseEmptyValues(app);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = fusionllm::cli::WithCurrentOptionNames({argv + std::min(argc, 1), argv + argc});
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app.parse(std::move(words));
   } catch (const CLI::RequiredError& error) {
     if (app.get_subcommands().empty() && !app.remaining().empty()) return fusionllm::cli::UnknownCommand(app);
     return EndOfParsing(app, error);
@@ -103,7 +108,7 @@ std::string WhatIsWrong(const std::system_error& error) {
   return fusionllm::base::IsRefusedThread(error) ? fusionllm::base::ThreadLimitMessage("a thread") : error.what();
 }
 
-// Of a thread, whose exceptions come to nobody. Every other one is a mistake of ours: loudly.
+// Of a thread, whose exceptions are caught nowhere. Every other one is a mistake of ours: loudly.
 [[noreturn]] void TellAndEnd() {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());

@@ -40,11 +40,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"FractionalSeed", "plan job.yaml --seed 1.5", "--seed", "is not a whole number"},
         BadOption{"SeedOfSimulate", "simulate job.yaml --topology t.yaml --seed -1", "--seed", "is not a whole number"},
         BadOption{"StepsLeftOfNothing", "plan job.yaml --steps-left 5", "--steps-left", "--running"},
-        BadOption{"LeastGainOfNothing", "plan job.yaml --least-gain 0.1", "--least-gain", "--running"},
+        BadOption{"LeastGainOfNothing", "plan job.yaml --min-improvement 0.1", "--min-improvement", "--running"},
         BadOption{"StepSecondsNan", "plan job.yaml --running p.json --step-seconds nan", "--step-seconds", "not a finite number"},
         BadOption{"MoveSecondsInfinite", "plan job.yaml --running p.json --move-seconds inf", "--move-seconds", "not a finite number"},
         BadOption{"MoveSecondsNegative", "plan job.yaml --running p.json --move-seconds -1", "--move-seconds", "at least 0"},
-        BadOption{"LeastGainNan", "plan job.yaml --running p.json --least-gain nan", "--least-gain", "not a finite number"},
+        BadOption{"LeastGainNan", "plan job.yaml --running p.json --min-improvement nan", "--min-improvement", "not a finite number"},
         BadOption{"NetworkWithoutObjective", "plan job.yaml --network n.json", "--network", kGridOnly},
         BadOption{"ScoreWithoutObjective", "plan job.yaml --score grid.json", "--score", kGridOnly},
         BadOption{"JobWithGrid", "plan job.yaml --objective dt-fm --network n.json", "JOB", kJobOnly},
@@ -108,10 +108,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"DevicesThatEndInAComma", "run job.yaml --device cpu,", "--device", "entry 2 of 'cpu,' is empty"},
         BadOption{"NoDevice", "run job.yaml --device ''", "--device", "entry 1 of '' is empty"},
         BadOption{"UnknownDevice", "run job.yaml --device cpu,gpu", "--device", "'gpu' is no device"},
-        BadOption{"GatherSecondsOfAges", "run job.yaml --gather-seconds 1e300", "--gather-seconds", "not in range"},
+        BadOption{"GatherSecondsOfAges", "run job.yaml --join-timeout-seconds 1e300", "--join-timeout-seconds", "not in range"},
         BadOption{"DemoSecondsOfAges", "demo --seconds 1e300", "--seconds", "not in range"},
-        BadOption{"GatherSecondsNan", "run job.yaml --gather-seconds nan", "--gather-seconds", "not a finite number"}),
+        BadOption{"GatherSecondsNan", "run job.yaml --join-timeout-seconds nan", "--join-timeout-seconds", "not a finite number"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FormerOptionsTest, AreReadWithTheNameOfToday) {
+  const Outcome outcome = Fusionctl().Run("run job.yaml --gather-seconds=nan");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("--gather-seconds is called --join-timeout-seconds now"), HasSubstr("not a finite number")));
+}
 
 }  // namespace
 }  // namespace fusionllm::cli

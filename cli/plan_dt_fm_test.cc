@@ -69,7 +69,7 @@ TEST_F(DtFmObjective, RefusesWhatIsNoNetworkAndNoGrid) {
       {network(delays, with(rates, "[0,1,1,1]", "[0,1,-2,1]")), shape, "", "bandwidth_gbps[0][2] must be a positive number, got -2"},
       {network(delays, with(rates, "[0,1,1,1]", "[0,0,1,1]")), shape, "", "bandwidth_gbps[0][1] must be a positive number, got 0"},
       {network(with(delays, "[0,1,2,3]", "[0,NaN,2,3]"), rates), shape, "", "bad.json"},
-      {network(with(delays, "[0,1,2,3]", "[0,null,2,3]"), rates), shape, "", "delay_ms[0][1] is no number"},
+      {network(with(delays, "[0,1,2,3]", "[0,null,2,3]"), rates), shape, "", "delay_ms[0][1] is not a number"},
       {network(with(delays, "[0,1,2,3]", "[0,1e999,2,3]"), rates), shape, "", "bad.json"},
       {network(delays, "7"), shape, "", "bandwidth_gbps must be a list"},
       {network(delays, rates, "1000000000"), shape, "", "n "},
@@ -93,8 +93,8 @@ TEST_F(DtFmObjective, RefusesWhatIsNoNetworkAndNoGrid) {
       {"", shape, "[[0, 1], [2, 2]]", "device 2 is in the grid twice"},
       {"", shape, "[[0, 1], [2, 4]]", "names device 4; there are 0 to 3"},
       {"", shape, "[[0, 1], [2, -1]]", "names device -1"},
-      {"", shape, "[[0, 1], [2, 4294967299]]", "grid[1][1] is no whole number"},
-      {"", shape, "[[0, 1], [2, 2.5]]", "grid[1][1] is no whole number"},
+      {"", shape, "[[0, 1], [2, 4294967299]]", "grid[1][1] is not a whole number"},
+      {"", shape, "[[0, 1], [2, 2.5]]", "grid[1][1] is not a whole number"},
       {"", shape, "[[0, 1, 2, 3]]", "1 rows for 2 stages"},
       {"", shape, "[[0, 1, 2], [3]]", "row 0 of the grid has 3 devices for 2 pipelines"},
       {"", shape, R"({"other": 1})", "grid"},
@@ -113,7 +113,7 @@ TEST_F(DtFmObjective, RefusesWhatIsNoNetworkAndNoGrid) {
 }
 
 TEST_F(DtFmObjective, AScoredGridCostsWhatThePaperSays) {
-  // Both directions count with their mean; diagonals, even absurd ones, and keys nobody knows do not count.
+  // Both directions count with their mean; diagonals, even absurd ones, and unknown keys do not count.
   Write("network.json", R"({"n": 4, "source": "a test", "regions": null,
     "delay_ms": [[-7, 10, 20, 30], [30, null, 40, 50], [20, 40, 0, 60], [30, 50, 60, 0]],
     "bandwidth_gbps": [[0, 1, 2, 4], [3, 0, 8, 1], [2, 8, 0, 2], [4, 1, 2, 0]]})");

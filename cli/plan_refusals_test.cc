@@ -179,7 +179,7 @@ std::vector<RefusedPlan> Cases() {
       {"DevicesOfOneName", "topology.yaml", "name: a-1", "name: a-0", kOnTopology, 2, {"topology.yaml:6: spec.sites[0].devices[1].name"}},
       {"RateBelowZero", "profiles.json", "1e-11", "-1", "", 2, {"profiles.json: profiles.devices[0].rates[\"matmul\"].seconds_per_flop"}},
       {"MachineThatWasNotMeasured", "profiles.json", "\"rates\"", "\"unknown\"", "", 2, {"device 'm' has no op times"}},
-      // Wishes.
+      // Constraints.
       {"MoreStagesThanDevices",
        "",
        "",

@@ -126,7 +126,7 @@ TEST_F(PlanReplicas, TheFieldThatStandsInTheWayIsNamed) {
         Case{"{replicas: 1, max: 2}", "the job may use 1: executors.replicas is 1"},
         Case{"{spares: 3}", "the job may use 1: 3 are held back as spares (executors.spares)"},
         Case{"{min: 3, max: 3}",
-             "(ConflictingWishes): 2 pipelines (strategy.replicas) with the same number of stages use 2 executors or 4, but "
+             "(ConflictingConstraints): 2 pipelines (strategy.replicas) with the same number of stages use 2 executors or 4, but "
              "executors.min asks for 3, and the job may use 3 (executors.max is 3)"}}) {
     const Outcome outcome = program_.Run(
         std::string("plan job.yaml --topology t.yaml --set spec.strategy.replicas=2 --set 'spec.executors=") + c.executors + "'");

@@ -1,4 +1,4 @@
-// fusionctl run: what is told of a run that goes on from its checkpoint when its files or its steps are not what they were.
+// fusionctl run: what is reported of a run that goes on from its checkpoint when its files or its steps are not what they were.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -129,7 +129,7 @@ TEST_F(Simulate, WhatIfsStandBesideTheStepAsItIs) {
   EXPECT_EQ(simulation["what_if"][2]["replanned"]["schedule"], "gpipe");
   const Outcome text = program_.Run("simulate job.yaml --topology t.yaml --strategy equal-ops" + what_ifs);
   EXPECT_EQ(text.code, 0);
-  EXPECT_THAT(text.out, AllOf(HasSubstr("what if"), HasSubstr("planned anew"), HasSubstr("The step is limited by"),
+  EXPECT_THAT(text.out, AllOf(HasSubstr("what if"), HasSubstr("re-planned"), HasSubstr("The step is limited by"),
                               HasSubstr("and the global norm on 2 links")));
   const Outcome model = program_.Run("simulate job.yaml --topology t.yaml --schedule 1f1b-split");
   EXPECT_THAT(model.out, HasSubstr("a model only: the runtime runs gpipe and 1f1b"));

@@ -1,5 +1,5 @@
-// fusionctl run and eval: a file of weights is read as it was meant, what differs is told at once before anything starts, and only what is
-// needed is demanded.
+// fusionctl run and eval: a file of weights is read as it was meant, what differs is reported at once before anything starts, and only what
+// is needed is demanded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ class StartWeightsTest : public FusionctlTest {
     Write(to,
           std::string(reinterpret_cast<const char*>(&rewritten), sizeof rewritten) + header + bytes.substr(sizeof length + length) + data);
   }
-  // With one tensor more, of a type that nobody knows.
+  // With one tensor more, of an unknown type.
   void AddForeign(const std::string& from, const std::string& to) {
     const auto file = checkpoint::SafetensorsFile::Open(Path(from));
     ASSERT_TRUE(file.ok()) << file.status();

@@ -78,7 +78,7 @@ absl::StatusOr<std::string> FetchPage(const std::string& address, const char* pa
   return response->body;
 }
 
-// For whoever has nothing but this program's image to look at a running one with.
+// For those who have nothing but this program's image to look at a running one with.
 int AskReady(const std::string& address) {
   const absl::StatusOr<std::string> answer = FetchPage(address, "/readyz");
   if (!answer.ok()) {
@@ -153,7 +153,7 @@ int Main(int argc, char** argv) {
   std::optional<ConfigReload> reload;
   if (!flags.config.empty()) reload.emplace(flags, CommandLine{argc, argv}, apply, clock, config_metrics).Start();
   const daemon::OnHangup on_hangup([&] {
-    base::Log(base::LogLevel::kInfo, absl::StrCat("SIGHUP: ", reload ? "reading the settings anew" : "nothing to read without --config"));
+    base::Log(base::LogLevel::kInfo, absl::StrCat("SIGHUP: ", reload ? "reading the settings again" : "nothing to read without --config"));
     if (reload) reload->LookSoon();
   });
 
@@ -360,7 +360,7 @@ int Main(int argc, char** argv) {
   jobs.Stop();
   hub.Stop();
   events.Flush(kFlushTimeout);
-  // Last: whoever leads next finds nothing of ours still writing.
+  // Last: the next leader finds nothing of ours still writing.
   if (flags.elect) (void)elector.Release();
   return kExitDone;
 }

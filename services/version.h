@@ -13,7 +13,7 @@ inline constexpr char kBuildVersion[] = "0.1.0";
 // makes its own key, Renew.
 inline constexpr uint32_t kProtocolVersion = 6;
 
-// Why a broker refuses an executor of an attempt before its own. The executor ends then: nobody waits for it any more.
+// Why a broker refuses an executor of an attempt before its own. The executor ends then: it is not waited for any more.
 inline constexpr char kSupersededAttempt[] = "SupersededAttempt";
 
 }  // namespace fusionllm::services

@@ -43,7 +43,7 @@ struct AddedCluster {
 //
 // Neither the namespaces of Kubernetes itself (kube-*) nor that of the account are for jobs, and nothing is made in the member that
 // kubeapi::PodPolicySpec() and PlacePolicySpec() refuse, which its API server sees to. A server on loopback, which leads the hub to itself,
-// is refused where the member's kubeconfig says it, and told where `options.server` does.
+// is refused where the member's kubeconfig says it, and reported where `options.server` does.
 //
 // Errors: InvalidArgument for what cannot be registered; AlreadyExists where name or Secret belong to something else; NotFound where the
 // hub has no operator's namespace or no FusionClusters; FailedPrecondition where jobs have objects in namespaces that would lose the hub's

@@ -306,7 +306,7 @@ TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
 }
 
 // As its schema and admission policies would.
-TEST_F(AddClusterTest, AHubThatRefusesItIsToldBeforeAnythingIsMade) {
+TEST_F(AddClusterTest, AHubThatRefusesItIsReportedBeforeAnythingIsMade) {
   hub_server_.AddFault({.verb = "apply",
                         .target = "fusionclusters",
                         .code = 422,
@@ -353,14 +353,14 @@ TEST_F(AddClusterTest, WhatSomebodyElseMadeIsNotTakenOver) {
   EXPECT_THAT(std::string(Add().status().message()), HasSubstr("FusionCluster lyon already"));
 }
 
-TEST_F(AddClusterTest, AHubWithoutTheChartIsTold) {
+TEST_F(AddClusterTest, AHubWithoutTheChartIsReported) {
   hub_server_.AddFault({.verb = "list", .target = "fusionclusters", .code = 404, .body = "404 page not found"});
   const auto added = Add();
   EXPECT_EQ(added.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(added.status().message()), HasSubstr("is the chart installed"));
 }
 
-TEST_F(AddClusterTest, AMemberThatDoesNotSayItsAuthorityIsToldInTime) {
+TEST_F(AddClusterTest, AMemberWithoutAnAuthorityIsReportedInTime) {
   clock_.work = nullptr;
   config_.insecure = true;
   const absl::Duration begin = clock_.Monotonic();
@@ -371,7 +371,7 @@ TEST_F(AddClusterTest, AMemberThatDoesNotSayItsAuthorityIsToldInTime) {
   EXPECT_THAT(hub_server_.objects(), Not(Contains("secrets fusionllm/paris")));
 }
 
-TEST_F(AddClusterTest, AHubThatCannotConnectIsTold) {
+TEST_F(AddClusterTest, AHubThatCannotConnectIsReported) {
   clock_.work = nullptr;
   const auto added = Add();
   ASSERT_TRUE(added.ok()) << added.status();

@@ -87,7 +87,7 @@ TEST_F(RemoveClusterTest, JobsThatHaveObjectsThereAreNamedAndNothingIsChanged) {
   EXPECT_THAT(hub_server_.objects(), Not(Contains(HasSubstr("paris"))));
 }
 
-TEST_F(RemoveClusterTest, WhatSomebodyElseMadeIsLeftAndTold) {
+TEST_F(RemoveClusterTest, ObjectsOfOthersAreLeftAndReported) {
   const json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "paris"}, {"namespace", "fusionllm"}}}};
   Create(hub_, "secrets", secret, "fusionllm");
   const json cluster = {{"apiVersion", "fusionllm.io/v1alpha1"},
@@ -101,7 +101,7 @@ TEST_F(RemoveClusterTest, WhatSomebodyElseMadeIsLeftAndTold) {
   EXPECT_THAT(output_, Contains(HasSubstr("left Secret fusionllm/paris, which somebody else made")));
 }
 
-TEST_F(RemoveClusterTest, AClusterThatIsHeldIsToldWithWhatHoldsIt) {
+TEST_F(RemoveClusterTest, AClusterThatIsHeldIsReportedWithWhatHoldsIt) {
   ASSERT_TRUE(Add().ok());
   const std::string held = R"({"metadata":{"finalizers":["example.com/hold"]}})";
   ASSERT_TRUE(hub_.Patch(kFusionClusterResource, {"", "paris"}, kube::PatchType::kMerge, held).ok());

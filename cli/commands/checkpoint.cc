@@ -161,7 +161,7 @@ absl::StatusOr<int> Verify(const CheckpointFlags& flags, OutputFormat format) {
 }
 
 // The config.json that transformers wants beside the parameters of a GPT-2: from the job of the checkpoint, or as it lies beside a model of
-// Hugging Face. Empty: it is no GPT-2, or nobody says what it is.
+// Hugging Face. Empty: it is no GPT-2, or nothing says what it is.
 absl::StatusOr<std::string> ConfigFor(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::AsBadInput(checkpoint::CheckpointReader::Open(path)));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::InitialModel> model, job::ReadInitialModel(reader.path()));

@@ -79,7 +79,7 @@ Check Cores() {
           .advice = cores >= 2 ? "" : "emulated devices share one core: keep the sum of their computeScale below 1"};
 }
 
-// Of a moment: whoever has a minute of work going on shows in it.
+// Of a moment: a program with a minute of work shows in it.
 Check Load() {
   const base::ProcessorUseMeter meter;
   std::this_thread::sleep_for(std::chrono::milliseconds(250));

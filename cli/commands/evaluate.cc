@@ -53,7 +53,7 @@ class FileOrder final : public runtime::BatchSource {
   const int64_t batch_;
 };
 
-// One stage talks to nobody.
+// One stage has no peers.
 class NoPeers final : public runtime::MessagePort {
  public:
   absl::Status Send(int, const runtime::MessageKey&, runtime::Payload) override {

@@ -59,7 +59,7 @@ struct Value {
 };
 
 // The lines of `yaml` that belong to the field on line `line` (from 1), without the indentation that they share. The dashes of a list
-// stand below the first letter of its name.
+// stand below the first character of its name.
 std::string LinesBelow(absl::string_view yaml, int line) {
   const std::vector<absl::string_view> lines = absl::StrSplit(yaml, '\n');
   const auto indentation = [&](size_t i) { return std::min(lines[i].find_first_not_of(' '), lines[i].size()); };

@@ -38,7 +38,7 @@ namespace {
 constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
 constexpr char kLocalDevice[] = "local-0", kLocalSite[] = "local";  // of a machine without a topology
 
-// A plan may be made where the parameters are not, but then their sizes are not known. Empty: they are there, or told.
+// A plan may be made where the parameters are not, but then their sizes are not known. Empty: they are there, or the error is written.
 std::string MissingStart(const job::Model& model) {
   std::error_code error;
   if (model.family != job::Family::kGpt2 || !model.init.from || base::IsUri(*model.init.from) ||

@@ -27,7 +27,7 @@ struct JobArguments {
   std::vector<std::string> overrides;
 
   void AddTo(CLI::App& command);
-  // `places` (may be null) is told where the fields of the job stand. Errors: those of the file and of the model, with the place of the
+  // `places` (may be null) gets where the fields of the job stand. Errors: those of the file and of the model, with the place of the
   // field.
   absl::StatusOr<std::unique_ptr<workload::Workload>> Resolve(job::FieldLocations* places = nullptr) const;
 };

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kTokenVariable[] = "FUSIONLLM_JOIN_TOKEN";
 
-// CLI11 ignores an empty variable, so its user would be told only that --token is missing.
+// CLI11 ignores an empty variable, so its user would hear only that --token is missing.
 absl::Status CheckToken(const std::string& token) {
   if (!absl::StripAsciiWhitespace(token).empty()) return absl::OkStatus();
   const char* const variable = std::getenv(kTokenVariable);
@@ -48,7 +48,7 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--device", flags->options.device, "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
-  command->add_flag("--fastest", flags->options.fastest,
+  command->add_flag("--allow-nondeterminism", flags->options.fastest,
                     "on a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the "
                     "number of stages");
   command->add_flag("--spare", flags->options.spare, "be a spare: no stage until another machine is lost");

@@ -9,7 +9,7 @@
 namespace fusionllm::cli {
 
 struct GridArguments {
-  std::string objective;  // "step" unless told: a job's step time, and nothing below counts
+  std::string objective;  // by default "step": a job's step time, and nothing below counts
   std::string network, score;
   int stages = 0, pipelines = 0;
   double gradient_gib = 0, activation_gib = 0;

@@ -72,7 +72,7 @@ void RunningArguments::AddTo(CLI::App& command) {
       ->needs(plan_option)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--least-gain", min_improvement, "share of a step below which nothing moves")
+  command.add_option("--min-improvement", min_improvement, "share of a step below which nothing moves")
       ->check(NumberFrom(0))
       ->check(CLI::Range(0.0, 1.0))
       ->needs(plan_option)

@@ -10,7 +10,7 @@
 namespace fusionllm::cli {
 
 // Of the manifest of a checkpoint or the config.json of a Hugging Face GPT-2 at `uri`, or beside it where it is a .safetensors file; a
-// few small requests. A store that cannot be asked is told on stderr, once for each URI, and says nothing: whoever reads the parameters
+// few small requests. A store that cannot be asked is reported on stderr, once for each URI, and says nothing: what reads the parameters
 // fails there. Errors: InvalidArgument, as job::ReadInitialModel.
 absl::StatusOr<std::optional<job::InitialModel>> ReadRemoteStart(const std::string& uri);
 

@@ -44,7 +44,7 @@ namespace {
 struct RunFlags {
   std::string job, topology, output, profiles, listen, metrics_address;
   std::vector<std::string> overrides, devices;  // each of `devices` a list
-  double gather_seconds = 0;
+  double join_timeout_seconds = 0;
   int64_t log_every = 0;
   bool fresh = false, fastest = false, dry_run = false, no_checkpoint = false;
 };
@@ -68,7 +68,7 @@ void TellOfStart(const job::Model& model) {
   for (const std::string& warning : (*start)->warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
 }
 
-// The folder in which this run looks for its checkpoint. nullopt: it begins anew, or that cannot be told here (a checkpoint in an object
+// The folder in which this run looks for its checkpoint. nullopt: it begins at step 0, or that is not known here (a checkpoint in an object
 // store). A run without --output has a folder of its own.
 std::optional<std::string> FolderToGoOnIn(const job::FusionJob& job, const RunFlags& flags) {
   const std::optional<job::Checkpoint>& checkpoint = job.spec.checkpoint;
@@ -123,7 +123,7 @@ absl::StatusOr<int> DryRun(const RunFlags& flags, const RunJobOptions& options, 
     std::fprintf(stderr, "dry run: it would go on from %s, after step %lld%s%s\n", start.path.c_str(), static_cast<long long>(start.step),
                  start.changed.empty() ? "" : ", with a job that has changed: ", start.changed.c_str());
   }
-  if (code != kExitDone) return code;  // the refusal was told
+  if (code != kExitDone) return code;  // the refusal was written
   std::fprintf(stderr, "dry run: training: %s\n", job::TrainingSentence(options.job).c_str());
   if (!input.data.empty()) std::fprintf(stderr, "dry run: data: %s\n", input.data.c_str());
   std::fprintf(stderr, "dry run: job, model and data are in order and there is a plan; nothing was started\n");
@@ -139,10 +139,10 @@ std::vector<std::string> CommandOf(const RunFlags& flags, const Globals& globals
   add("--topology", flags.topology);
   for (const std::string& override_text : flags.overrides) add("--set", override_text);
   for (const std::string& device : flags.devices) add("--device", device);
-  if (flags.fastest) words.emplace_back("--fastest");
+  if (flags.fastest) words.emplace_back("--allow-nondeterminism");
   add("--profiles", flags.profiles);
   add("--listen", flags.listen);
-  if (flags.gather_seconds > 0) add("--gather-seconds", absl::StrCat(flags.gather_seconds));
+  if (flags.join_timeout_seconds > 0) add("--join-timeout-seconds", absl::StrCat(flags.join_timeout_seconds));
   add("--metrics-address", flags.metrics_address);
   if (flags.log_every > 0) add("--log-every", absl::StrCat(flags.log_every));
   if (globals.format == OutputFormat::kJson) add("--format", "json");
@@ -243,7 +243,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldLocations& 
   options.fresh = flags.fresh;
   if (!flags.profiles.empty()) options.profiles = std::filesystem::absolute(flags.profiles).string();
   if (!flags.listen.empty()) options.listen = flags.listen;
-  if (flags.gather_seconds > 0) options.gather_seconds = flags.gather_seconds;
+  if (flags.join_timeout_seconds > 0) options.join_timeout_seconds = flags.join_timeout_seconds;
   if (!flags.metrics_address.empty()) options.metrics_address = flags.metrics_address;
   options.log_level = globals.log_level;
   options.format = globals.format;
@@ -294,7 +294,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->allow_extra_args(false)
       ->check([](const std::string& text) { return std::string(ParseDeviceList(text).status().message()); });
   command->add_flag(
-      "--fastest", flags->fastest,
+      "--allow-nondeterminism", flags->fastest,
       "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
       "of stages");
   command
@@ -303,7 +303,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   command->add_option("--metrics-address", flags->metrics_address,
                       "HOST:PORT where the broker serves /metrics, /healthz and /readyz (default: a free local port; off: none)");
-  command->add_option("--gather-seconds", flags->gather_seconds, "how long to wait for executors")
+  command->add_option("--join-timeout-seconds", flags->join_timeout_seconds, "how long to wait for executors")
       ->check(NumberAbove(0))
       ->check(CLI::Range(0.0, daemon::kMaxFlagSeconds));
   command->footer(

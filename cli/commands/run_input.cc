@@ -73,7 +73,7 @@ absl::Status CheckDataIsThere(const job::Data& data, const std::string& base) {
   return data.validation ? check("spec.data.validation.path", data.validation->path) : absl::OkStatus();
 }
 
-// "openai-community/gpt2" is no folder to whoever comes from transformers.
+// "openai-community/gpt2" is no folder to users of transformers.
 std::string HubAdvice(const std::string& path, const std::string& base) {
   const std::filesystem::path name = std::filesystem::path(path).lexically_relative(base);
   if (name.empty()) return "";

@@ -95,7 +95,7 @@ std::string Against(double seconds, double before) {
 
 void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::WhatIfDocument>& what_ifs) {
   if (what_ifs.empty()) return;
-  TextTable table({"what if", ">before", ">same plan", ">planned anew", "limited then by"});
+  TextTable table({"what if", ">before", ">same plan", ">re-planned", "limited then by"});
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     const auto* replanned = std::get_if<wire::PlannedStep>(&what_if.replanned);
     const auto limit = [](const wire::SimulatedStep& step) {
@@ -110,7 +110,7 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
                replanned == nullptr ? "" : limit(replanned->step)});
   }
   absl::PrintF("\n%s", table.ToString());
-  if (planned.replicas > 1) absl::PrintF("not simulated: of several pipelines a change is planned anew only\n");
+  if (planned.replicas > 1) absl::PrintF("not simulated: of several pipelines a change is only re-planned\n");
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     if (!what_if.same_plan && planned.replicas == 1)
       absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
@@ -126,10 +126,10 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
     }
     if (what_if.same_plan && replanned.step_seconds > what_if.same_plan->step_seconds &&
         replanned.loss_cost >= what_if.same_plan->loss_cost) {
-      absl::PrintF("%s: the plan above is better than the one that the planner finds anew\n", what_if.change);
+      absl::PrintF("%s: the plan above is better than the one that re-planning finds\n", what_if.change);
     }
     if (what_if.same_plan && replanned.loss_cost != what_if.same_plan->loss_cost) {
-      absl::PrintF("%s: planned anew, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change,
+      absl::PrintF("%s: re-planned, compression is expected to raise the loss by %.2g instead of %.2g\n", what_if.change,
                    replanned.loss_cost, what_if.same_plan->loss_cost);
     }
   }
@@ -152,8 +152,8 @@ void PrintText(const wire::SimulationDocument& simulation) {
   if (const auto& spread = step.spread) {
     absl::PrintF("%s: mean %s, median %s, 95%% within %s, from %s to %s; below is the first\n", base::Pluralize(spread->steps, "step"),
                  report::StepSeconds(spread->mean_seconds), report::StepSeconds(spread->p50_seconds),
-                 report::StepSeconds(spread->p95_seconds), report::StepSeconds(spread->least_seconds),
-                 report::StepSeconds(spread->most_seconds));
+                 report::StepSeconds(spread->p95_seconds), report::StepSeconds(spread->min_seconds),
+                 report::StepSeconds(spread->max_seconds));
   }
   PrintStep(step);
   PrintWhatIfs(simulation.plan, simulation.what_if);

@@ -45,6 +45,16 @@ constexpr CommandWord kCommandWords[] = {
     {"describe", "explain"},
 };
 
+// Of options that were renamed in this release.
+struct FormerOption {
+  const char *before, *now;
+};
+constexpr FormerOption kFormerOptions[] = {
+    {"--fastest", "--allow-nondeterminism"},
+    {"--gather-seconds", "--join-timeout-seconds"},
+    {"--least-gain", "--min-improvement"},
+};
+
 constexpr const char* kCompares[] = {"compare", "diff", "plot"};
 constexpr const char* kGenerates[] = {"sample", "generate", "infer", "inference", "predict", "chat", "complete"};
 
@@ -155,6 +165,20 @@ int UnexpectedArguments(const CLI::App& app) {
     std::fprintf(stderr, "%s: '%s' was not expected; %s --help says what is\n", words.c_str(), first.c_str(), words.c_str());
   }
   return kExitBadInput;
+}
+
+std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words) {
+  for (std::string& word : words) {
+    if (word == "--") break;
+    const std::string name = word.substr(0, word.find('='));
+    for (const FormerOption& option : kFormerOptions) {
+      if (name != option.before) continue;
+      std::fprintf(stderr, "fusionctl: %s is called %s now; the former name is read in this release only\n", option.before, option.now);
+      word = absl::StrCat(option.now, word.substr(name.size()));
+      break;
+    }
+  }
+  return words;
 }
 
 }  // namespace fusionllm::cli

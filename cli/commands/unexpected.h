@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 namespace fusionllm::cli {
 
@@ -9,5 +11,9 @@ namespace fusionllm::cli {
 // words, the last first, and no way out) and give the exit code.
 int UnknownCommand(const CLI::App& app);
 int UnexpectedArguments(const CLI::App& app);
+
+// A command line's words with options under the names that they have now. One under the name that it had in the previous release is still
+// read in this one, and the new name is written to stderr.
+std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words);
 
 }  // namespace fusionllm::cli

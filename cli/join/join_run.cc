@@ -40,7 +40,7 @@ namespace {
 constexpr int kExecutorRunFailed = 5;
 constexpr int kEchoMs = 500;  // between two looks at the executor's log
 constexpr size_t kMaxAnswerBytes = 16 << 20;
-constexpr int kKillAfterMs = 10'000;  // from the wish to end to SIGKILL
+constexpr int kKillAfterMs = 10'000;  // from the request to end to SIGKILL
 
 // Of those who dial it, which of a run elsewhere are not on this machine.
 absl::Status CheckNotLoopback(const char* option, const std::string& address, const std::string& broker) {
@@ -180,7 +180,7 @@ std::vector<std::string> ExecutorCommand(const JoinOptions& options, const std::
   if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
   if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
   if (options.object_stores) argv.push_back("--object-stores");
-  if (options.fastest) argv.push_back("--fastest");
+  if (options.fastest) argv.push_back("--allow-nondeterminism");
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
   if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});

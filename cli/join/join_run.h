@@ -40,7 +40,7 @@ struct Enrolled {
 };
 
 // Blocks up to enroll_limit_s. Errors, as sentences: InvalidArgument (the token is not one, not that of the run, or of another run; the
-// name is in use or no name; no such address), FailedPrecondition (another version), Unavailable (nobody answers), others by the broker.
+// name is in use or no name; no such address), FailedPrecondition (another version), Unavailable (no answer), others by the broker.
 absl::StatusOr<Enrolled> Enroll(const JoinOptions& options);
 // The sentence of its Unavailable, where gRPC `said` why there is no connection.
 std::string WhyUnreachable(absl::string_view address, absl::string_view said);

@@ -52,7 +52,7 @@ class EnrollTest : public ::testing::Test {
   }
 
   int port_ = 0;
-  grpc::CallbackGenericService service_;  // nobody gets so far as to call it
+  grpc::CallbackGenericService service_;  // no call gets so far
   std::unique_ptr<grpc::Server> server_;
 };
 

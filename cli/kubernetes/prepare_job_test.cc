@@ -269,7 +269,7 @@ TEST_F(PrepareJobTest, AnotherNamespaceThanTheJobsIsRefused) {
               HasSubstr("metadata.namespace: is one, and --namespace says two"));
 }
 
-TEST_F(PrepareJobTest, CheckpointsThatGoWithAPodAreTold) {
+TEST_F(PrepareJobTest, CheckpointsThatGoWithAPodAreReported) {
   Write("jobs/a.txt", "text");
   WriteJob("{kind: text, path: a.txt}", "  checkpoint: {path: checkpoints/}\n");
   EXPECT_THAT(Prepare()->notes, ElementsAre(HasSubstr("spec.checkpoint has no volume")));

@@ -97,7 +97,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const Options& options) {
   child.name_ = options.name;
   child.log_path_ = options.log_path;
   child.pid_ = pid;
-  setpgid(pid, pid);  // both sides do it: whoever comes first
+  setpgid(pid, pid);  // both sides do it, for either may come first
 
   int error = 0;
   ssize_t got;

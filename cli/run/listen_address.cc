@@ -38,7 +38,7 @@ std::vector<std::string> OwnAddresses() {
   return addresses;
 }
 
-// Of a group of machines, or of all in a network: a socket can be bound to it, and nobody can dial it.
+// Of a group of machines, or of all in a network: a socket can be bound to it, and it cannot be dialed.
 bool IsOfMany(const addrinfo& at) {
   if (at.ai_family == AF_INET6) return IN6_IS_ADDR_MULTICAST(&reinterpret_cast<const sockaddr_in6*>(at.ai_addr)->sin6_addr);
   const uint32_t address = ntohl(reinterpret_cast<const sockaddr_in*>(at.ai_addr)->sin_addr.s_addr);

@@ -121,13 +121,14 @@ std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const 
   return advice.empty() ? "" : absl::StrCat(". To have enough executors, ", advice);
 }
 
-std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> gather_seconds) {
+std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds) {
   if (reason != scheduler::plan_errors::kTooFewExecutors) return "";
   const job::Strategy& strategy = spec.strategy;
   std::string way = HowToRaiseLimits(spec.executors, std::max(strategy.MinExecutors(), spec.executors.min));
   if (way.empty()) {
     way = "start `fusionctl join` on more machines";
-    if (gather_seconds) absl::StrAppendFormat(&way, ", sooner, or wait for them longer than by --gather-seconds %g", *gather_seconds);
+    if (join_timeout_seconds)
+      absl::StrAppendFormat(&way, ", sooner, or wait for them longer than by --join-timeout-seconds %g", *join_timeout_seconds);
   }
   std::vector<std::string> less;
   if (strategy.stages > 1) less.push_back("--set spec.strategy.stages=0 (the planner then chooses)");

@@ -39,7 +39,7 @@ std::string AdviseOnTooFewExecutors(const job::Spec& spec, const std::optional<j
 // The same behind a refusal of any reason: ". To have enough executors, ..", or nothing.
 std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
                          const std::vector<std::string>& devices, bool starts_executors = true);
-// The same of a run that machines join (--listen), which counts those that are there after `gather_seconds`, if given.
-std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> gather_seconds);
+// The same of a run that machines join (--listen), which counts those that are there after `join_timeout_seconds`, if given.
+std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds);
 
 }  // namespace fusionllm::cli

@@ -89,7 +89,7 @@ TEST(WantedCoresTest, ExecutorsOnGpusNeedOneEachWhateverTheJobsThreads) {
   EXPECT_DOUBLE_EQ(WantedCores(std::nullopt, 8, {"cuda:0"}), std::min(1.0, allowed));
 }
 
-TEST(ShareCoresTest, MoreThreadsThanCoresAreToldAndNoFewer) {
+TEST(ShareCoresTest, OnlyMoreThreadsThanCoresAreReported) {
   const auto warning = [](const std::vector<std::string>& devices, int64_t cores, int64_t threads) {
     return OversubscriptionWarning(devices, cores, {.threads = threads});
   };
@@ -137,9 +137,10 @@ TEST(AdviceTest, OnlyTooFewExecutorsAreAdvisedOn) {
 TEST(AdviceTest, OfARunThatMachinesJoinIsToJoinSoonerOrToWaitLonger) {
   job::Spec spec;
   spec.executors.min = 3;
-  EXPECT_EQ(HowToHaveEnoughJoin("TooFewExecutors", spec, 3),
-            ". To have enough executors, start `fusionctl join` on more machines, sooner, or wait for them longer than by --gather-seconds "
-            "3; or ask for less by a smaller spec.executors.min");
+  EXPECT_EQ(
+      HowToHaveEnoughJoin("TooFewExecutors", spec, 3),
+      ". To have enough executors, start `fusionctl join` on more machines, sooner, or wait for them longer than by --join-timeout-seconds "
+      "3; or ask for less by a smaller spec.executors.min");
   spec.strategy.stages = 2;
   EXPECT_EQ(HowToHaveEnoughJoin("TooFewExecutors", spec, std::nullopt),
             ". To have enough executors, start `fusionctl join` on more machines; or ask for less by --set spec.strategy.stages=0 (the "
@@ -160,7 +161,7 @@ TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {
   EXPECT_EQ(AdviseOnTooFewExecutors(spec, topology, {}), "") << "there are two: a limit of the job refuses them";
 }
 
-// Whoever does as it says is not refused again: what the job's limits leave of the executors is counted as the planner counts it.
+// One who does as it says is not refused again: what the job's limits leave of the executors is counted as the planner counts it.
 TEST(AdviceTest, CountsWhatTheJobHoldsBackAndMayUse) {
   job::Spec spec;
   spec.strategy.replicas = 2;

@@ -57,9 +57,9 @@ TEST_F(GoOnTest, TheCommandHasWhatWasTypedAndTheFolder) {
   job_.spec.checkpoint->resume = "never";
   EXPECT_THAT(ResumeCommand(command, job_, "/elsewhere"), "") << "nothing was saved there";
   EXPECT_THAT(ResumeCommand(command, job_, folder_ / "runs/t-1"), ::testing::EndsWith(" --set spec.checkpoint.resume=auto"));
-  EXPECT_EQ(
-      ResumeCommand({"fusionctl", "run", "job.yaml", "--set", "spec.checkpoint.resume=never", "--fastest"}, job_, folder_ / "runs/t-1"),
-      "fusionctl run job.yaml --fastest --output runs/t-1 --set spec.checkpoint.resume=auto");
+  EXPECT_EQ(ResumeCommand({"fusionctl", "run", "job.yaml", "--set", "spec.checkpoint.resume=never", "--allow-nondeterminism"}, job_,
+                          folder_ / "runs/t-1"),
+            "fusionctl run job.yaml --allow-nondeterminism --output runs/t-1 --set spec.checkpoint.resume=auto");
   job_.spec.checkpoint.reset();
   EXPECT_EQ(ResumeCommand(command, job_, folder_ / "runs/t-1"), "");
 }

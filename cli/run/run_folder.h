@@ -31,7 +31,7 @@ class RunFolder {
   // ResourceExhausted (the disk is full).
   static absl::StatusOr<RunFolder> Open(const std::string& path);
 
-  // Whether Open would succeed, as far as can be told without making or writing anything. Errors: as Open.
+  // Whether Open would succeed, as far as can be known without making or writing anything. Errors: as Open.
   static absl::Status Check(const std::string& path);
 
   const std::string& path() const { return path_; }  // absolute
@@ -48,7 +48,7 @@ class RunFolder {
   absl::Status RenewCertificates() const;
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 
-  // What the folder says of an earlier run and every start writes anew: job, topology, profiles, last metrics. Held in memory.
+  // What the folder says of an earlier run and every start writes again: job, topology, profiles, last metrics. Held in memory.
   struct Earlier {
     std::map<std::string, std::optional<std::string>> files;  // nullopt: there was none
   };

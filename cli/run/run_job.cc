@@ -145,7 +145,7 @@ class Output : public SessionObserver {
     const int error = errno;
     if (error == EPIPE) return false;  // a reader that went away knows
     if (stdout_error_.empty()) stdout_error_ = absl::StrCat("cannot write to stdout: ", std::strerror(error));
-    // What is told here need not be told again at the end of the program, by then without the reason.
+    // What is reported here need not be reported again at the end of the program, by then without the reason.
     __fpurge(stdout);
     std::clearerr(stdout);
     return false;
@@ -294,7 +294,7 @@ absl::Status CheckRunFolders(const RunJobOptions& options) {
   FUSIONLLM_RETURN_IF_ERROR(RunFolder::Check(options.output.empty() ? std::filesystem::path(output).parent_path().string() : output));
   const std::string absolute = std::filesystem::absolute(output).string();
   for (const services::CheckpointFolder& folder : services::CheckpointFolders(options.job, absolute)) {
-    const bool of_copies = folder.field != services::kCheckpointPathField;  // nobody holds it
+    const bool of_copies = folder.field != services::kCheckpointPathField;  // no process holds it
     const absl::Status status =
         of_copies ? FolderLock::CheckCanWrite(folder.path) : FolderLock::Check(folder.path, kAnotherCheckpointFolder);
     if (!status.ok()) return absl::Status(status.code(), absl::StrCat(folder.field, ": ", status.message()));
@@ -346,7 +346,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   // Those of this machine and at least one other, unless the job wants more.
   if (options.listen) session.min_executors = std::max(static_cast<int64_t>(executors.size()) + 1, options.job.spec.executors.min);
   session.profiles = options.profiles;
-  session.gather_seconds = options.gather_seconds;
+  session.join_timeout_seconds = options.join_timeout_seconds;
   session.fresh = options.fresh;
   session.stop_after_s = options.stop_after_s;
   session.log_level = options.log_level;
@@ -399,7 +399,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
   ended.error = options.places.Located(ended.error);  // the processes know the job without its file
-  absl::StrAppend(&ended.error, options.listen ? HowToHaveEnoughJoin(ended.reason, options.job.spec, options.gather_seconds)
+  absl::StrAppend(&ended.error, options.listen ? HowToHaveEnoughJoin(ended.reason, options.job.spec, options.join_timeout_seconds)
                                                : AdviceSuffix(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
   result.time_was_up = ended.time_was_up;

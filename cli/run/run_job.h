@@ -35,7 +35,7 @@ struct RunJobOptions {
   std::string title;                 // in reports; empty: the job's name
   bool fresh = false;
   std::optional<std::string> profiles, listen;
-  std::optional<double> gather_seconds, stop_after_s;
+  std::optional<double> join_timeout_seconds, stop_after_s;
   std::optional<std::string> log_level;        // of the services; absent: their default
   std::optional<std::string> metrics_address;  // of the broker; absent: a free local port
   OutputFormat format = OutputFormat::kText;
@@ -43,7 +43,7 @@ struct RunJobOptions {
   int64_t log_every = 0;             // steps between lines of progress; 0: as time goes (progress.h)
   std::string tag;                   // "run" of every JSON line; empty: none
   bool print_summary = true;         // on stdout when the run is over
-  bool kept_by_default = false;      // spec.checkpoint is this program's doing: it is told at the start
+  bool kept_by_default = false;      // spec.checkpoint is this program's doing: it is reported at the start
   std::vector<std::string> command;  // what was typed, without folder and --fresh, to say how to go on; empty: nothing is said of that
   std::string bin_folder;            // where fusion-broker, ... are; empty: beside this program
   // Between two looks whether certificates of the run are to be renewed.
@@ -53,7 +53,7 @@ struct RunJobOptions {
 struct RunJobResult {
   int exit_code = 0;
   bool time_was_up = false;
-  std::string error;   // a sentence, already told to the user
+  std::string error;   // a sentence, already shown to the user
   std::string folder;  // absolute
   std::string report_path;
   report::Run run;
@@ -62,7 +62,7 @@ struct RunJobResult {
 // What is wrong with the options together, before anything is made: devices that cannot be emulated, addresses that cannot be listened on.
 absl::Status CheckRunJob(const RunJobOptions& options);
 
-// Whether a run could save in its folder and in those of its checkpoints and their copies, as far as can be told without making or writing
+// Whether a run could save in its folder and in those of its checkpoints and their copies, as far as can be known without making or writing
 // anything. Errors: those of RunFolder::Check and FolderLock::Check, and of services::CheckCheckpointFolders.
 absl::Status CheckRunFolders(const RunJobOptions& options);
 

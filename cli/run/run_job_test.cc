@@ -1,4 +1,4 @@
-// Whole runs with stand-ins for the programs (testing/fake_service.cc): what is told, and what is refused.
+// Whole runs with stand-ins for the programs (testing/fake_service.cc): what is reported, and what is refused.
 #include "cli/run/run_job.h"
 
 #include <gmock/gmock.h>
@@ -136,7 +136,7 @@ TEST_F(RunJobTest, ExecutorsThatShareCoresAreWarnedOf) {
   EXPECT_THAT(stderr_, Not(HasSubstr("warning: --device")));
 }
 
-TEST_F(RunJobTest, AFailureThatNoBrokerToldIsTheLineBeforeTheSummary) {
+TEST_F(RunJobTest, AFailureWithoutABrokersErrorLineIsPrintedBeforeTheSummary) {
   options_.format = OutputFormat::kJson;
   Script({kStep1, kLinkSummary, "exit 7"});
   ASSERT_TRUE(Run().ok());

@@ -14,7 +14,7 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
         std::any_of(run.events.begin(), run.events.end(), [](const report::Event& event) { return event.reason == "JobChanged"; });
     return absl::StrCat("done already: an earlier start made all ", job.spec.training.steps, " steps, and nothing was left to train",
                         changed ? ", so what has changed in the job had no effect" : "",
-                        " (more: --set spec.training.steps=N; anew: --fresh)");
+                        " (more: --set spec.training.steps=N; from the start: --fresh)");
   }
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);

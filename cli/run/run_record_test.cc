@@ -122,7 +122,7 @@ TEST_F(RunRecordTest, AFolderOfCheckpointsBelongsToOneRunThatCanWriteThere) {
 
 TEST_F(RunRecordTest, AFolderThatCannotBeWrittenIsBadInputWhateverThePart) {
   Script({"exit 0"});
-  options_.output = "/proc/run";  // nobody writes there, not even root
+  options_.output = "/proc/run";  // no one can write there, not even root
   const absl::Status read_only = Run().status();
   EXPECT_EQ(base::ExitCodeFor(read_only), kExitBadInput) << read_only;
   EXPECT_THAT(read_only.message(), HasSubstr("cannot make the folder /proc/run: "));
@@ -179,7 +179,7 @@ TEST_F(RunRecordTest, AReportThatCannotBeWrittenIsAFailure) {
   EXPECT_THAT(stderr_, HasSubstr(folder_ / "out/report.html"));
 }
 
-TEST_F(RunRecordTest, ATraceThatIsTakenAwayIsToldAsTheEventsAre) {
+TEST_F(RunRecordTest, ATraceThatIsRemovedIsReported) {
   Script({kStep1, "wait " + folder_ / "gone", kLinkSummary, "exit 0"});
   const std::jthread remover([&](const std::stop_token& stop) {
     const auto has_step = [&] { return base::ReadWholeFile(folder_ / "out/events.jsonl").find("\"step\"") != std::string::npos; };

@@ -201,13 +201,11 @@ report::Summary ReadSummary(const json& line) {
     return link;
   });
   summary.stages = List<report::StageTotal>(line, "stages", [](const json& item) {
-    return report::StageTotal{static_cast<int>(Integer(item, "index")),
-                              static_cast<int>(Integer(item, "replica")),
-                              Text(item, "device"),
+    return report::StageTotal{static_cast<int>(Integer(item, "index")), static_cast<int>(Integer(item, "replica")), Text(item, "device"),
                               Number(item, "busy_ratio"),
-                              Number(item, "overrun_seconds"),
-                              Integer(item, "peak_memory_bytes"),
-                              Integer(item, "predicted_memory_bytes")};
+                              // Of a run of the previous release it is "overrun_seconds".
+                              Number(item, Get(item, "overrun_seconds").is_number() ? "overrun_seconds" : "lateness_seconds"),
+                              Integer(item, "peak_memory_bytes"), Integer(item, "predicted_memory_bytes")};
   });
   return summary;
 }
@@ -252,7 +250,7 @@ void AddTrace(const json& line, Run& run) {
   const int64_t step = Integer(line, "step");
   const auto& spans = Get(line, "spans");
   if (!spans.is_array() || spans.empty()) return;
-  // A step that is made again after a restore is told again.
+  // A step that is made again after a restore is reported again.
   std::erase_if(run.spans,
                 [&](const report::Span& span) { return span.plan != run.plans || (span.device == device && span.step == step); });
   while (!run.spans.empty() && run.spans.size() + spans.size() > kMaxSpans) {

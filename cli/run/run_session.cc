@@ -31,11 +31,11 @@ constexpr absl::string_view kMetrics = "metrics on ";
 constexpr absl::string_view kStillStopping =
     "still waiting for the end of the step under way, and for its checkpoint where the job keeps any; interrupt once more to end at once, "
     "without them (checkpoints that were saved stay)";
-// With what the broker has told last.
+// With what the broker has reported last.
 constexpr char kStillCollecting[] =
     "still waiting for parts of the last checkpoint that lie in other sites (%s); interrupt once more to end at once: they stay there";
 // Reasons that the broker gives while it is at that.
-constexpr absl::string_view kCollecting[] = {"CollectingShards", "SiteAwaited", "ShardRecalled"};
+constexpr absl::string_view kCollecting[] = {"CollectingShards", "WaitingForSite", "ShardFetched"};
 // The steps are over by then.
 constexpr absl::string_view kCopying = "CopyingCheckpoints";
 constexpr char kStopWhileCopying[] =
@@ -99,14 +99,14 @@ class Session {
                              "--tls", Security()});
     const auto name = [](std::string* out, const LocalExecutor& executor) { out->append(executor.name); };
     const std::string names = absl::StrJoin(options_.executors, ",", name);
-    if (!names.empty()) argv.insert(argv.end(), {"--expect", names});
-    if (!options_.listen) argv.push_back("--alone");
+    if (!names.empty()) argv.insert(argv.end(), {"--expected-executors", names});
+    if (!options_.listen) argv.push_back("--closed");
     if (options_.listen) {
-      argv.insert(argv.end(), {"--open", "--min-executors", absl::StrCat(std::max<int64_t>(1, options_.min_executors))});
+      argv.insert(argv.end(), {"--allow-join", "--min-executors", absl::StrCat(std::max<int64_t>(1, options_.min_executors))});
       if (!names.empty()) argv.insert(argv.end(), {"--data-device", names});
     }
     if (options_.fresh) argv.push_back("--fresh");
-    if (options_.gather_seconds) argv.insert(argv.end(), {"--gather-seconds", absl::StrCat(*options_.gather_seconds)});
+    if (options_.join_timeout_seconds) argv.insert(argv.end(), {"--join-timeout-seconds", absl::StrCat(*options_.join_timeout_seconds)});
     if (options_.profiles) argv.insert(argv.end(), {"--profiles", *options_.profiles});
     if (!broker_.address.empty()) {
       argv.push_back("--resume-journal");
@@ -114,7 +114,7 @@ class Session {
       for (Executor& executor : executors_) {
         if (executor.child.Poll()) gone.push_back(executor.child.name());
       }
-      if (!gone.empty()) argv.insert(argv.end(), {"--gone", absl::StrJoin(gone, ",")});
+      if (!gone.empty()) argv.insert(argv.end(), {"--lost-executors", absl::StrJoin(gone, ",")});
     }
     return StartServer(broker_, std::move(argv), "broker");
   }
@@ -155,7 +155,7 @@ class Session {
     argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
     if (executor.spare) argv.push_back("--spare");
     if (!executor.device.empty()) argv.insert(argv.end(), {"--device", executor.device});
-    if (executor.fastest) argv.push_back("--fastest");
+    if (executor.fastest) argv.push_back("--allow-nondeterminism");
     if (!executor.site.empty()) argv.insert(argv.end(), {"--site", executor.site});
     if (options_.listen) argv.push_back("--relay");
     if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
@@ -290,7 +290,7 @@ class Session {
     }
   }
 
-  // Of a run that has only copies left to make; the broker may have told since that one failed.
+  // Of a run that has only copies left to make; the broker may have reported since that one failed.
   std::optional<std::string> EndOfCopies() const {
     const auto copying = std::find_if(run_.events.begin(), run_.events.end(), [](const auto& event) { return event.reason == kCopying; });
     if (copying == run_.events.end()) return std::nullopt;
@@ -308,13 +308,13 @@ class Session {
     for (Executor& executor : executors_) {
       if (executor.noticed || !executor.child.Poll()) continue;
       executor.noticed = true;
-      // When the broker is done they are told to go: only an end with an error is worth a word.
+      // When the broker is done they are asked to go: only an end with an error is worth a word.
       const ChildEnd& end = *executor.child.Poll();
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
       // would wait in vain. Machines that join may come in the place of others, but not in that of those that have the data.
-      const bool awaited = options_.listen || !options_.gather_seconds;
+      const bool awaited = options_.listen || !options_.join_timeout_seconds;
       const bool needed = run_.plans == 0 && awaited && broker_.child && !broker_.child->Poll();
       if (needed && end.signal && executor.restarts < kMaxRestarts) {
         ++executor.restarts;
@@ -384,7 +384,7 @@ class Session {
   SessionResult Conclude() {
     const ChildEnd end = *broker_.child->Poll();
     SessionResult result;
-    // The broker's own words go before: an executor may have failed because of what it was told.
+    // The broker's own words go before: an executor may have failed because of what it was sent.
     if (!failed_executor_.empty() && !failure_) return SessionResult{kExitFailed, false, failed_executor_};
     if (deserted_) return SessionResult{kExitFailed, false, "all executors have ended; the logs say why"};
     result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
@@ -426,7 +426,7 @@ class Session {
       pollfd fd = {signals_.fd(), POLLIN, 0};
       const double left_ms = std::chrono::duration<double, std::milli>(deadline - Clock::now()).count();
       poll(&fd, 1, static_cast<int>(std::clamp(std::ceil(left_ms), 0.0, 3600e3)));
-      if (signals_.Take() && signals_.stop_requests() - stop_requests_at_start_ >= 2) break;  // no more patience
+      if (signals_.Take() && signals_.stop_requests() - stop_requests_at_start_ >= 2) break;  // asked twice: stop waiting
     }
     for (ChildProcess* child : all) child->Kill();
   }
@@ -452,7 +452,7 @@ class Session {
   std::optional<RunRecorder::ErrorLine> failure_;
   const int stop_requests_at_start_ = signals_.stop_requests();
   int stop_requests_ = signals_.stop_requests();
-  int own_stop_requests_ = 0;  // nobody reads our output any more
+  int own_stop_requests_ = 0;  // our output is not read any more
   bool reader_gone_ = false;
   bool stop_asked_ = false;
   bool killed_ = false;

@@ -5,7 +5,7 @@
 // place (at most kMaxRestarts times each); an executor is not: the broker makes do with those that are left. When the broker exits,
 // everybody else is ended and reaped. Nothing outlives Run(), nor this process (child_process.h).
 //
-// A first request to stop (Ctrl-C) is passed to the broker, which ends at a step boundary; when that takes long it is told once more what
+// A first request to stop (Ctrl-C) is passed to the broker, which ends at a step boundary; when that takes long it is said once more what
 // is waited for. A second request kills at once.
 #pragma once
 
@@ -51,7 +51,7 @@ struct SessionOptions {
   std::optional<std::string> listen;           // address for executors of other machines; `executors` then holds those that have the data
   int64_t min_executors = 0;                   // with listen: how many in all to wait for
   std::optional<std::string> profiles;         // saved calibration
-  std::optional<double> gather_seconds;        // how long the broker waits for executors
+  std::optional<double> join_timeout_seconds;  // how long the broker waits for executors
   bool fresh = false;                          // ignore checkpoints
   std::optional<std::string> log_level;        // of all of them; absent: their own default
   std::optional<std::string> metrics_address;  // of the broker; absent: its own default
@@ -59,17 +59,17 @@ struct SessionOptions {
   double wanted_cores = 0;                // of this machine, for the executors here to be as fast as planned; 0: its load is not watched
   LoadWatch::ReadFunction processor_use;  // empty: measured
   double start_limit_s = 120;             // for a program to say where it listens
-  double stop_reminder_s = 2;             // after a request to stop, for what is waited for to be told again
+  double stop_reminder_s = 2;             // after a request to stop, for what is waited for to be said again
   double end_grace_s = 5;                 // from SIGTERM to SIGKILL
   double other_ends_s = 0.25;             // after a broker was killed, for ends of executors that were killed with it to be seen
   double lonely_limit_s = 30;             // for the broker to end by itself when all executors have, and no others can come
 };
 
-// Told what happens while it happens, on the thread of Run().
+// Called with what happens while it happens, on the thread of Run().
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
-  // A JSON line of the broker, already part of `run`. False: nobody reads any more, the run is to stop.
+  // A JSON line of the broker, already part of `run`. False: the output is not read any more, the run is to stop.
   virtual bool OnLine(LineType type, absl::string_view line, const report::Run& run) = 0;
   // Something to tell the user that no JSON line says; a sentence.
   virtual void OnNotice(absl::string_view sentence) = 0;

@@ -1,4 +1,4 @@
-// How sessions end before their job does: by signals, when time is up, when nobody reads.
+// How sessions end before their job does: by signals, when time is up, when the output is not read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ TEST_F(RunSessionTest, AStopThatTakesLongSaysWhatItWaitsForAndHowToEndAtOnce) {
 }
 
 TEST_F(RunSessionTest, AStopWhileMachinesAreAwaitedNamesNoStep) {
-  Script(
-      {R"(print {"type":"event","reason":"ExecutorArrived","step":0,"message":"lab is here; 2 of 3 executors"})", "wait-term", "exit 130"});
+  Script({R"(print {"type":"event","reason":"ExecutorConnected","step":0,"message":"lab is here; 2 of 3 executors"})", "wait-term",
+          "exit 130"});
   collector_.on_line = [](LineType type, const report::Run&) {
     if (type == LineType::kEvent) kill(getpid(), SIGTERM);
     return true;
@@ -102,7 +102,7 @@ TEST_F(RunSessionTest, AStopWhileCheckpointsAreCopiedSaysSo) {
 
 TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
   Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
-  options_.end_grace_s = 1000;  // patience would hang the test
+  options_.end_grace_s = 1000;  // waiting would hang the test
   collector_.on_line = [](LineType, const report::Run&) {
     kill(getpid(), SIGINT);
     return true;

@@ -78,7 +78,7 @@ TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {
   Script({"wait " + folder_ / "go", "exit 0"});
   options_.topology = true;
   options_.fresh = true;
-  options_.gather_seconds = 7;
+  options_.join_timeout_seconds = 7;
   options_.profiles = "p.json";
   collector_.on_line = [](LineType, const report::Run&) { return true; };
   StartHelper("both executors were called", [&] { return Calls("executor").size() >= 2; });
@@ -89,16 +89,17 @@ TEST_F(RunSessionTest, EveryProgramGetsTheArgumentsOfTheProtocol) {
   EXPECT_THAT(Calls("scheduler"), ElementsAre(absl::StrCat("--listen 127.0.0.1:0 --tls ", out, "/security")));
   const std::string scheduler = absl::StrCat("127.0.0.1:", 4712);
   const std::string broker = absl::StrCat("127.0.0.1:", 4711);
-  EXPECT_THAT(Calls("broker"), ElementsAre(absl::StrCat("--job ", out, "/job.yaml --topology ", out, "/topology.yaml --output ", out,
-                                                        " --base / --listen 127.0.0.1:0 --scheduler ", scheduler, " --tls ", out,
-                                                        "/security --expect a,b --alone --fresh --gather-seconds 7 --profiles p.json")));
+  EXPECT_THAT(Calls("broker"),
+              ElementsAre(absl::StrCat("--job ", out, "/job.yaml --topology ", out, "/topology.yaml --output ", out,
+                                       " --base / --listen 127.0.0.1:0 --scheduler ", scheduler, " --tls ", out,
+                                       "/security --expected-executors a,b --closed --fresh --join-timeout-seconds 7 --profiles p.json")));
   EXPECT_THAT(Calls("executor"),
               ::testing::UnorderedElementsAre(absl::StrCat("--broker ", broker, " --name a --tls ", out, "/security"),
                                               absl::StrCat("--broker ", broker, " --name b --tls ", out, "/security --spare")));
   ExpectNoChildLeft();
 }
 
-TEST_F(RunSessionTest, AFailureIsToldByTheBrokersErrorLine) {
+TEST_F(RunSessionTest, AFailureIsReportedByTheBrokersErrorLine) {
   Script({R"(print {"type":"error","code":"INTERNAL","reason":"","message":"stage 1 could not be built"})", "exit 1"});
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
@@ -158,8 +159,8 @@ TEST_F(RunSessionTest, RestartedBrokerLearnsWhichExecutorsEnded) {
   ExpectHelperSucceeded();
   const std::vector<std::string> calls = Calls("broker");
   ASSERT_EQ(calls.size(), 2u);
-  EXPECT_THAT(calls[0], Not(HasSubstr("--gone")));
-  EXPECT_THAT(calls[1], ::testing::AnyOf(::testing::EndsWith("--gone a"), ::testing::EndsWith("--gone b")));
+  EXPECT_THAT(calls[0], Not(HasSubstr("--lost-executors")));
+  EXPECT_THAT(calls[1], ::testing::AnyOf(::testing::EndsWith("--lost-executors a"), ::testing::EndsWith("--lost-executors b")));
   ExpectNoChildLeft();
 }
 
@@ -211,7 +212,7 @@ TEST_F(RunSessionTest, WaitsForDataExecutorInOpenRun) {
   options_.executor = {"/bin/sh", "-c", "echo the relay cannot be reached >&2; exit 1", "sh"};
   options_.executors = {{"local-0", false}};
   options_.listen = "127.0.0.1:0";
-  options_.gather_seconds = 60;
+  options_.join_timeout_seconds = 60;
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitFailed);

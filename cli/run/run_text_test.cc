@@ -145,7 +145,7 @@ TEST(RunRecorderTest, ALossThatJsonCannotWriteIsNaN) {
   EXPECT_EQ(run.steps[0].gradient_norm, 0);
 }
 
-TEST(RunRecorderTest, StepsToldAgainReplaceWhatCameAfterTheRestore) {
+TEST(RunRecorderTest, RepeatedStepsReplaceThoseAfterTheRestore) {
   const report::Run run = RunOf({R"({"type":"step","step":1,"loss":3})", R"({"type":"step","step":2,"loss":2})",
                                  R"({"type":"step","step":3,"loss":1})", R"({"type":"step","step":2,"loss":2.5})"});
   ASSERT_EQ(run.steps.size(), 2u);

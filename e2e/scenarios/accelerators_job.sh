@@ -38,9 +38,9 @@ asked() {
 took "$(k get fusionjob first --no-headers): one executor for each accelerator of that kind"
 
 placed="device: mi210" job second 20 "" "$any"
-waits() { condition_is fusionjob/second Dispatched False && [ "$(condition_of fusionjob/second Dispatched message | grep -c 'amd.com/gpu')" = 1 ]; }
+waits() { condition_is fusionjob/second Scheduled False && [ "$(condition_of fusionjob/second Scheduled message | grep -c 'amd.com/gpu')" = 1 ]; }
 until_true "the second job to say what is short" waits
-short=$(condition_of fusionjob/second Dispatched message)
+short=$(condition_of fusionjob/second Scheduled message)
 for member in "${members[@]}"; do grep -q "$member" <<<"$short" || fail "the second job does not say what is short in $member: $short"; done
 for member in "${members[@]}"; do empty asked "$member" second || fail "the second job has executors in $member"; done
 took "the second job waits: $short"

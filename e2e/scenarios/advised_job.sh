@@ -21,8 +21,8 @@ took "a hub with a scheduler beside the operator, and two members that a slow li
 clusters_of() { status_of "$1" 'clusterStatuses[*].name'; }
 job asked 20 ""
 wait_for asked condition=Complete
-condition_is fusionjob/asked Advised True || fail "nobody asked the scheduler: $(condition_of fusionjob/asked Advised message)"
-echo "  $(condition_of fusionjob/asked Advised reason): $(condition_of fusionjob/asked Advised message)"
+condition_is fusionjob/asked PlacementHint True || fail "nobody asked the scheduler: $(condition_of fusionjob/asked PlacementHint message)"
+echo "  $(condition_of fusionjob/asked PlacementHint reason): $(condition_of fusionjob/asked PlacementHint message)"
 [ "$(clusters_of asked | wc -w)" = 1 ] || fail "the job was spread over $(clusters_of asked)"
 expect_trained asked
 took "$(k get fusionjob asked --no-headers), in $(clusters_of asked)"

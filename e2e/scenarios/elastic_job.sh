@@ -23,8 +23,8 @@ summary_is readyNodes 1 || fail "the FusionCluster tells of $(summary readyNodes
 
 # ---- no room at all ----
 job huge 20 "{name: turku}" "$(wanting "replicas: 2" $((node_cpu + 1)))"
-until_true "a job that fits nowhere to say so" reason_is fusionjob/huge Dispatched PlacementFailed
-short=$(condition_of fusionjob/huge Dispatched message)
+until_true "a job that fits nowhere to say so" reason_is fusionjob/huge Scheduled PlacementFailed
+short=$(condition_of fusionjob/huge Scheduled message)
 for word in turku "too little cpu" "each asks for" "$((node_cpu + 1)) cpu"; do
   [[ $short == *"$word"* ]] || fail "the refusal does not say '$word': $short"
 done
@@ -36,13 +36,13 @@ took "a job that fits nowhere says: $short"
 training() { kubectl_in turku get pods --selector fusionllm.io/role=executor,fusionllm.io/job=wide --output 'jsonpath={range .items[*]}{.metadata.name} {end}'; }
 training_is() { [ "$(training)" = "$1" ]; }
 job wide 100000 "{name: turku}" "$(wanting "min: 1, max: 3, replicas: 3, spares: 1, stabilizationSeconds: 5" "$each")" "$with_checkpoints"
-until_true "the job to say that it waits for room" reason_is fusionjob/wide Dispatched WaitingForRoom
-short=$(condition_of fusionjob/wide Dispatched message)
+until_true "the job to say that it waits for room" reason_is fusionjob/wide Scheduled InsufficientCapacity
+short=$(condition_of fusionjob/wide Scheduled message)
 for word in "2 of 3" turku "too little cpu"; do
   [[ $short == *"$word"* ]] || fail "what is short is not told as '$word': $short"
 done
 echo "  $short"
-until_true "the job to begin with fewer" reason_is fusionjob/wide Dispatched FewerDispatched
+until_true "the job to begin with fewer" reason_is fusionjob/wide Scheduled PartiallyScheduled
 wait_for wide condition=Ready
 until_true "its first steps" has_passed wide 20
 training_is "wide-turku-0-r0 wide-turku-1-r0 " || fail "in turku there is: $(training)"

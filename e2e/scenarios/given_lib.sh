@@ -149,7 +149,7 @@ CLAIM
 # reaches FROM ADDRESS: whether a Pod in FROM gets a page from a server at ADDRESS, HOST:PORT, that is up. Asked by the operator's image.
 reaches() {
   local reached=yes
-  page_pod asker operator "--ask-ready=$2" | kubectl_in "$1" apply --filename - >/dev/null
+  page_pod asker operator "--check-ready=$2" | kubectl_in "$1" apply --filename - >/dev/null
   kubectl_in "$1" wait --for='jsonpath={.status.phase}=Succeeded' pod/asker --timeout=60s >/dev/null 2>&1 || reached=
   kubectl_in "$1" delete pod asker --timeout="$patience" >/dev/null
   [ -n "$reached" ]

@@ -21,9 +21,9 @@ mounting() {
 }
 k create secret generic later --from-literal=word=now >/dev/null
 job short 60 "{name: minsk, min: 2}" "{replicas: 2, threads: 1, template: $(mounting executor)}" "  broker: {template: $(mounting broker)}"
-refused() { reason_is fusionjob/short Dispatched ObjectMissing; }
+refused() { reason_is fusionjob/short Scheduled ObjectMissing; }
 until_true "the job to miss a Secret" refused
-missing=$(condition_of fusionjob/short Dispatched message)
+missing=$(condition_of fusionjob/short Scheduled message)
 [ "$missing" = "Cluster minsk: namespace team has no Secret later (volume later of the executor)." ] || fail "the job says: $missing"
 sleep 40  # it is looked for every 15 s
 empty pods_of "${machines[@]}" || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
@@ -31,10 +31,10 @@ took "the job says what is missing"
 
 kubectl_in minsk create secret generic later --from-literal=wrod=now >/dev/null
 lacks_the_key() {
-  [ "$(condition_of fusionjob/short Dispatched message)" = \
+  [ "$(condition_of fusionjob/short Scheduled message)" = \
     "Cluster minsk: namespace team has no key word in Secret later (volume later of the executor; its keys: wrod)." ]
 }
-until_true "the job to name the key, not: $(condition_of fusionjob/short Dispatched message)" lacks_the_key
+until_true "the job to name the key, not: $(condition_of fusionjob/short Scheduled message)" lacks_the_key
 empty pods_of "${machines[@]}" || fail "there are Pods that wait in vain: $(pods_of "${machines[@]}")"
 took "the job says which key is missing"
 

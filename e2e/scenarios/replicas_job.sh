@@ -34,7 +34,7 @@ wait_for pair condition=Ready
 step=$(step_of pair)
 until_true "steps after step $step" has_passed pair $((step + 20))
 status_is pair restarts 0 || fail "the whole job was restarted"
-says_whether_two_pay() { [[ $(k logs pair-broker-r0 --tail=-1) == *'"reason":"PlanKept"'* ]]; }
+says_whether_two_pay() { [[ $(k logs pair-broker-r0 --tail=-1) == *'"reason":"ReplanDeclined"'* ]]; }
 until_true "the broker's word whether two replicas pay" says_whether_two_pay
 took "the Pod of a replica was deleted: the job trains on, at step $(step_of pair)"
 

@@ -52,7 +52,7 @@ for name in copied apart; do until_true "$name to tell that porto is lost" is_lo
 took "porto is cut off, and counts as lost after $(seconds_between "$since" "$(now)") s"
 until_true "another attempt of the job with a replica" status_is copied attempt 1
 wait_for copied condition=Ready
-reason_is fusionjob/copied Dispatched StrategyAdapted || fail "of the pin to porto the job says: $(condition_of fusionjob/copied Dispatched message)"
+reason_is fusionjob/copied Scheduled StrategyAdapted || fail "of the pin to porto the job says: $(condition_of fusionjob/copied Scheduled message)"
 until_true "steps after its checkpoint" has_passed copied "$copied_at"
 [ "$(kubectl_in turku get pods --selector fusionllm.io/job=copied --output 'jsonpath={range .items[*]}{.metadata.name} {end}')" = "copied-turku-0-r1 copied-turku-1-r1 " ] ||
   fail "in turku there is: $(pods_of turku)"

@@ -75,7 +75,7 @@ given || at_most "$gone_after" 10 "deleting a job whose checkpoints have parts i
 for member in "${members[@]}"; do
   given || [ -n "$(find "$state_root/$member/volumes/checkpoints/cut" -name '*.safetensors')" ] || fail "the parts in $member are gone"
 done
-for reason in SiteAwaited CollectingShards; do  # events outlive their job
+for reason in WaitingForSite CollectingShards; do  # events outlive their job
   told=$(k get events --field-selector "involvedObject.name=cut,reason=$reason" --output name)
   [ -z "$told" ] || fail "a deleted job waits for its members, or collects what they have: $told"
 done

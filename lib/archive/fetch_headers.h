@@ -1,4 +1,4 @@
-// What can be told of a model in an object store without fetching it: which tensors its files hold.
+// What can be known of a model in an object store without fetching it: which tensors its files hold.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, co
 // with some: of each the header is fetched, by ranges, and the rest is a hole of the file, which reads as zeros and takes no room; of JSON
 // what a reader looks at, whole. Costs a listing, and two small requests for each file. Returns the path of file or folder. Blocks.
 // Errors: NotFound when the store has nothing of that name, else those of ObjectStore and of writing here. A file that is none of the
-// format is an error of whoever opens it.
+// format is an error when it is opened.
 absl::StatusOr<std::string> FetchHeaders(objectstore::ObjectStore& store, const base::ObjectUri& uri, const std::string& folder);
 
 }  // namespace fusionllm::archive

@@ -21,8 +21,8 @@ struct LatestCheckpoint {
 // The newest whole checkpoint (that with the highest sequence) of the folder `root` and of `places`, the earlier of which goes first where
 // they have the same; fetched to `root` where it was not. A place that cannot be asked is passed over where there is a whole checkpoint
 // elsewhere. Blocks; reads the files of what is in `root`. Of checkpoints in `root` that are not eligible a copy may be fetched.
-// Errors: those of a place that could not be asked, where no other has a checkpoint: to begin anew would not be what was meant; those of
-// `root`, such as a full disk.
+// Errors: those of a place that could not be asked, where no other has a checkpoint: to begin again at step 0 would not be what was meant;
+// those of `root`, such as a full disk.
 absl::StatusOr<LatestCheckpoint> FetchLatest(const std::string& root, const std::vector<MirrorTarget*>& places,
                                              const checkpoint::CheckpointFilter& eligible = {});
 

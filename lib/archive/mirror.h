@@ -1,8 +1,8 @@
 // Copies checkpoints to a place while the run trains on: on a thread of its own, one after the other, oldest first.
 //
-// Nothing that happens there stops a run. A place that fails is told of once and tried again, with pauses that double, until it works; what
-// was saved meanwhile is caught up with, but for what the folder itself has removed by then. Thread-safe. The destructor gives up what is
-// under way.
+// Nothing that happens there stops a run. A place that fails is reported once and tried again, with pauses that double, until it works;
+// what was saved meanwhile is caught up with, but for what the folder itself has removed by then. Thread-safe. The destructor gives up what
+// is under way.
 #pragma once
 
 #include <condition_variable>
@@ -36,7 +36,7 @@ struct MirrorOptions {
   int64_t every_steps = 0;     // > 0: only checkpoints of steps that are multiples of it, and what Finish() finds to be the last
   absl::Duration initial_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Minutes(1);
-  // From the mirror's thread; must not block for long. What has been copied is told before Finish() returns.
+  // From the mirror's thread; must not block for long. What has been copied is reported before Finish() returns.
   std::function<void(const MirrorEvent&)> tell;
   // Likewise: what is tried again within a copy, and why.
   std::function<void(const std::string& sentence)> retried;

@@ -19,7 +19,7 @@ namespace fusionllm::archive {
 struct Transfer {
   std::function<void(int64_t bytes)> progress;  // called while bytes move, with how many since the last call; may be empty
   std::stop_token stop;
-  std::function<void(const std::string& sentence)> retried;  // told why something is tried again (objectstore::StoreOptions); may be empty
+  std::function<void(const std::string& sentence)> retried;  // gets why something is tried again (objectstore::StoreOptions); may be empty
 };
 
 class MirrorTarget {

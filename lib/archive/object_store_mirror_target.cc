@@ -81,7 +81,7 @@ absl::StatusOr<std::string> ObjectStoreMirrorTarget::Put(const std::string& fold
   FUSIONLLM_ASSIGN_OR_RETURN(const Slot slot, FindSlot(manifest, text));
   const std::string uri = base::ToString(base::Below(uri_, slot.name));
   if (slot.taken) {
-    // Whoever wrote it may have been interrupted before its last word.
+    // Its writer may have been interrupted before its last word.
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string latest, Latest());
     if (latest == slot.name) return uri;
     const absl::StatusOr<checkpoint::Manifest> newest = latest.empty() ? absl::NotFoundError("") : Describe(latest);

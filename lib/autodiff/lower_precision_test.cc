@@ -34,7 +34,7 @@ DType TypeOf(const TrainingGraph& training, absl::string_view op, int output = 0
   return training.graph.value(training.graph.op(training.graph.FindOp(op)).outputs[output]).type.dtype;
 }
 
-// By the rule's words, told apart from the pass: what is bf16 and what is not.
+// By the rule's words, independent of the pass: what is bf16 and what is not.
 void ExpectLowered(const TrainingGraph& before, const TrainingGraph& after) {
   ASSERT_TRUE(CheckPrecision(after).ok()) << CheckPrecision(after);
   ASSERT_EQ(before.graph.values().size(), after.graph.values().size());

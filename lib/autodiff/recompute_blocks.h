@@ -19,7 +19,7 @@ struct RecomputeBlocks {
   // that views show it is the value shown that says so.
   std::vector<bool> crosses;
   // By forward op id: whether it runs again, where one stage has the whole graph. A stage that has a part of it runs none again that is not
-  // among them: what nobody reads on the way back is not made, and what crosses is kept.
+  // among them: what no op reads on the way back is not made, and what crosses is kept.
   std::vector<bool> runs_again;
   int count() const { return of_op.empty() ? 0 : of_op.back() + 1; }
 };

@@ -130,7 +130,7 @@ TEST(RecomputeBlocksTest, ResidualBlocksEndBehindTheirSums) {
   const RecomputeBlocks blocks = BlocksOf(training);
   EXPECT_THAT(Beginnings(training, blocks), ElementsAre("up.2", "up.3", "up.4", "up.5", "up.6"));
   EXPECT_THAT(Crossing(training, blocks), ElementsAre("sum.1", "sum.2", "sum.3", "sum.4", "sum.5"));
-  // The last projection before a sum that is kept is read by nobody on the way back. The loss reads the last sum.
+  // The last projection before a sum that is kept is not read on the way back. The loss reads the last sum.
   EXPECT_THAT(RunOnce(training, blocks),
               ElementsAre("down.1", "sum.1", "down.2", "sum.2", "down.3", "sum.3", "down.4", "sum.4", "down.5", "sum.5", "loss"));
   EXPECT_EQ(BytesOf(training), (5 + 9) * kBytes);

@@ -1,7 +1,7 @@
 // With which code our programs end, and which error ends with which: the one place that says so.
 //
 // Whose turn it is decides. 2 is the user's: something that was said or named is wrong, and trying again changes nothing. Among what was
-// named are files and folders, whatever is wrong with them: missing, damaged, not readable, not to be written. 1 is nobody's in particular:
+// named are files and folders, whatever is wrong with them: missing, damaged, not readable, not to be written. 1 is no one's in particular:
 // the program had what it needs and failed, or a disk was full, which no other argument mends. What was in order when a run began and is
 // lost under it, its own checkpoints included, is 1 too: the run failed while running. `checkpoint verify` is asked whether files are
 // damaged: to find that they are is its answer, 1, and no bad input.

@@ -106,7 +106,7 @@ absl::Status CheckDialableHost(absl::string_view host) {
   const bool closed = absl::ConsumeSuffix(&address, "]");
   in6_addr six;
   in_addr four;
-  // What ends in a number is an address to whoever dials it: 10.0.0 would be 10.0.0.0, and NAME:PORT no name.
+  // What ends in a number is an address to a dialer: 10.0.0 would be 10.0.0.0, and NAME:PORT no name.
   const bool is_six = brackets == closed && inet_pton(AF_INET6, std::string(address).c_str(), &six) == 1;
   const bool numeric = !host.empty() && absl::ascii_isdigit(host.back()) && absl::StrContains(host, '.') &&
                        std::all_of(host.begin() + static_cast<ptrdiff_t>(host.rfind('.')) + 1, host.end(), absl::ascii_isdigit);

@@ -10,7 +10,7 @@
 namespace fusionllm::base {
 
 // Whether a socket that is bound to `host` (an IPv6 address with or without brackets) takes connections at all addresses of its machine,
-// however it is spelt: nobody can dial such a host.
+// however it is spelt: such a host cannot be dialed.
 bool IsWildcardAddress(absl::string_view host);
 
 // Whether `host`, as above or a name, leads from each machine to that machine itself, however it is spelt: 127.0.0.0/8, ::1, localhost.
@@ -34,7 +34,7 @@ struct HostPort {
 // The parts of HOST:PORT, whatever the host stands for. Errors: InvalidArgument, with `text` in it.
 absl::StatusOr<HostPort> SplitHostPort(absl::string_view text);
 
-// OK when a server could be told to listen on `text`: as above, but the host may stand for any address, and port 0 for a free one. Whether
+// OK when a server could listen on `text`: as above, but the host may stand for any address, and port 0 for a free one. Whether
 // this machine has the address is another matter. Errors: InvalidArgument, with `text` in it.
 absl::Status CheckListenable(absl::string_view text);
 

@@ -1,4 +1,4 @@
-// Lines for whoever runs a program, on stderr: time, level, program, sentence. Lines below the level asked for are not written.
+// Lines for those who run a program, on stderr: time, level, program, sentence. Lines below the level asked for are not written.
 //
 // For programs that collect them each line can be an object of JSON instead, with `time`, `level`, `program`, `message` and what the line
 // belongs to (log_context.h), all of them texts.

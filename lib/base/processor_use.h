@@ -1,4 +1,4 @@
-// How much of this machine's processors other programs use, for whoever measures times here: under their load everything takes longer.
+// How much of this machine's processors other programs use, for measurements of times here: under their load everything takes longer.
 //
 // From /proc: what all cores did, less what this process and its children did. Where that cannot be read nothing is known, and no machine
 // is called busy. Not thread-safe.

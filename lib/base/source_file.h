@@ -17,7 +17,7 @@ namespace fusionllm::base {
 class SourceFile {
  public:
   // InvalidArgument for what is no regular file, else FileError's, naming the path. A pipe is not waited for. With keep_open false
-  // each read opens the file anew: datasets of thousands of small files would run out of descriptors.
+  // each read opens the file again: datasets of thousands of small files would run out of descriptors.
   static absl::StatusOr<SourceFile> Open(std::string path, bool keep_open);
   SourceFile(SourceFile&& other) noexcept;
   SourceFile& operator=(SourceFile&& other) noexcept;
@@ -37,7 +37,7 @@ class SourceFile {
   int descriptor_ = -1;
 };
 
-// All bytes of a file that may have `bytes_max` of them; no more are read. Blocks. A pipe, which would be waited for as long as nobody
+// All bytes of a file that may have `bytes_max` of them; no more are read. Blocks. A pipe, which would be waited for as long as no process
 // writes to it, is refused: paths come from jobs and from other machines. Errors: InvalidArgument for what is no regular file, or when
 // there are more; else FileError's. All name the path.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t bytes_max);

@@ -34,7 +34,7 @@ TEST(SmallFileTest, APipeIsReadOnlyWhereAUserNamedIt) {
   const TempFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadSmallFile(pipe, 100).status()));  // at once: nobody writes
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadSmallFile(pipe, 100).status()));  // at once: there is no writer
   std::thread writer([&] { folder.Write("pipe", "words"); });
   EXPECT_EQ(ReadSmallInput(pipe, 100).value_or(""), "words");
   writer.join();

@@ -26,7 +26,7 @@ job::Codec CodecOf(CodecKind kind) {
   return job::Codec::kFp32;
 }
 
-// Of a codec that names one; kAuto stands for the whole ladder.
+// Of a codec that names one; kAuto stands for all levels.
 CodecKind KindOf(job::Codec codec) {
   for (const CodecKind kind : {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4}) {
     if (codec == CodecOf(kind)) return kind;
@@ -49,7 +49,7 @@ CodecKind KindOf(job::TiedGradients choice) {
   return CodecKind::kExact;
 }
 
-// The most_aggressive that is no harsher than the kind.
+// The most aggressive one that is not beyond the kind.
 job::TiedGradients TiedOf(CodecKind kind) {
   switch (kind) {
     case CodecKind::kExact:

@@ -33,7 +33,7 @@ class DataStageSelector {
 
   // The next question; none when nothing is left to ask.
   std::optional<RequestPlan> Next();
-  // The answer to the last one. A refusal without a reason, kSchedulerFailed, and what is said of the job whoever reads, end the asking.
+  // The answer to the last one. A refusal without a reason, kSchedulerFailed, and what is said of the job whichever reads, end the asking.
   void Planned(PlanSummary plan);
   void Refused(std::string reason, std::string message);
 

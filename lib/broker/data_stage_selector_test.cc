@@ -130,9 +130,8 @@ TEST(DataStageSelectorTest, OfTwoThatAreAboutEqualOrUnknownItIsTheFirst) {
 }
 
 TEST(DataStageSelectorTest, WhatNoOtherReaderCuresEndsTheAsking) {
-  for (const char* reason :
-       {kSchedulerFailed, "ConflictingWishes", "InstanceTooLarge", "NoExecutors", "NoOps", "NotAvailable", "OpTooLarge",
-        "PinMatchesNothing", "TooFewExecutors", "TooManyDevices", "TooManyReplicas", "TooManyStages", ""}) {
+  for (const char* reason : {kSchedulerFailed, "ConflictingConstraints", "InstanceTooLarge", "NoExecutors", "NoOps", "NotAvailable",
+                             "OpTooLarge", "PinMatchesNoOp", "TooFewExecutors", "TooManyDevices", "TooManyReplicas", "TooManyStages", ""}) {
     DataStageSelector choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Objective::kShortestStep);
     EXPECT_EQ(NextOf(choice), "a");
     choice.Refused(reason, "why");

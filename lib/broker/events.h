@@ -186,7 +186,7 @@ struct CheckpointCommitted {
   std::string path;
   absl::Status status;
 };
-// What the epoch restores has files in a site that nobody there can deliver.
+// What the epoch restores has files in a site that no executor there can deliver.
 struct CheckpointUnusable {
   uint32_t epoch = 0;
   std::string path;

@@ -11,7 +11,7 @@ constexpr size_t kWellSteps = 15;
 // much when the plan never ran well enough to tell.
 constexpr double kUnprovenBias = 1.2;
 constexpr double kMaxBias = 2;
-constexpr double kMinShareOfLink = 0.1;  // of the bytes of whoever sends most over it, in a step
+constexpr double kMinShareOfLink = 0.1;  // of the bytes of the one that sends most over it, in a step
 
 double Median(const std::deque<double>& values) {
   std::vector<double> sorted(values.begin(), values.end());

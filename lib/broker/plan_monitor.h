@@ -1,6 +1,6 @@
 // Watches the plan in force: gathers what its stages report of each step, tells what drifts, and judges other plans.
 //
-// Pure: events in, findings out. Begin() starts anew with each plan epoch. Limits: steps whose stages have not all reported are kept for
+// Pure: events in, findings out. Begin() starts over with each plan epoch. Limits: steps whose stages have not all reported are kept for
 // kMaxOpenSteps. Not thread-safe.
 #pragma once
 
@@ -40,7 +40,7 @@ class PlanMonitor {
   std::vector<Drift> On(const StageMeasured& event);
   std::vector<Drift> OnStep(int64_t step, double step_seconds);
 
-  // True when something drifts, or the run has late_joiners to weigh and knows what its steps take, and it is time to ask for another plan;
+  // True when something drifts, or the run has late joiners to weigh and knows what its steps take, and it is time to ask for another plan;
   // the asking is then noted.
   bool AsksForAlternative(int64_t last_step, bool late_joiners = false);
 

@@ -113,7 +113,7 @@ TEST(PlanMonitorTest, SmallMessagesAreJudgedByTheirRoundTripToo) {
   EXPECT_THAT(found[0].message, HasSubstr("3.8 MB/s, 1.41 MB/s for such messages (35 %)"));
 }
 
-TEST(PlanMonitorTest, ASlowLinkInAStepThatKeepsItsPredictionIsNotTold) { EXPECT_THAT(FortyStepsOverSlowPath(0.5e6, 0.65), IsEmpty()); }
+TEST(PlanMonitorTest, ASlowLinkInAStepThatKeepsItsPredictionIsNotReported) { EXPECT_THAT(FortyStepsOverSlowPath(0.5e6, 0.65), IsEmpty()); }
 
 // Two pipelines of two stages, of which c and d are the second.
 TEST(PlanMonitorTest, AStragglerIsNamedByItsStageAndReplica) {

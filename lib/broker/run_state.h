@@ -14,8 +14,8 @@
 //   kDraining     a member of the epoch was lost or failed: the others stop before the next plan. Where no step was made since the last
 //                 recovery the next one waits, ever longer
 //   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
-//                 nobody asked to stop, the epoch ended in favour of another plan, which comes next. Of several replicas replica 0
-//                 saves them: once all of its stages have ended (kRunning or here), whoever of the others is lost is not missed
+//                 no stop was asked for, the epoch ended in favour of another plan, which comes next. Of several replicas replica 0
+//                 saves them: once all of its stages have ended (kRunning or here), the others may be lost without harm
 //   kDone, kFailed  terminal
 //
 //            joined        measured       probed        planned      ready
@@ -54,10 +54,10 @@ struct RunOptions {
   // Executors to wait for, spares included; empty: until JoinTimeout. One that is lost before the first plan is waited for again, for it
   // may be being started again.
   std::set<std::string> expected;
-  // Executors, spares aside, to wait for besides; > 0: whoever may join is unknown, so nobody's absence ends the run while it gathers.
+  // Executors, spares aside, to wait for besides; > 0: who may join is unknown, so no absence ends the run while it gathers.
   int min_executors = 0;
-  std::set<std::string> data_devices;  // have the training data: nobody else takes stage 0; empty: all have it
-  double data_timeout_s = 0;           // for one of them to come back when all have been lost under the run; 0: nobody starts them again
+  std::set<std::string> data_devices;  // have the training data: no others take stage 0; empty: all have it
+  double data_timeout_s = 0;           // for one of them to come back when all have been lost under the run; 0: they are not started again
   // How long to wait for an expected executor that is lost before the first step; then the others go on without it. 20 s are enough where
   // the same machine restarts its processes.
   double executor_timeout_s = 20;
@@ -95,7 +95,7 @@ class RunState {
  public:
   explicit RunState(RunOptions options);
 
-  // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered anew. `shards`: those of this
+  // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered again. `shards`: those of this
   // epoch that had been reported and are in no checkpoint yet; `ended_at`: last steps of stages that had ended as ordered.
   void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
              std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {}, const std::string& codec_limit = "",
@@ -125,7 +125,7 @@ class RunState {
  private:
   // "; fewer stages than spec.strategy.stages, 2, asks for, since executors were lost"; empty: the plan has what was asked for.
   std::string LessThanAskedFor() const;
-  // What users are told of a rank that is needed no more.
+  // The end of events about a rank that is needed no more.
   static constexpr char kNoLongerRequired[] = "; all steps of this plan had been made, so nothing is lost";
 
   // One handler per event; they append to actions_.
@@ -162,10 +162,10 @@ class RunState {
   bool LacksData() const;
   int64_t ExecutorsHere() const;  // spares left out
   bool IsComplete() const;
-  bool OnlyDataIsMissing() const;  // of who is waited for before the first plan; nobody with the data has ever come
+  bool OnlyDataIsMissing() const;  // of who is waited for before the first plan; none with the data has ever come
   void AwaitMembers();
   void EmitMissingData();
-  void EmitDataAwaited(const std::string& how_long);
+  void EmitWaitingForData(const std::string& how_long);
   bool AwaitLost(const std::string& why);
   bool RefuseTooLarge();
   bool ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why);
@@ -185,7 +185,7 @@ class RunState {
   void AskForPlan();
   void AskNextPlan();  // about the next that may read the data; or takes what was chosen
   void TakeSelectedPlan();
-  void EmitDataReaderChosen();
+  void EmitDataStageSelected();
   void Take(PlanSummary plan);
   void Load();
   void EmitRestored(std::string message);
@@ -205,10 +205,10 @@ class RunState {
   void FailUnanswered();
   void MaybeFinish();
   bool ReplicaZeroHasEnded() const;                           // all stages of it
-  bool IsNoLongerRequired(int rank) const;                    // by the plan under way: a loss or an error of it is told, and that is all
+  bool IsNoLongerRequired(int rank) const;                    // by the plan under way: its loss or error is only reported
   void EmitReplicaFailed(int rank, const std::string& what);  // of a rank that is needed no more
   void EndOtherReplicas(const std::string& why);  // once replica 0 has: counts all ranks as ended, and stops those that have not
-  void EndLateReplicas();                         // the same, told of each that has not
+  void EndLateReplicas();                         // the same, reported of each that has not
   void FinishWhenAllEnded();                      // to kFinishing
   bool IsOfItsStage(const ShardWritten& event) const;
   bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event) const;
@@ -253,7 +253,7 @@ class RunState {
   std::string OutlookOf(const Member& member) const;
   double PlanSwitchSeconds(const PlanSummary& to) const;
   const std::string& SiteOf(const std::string& name) const;
-  // A link between two sites, or inside one, is one resource whoever uses it; so is a line.
+  // A link between two sites, or inside one, is one resource for all that use it; so is a line.
   using Wire = std::tuple<std::string, std::string, std::string>;
   Wire WireOf(const std::string& src, const std::string& dst) const;
   Link* LinkBetween(const std::string& src, const std::string& dst);  // the measurement that speaks for a pair; null: none
@@ -271,12 +271,12 @@ class RunState {
   bool gathering_over_ = false;            // as the shell says
   bool data_was_here_ = false;             // a device with the data has joined
   bool data_wait_announced_ = false;       // that one is waited for before the first plan
-  uint64_t data_wait_notice_id_ = 0;       // of the timer until that is told
+  uint64_t data_wait_notice_id_ = 0;       // of the timer until that is reported
   std::optional<Then> awaits_data_;        // kGathering, under a plan: for one of them to come back, and what comes then
   bool joined_since_asked_ = false;        // for a plan
   std::string awaits_lost_;                // kGathering: why no plan is possible without them; empty: one may be
   std::set<std::string> given_up_;         // expected executors that were lost before the first plan and did not come back
-  // Whoever measures now: one at a time, whatever happens to the others meanwhile.
+  // The executor that measures now: one at a time, whatever happens to the others meanwhile.
   std::string calibrating_;
   std::optional<std::pair<std::string, std::string>> probing_;
   struct FailedProbes {
@@ -309,8 +309,8 @@ class RunState {
     absl::Status status;
   };
   std::optional<LostCheckpoint> last_checkpoint_lost_;
-  bool plan_is_stale_ = false;     // no spare fitted: plan anew
-  bool codecs_are_stale_ = false;  // too harsh: plan anew
+  bool plan_is_stale_ = false;     // no spare fitted: re-plan
+  bool codecs_are_stale_ = false;  // too aggressive: re-plan
   int recoveries_ = 0;
   int retries_without_progress_ = 0;  // of these, since a step was made last
   std::string cause_;                 // of the last loss or failure that stages were stopped for
@@ -325,11 +325,11 @@ class RunState {
   CodecLimits codec_limits_;                                     // that senders have found
   std::set<std::tuple<std::string, std::string, bool>> warned_;  // of (device, value, gradient) whose codec stays
   int backoffs_from_not_finite_ = 0;
-  std::optional<PlanSwitch> plan_switch_;  // the epoch has been told to end for it
+  std::optional<PlanSwitch> plan_switch_;  // the epoch has been asked to end for it
   std::string plan_switch_reason_;         // for the announcement of the plan that was asked for
   uint64_t plans_asked_ = 0, alternatives_asked_ = 0;
   bool asks_for_figures_ = false;     // in kPlanning: the last question is about the stages that spares have taken
-  std::vector<EmitEvent> activated_;  // these spares; told when the figures are known
+  std::vector<EmitEvent> activated_;  // these spares; reported when the figures are known
   bool awaits_alternative_ = false;
   DataStageSelector data_stage_selector_;   // of the question last asked, its round
   std::vector<std::string> devices_asked_;  // of the question last asked, less those that nothing is known of
@@ -337,7 +337,7 @@ class RunState {
   int most_trainers_ = 0;                   // that a plan of this run was made over
   std::set<std::string> no_trainers_;       // of all that have joined: spares, and whom the job does not want
   std::set<std::string> considered_;        // members in a question that has its last answer
-  // Ways from stages to late_joiners, on which nothing can be measured before the stages stop: the way back stands in for them until then.
+  // Ways from stages to late joiners, on which nothing can be measured before the stages stop: the way back stands in for them until then.
   std::set<std::pair<std::string, std::string>> assumed_links_;
   // Devices that take so many times as long as their profiles say: known to the plan in force, and to the one last asked for.
   std::map<std::string, double> slowness_, slowness_asked_;

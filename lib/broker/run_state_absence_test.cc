@@ -64,8 +64,8 @@ TEST_F(AbsenceTest, RunWaitsWhereTheRemainingExecutorsAreTooFewToPlan) {
   EXPECT_EQ(run_.timer->seconds, 300);
   LetTimePass();
   EXPECT_EQ(run_.state.phase(), Phase::kGathering);
-  ASSERT_THAT(run_.EventsNamed("ExecutorsAwaited"), SizeIs(1));
-  EXPECT_EQ(run_.EventsNamed("ExecutorsAwaited")[0].message,
+  ASSERT_THAT(run_.EventsNamed("WaitingForExecutors"), SizeIs(1));
+  EXPECT_EQ(run_.EventsNamed("WaitingForExecutors")[0].message,
             "TooFewExecutors: spec.strategy.stages asks for 3 executors: the run waits for c0 to come back, 300 s without news at most");
   ComeBack("c0");
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
@@ -113,7 +113,7 @@ TEST_F(AbsenceTest, UnderStepsARunThatCannotGoOnWithTheOthersWaits) {
   run_.Step(1);
   Lose("c0");
   EXPECT_EQ(run_.state.phase(), Phase::kGathering);
-  EXPECT_THAT(run_.EventsNamed("ExecutorsAwaited"), SizeIs(1));
+  EXPECT_THAT(run_.EventsNamed("WaitingForExecutors"), SizeIs(1));
   Lose("b0");
   for (const char* name : {"b0", "c0"}) ComeBack(name);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
@@ -245,7 +245,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
       join(*away.begin());
       away.erase(away.begin());
     } else if (turn_of == 7 && run.timer.has_value() && (held.empty() || !away.empty())) {
-      // An order is answered in time, and nobody stays away for longer than the second wait.
+      // An order is answered in time, and none stays away for longer than the second wait.
       const std::string& what = run.timer->what;
       if (what == "executors that were lost to be started again" || what == "the next try") run.Feed(TimerFired{.id = run.timer->id});
     }

@@ -11,7 +11,7 @@
 namespace fusionllm::broker {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that nobody here can look at: sums do not overflow
+constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that cannot be looked at here: sums do not overflow
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void RunState::CommitIfComplete(int64_t step) {
     committing_.insert(step);
     Do(std::move(commit));
   } else {
-    Do(AbandonCheckpoint{.step = step});  // nobody writes there any more, and the room may be needed
+    Do(AbandonCheckpoint{.step = step});  // nothing is written there any more, and the room may be needed
     MaybeFinish();
   }
 }
@@ -127,7 +127,7 @@ void RunState::Handle(const CheckpointUnusable& event) {
 void RunState::Replace() {
   if (replacing_) return;
   replacing_ = true;
-  ++expect_id_;  // places that copies are fetched from have a patience of their own
+  ++expect_id_;  // places that copies are fetched from have a timeout of their own
   Do(ReplaceCheckpoint{.path = unusable_->path});
 }
 

@@ -1,8 +1,8 @@
-// RunState: gentler codecs. A loss that leaves its trend under compression, or is no number, is answered with them; what senders find out
-// about theirs, and have done about it already, is told and kept for whatever plan comes next.
+// RunState: less aggressive codecs. A loss that leaves its trend under compression, or is NaN or infinite, is answered with them; what
+// senders find out about theirs, and have done about it already, is reported and kept for whatever plan comes next.
 //
-// Where there are checkpoints the loss leads to another plan, at the boundary of a step: under gentler codecs other cuts may be better.
-// Where there are none the codecs alone change, where they are.
+// Where there are checkpoints the loss leads to another plan, at the boundary of a step: under less aggressive codecs other cuts may be
+// better. Where there are none the codecs alone change, where they are.
 #include <algorithm>
 #include <utility>
 
@@ -94,7 +94,7 @@ void RunState::WatchLoss(const StepRecord& record) {
   for (const std::string& device : plan_.devices) Do(SendCodecLimit{.name = device, .epoch = epoch_, .codec = codec_limit()});
 }
 
-// The first time to gentler codecs; when that does not help, compression is ruled out as the cause. True when the run goes on.
+// The first time to less aggressive codecs; when that does not help, compression is ruled out as the cause. True when the run goes on.
 bool RunState::BackOffFromNotFinite(const Ended& event) {
   const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce();
   if (!event.not_finite || !most_aggressive.has_value() || !options_.checkpoints || options_.guard != compression::GuardMode::kAuto)

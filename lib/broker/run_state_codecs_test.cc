@@ -1,4 +1,5 @@
-// A run whose links compress with loss, played as events: what is told, how codecs become gentler, and that nothing is lost on the way.
+// A run whose links compress with loss, played as events: what is reported, how codecs become less aggressive, and that nothing is lost on
+// the way.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -126,7 +127,7 @@ CodecBackoff LogitsBackoff() {
           .remaining_error = 0.0002};
 }
 
-TEST_F(CompressedRun, WhatASenderFindsIsToldOnceWithItsFiguresAndKept) {
+TEST_F(CompressedRun, ASendersFindingIsReportedOnceWithFiguresAndKept) {
   RunOptions options = WithSpare();
   options.codecs_asked_for = true;
   Start(options, "topk@24.8:int8");
@@ -173,7 +174,7 @@ TEST_F(CompressedRun, WhatWasFoundGoesIntoCheckpointsAndARunThatGoesOnBeginsWith
   EXPECT_EQ(Of<CommitCheckpoint>(run_->all)[0].codec_limit, "int8");
 }
 
-TEST_F(CompressedRun, ACodecThatStaysIsToldOnceToo) {
+TEST_F(CompressedRun, ACodecThatStaysIsReportedOnceToo) {
   RunOptions options = WithSpare();
   options.guard = compression::GuardMode::kWarn;
   Start(options, "topk@24.8:int8");

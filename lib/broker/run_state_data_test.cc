@@ -31,7 +31,7 @@ class DataRun : public ::testing::Test {
     options.data_devices = std::move(data);
     options.data_timeout_s = timeout_s;
     run_.emplace(std::move(options), names);
-    // As the planner does: whoever reads the data comes first.
+    // As the planner does: the one that reads the data comes first.
     run_->refine_plan = [this](const RequestPlan& ask, PlanSummary& plan) {
       if (ask.figures_only || ask.data_device.empty()) return;
       std::erase(plan.devices, ask.data_device);
@@ -95,10 +95,10 @@ TEST_F(DataRun, TheFirstPlanHasTheReaderOfTheShortestStep) {
   Begin({"a0", "b0", "c0", "s0"}, {"a0", "b0", "c0", "s0"});
   EXPECT_THAT(Readers(), ElementsAre("a0", "b0", "c0"));
   EXPECT_THAT(devices(), ElementsAre("b0", "a0", "c0"));
-  ASSERT_THAT(run_->EventsNamed("DataReaderChosen"), SizeIs(1));
-  EXPECT_EQ(run_->EventsNamed("DataReaderChosen")[0].message,
+  ASSERT_THAT(run_->EventsNamed("DataStageSelected"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("DataStageSelected")[0].message,
             "b0 reads the data: 1 s a step expected; with a0 instead 2 s; with c0 instead 1.5 s");
-  EXPECT_EQ(run_->EventsNamed("DataReaderChosen")[0].device, "b0");
+  EXPECT_EQ(run_->EventsNamed("DataStageSelected")[0].device, "b0");
   EXPECT_EQ(state().plan().executors, 3);
 }
 
@@ -106,7 +106,7 @@ TEST_F(DataRun, WhereOneIsRefusedAnotherReads) {
   refused_ = {{"a0", "InsufficientMemory"}};
   Begin({"a0", "b0", "c0"}, {"a0", "c0"});
   ASSERT_THAT(devices(), ElementsAre("c0", "a0", "b0"));
-  EXPECT_EQ(run_->EventsNamed("DataReaderChosen").back().message, "c0 reads the data; not a0: InsufficientMemory: not with a0");
+  EXPECT_EQ(run_->EventsNamed("DataStageSelected").back().message, "c0 reads the data; not a0: InsufficientMemory: not with a0");
 }
 
 TEST_F(DataRun, WhereAllAreRefusedTheRunEndsWithWhatAilsEach) {
@@ -163,7 +163,7 @@ TEST_F(DataRun, AfterALossTheNextIsAskedAboutOnlyWhereOneIsRefused) {
   Lose("a0");
   ASSERT_EQ(Readers().size(), before + 3);
   EXPECT_THAT(devices(), ElementsAre("d0", "b0"));
-  EXPECT_EQ(run_->EventsNamed("DataReaderChosen").back().message,
+  EXPECT_EQ(run_->EventsNamed("DataStageSelected").back().message,
             "d0 reads the data: 4 s a step expected; not b0: DisconnectedDevices: not with b0");
 }
 
@@ -184,7 +184,7 @@ TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
   EXPECT_TRUE(run_->Alternatives().back().in_force.has_value());
   run_->EndAtBoundary();
   EXPECT_EQ(devices()[0], "c0");
-  EXPECT_THAT(run_->EventsNamed("DataReaderChosen").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
+  EXPECT_THAT(run_->EventsNamed("DataStageSelected").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
 }
 
 TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
@@ -202,8 +202,8 @@ TEST_F(DataRun, AboutAReaderThatIsLostBeforeItsQuestionNothingIsAsked) {
                                 .plan = absl::FailedPreconditionError("not with a0"),
                                 .refusal_reason = "InsufficientMemory"});
   EXPECT_THAT(run_->Alternatives(), SizeIs(1)) << "s0 reads nothing any more";
-  ASSERT_THAT(run_->EventsNamed("PlanKept"), SizeIs(1));
-  EXPECT_EQ(run_->EventsNamed("PlanKept")[0].message, "b0 stays a spare: not with a0");
+  ASSERT_THAT(run_->EventsNamed("ReplanDeclined"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("ReplanDeclined")[0].message, "b0 stays a spare: not with a0");
 }
 
 // ---- Losses -----------------------------------------------------------------------------------------------------------------------------
@@ -325,12 +325,12 @@ TEST_F(DataRun, AnnouncesWaitForDataDevicesOnce) {
   run_->Join("b0");
   EXPECT_EQ(run_->timer->seconds, 120) << "c0 is missing, too";
   run_->Join("c0");
-  EXPECT_THAT(run_->EventsNamed("DataAwaited"), IsEmpty()) << "somebody is always the last";
+  EXPECT_THAT(run_->EventsNamed("WaitingForData"), IsEmpty()) << "somebody is always the last";
   EXPECT_EQ(run_->timer->seconds, 10);
   run_->Feed(TimerFired{.id = run_->timer->id});
   ASSERT_EQ(state().phase(), Phase::kGathering);
-  ASSERT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
-  EXPECT_EQ(run_->EventsNamed("DataAwaited")[0].message,
+  ASSERT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("WaitingForData")[0].message,
             "nobody who has the training data is here: a0 or d0 is waited for, 110 s without news at most");
   ASSERT_TRUE(run_->timer.has_value());
   EXPECT_EQ(run_->timer->seconds, 110);
@@ -339,7 +339,7 @@ TEST_F(DataRun, AnnouncesWaitForDataDevicesOnce) {
   EXPECT_EQ(run_->timer->seconds, 120) << "it has been told";
   run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
-  EXPECT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
   EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 or d0 was waited for");
 }
 
@@ -353,15 +353,15 @@ TEST_F(DataRun, ARunThatOthersMayJoinWaitsForTheDataWithoutALimitAndSaysSo) {
   run_->Join("b0");
   ASSERT_TRUE(run_->timer.has_value());
   run_->Feed(TimerFired{.id = run_->timer->id});
-  ASSERT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
-  EXPECT_EQ(run_->EventsNamed("DataAwaited")[0].message,
+  ASSERT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("WaitingForData")[0].message,
             "nobody who has the training data is here: local-0 is waited for, without a limit");
   EXPECT_FALSE(run_->timer.has_value());
   run_->Join("local-0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
 }
 
-TEST_F(DataRun, WhoIsLostBeforeItIsToldHasAllTheTimeToComeBack) {
+TEST_F(DataRun, AnExecutorLostBeforeTheEventHasTheWholeTimeToReturn) {
   RunOptions options = Options({"a0", "b0", "c0"});
   options.data_devices = {"a0"};
   run_.emplace(std::move(options), Names{"a0", "b0", "c0"});
@@ -369,7 +369,7 @@ TEST_F(DataRun, WhoIsLostBeforeItIsToldHasAllTheTimeToComeBack) {
   run_->Join("c0");
   Lose("c0");
   run_->Feed(TimerFired{.id = run_->timer->id});
-  EXPECT_THAT(run_->EventsNamed("DataAwaited"), IsEmpty());
+  EXPECT_THAT(run_->EventsNamed("WaitingForData"), IsEmpty());
   ASSERT_EQ(state().phase(), Phase::kGathering);
   EXPECT_EQ(run_->timer->seconds, 120);
 }
@@ -382,7 +382,7 @@ TEST_F(DataRun, WhereNoMoreAreWaitedForTheDataStillAre) {
   run_->Feed(JoinTimeout{});
   ASSERT_EQ(state().phase(), Phase::kGathering) << "b0 has measured itself meanwhile";
   run_->Feed(TimerFired{.id = run_->timer->id});
-  EXPECT_THAT(run_->EventsNamed("DataAwaited"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
   EXPECT_EQ(run_->timer->seconds, 110);
   run_->Join("a0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
@@ -400,7 +400,7 @@ TEST_F(DataRun, WhereTheyDoNotComeTheRunEndsInsteadOfWaitingForEver) {
   EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 was waited for");
 }
 
-TEST_F(DataRun, WhereAllHaveTheDataNobodyIsNamed) {
+TEST_F(DataRun, WhereAllHaveTheDataNoExecutorIsNamed) {
   Begin({"a0", "b0"}, {});
   for (const RequestPlan& ask : Of<RequestPlan>(run_->all)) EXPECT_THAT(ask.data_device, IsEmpty());
   Lose("a0");

@@ -83,7 +83,7 @@ std::string RunState::AtStage(const std::string& name, const absl::Status& why) 
   return absl::StrFormat("%s on %s: %s", plan_.Describe(RankOf(name)), name, std::string(why.message()));
 }
 
-// A broken device, or a lie, of whoever holds a token is no reason to end the run of the others. Where all machines would meet the same,
+// A broken device, or a lie, of a holder of the token is no reason to end the run of the others. Where all machines would meet the same,
 // the run's own ones say so in the end.
 bool RunState::JoinedByItself(const std::string& name) const {
   return options_.min_executors > 0 && members_.contains(name) && !HasData(name) && !options_.expected.contains(name);

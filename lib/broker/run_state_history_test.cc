@@ -30,7 +30,7 @@ bool EndsInSilence(RunState state, std::optional<StartTimer> timer) {
   return false;
 }
 
-// A run to which anything happens in any order, whose executors and scheduler answer late, or never. Begins anew or in the middle.
+// A run to which anything happens in any order, whose executors and scheduler answer late, or never. Begins at step 0 or in the middle.
 class History {
  public:
   explicit History(uint64_t seed) : rng_(seed, "history"), run_(OptionsOf(seed), {"a0", "b0", "c0"}) {

@@ -18,7 +18,7 @@ int RunState::Trainers() const {
       std::count_if(members_.begin(), members_.end(), [this](const auto& entry) { return !entry.second.spare && MayTrain(entry.second); }));
 }
 
-// Of an expected executor that has never joined nobody knows that it is a spare.
+// Of an expected executor that has never joined it is not known that it is a spare.
 int RunState::Wanted() const {
   const auto by_name = std::count_if(options_.expected.begin(), options_.expected.end(), [this](const std::string& name) {
     return !options_.excluded.contains(name) && !no_trainers_.contains(name);

@@ -89,27 +89,27 @@ TEST_F(ShortRun, AnExecutorThatComesBackIsPlannedInAtAStepBoundary) {
   EXPECT_EQ(state().plan().executors, 3);
   Steps(100);
   EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "the run is whole";
-  EXPECT_THAT(run_->EventsNamed("PlanKept"), IsEmpty());
+  EXPECT_THAT(run_->EventsNamed("ReplanDeclined"), IsEmpty());
 }
 
-TEST_F(ShortRun, WhereTheMoveDoesNotPayThatIsToldOnceForEachJoin) {
+TEST_F(ShortRun, AMoveThatDoesNotPayIsReportedOnceForEachJoin) {
   Begin(Long());
   promise_s_ = 0.59;
   LoseAndReturn();
   Steps(200);
   EXPECT_THAT(run_->Alternatives(), SizeIs(1));
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
-  ASSERT_THAT(run_->EventsNamed("PlanKept"), SizeIs(1));
-  EXPECT_EQ(run_->EventsNamed("PlanKept")[0].device, "b0");
-  EXPECT_THAT(run_->EventsNamed("PlanKept")[0].message, AllOf(HasSubstr("b0 stays a spare"), HasSubstr("instead of 0.6 s")));
+  ASSERT_THAT(run_->EventsNamed("ReplanDeclined"), SizeIs(1));
+  EXPECT_EQ(run_->EventsNamed("ReplanDeclined")[0].device, "b0");
+  EXPECT_THAT(run_->EventsNamed("ReplanDeclined")[0].message, AllOf(HasSubstr("b0 stays a spare"), HasSubstr("instead of 0.6 s")));
   Lose("b0", 2);
   run_->Join("b0", /*spare=*/false, 100, /*incarnation=*/3);
   Steps(200);
-  EXPECT_THAT(run_->EventsNamed("PlanKept"), SizeIs(2));
+  EXPECT_THAT(run_->EventsNamed("ReplanDeclined"), SizeIs(2));
   EXPECT_THAT(run_->Alternatives(), SizeIs(2));
 }
 
-TEST_F(ShortRun, WhereThePlannerWouldStayItsReasonIsTold) {
+TEST_F(ShortRun, WhereThePlannerWouldStayItsReasonIsReported) {
   Begin(Long());
   LoseAndReturn();
   run_->ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
@@ -117,8 +117,8 @@ TEST_F(ShortRun, WhereThePlannerWouldStayItsReasonIsTold) {
   ASSERT_THAT(run_->Alternatives(), SizeIs(1));
   run_->Feed(
       AlternativePlanned{.alternative = run_->Alternatives()[0].alternative, .plan = absl::FailedPreconditionError("a move costs more")});
-  ASSERT_THAT(run_->EventsNamed("PlanKept"), SizeIs(1));
-  EXPECT_THAT(run_->EventsNamed("PlanKept")[0].message, HasSubstr("a move costs more"));
+  ASSERT_THAT(run_->EventsNamed("ReplanDeclined"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("ReplanDeclined")[0].message, HasSubstr("a move costs more"));
   Steps(100);
   EXPECT_THAT(run_->Alternatives(), SizeIs(1));
 }
@@ -197,8 +197,8 @@ TEST_F(ShortRun, AMachineThatCannotBeReachedFromARunningRunEndsNothing) {
   ASSERT_EQ(probes.back().src, "x0");
   run_->Feed(LinkProbed{.link = {.src = "x0", .dst = probes.back().dst}, .status = absl::UnavailableError("no route")});
   EXPECT_EQ(state().phase(), Phase::kRunning);
-  ASSERT_THAT(run_->EventsNamed("PlanKept"), SizeIs(1));
-  EXPECT_THAT(run_->EventsNamed("PlanKept")[0].message, AllOf(HasSubstr("x0 stays"), HasSubstr("no route")));
+  ASSERT_THAT(run_->EventsNamed("ReplanDeclined"), SizeIs(1));
+  EXPECT_THAT(run_->EventsNamed("ReplanDeclined")[0].message, AllOf(HasSubstr("x0 stays"), HasSubstr("no route")));
   Steps(100);
   EXPECT_THAT(run_->Alternatives(), IsEmpty());
 }

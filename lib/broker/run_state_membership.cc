@@ -45,7 +45,7 @@ void RunState::Handle(const Joined& event) {
   joined_since_asked_ = true;
   data_was_here_ = data_was_here_ || HasData(member.name);
   if (event.epoch > epoch_ && event.epoch < kMaxEpochs) {
-    // The broker before this one began it, and left no word of it. What its stages do from here on nobody could tell from ours.
+    // The broker before this one began it, and left no word of it. What its stages do from here on could not be distinguished from ours.
     foreign_epoch_ = std::max(foreign_epoch_, event.epoch);
     Do(SendAbort{.name = member.name, .epoch = event.epoch, .why = "the broker that began this plan epoch is gone, and its journal, too"});
   }
@@ -67,8 +67,8 @@ void RunState::Handle(const Joined& event) {
                    .pid = member.pid});
     }
     if (!awaits_data_.has_value()) return;
-  } else if (!same_process && options_.min_executors > 0) {  // whose names nobody knew: somebody may be waiting for them to come
-    Do(EmitEvent{.reason = "ExecutorArrived",
+  } else if (!same_process && options_.min_executors > 0) {  // whose names were unknown: somebody may be waiting for them to come
+    Do(EmitEvent{.reason = "ExecutorConnected",
                  .step = last_step_,
                  .message = absl::StrFormat("%s is here%s; %d of %s", member.name, member.spare ? ", a spare" : "", ExecutorsHere(),
                                             base::Pluralize(options_.min_executors, "executor")),
@@ -112,7 +112,7 @@ bool RunState::IsComplete() const {
 }
 
 void RunState::BeginWhenComplete() {
-  if (awaits_data_.has_value()) {  // the timer runs on, whoever else comes or goes
+  if (awaits_data_.has_value()) {  // the timer runs on, even if others come or go
     if (LacksData()) return;
     const Then then = *awaits_data_;
     awaits_data_.reset();
@@ -132,7 +132,7 @@ void RunState::BeginWhenComplete() {
   }
 }
 
-// Patience with those who have not come, or not come back, has ended.
+// The timeout for those who have not come, or not come back, is over.
 void RunState::BeginWithoutMissing() {
   const std::vector<std::string> missing = Missing();
   if ((data_was_here_ || awaits_data_.has_value()) && FailWithoutData()) return;
@@ -158,14 +158,14 @@ void RunState::BeginWithoutMissing() {
   BeginWhenComplete();
 }
 
-// Without the executors that were lost there is no plan, and somebody starts them again. False: nobody is lost, or nobody does.
+// Without the executors that were lost there is no plan, and somebody starts them again. False: none is lost, or no one does.
 bool RunState::AwaitLost(const std::string& why) {
   given_up_.clear();
   const std::vector<std::string> missing = Missing();
   if (!options_.waits_for_executors || missing.empty()) return false;
   phase_ = Phase::kGathering;
   awaits_lost_ = why;
-  Do(EmitEvent{.reason = "ExecutorsAwaited",
+  Do(EmitEvent{.reason = "WaitingForExecutors",
                .step = last_step_,
                .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
                                           absl::StrJoin(missing, ", "), options_.executor_timeout_s)});
@@ -187,20 +187,20 @@ bool RunState::FailWithoutData() {
   return true;
 }
 
-void RunState::EmitDataAwaited(const std::string& how_long) {
-  Do(EmitEvent{.reason = "DataAwaited",
+void RunState::EmitWaitingForData(const std::string& how_long) {
+  Do(EmitEvent{.reason = "WaitingForData",
                .step = last_step_,
                .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %s",
                                           absl::StrJoin(options_.data_devices, " or "), how_long)});
 }
 
-// Who is lost under a plan is started again by whoever watches it, if anybody does; the others have nothing to do meanwhile.
+// Who is lost under a plan is started again by what watches it, if anybody does; the others have nothing to do meanwhile.
 bool RunState::AwaitOrFailWithoutData(Then then) {
   if (!LacksData()) return false;
   if (options_.data_timeout_s <= 0) return FailWithoutData();
   phase_ = Phase::kGathering;
   awaits_data_ = then;
-  EmitDataAwaited(absl::StrFormat("%g s at most", options_.data_timeout_s));
+  EmitWaitingForData(absl::StrFormat("%g s at most", options_.data_timeout_s));
   Await(options_.data_timeout_s, "an executor with the training data to come back");
   return true;
 }
@@ -263,7 +263,7 @@ void RunState::ResumeAdopted(bool time_is_up) {
 
 void RunState::Handle(const JoinTimeout& event) {
   if (adopted_ || awaits_data_.has_value()) return;
-  gathering_over_ = true;  // also where nobody has come yet: then the first one need not wait for others
+  gathering_over_ = true;  // also where none has come yet: then the first one need not wait for others
   if (phase_ == Phase::kGathering && !members_.empty()) CalibrateNext();
 }
 

@@ -59,8 +59,8 @@ void RunState::EmitMissingData() {
   data_wait_announced_ = true;
   const double left_s = kGatherSeconds - kDataWaitNoticeSeconds;
   const bool limited = options_.min_executors == 0;
-  // Whoever else joins, or is lost, renews it.
-  EmitDataAwaited(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit");
+  // Each further join or loss renews it.
+  EmitWaitingForData(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit");
   if (limited) Await(left_s, "an executor with the training data to join");
 }
 
@@ -140,7 +140,7 @@ void RunState::RejectUnfit(const std::string& name, const absl::Status& why) {
   }
   const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
   const bool adopted = adopted_, planned = !plan_.devices.empty();
-  if (adopted) {  // where losses are not told at once
+  if (adopted) {  // where losses are not reported at once
     Do(EmitEvent{.reason = "ExecutorLost", .step = last_step_, .message = absl::StrCat(name, ": ", sentence), .device = name});
   }
   // Who joined by himself may not know.
@@ -174,7 +174,7 @@ bool RunState::IsDispensable(const Member& member) const {
 }
 
 // The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is
-// the one where the broker is, so that whoever cannot be reached from there is at fault.
+// the one where the broker is, so that what cannot be reached from there is at fault.
 void RunState::ProbeNext() {
   const std::set<Wire> measured = MeasuredWires();
   std::vector<std::string> names;
@@ -211,7 +211,7 @@ void RunState::Handle(const LinkProbed& event) {
   }
   probes_failed_.erase({event.link.src, event.link.dst});
   links_.push_back(event.link);
-  CalibrateNext();  // whoever has joined meanwhile; then the next pair
+  CalibrateNext();  // those who have joined meanwhile; then the next pair
 }
 
 // A machine that joined by itself is turned away: what is wrong with its address is no reason to end the run of the others. An executor
@@ -232,7 +232,7 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
     if (!ProbeAgainLater(src, dst, sentence)) Fail(absl::UnavailableError(sentence));
     return;
   }
-  std::string sentence = absl::StrFormat("turned away: the other machines cannot reach %s%s (%s); check ", suspect.name,
+  std::string sentence = absl::StrFormat("rejected: the other machines cannot reach %s%s (%s); check ", suspect.name,
                                          suspect.at_relay ? " at the broker" : place, cause);
   absl::StrAppend(&sentence, suspect.at_relay ? "its connection to the machine that started the run"
                                               : "that they can dial what it gives as --advertise, or else as --listen, and that this leads "
@@ -242,7 +242,7 @@ void RunState::ProbeFailed(const std::string& src, const std::string& dst, const
   Handle(Left{.name = suspect.name, .incarnation = suspect.incarnation, .why = std::move(sentence)});
 }
 
-// The network between two sites may be cut for a while. False: it has been waited for long enough, or nobody waits in this run.
+// The network between two sites may be cut for a while. False: it has been waited for long enough, or this run does not wait.
 bool RunState::ProbeAgainLater(const std::string& src, const std::string& dst, const std::string& why) {
   FailedProbes& failed = probes_failed_.at({src, dst});
   if (!options_.waits_for_executors || failed.waited_s >= options_.executor_timeout_s) return false;
@@ -306,7 +306,7 @@ void RunState::TakeSelectedPlan() {
     Fail(absl::ResourceExhaustedError(data_stage_selector_.RefusalMessage()), data_stage_selector_.RefusalReason());
     return;
   }
-  EmitDataReaderChosen();
+  EmitDataStageSelected();
   NoteAsked(data_stage_selector_.question());
   PlanSummary plan = data_stage_selector_.plan();
   plan.executors = executors_asked_;

@@ -31,12 +31,12 @@ TEST(RunStatePreparationTest, AnnouncesArrivalsWhileWaitingForExecutors) {
   drill.Join("a");  // the same process: its stream broke
   drill.Join("b");
   std::vector<std::string> sentences;
-  for (const EmitEvent& arrived : drill.EventsNamed("ExecutorArrived")) sentences.push_back(arrived.message);
+  for (const EmitEvent& arrived : drill.EventsNamed("ExecutorConnected")) sentences.push_back(arrived.message);
   EXPECT_THAT(sentences,
               ::testing::ElementsAre("a is here; 1 of 3 executors", "s is here, a spare; 1 of 3 executors", "b is here; 2 of 3 executors"));
   RunStateHarness named(Options({"a", "b"}), {"a", "b"});
   named.Join("a");
-  EXPECT_TRUE(named.EventsNamed("ExecutorArrived").empty()) << "a run on one machine starts them itself";
+  EXPECT_TRUE(named.EventsNamed("ExecutorConnected").empty()) << "a run on one machine starts them itself";
 }
 
 TEST(RunStatePreparationTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfTheirSites) {
@@ -227,7 +227,7 @@ TEST(RunStatePreparationTest, ARestartedStageThatCannotTakePartIsReplaced) {
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
 }
 
-TEST(RunStatePreparationTest, OneMeasuresAtATimeWhoeverIsLost) {
+TEST(RunStatePreparationTest, OneMeasuresAtATimeDespiteLosses) {
   RunStateHarness run(Options({"a0", "b0", "c0"}), {"a0", "b0"});
   run.ignores = [](const Action& action) { return Is<StartCalibration>(action) || Is<StartLinkProbe>(action); };
   for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
@@ -371,7 +371,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
   }
 }
 
-// An open run of three, of which local-0 has the data; what is said of links with `unreachable` is that nobody answers.
+// An open run of three, of which local-0 has the data; what is said of links with `unreachable` is that there is no answer.
 RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Member>& joined) {
   RunOptions options = Options({"local-0"});
   options.min_executors = 3;

@@ -1,4 +1,4 @@
-// RunState: losses, recovery, orders to stop, patience that ran out.
+// RunState: losses, recovery, orders to stop, timeouts.
 #include "lib/broker/run_state.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void RunState::DrainedOne(const std::string& name) {
 
 std::string RunState::IdleSpareFor(int rank) const {
   const bool reads_data = plan_.StageOf(rank) == 0 && !options_.data_devices.empty();
-  // Declared spares first, then whoever else has no stage; by name, so that the choice is reproducible.
+  // Declared spares first, then others without a stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members_) {
       if (member.spare != spare || StageOf(name) >= 0 || options_.excluded.contains(name) || (reads_data && !HasData(name))) continue;
@@ -73,7 +73,7 @@ void RunState::Recover() {
     CalibrateNext();
     return;
   }
-  // After a loss the plan is another one, which may go well at once; whoever is lost again and again is waited for like a failure.
+  // After a loss the plan is another one, which may go well at once; one that is lost again and again is waited for like a failure.
   constexpr int kLossesAtOnce = 4;
   const bool lost = std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return !Present(name); });
   const double wait_s = RetrySeconds(lost ? std::max(0, retries_without_progress_ - kLossesAtOnce) : retries_without_progress_);
@@ -180,7 +180,7 @@ void RunState::Handle(const StopAsked& event) {
   } else if (phase_ == Phase::kLoading) {
     Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
   } else if (adopted_) {
-    // The stages are making steps and are told to stop as soon as they are back, unless they have gone, too.
+    // The stages are making steps and are asked to stop as soon as they are back, unless they have gone, too.
     if (members_.empty()) Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
   } else if (phase_ == Phase::kGathering || phase_ == Phase::kCalibrating || phase_ == Phase::kProbing || phase_ == Phase::kPlanning) {
     phase_ = Phase::kDone;
@@ -233,7 +233,7 @@ void RunState::Handle(const TimerFired& event) {
       FailUnanswered();
       break;
     case Phase::kRunning:
-      // Where another plan is due, whoever hangs must not be given a stage of it: it is to stop first, or counts as lost.
+      // Where another plan is due, an executor that hangs must not be given a stage of it: it is to stop first, or counts as lost.
       if (ReplicaZeroHasEnded() && !EndedForAnotherPlan()) {
         EndLateReplicas();
         break;
@@ -248,7 +248,7 @@ void RunState::Handle(const TimerFired& event) {
         if (!AwaitOrFailWithoutData(Then::kRecover)) Retry();
         break;
       }
-      // Whoever does not even stop is as good as lost.
+      // One that does not even stop is as good as lost.
       for (const std::string& name : std::set<std::string>(waiting_)) {
         const auto member = members_.find(name);
         if (member != members_.end())

@@ -43,7 +43,7 @@ class RunStateReplicasTest : public ::testing::Test {
   RunStateHarness run_;
 };
 
-TEST_F(RunStateReplicasTest, EveryDeviceIsToldItsStageAndReplica) {
+TEST_F(RunStateReplicasTest, EveryDeviceIsAssignedItsStageAndReplica) {
   ASSERT_EQ(run_.state.phase(), Phase::kRunning);
   std::vector<std::tuple<std::string, int, int>> events;
   for (const SendAssign& assign : LastAssigned()) events.emplace_back(assign.name, assign.stage, assign.replica);
@@ -58,7 +58,7 @@ TEST_F(RunStateReplicasTest, EveryDeviceIsToldItsStageAndReplica) {
   EXPECT_FALSE(joined[4].replica.has_value()) << "the spare has no stage";
 }
 
-TEST_F(RunStateReplicasTest, ReplicaZeroCountsTheStepsAndIsToldToStop) {
+TEST_F(RunStateReplicasTest, ReplicaZeroCountsTheStepsAndGetsTheStop) {
   run_.Feed(StepDone{.epoch = 1, .name = "c0", .record = {.step = 1}});
   EXPECT_EQ(run_.state.last_step(), 0) << "the first stage of another replica";
   run_.Step(1);
@@ -145,7 +145,7 @@ TEST_F(RunStateReplicasTest, ReplansOverSurvivorsWithoutASpare) {
   EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("1 stage on d0"));
 }
 
-TEST_F(RunStateReplicasTest, AStragglerIsToldWithItsPlace) {
+TEST_F(RunStateReplicasTest, AStragglerIsReportedWithItsStageAndReplica) {
   RunStateHarness slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
   slow.refine_plan = [](const RequestPlan&, PlanSummary& plan) {
     plan.replicas = 2;
@@ -175,7 +175,7 @@ TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
 class RunStateReplicasEndTest : public RunStateReplicasTest {
  protected:
   RunStateReplicasEndTest() {
-    run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // nobody stands in for who is lost
+    run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // no spare stands in for the one that is lost
     run_.ignores = [](const Action& action) {
       return std::holds_alternative<CommitCheckpoint>(action) || std::holds_alternative<SendAbort>(action);
     };

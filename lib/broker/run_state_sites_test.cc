@@ -35,7 +35,7 @@ class RunStateSitesTest : public ::testing::Test {
     shard.files[0].site_folder = "0123456789abcdef/b0/step-000010.fedcba9876543210";
     return shard;
   }
-  // Loses stage 1 after two checkpoints; nobody is ready yet in what follows.
+  // Loses stage 1 after two checkpoints; none is ready yet in what follows.
   void LoseAStageAfterTwoCheckpoints() {
     for (const int64_t step : {10, 20}) {
       run_.Step(step);

@@ -200,7 +200,7 @@ TEST(RunStateTest, SpareTakesOverWithoutNewPredictions) {
   }
 }
 
-TEST(RunStateTest, EverySpareThatTakesAStageIsTold) {
+TEST(RunStateTest, EverySpareThatTakesAStageIsReported) {
   RunStateHarness run(Options({"a0", "b0", "s0", "s1"}), {"a0", "b0"});
   for (const char* name : {"a0", "b0"}) run.Join(name);
   for (const char* name : {"s0", "s1"}) run.Join(name, /*spare=*/true);
@@ -298,7 +298,7 @@ TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
               ::testing::AllOf(HasSubstr("stage 1 on b0"), HasSubstr("nan at step 5")));
 }
 
-TEST(RunStateTest, AFullDiskInTheMiddleIsToldAndTrainingGoesOn) {
+TEST(RunStateTest, AFullDiskInTheMiddleIsReportedAndTrainingGoesOn) {
   RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(10);
@@ -370,7 +370,7 @@ TEST(RunStateTest, AStopDoesNotWaitForEverForAStepWithoutAnEnd) {
   run.Feed(StopAsked{});
   ASSERT_TRUE(run.timer.has_value());
   EXPECT_EQ(run.timer->id, before.id) << "the patience that the step has left, and no more";
-  // A stage that does not even stop when it is told to is given up as well.
+  // A stage that does not even stop when it is asked to is given up as well.
   run.ignores = [](const Action& action) { return std::holds_alternative<SendAbort>(action); };
   run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.phase(), Phase::kDraining);

@@ -1,5 +1,5 @@
-// RunState: what the run does about itself. Stages and links that fall behind the plan are told, and answered with another plan where that
-// pays. (Codecs: run_state_codecs.cc.)
+// RunState: what the run does about itself. Stages and links that fall behind the plan are reported, and answered with another plan where
+// that pays. (Codecs: run_state_codecs.cc.)
 //
 // Either way the epoch ends at the boundary of a step with a checkpoint, so that nothing is lost, and the next plan begins from there. A
 // run without checkpoints would lose all its steps: it only tells.
@@ -112,7 +112,7 @@ RequestPlan RunState::PlanQuestion(bool with_spares) {
 
 void RunState::StartSelection(RequestPlan question, DataStageSelector::Objective objective) {
   std::vector<DataStageSelector::Reader> readers = ReadersFor(question);
-  // Nobody of those who have the data may train, which the planner says of any of them.
+  // None of those who have the data may train, which the planner says of any of them.
   if (readers.empty() && !options_.data_devices.empty()) question.data_device = *options_.data_devices.begin();
   data_stage_selector_ = DataStageSelector(std::move(question), std::move(readers), objective);
 }
@@ -125,10 +125,10 @@ void RunState::NoteAsked(const RequestPlan& ask) {
       std::count_if(devices_asked_.begin(), devices_asked_.end(), [this](const std::string& name) { return MayTrain(members_.at(name)); }));
 }
 
-void RunState::EmitDataReaderChosen() {
+void RunState::EmitDataStageSelected() {
   std::string account = data_stage_selector_.Account();
   if (account.empty()) return;
-  Do(EmitEvent{.reason = "DataReaderChosen", .step = last_step_, .message = std::move(account), .device = data_stage_selector_.reader()});
+  Do(EmitEvent{.reason = "DataStageSelected", .step = last_step_, .message = std::move(account), .device = data_stage_selector_.reader()});
 }
 
 // A checkpoint, a restart, a restore, and steps that fill the pipeline of the new plan.
@@ -189,7 +189,7 @@ void RunState::Handle(const AlternativePlanned& event) {
   other.executors = executors_asked_;
   other.wanted = Wanted();
   if (assumed_links_.empty()) {
-    EmitDataReaderChosen();
+    EmitDataStageSelected();
     plan_switch.plan = std::move(other);
   } else {
     plan_is_stale_ = SparesAreNeeded();  // asked for again, over the same devices, when the ways to them are measured
@@ -197,11 +197,11 @@ void RunState::Handle(const AlternativePlanned& event) {
   EndEpochForPlanSwitch(std::move(plan_switch));
 }
 
-// The planner's last word on who has come: they are told why they idle, and not asked about again.
+// The planner's last word on who has come: they get the reason why they idle, and not asked about again.
 void RunState::DeclineLateJoiners(const std::vector<std::string>& late_joiners, absl::string_view why) {
   if (late_joiners.empty()) return;
   considered_.insert(late_joiners.begin(), late_joiners.end());
-  Do(EmitEvent{.reason = "PlanKept",
+  Do(EmitEvent{.reason = "ReplanDeclined",
                .step = last_step_,
                .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
                                           late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),

@@ -1,4 +1,4 @@
-// A run that watches its plan, played as events: what is told, what is asked, and that nothing is lost on the way to another plan.
+// A run that watches its plan, played as events: what is reported, what is asked, and that nothing is lost on the way to another plan.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
@@ -20,7 +20,7 @@ using testing::Reasons;
 using testing::RunStateHarness;
 using ::testing::SizeIs;
 
-// What the scheduler is told of the size that the planner chose, in the order asked.
+// What the scheduler gets of the size that the planner chose, in the order asked.
 std::vector<int64_t> SizesAsked(const RunStateHarness& run) {
   std::vector<int64_t> sizes;
   for (const RequestPlan& ask : Of<RequestPlan>(run.all)) sizes.push_back(ask.micro_batch_size);

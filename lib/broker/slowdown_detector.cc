@@ -14,7 +14,7 @@ double MedianDrift(std::vector<double> values) {
   return *middle;
 }
 
-// How much slower than planned the other stages are; a plan that was too cautious makes nobody a straggler.
+// How much slower than planned the other stages are; a plan that was too cautious makes no straggler.
 double NormOf(std::span<const StageLoad> stages, size_t without) {
   std::vector<double> ratios;
   for (size_t i = 0; i < stages.size(); ++i) {

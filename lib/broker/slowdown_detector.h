@@ -1,9 +1,9 @@
 // Notices stages and links that have become slower than their plan counted on, where the step suffers from it: a step that keeps the plan's
 // prediction has nothing to warn of, however a device or a link does.
 //
-// Pure: fed step by step, no clock. A finding needs so many steps in a row, is told once, and again only after the thing has recovered for
-// as many steps; what hardly matters for the step is not told at all. Steps in which a link was not measured count neither way; where there
-// are as many in a row, a finding that was on its way is dropped. Not thread-safe.
+// Pure: fed step by step, no clock. A finding needs so many steps in a row, is reported once, and again only after the thing has recovered
+// for as many steps; what hardly matters for the step is not reported at all. Steps in which a link was not measured count neither way;
+// where there are as many in a row, a finding that was on its way is dropped. Not thread-safe.
 //
 // A stage straggles by comparison: what slows all stages down alike (a plan that was too hopeful, a busy machine under emulated devices) is
 // no single device's fault. So a plan of one stage has no straggler.

@@ -123,7 +123,7 @@ TEST(SlowdownDetectorTest, ALinkThatLosesLittleOfTheStepDoesNotExplainIt) {
   EXPECT_THAT(run.Step(kWell, 0.55e6, 1.5), SizeIs(1));
 }
 
-TEST(SlowdownDetectorTest, ADegradedLinkIsToldWithItsFigures) {
+TEST(SlowdownDetectorTest, ADegradedLinkIsReportedWithItsFigures) {
   DriftingRun run;
   run.Steps(10, kWell);
   const std::vector<Drift> found = run.Steps(30, kWell, 0.3e6);
@@ -147,7 +147,7 @@ TEST(SlowdownDetectorTest, ALinkThatCarriesLittleMayBeSlow) {
   for (int i = 0; i < 20; ++i) EXPECT_THAT(watch.Observe({kStep}, {}, {&link, 1}), IsEmpty());
 }
 
-TEST(SlowdownDetectorTest, ALinkThatNobodyMeasuredIsNotJudged) {
+TEST(SlowdownDetectorTest, AnUnmeasuredLinkIsNotJudged) {
   DriftingRun run;
   EXPECT_THAT(run.Steps(20, kWell, 0), IsEmpty());
 }

@@ -7,7 +7,7 @@ namespace fusionllm::broker {
 
 // Bounds on what is waited for. Only a peer that makes no progress at all meets them: each is renewed by news.
 inline constexpr double kGatherSeconds = 120;
-inline constexpr double kDataWaitNoticeSeconds = 10;    // of kGatherSeconds, until it is told who keeps all others waiting
+inline constexpr double kDataWaitNoticeSeconds = 10;    // of kGatherSeconds, until it is reported who keeps all others waiting
 inline constexpr double kRejoinSeconds = 20;            // executors redial every second at least; not spent on those known to be gone
 inline constexpr double kRejoinWhenStoppedSeconds = 3;  // for a last checkpoint, where anybody is left to write it
 inline constexpr double kCalibrateSeconds = 300;

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
   if (!fs::exists(root, error) && !error) return found;
   const fs::path link = fs::path(root) / kLatestName;
   const std::string latest = fs::read_symlink(link, error).filename().string();
-  // None, or something else in its place; what is no folder is told below. Who cannot tell which is the latest must not prune it.
+  // None, or something else in its place; what is no folder is reported below. Who cannot tell which is the latest must not prune it.
   const bool is_none =
       error == std::errc::no_such_file_or_directory || error == std::errc::invalid_argument || error == std::errc::not_a_directory;
   if (error && !is_none) return base::FileError(error.value(), "read the link", link.string());
@@ -120,7 +120,7 @@ absl::StatusOr<NewestCheckpoint> FindLatestComplete(const std::string& root, con
   NewestCheckpoint result;
   for (const CheckpointInfo& info : all) {
     if (eligible.unusable.contains(info.path)) continue;
-    // What has no manifest that could be read may be newer than any: it is told at least.
+    // What has no manifest that could be read may be newer than any: it is reported at least.
     const bool may_be_newest = info.sequence == 0 && !info.problem.empty();
     if (!may_be_newest && (result.path.has_value() || info.sequence < eligible.first_sequence)) continue;
     std::string problem = info.problem;

@@ -226,7 +226,7 @@ absl::Status ManifestError(absl::string_view file, const absl::Status& error) {
 
 absl::StatusOr<Manifest> LoadManifest(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kManifestName);
-  std::error_code error;  // a missing one is told below
+  std::error_code error;  // a missing one is reported below
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
   }

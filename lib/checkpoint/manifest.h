@@ -58,7 +58,7 @@ struct Manifest {
   int64_t sequence = 0;          // counts the checkpoints of a folder in the order they were made; set by CommitCheckpoint
   int64_t first_sequence = 0;    // older ones in the folder are not of this run nor of those it goes on from: it removes none of them
   int64_t samples_consumed = 0;  // data::DataCursor
-  int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not told
+  int64_t micro_batch_size = 0;  // samples; a run that goes on keeps it where its job leaves it to the planner. 0: not recorded
   std::string codec_limit;       // of all values, after a loss that left its trend; empty: none
   std::vector<CodecLimit> codec_limits;
   // What lay in the files that the job names, by field, in words (workload::InputFingerprints); fields that were not known are not there.
@@ -75,7 +75,7 @@ std::string FormatManifest(const Manifest& manifest);
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 
 // The sequence of a manifest that ParseManifest or LoadManifest refused for its newer format version, where it says one as this release
-// does: so it can be told whether something made since is to be preferred. nullopt for other errors.
+// does: so that one knows whether something made since is to be preferred. nullopt for other errors.
 std::optional<int64_t> SequenceOfNewerFormat(const absl::Status& error);
 
 // `error` with `file` before its words; SequenceOfNewerFormat stays known.

@@ -26,7 +26,7 @@ Manifest Full() {
   return manifest;
 }
 
-// As version 1 had it, without a checksum: what a test changes in it is not told as damage.
+// As version 1 had it, without a checksum: what a test changes in it is not reported as damage.
 std::string Unsealed(const Manifest& manifest) {
   nlohmann::ordered_json document = nlohmann::ordered_json::parse(FormatManifest(manifest));
   document.erase("sha256");

@@ -99,7 +99,7 @@ absl::Status CheckIsNewest(const std::string& folder) {
   const fs::path path = fs::canonical(folder, error);
   if (error || path.filename() != kLatestName) return absl::OkStatus();
   const absl::StatusOr<Manifest> own = LoadManifest(path.string());
-  if (!own.ok()) return absl::OkStatus();  // told by who reads it
+  if (!own.ok()) return absl::OkStatus();  // reported by who reads it
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, ListCheckpoints(path.parent_path().string()));
   for (const CheckpointInfo& info : all) {
     if (!info.problem.empty() || info.sequence <= own->sequence) continue;

@@ -190,7 +190,7 @@ absl::Status CheckEntry(TensorEntry& entry, int64_t data_bytes) {
   if (type != nullptr) entry.dtype = type->dtype;
   int64_t bits = type == nullptr ? 8 : type->bits;
   for (const int64_t extent : entry.shape.dims()) {
-    // Empty tensors keep their other extents in check too: nobody multiplies them without overflow later.
+    // Empty tensors keep their other extents in check too: their product must not overflow later.
     if (__builtin_mul_overflow(bits, std::max<int64_t>(extent, 1), &bits)) return error("has the absurd shape ", entry.shape.ToString());
   }
   if (std::find(entry.shape.dims().begin(), entry.shape.dims().end(), 0) != entry.shape.dims().end()) bits = 0;

@@ -71,7 +71,7 @@ TEST(SafetensorsMutationTest, NeverCrashesNorReadsOutsideTheFile) {
       EXPECT_TRUE(file->Read(entry.name, into.view()).ok());
     }
   }
-  // Some damage goes unseen (a letter of a name): both ways must have been taken for the test to mean something.
+  // Some damage goes unseen (a character of a name): both ways must have been taken for the test to mean something.
   EXPECT_GT(opened, 10u);
   EXPECT_LT(opened, kMutations / 2);
 }

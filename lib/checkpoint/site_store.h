@@ -66,7 +66,7 @@ struct ShardsId {
 };
 
 // The id of the folder of checkpoints `root`, made when there is none yet: the same for all threads of the one process that writes there.
-// A folder that has moved (another path), or whose volume was mounted anew (another device or inode), keeps it. A copy, which has both,
+// A folder that has moved (another path), or whose volume was mounted again (another device or inode), keeps it. A copy, which has both,
 // gets one of its own: else it would have the shards of the other removed. Not seen: a copy that has taken the path of the one it was made
 // of, which may be on another machine or volume.
 absl::StatusOr<ShardsId> ShardsIdOf(const std::string& root);

@@ -142,7 +142,7 @@ absl::Status PointLatest(const std::string& root, const std::string& name) {
   return base::SyncFolder(root);
 }
 
-// What a manifest says of files in sites are other processes' words. One that nobody can read back would make a checkpoint that is whole
+// What a manifest says of files in sites are other processes' words. One that cannot be read back would make a checkpoint that is whole
 // for this run and lost for the next.
 absl::Status CheckReadable(const std::string& text) {
   if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
@@ -157,7 +157,7 @@ absl::Status CheckReadable(const std::string& text) {
 // Everything up to the rename.
 absl::Status Stage(const std::string& root, const std::string& staging, Manifest& manifest) {
   FUSIONLLM_RETURN_IF_ERROR(CheckStagedFiles(staging, manifest.files, Staged::kNotThoseInSites));
-  if (HasSiteFiles(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // nobody may have written here
+  if (HasSiteFiles(manifest.files)) FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(staging));  // it may be that nothing was written here
   FUSIONLLM_RETURN_IF_ERROR(RemoveUnlisted(staging, manifest.files, Staged::kNotThoseInSites));
   FUSIONLLM_RETURN_IF_ERROR(WriteIndex(staging, manifest.files));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> others, ListCheckpoints(root));

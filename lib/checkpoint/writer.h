@@ -36,7 +36,7 @@ struct ShardFileImage {
 absl::StatusOr<std::vector<ShardFileImage>> LayOutShard(int64_t step, int stage, int stages, const ShardContents& contents);
 
 // Writes the files of stage `stage` of `stages` (from 0). Creates `root` and the staging folder as needed; files of an earlier attempt at
-// the same step are replaced. On an error the stage's files are removed, and the staging folder too if nobody else has written to it.
+// the same step are replaced. On an error the stage's files are removed, and the staging folder too if no one else has written to it.
 // Errors: InvalidArgument (stage numbers, tensor names), ResourceExhausted for a full disk, others of base::FileError; messages name the
 // path.
 absl::StatusOr<std::vector<FileEntry>> WriteShard(const std::string& root, int64_t step, int stage, int stages,
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> InstallCheckpoint(const std::string& root, const Man
 // Removes what has been staged for `step`. OK when there is nothing.
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step);
 
-// Removes what a crash has left and returns the names. For the start of a run, when nobody else writes to `root`. OK when there is no root.
+// Removes what a crash has left and returns the names. For the start of a run, when no one else writes to `root`. OK when there is no root.
 absl::StatusOr<std::vector<std::string>> CleanStaging(const std::string& root);
 
 }  // namespace fusionllm::checkpoint

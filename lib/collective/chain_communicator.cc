@@ -26,12 +26,12 @@ using tensor::TensorType;
 using tensor::TensorView;
 using Bytes = std::vector<std::byte>;
 
-// Rounds of a call. Greetings and the close_message are no part of a tensor.
+// Rounds of a call. Call headers and the close message are no part of a tensor.
 constexpr int32_t kCallHeaderRound = -1;
 constexpr Chunk kCloseMessageKey = {.call = 0, .round = -2, .part = 0};
 constexpr int32_t kForward = 0, kBackward = 1;
 
-// A chunk that is waited for may come from one member and news of an end from any: whoever waits looks for the latter so often.
+// A chunk that is waited for may come from one member and news of an end from any: who waits looks for the latter so often.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 
 // Members of one build call the same: a plan gives them the same stage.
@@ -149,7 +149,7 @@ class ChainCommunicator final : public Communicator {
     return ended_;
   }
 
-  // The first error of a call is the group's. Who needs nothing of the others (`needs_others` false) does not wait for their greetings,
+  // The first error of a call is the group's. Who needs nothing of the others (`needs_others` false) does not wait for their call headers,
   // which are a link's latency away, but hears them before the next call.
   absl::Status Call(absl::string_view name, std::span<const TensorType> types, const std::function<absl::Status()>& body,
                     bool needs_others = true) {
@@ -261,7 +261,7 @@ class ChainCommunicator final : public Communicator {
                                                std::max(rank(), other), text(first ? *his : call_header_), kOneBuild));
   }
 
-  // Whom this member has nothing of in this call; where that is nobody, `other`.
+  // Whom this member has nothing of in this call; where there is none, `other`.
   std::vector<int> Missing(int other) {
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {

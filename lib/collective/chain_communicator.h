@@ -15,17 +15,17 @@
 // be good, and chunks that come back, if only empty ones, tell the first member when it may send more. AllGather and Broadcast send what
 // there is from each who has it to each who wants it, all at once: they are for a few MiB.
 //
-// Every call begins with a call_header to all others, in few bytes: what is called, a digest of types, counts and options. No call ends
+// Every call begins with a call header to all others, in few bytes: what is called, a digest of types, counts and options. No call ends
 // before all have greeted, so every member knows who has not come, and those whose calls do not fit find out at once; but for the root of a
-// Broadcast, which needs nothing of the others and hears their greetings in Wait, or when it calls next. A member that ends tells all
+// Broadcast, which needs nothing of the others and hears their call headers in Wait, or when it calls next. A member that ends tells all
 // others why; one that leaves tells them, too, which is no concern of who needs nothing more of it.
 //
 // Of the channel it asks that Send does not wait for the receiver to take something, and works after Cancel; that Take gives a chunk that
 // is there whatever the deadline, so that one in the past asks for it; and that Cancel's status is not DeadlineExceeded. Chunks have calls
-// from 0 on; greetings and farewells have negative rounds.
+// from 0 on; call headers and close messages have negative rounds.
 //
-// A call returns when it is done; Wait has nothing else to wait for. After an error tensors may be summed in part. Timeouts holds for each
-// chunk: a long call over a slow link may last longer. Abort blocks as PointToPointChannel::Send does, to tell the others; so does the
+// A call returns when it is done; Wait has nothing else to wait for. After an error tensors may be summed in part. The timeout holds for
+// each chunk: a long call over a slow link may last longer. Abort blocks as PointToPointChannel::Send does, to tell the others; so does the
 // destructor.
 #pragma once
 
@@ -52,7 +52,7 @@ inline constexpr int kChunksAhead = 32;
 constexpr int MaxChunksAt(int place, int size) { return size < 2 ? 0 : (size - (place < 1 ? 1 : place)) * kChunksAhead + 1; }
 
 struct ChainOptions {
-  Timeouts timeout;  // to_join does not matter: nobody meets
+  Timeouts timeout;  // to_join does not matter: there is no meeting
   // The same on all members:
   std::vector<int> chain;  // ranks in the order of the chain; empty: 0, 1, 2 ...
   size_t chunk_bytes = kChunkBytes;

@@ -38,7 +38,7 @@ using testing::Implementation;
 using testing::InMemoryNetwork;
 using testing::Member;
 
-// The post network of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
+// The network of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
 // to find it may be gone by then.
 std::shared_ptr<InMemoryNetwork> NetworkOf(const std::string& secret, int members, const InMemoryNetwork::FaultOptions& faults) {
   struct Entry {
@@ -362,7 +362,7 @@ TEST(ChainCommunicatorTest, ScatteredSumsComeBackAlongTheChain) {
   EXPECT_EQ(BytesOfNumbers(network, 5'000), want);
 }
 
-// Whoever comes late: no member is further ahead of the next one than it may be.
+// However late one comes: no member is further ahead of the next one than it may be.
 TEST(ChainCommunicatorTest, ChunksInFlightAreBounded) {
   constexpr int kSize = 3, kElements = 30'000;
   std::mutex mutex;
@@ -389,7 +389,7 @@ TEST(ChainCommunicatorTest, ChunksInFlightAreBounded) {
 }
 
 TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfAMemberItMayTakeAlong) {
-  // Chunks of the one that leaves come after its close_message, or so it looks to the one that stays.
+  // Chunks of the one that leaves come after its close message, or so it looks to the one that stays.
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     InMemoryNetwork network(3, {.late = true, .seed = seed});
     OnAll(network, 3, {}, [](Communicator& c) {

@@ -215,7 +215,7 @@ TEST(ChainFaultsTest, MalformedControlMessageNamesItsSender) {
           bytes.resize(3);
           return Faulty::Outcome{};
         }
-        // In time to be looked for: its call_header never comes.
+        // In time to be looked for: its call header never comes.
         EXPECT_TRUE(faulty.network().channel(from).Send(to, {.round = -2}, Bytes(5)).ok());
         return Faulty::Outcome{.goes = false};
       });

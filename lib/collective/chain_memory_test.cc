@@ -1,4 +1,4 @@
-// How many chunks one member of a chain has at a time, whoever is slow: what executors must have memory for.
+// How many chunks one member of a chain has at a time, whichever is slow: what executors must have memory for.
 #include <algorithm>
 #include <chrono>
 #include <functional>

@@ -1,7 +1,7 @@
 // How chunks travel between the members of a group that are in different processes. An interface, because who carries them is not this
 // library's matter: an executor's data plane, or a test's queues.
 //
-// PointToPointChannel belongs to one group in one plan epoch: what is sent in another never comes. Thread-safe.
+// A channel belongs to one group in one plan epoch: what is sent in another never comes. Thread-safe.
 #pragma once
 
 #include <compare>

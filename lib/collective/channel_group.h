@@ -1,5 +1,5 @@
-// The communicator of a group whose members are in different processes: the fastest way that all of them have, which they find out by
-// channel; the channel itself (chain_communicator.h) where they have no faster one.
+// The communicator of a group whose members are in different processes: the fastest way that all of them have, which they find out over a
+// channel; that channel itself (chain_communicator.h) where they have no faster one.
 #pragma once
 
 #include <functional>

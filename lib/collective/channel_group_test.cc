@@ -205,7 +205,7 @@ TEST_F(DeferredCommunicatorTest, AnAbortBeforeDuringAndAfterTheMeetingEndsIt) {
   EXPECT_THAT(std::string(met.Wait().message()), HasSubstr("the plan is over"));
 }
 
-// PointToPointChannel that ends what uses it, as an executor's inbox does.
+// A channel that ends what uses it, as an executor's inbox does.
 class CancellingChannel final : public PointToPointChannel {
  public:
   CancellingChannel(PointToPointChannel& channel, DeferredCommunicator& notified) : channel_(channel), notified_(notified) {}

@@ -1,7 +1,7 @@
 // The replicas of one stage, and the sums that they make together: of gradients, after a step's backward passes.
 //
 // A communicator is one member's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
-// members meet anew. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something
+// members meet again. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something
 // else is found out by groups in one process (local_communicator.h) and along a chain (chain_communicator.h), and by NCCL
 // (nccl/nccl_communicator.h) only where counts are no part of it: there the members hang until their timeout ends.
 //

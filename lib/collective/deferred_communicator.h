@@ -1,5 +1,5 @@
 // A communicator whose group meets later than it is made: what uses it can be built before the other members are there to be met, and
-// whoever must be able to end it has something to end from the first moment on.
+// who must be able to end it has something to end from the first moment on.
 #pragma once
 
 #include <condition_variable>

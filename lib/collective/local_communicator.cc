@@ -175,7 +175,7 @@ class Circles {
     if (--found->second.finders == 0) shared_groups_.erase(found);
     return shared_group;
   }
-  // That nobody will look for.
+  // That none will look for.
   void Remove(uint64_t number) {
     const std::lock_guard lock(mutex_);
     shared_groups_.erase(number);

@@ -1,7 +1,7 @@
 // Replicas in one process, by way of the host's memory: for several stages of a plan in one process, and for tests on any back end.
 //
-// Sums are made in the order of ranks, by whoever comes last. A call returns when it has been done, so Wait has nothing to wait for. What
-// one member is told ends all: an abort, a member that is destroyed while others wait for it, calls that do not fit each other.
+// Sums are made in the order of ranks, by the last to come. A call returns when it has been done, so Wait has nothing to wait for. What
+// ends one member ends all: an abort, a member that is destroyed while others wait for it, calls that do not fit each other.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // How the members of a group find each other before there is a communicator: each leaves a few bytes and takes those of all.
 //
-// An interface, because who carries the bytes depends on where the members are: LocalRendezvous within a process; between processes whoever
-// knows them all, which is the broker.
+// An interface, because who carries the bytes depends on where the members are: LocalRendezvous within a process; between processes the one
+// who knows them all, which is the broker.
 #pragma once
 
 #include <condition_variable>
@@ -49,7 +49,7 @@ class LocalRendezvous final : public Rendezvous {
   std::map<std::string, Meeting> meetings_;  // the newest epoch of each group
 };
 
-// What a member tells the others, and how they check it, whoever carried it.
+// What a member tells the others, and how they check it, whatever carried it.
 struct MemberInfo {
   std::string kind;    // of the group: "nccl", "local"
   std::string device;  // no two members share one; empty: it does not matter

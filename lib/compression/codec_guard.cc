@@ -46,7 +46,7 @@ double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction d
   constexpr double kInt8Passes = 0.05, kInt4Passes = 0.15;
   if (direction == Direction::kBackward) return kInt8Passes;
   const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kGuardRounding); };
-  if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes tells nobody that it was top-k's
+  if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes does not show that it was top-k's
   const ValueKind values = codec.kind == CodecKind::kTopK ? codec.top_k_values : ValueKind::kInt8;
   if (!bears(TopK(kMinMeasuredRatio, values))) return kInt4Passes;
   double low = kMinMeasuredRatio, high = kMaxTopKRatio;

@@ -19,10 +19,10 @@ namespace fusionllm::compression {
 // allows its plans no more by spec.compression.maxLossIncrease: two thirds of the 0.15 that no guarded run may lose, as single runs differ.
 inline constexpr double kGuardLossBudget = 0.1;
 
-// The greatest relative error (CompressionError) of one message in `codec` of a link that may cost `nats`: that of the harshest codec which
-// the prior (loss_prior.h) expects to cost no more for this kind of value, int8 at least. Of top-k the kept values of that codec are
-// `codec`'s: int4 ones cost more than the same error by a higher ratio does, but for inner residuals. Of a gradient under a top-k mask it
-// is the error of the values kept.
+// The greatest relative error (CompressionError) of one message in `codec` of a link that may cost `nats`: that of the most aggressive
+// codec which the prior (loss_prior.h) expects to cost no more for this kind of value, int8 at least. Of top-k the kept values of that
+// codec are `codec`'s: int4 ones cost more than the same error by a higher ratio does, but for inner residuals. Of a gradient under a top-k
+// mask it is the error of the values kept.
 //
 // Before training activations are nearly normal, and the error of top-k tells the ratio whatever the cut: 5 loses 0.59, 10 0.75, 30 0.89,
 // 100 0.96; of what a ReLU left, twice that ratio does. Later it falls, at one cut to what a harmless ratio loses at another; so it is the
@@ -35,7 +35,7 @@ std::vector<double> SplitLossBudget(double nats, std::span<const double> expecte
 
 // What a sender whose message lost too much tries next, the smallest message first, an exact one last: top-k of half the ratio and so on
 // down to 4 (2 with int4 values), int4, int8, fp16, fp32. A gradient under a mask keeps that; its values become fp16. Empty where nothing
-// is gentler.
+// is less aggressive.
 std::vector<CodecSpec> LessAggressiveCodecs(const CodecSpec& spec, Direction direction);
 // A codec tried there must stay this far below the limit, or the next message may be over it again.
 inline constexpr double kBackoffMargin = 0.9;
@@ -43,8 +43,8 @@ inline constexpr double kBackoffMargin = 0.9;
 // Whichever loses less: by the order fp32, fp16 and bf16, int8, int4, top-k by ratio. Error feedback is a's.
 CodecSpec LessAggressiveOf(const CodecSpec& a, const CodecSpec& b);
 
-// What a run whose loss rises or is no number goes back to. The loss says nothing of how much is too much, and a second step down costs
-// another forty steps: top-k and int4 become int8, int8 fp16, the rest fp32.
+// What a run whose loss rises or is NaN or infinite goes back to. The loss says nothing of how much is too much, and a second step down
+// costs another forty steps: top-k and int4 become int8, int8 fp16, the rest fp32.
 CodecSpec CodecAfterDivergence(const CodecSpec& spec);
 
 }  // namespace fusionllm::compression

@@ -23,7 +23,7 @@ constexpr std::array<Point, 8> kStream = {{{1, 0}, {2, 0.03}, {3, 0.085}, {5, 0.
 constexpr std::array<Point, 9> kInner = {
     {{1, 0}, {2, 0.03}, {3, 0.042}, {4, 0.045}, {5, 0.06}, {8, 0.098}, {12, 0.14}, {30, 0.615}, {100, 1.65}}};
 constexpr std::array<Point, 6> kOther = {{{1, 0}, {2, 0.324}, {5, 0.758}, {8, 0.781}, {12, 1.02}, {30, 1.285}}};
-// int8 cost nothing that could be told from chance.
+// int8 cost nothing that could be distinguished from chance.
 constexpr double kInt4 = 0.03, kInt4Hidden = 0.12;
 
 // Top-k of what is no stream costs less in short runs: at 100 of 300 steps an MLP had lost up to 0.59 of what it lost in the end. Streams

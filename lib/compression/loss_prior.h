@@ -1,7 +1,7 @@
 // What a lossy codec does to the loss, by what crosses the cut: which codec a kind of value may take at all, and what it is expected to
 // cost.
 //
-// Pure functions; thread-safe. The rule is applied by whoever prices a link (policy.h) and by whoever encodes and decodes its messages
+// Pure functions; thread-safe. The rule is applied by what prices a link (policy.h) and by what encodes and decodes its messages
 // (lib/runtime/edge_codec.h), so both make the same bytes whatever plan arrives.
 #pragma once
 

@@ -92,7 +92,7 @@ TEST_P(MalformedMessageTest, WhatIsDamagedHereIsWhatSendersMake) {
   }
 }
 
-// A block that is not full is filled up with codes of nothing: whatever they say, and wherever the block ends, nobody looks at them.
+// A block that is not full is filled up with codes of nothing: whatever they say, and wherever the block ends, they are not looked at.
 TEST_P(MalformedMessageTest, CountsThatFillNoBlockDecodeWhateverFillsItUp) {
   for (const size_t kept : {0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 97, 127, 129}) {
     SCOPED_TRACE(absl::StrCat(kept, " values"));

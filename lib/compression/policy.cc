@@ -98,7 +98,7 @@ double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double targe
   return std::min(policy.max_ratio, ThreeDigitsUp(high));
 }
 
-// The allowed a link may use, mildest first.
+// The levels that a link may use, least aggressive first.
 std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> allowed = {Exact()};
   if (policy.codec.has_value() && *policy.codec != CodecKind::kTopK) {
@@ -128,7 +128,7 @@ constexpr double kLossRounding = 1e-12;
 constexpr double kRatioStep = 1.25;
 constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go with int4, int8; below, int8 values are longer than int4
 
-// AllowedLevels and, below the ratio of the last, smaller ratios of top-k.
+// The allowed levels and, below the ratio of the last, smaller ratios of top-k.
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> levels = AllowedLevels(policy, link, target_s);
   const CodecSpec last = levels.back();
@@ -183,7 +183,8 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
   return choices;
 }
 
-// One codec for all that may have one: of those the budget allows the one that makes the slowest link fastest, the milder of equals.
+// One codec for all that may have one: of those the budget allows the one that makes the slowest link fastest, the less aggressive of
+// equals.
 CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> links, double target_s, std::span<const CodecSpec> levels) {
   CodecSpec best = Exact();
   double best_s = std::numeric_limits<double>::infinity();
@@ -202,7 +203,7 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
   return best;
 }
 
-// The mildest rung that hides the link, or the fastest (the milder of equals).
+// The least aggressive level that hides the link, or the fastest (the less aggressive of equals).
 LinkChoice LeastAggressiveHidingLevel(const Policy& policy, const LinkLoad& link, double target_s) {
   const std::vector<CodecSpec> allowed = AllowedLevels(policy, link, target_s);
   LinkChoice best = PriceLink(allowed.front(), link, target_s, policy.training_steps);
@@ -251,11 +252,11 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
-    choice->reason_code = choice->hidden                                                                       ? "HiddenByCodec"
-                          : only_loss_inputs                                                                   ? "LimitedByLossInput"
-                          : held_back                                                                          ? "LimitedByLoss"
-                          : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "LimitedByRatio"
-                                                                                                               : "LimitedByCodec";
+    choice->reason_code = choice->hidden                                                                       ? "HiddenByCompression"
+                          : only_loss_inputs                                                                   ? "LossInputLimit"
+                          : held_back                                                                          ? "LossBudgetLimit"
+                          : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "RatioLimit"
+                                                                                                               : "CodecLimit";
     choice->reason =
         absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden     ? "hides the link"
@@ -353,7 +354,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     wanted = std::exchange(choices, ClimbWithinBudget(policy, links, target_s));
   }
   if (policy.kind == PolicyKind::kUniform && !policy.codec.has_value() && !choices.empty()) {
-    // One for all: the furthest up the ladder that any link needs.
+    // One for all: the highest level that any link needs.
     const auto harsher = [](const LinkChoice& a, const LinkChoice& b) {
       return std::pair(a.spec.kind, a.spec.ratio) < std::pair(b.spec.kind, b.spec.ratio);
     };

@@ -1,4 +1,4 @@
-// Chooses the codec of each link: as mild as hides the link behind compute, never more than the job allows.
+// Chooses the codec of each link: the least aggressive that hides the link behind compute, never more than the job allows.
 //
 // Pure functions over plain estimates: no clock, no I/O, thread-safe. Limits: kMaxLinks links, kMaxTensorsPerLink tensors a link.
 //
@@ -35,12 +35,13 @@ enum class PolicyKind : uint8_t {
 // spec.compression of a job.
 struct Policy {
   PolicyKind kind = PolicyKind::kNone;
-  // The codec that links use when they need one; none: "auto", the ladder below. With kUniform and auto, the mildest that hides every link.
+  // The codec that links use when they need one; none: "auto", the levels below. With kUniform and auto, the least aggressive that hides
+  // every link.
   std::optional<CodecKind> codec;
-  // Of the ladder: no rung beyond this kind; none: all of it.
+  // Of the levels: none beyond this kind; none: all of it.
   std::optional<CodecKind> limit;
   // Top-k: size / kept. The most that any link may use: exactly this with kUniform and kTopK, at most this otherwise. 1 (no top-k on
-  // the ladder) to kMaxTopKRatio. It says nothing about the other codecs.
+  // the levels) to kMaxTopKRatio. It says nothing about the other codecs.
   double max_ratio = 100;
   // What top-k's kept values travel as; none: int8, but int4 where kAdaTopK has a link that carries inner residuals alone, which lose
   // nothing more by it.
@@ -84,8 +85,8 @@ struct LinkChoice {
   double expected_loss_increase = 0;              // nats per target: of the tensor that costs most, ExpectedLossIncrease
   // True where a trained bottleneck at the cut is expected to cost less loss at this ratio (docs/design/codec-limits.md).
   bool bottleneck_layer_is_better = false;
-  std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCodec, LimitedByRatio, LimitedByCodec,
-                            // LimitedByLossInput, LimitedByLoss
+  std::string reason_code;  // PolicyNone, NothingToCompress, Uniform, Hidden, HiddenByCompression, RatioLimit, CodecLimit,
+                            // LossInputLimit, LossBudgetLimit
   std::string reason;       // one sentence
 };
 
@@ -98,10 +99,10 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
 
 // One choice for each link, in order. target_s > 0: the largest stage time per micro-batch.
 //
-// The ladder of auto: fp32 -> fp16 -> int8 -> int4 (gradient int8) -> top-k with the least ratio that hides the link, at most max_ratio. A
-// link that nothing hides gets the fastest rung it may use (LimitedByRatio). Where the links together would cost more than
+// The levels of auto: fp32 -> fp16 -> int8 -> int4 (gradient int8) -> top-k with the least ratio that hides the link, at most max_ratio. A
+// link that nothing hides gets the fastest level it may use (RatioLimit). Where the links together would cost more than
 // max_loss_increase, all begin without loss, and whichever is slowest takes the cheapest codec that makes it faster, until it is hidden or
-// the budget does not allow the next one: the others then have what hides them behind that link (LimitedByLoss).
+// the budget does not allow the next one: the others then have what hides them behind that link (LossBudgetLimit).
 //
 // Errors: InvalidArgument names link and field.
 absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::span<const LinkLoad> links, double target_s);

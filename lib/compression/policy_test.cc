@@ -97,7 +97,7 @@ TEST(CompressionLevelTest, EndsAtItsLimit) {
   for (const auto& [limit, codec] : limits) {
     policy.limit = limit;
     EXPECT_EQ(ToString(Choose(policy, link).spec), codec);
-    EXPECT_EQ(Choose(policy, link).reason_code, "LimitedByCodec");
+    EXPECT_EQ(Choose(policy, link).reason_code, "CodecLimit");
     EXPECT_EQ(ToString(Choose(policy, LinkOf(0.5)).spec), "fp32") << "a link that needs nothing gets nothing";
   }
   policy.limit = CodecKind::kTopK;
@@ -120,7 +120,7 @@ TEST(CompressionLevelTest, StopsAtTheRatioOfTheJobAndSaysSo) {
   const LinkChoice choice = Choose(kAuto, LinkOf(100000));
   EXPECT_EQ(ToString(choice.spec), "topk@100:int8");
   EXPECT_FALSE(choice.hidden);
-  EXPECT_EQ(choice.reason_code, "LimitedByRatio");
+  EXPECT_EQ(choice.reason_code, "RatioLimit");
   EXPECT_THAT(choice.reason, HasSubstr("does not hide it"));
   EXPECT_THAT(choice.reason, HasSubstr("trained bottleneck at this cut would do better"));
   EXPECT_TRUE(choice.bottleneck_layer_is_better);
@@ -188,7 +188,7 @@ TEST(LossInputTest, IsSentIn16BitsUnderEveryPolicyThatAsksForMore) {
       EXPECT_THAT(choice.reason, HasSubstr("what a loss reads"));
     }
   }
-  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK}, links[0]).reason_code, "LimitedByLossInput");
+  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK}, links[0]).reason_code, "LossInputLimit");
   EXPECT_EQ(ToString(Choose(kAuto, OfLossInputs(LinkOf(0.5))).spec), "fp32") << "a link that needs nothing gets nothing";
 }
 
@@ -256,7 +256,7 @@ TEST(LossBudgetTest, GoesToTheSlowestLinkAndIsNamedByTheReason) {
   EXPECT_GT(capped[1].expected_loss_increase, 0);
   EXPECT_EQ(capped[0].expected_loss_increase, 0) << "a link that is faster than the one the budget stops does not need what is left";
   EXPECT_LT(capped[0].busy_s, capped[1].busy_s);
-  EXPECT_EQ(capped[1].reason_code, "LimitedByLoss");
+  EXPECT_EQ(capped[1].reason_code, "LossBudgetLimit");
   EXPECT_THAT(capped[1].reason, HasSubstr("is the most that maxLossIncrease of 0.05 nats allows over all links"));
 }
 
@@ -346,7 +346,7 @@ TEST(PolicyTest, AdaTopKWithANamedCodecUsesItOnlyWhereNeeded) {
   EXPECT_EQ(codec(CodecKind::kTopK, 0.5), "fp32");
   EXPECT_EQ(codec(CodecKind::kTopK, 200000), "topk@100:int8");
   EXPECT_EQ(codec(CodecKind::kExact, 200), "fp32");
-  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK, .codec = CodecKind::kInt8}, LinkOf(10)).reason_code, "LimitedByCodec");
+  EXPECT_EQ(Choose({.kind = PolicyKind::kAdaTopK, .codec = CodecKind::kInt8}, LinkOf(10)).reason_code, "CodecLimit");
 }
 
 TEST(PolicyTest, ASlowerLinkIsNeverGivenMoreBytesNorLessLoss) {

@@ -27,7 +27,7 @@ namespace fusionllm::compression {
 
 // Encodes `values`, rows of `columns` each. The codec is exact, fp16, bf16, int8 or int4; error feedback is always on, whatever the spec
 // says. `residual`: what earlier messages lost, empty before the first; null for an exact codec. Lossy, `values` become what DecodeRows
-// makes of the message. A value that the codec refuses (codec.h), alone or with its residual, makes the message exact: whoever adds the
+// makes of the message. A value that the codec refuses (codec.h), alone or with its residual, makes the message exact: what adds the
 // gradients up then finds and names it; values and residual stay.
 // Errors: InvalidArgument for another codec, more than kMaxElements, or values that are no whole rows.
 absl::Status EncodeRows(const CodecSpec& spec, size_t columns, std::span<float> values, std::vector<float>* residual,

@@ -14,7 +14,7 @@
 
 namespace fusionllm::compression {
 
-// The order of the ladder that a policy climbs, but for bf16, which stands beside fp16.
+// The order of the compression levels of a policy, but for bf16, which stands beside fp16.
 enum class CodecKind : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK };
 // How the values that a top-k selection kept are written, by what they lose. The gradient of int4 values travels as int8.
 enum class ValueKind : uint8_t { kFp16, kInt8, kInt4 };

@@ -1,4 +1,4 @@
-// SIGHUP as a call on a thread of its own: by it people tell a program that does not end to read its settings anew.
+// SIGHUP as a call on a thread of its own: by it people tell a program that does not end to read its settings again.
 #pragma once
 
 #include <atomic>

@@ -77,7 +77,7 @@ bool HttpExchange::Send(absl::string_view text, const Deadline& deadline, bool m
       text.remove_prefix(static_cast<size_t>(sent));
       continue;
     }
-    // Told to stop, it still has this time: who has asked gets an answer.
+    // Asked to stop, it still has this time: who has asked gets an answer.
     if (!MayGoOn()) return false;
     pollfd polled = {fd_, POLLOUT, 0};
     const int ready = poll(&polled, 1, std::min<int>(deadline.LeftMs(), kStallTimeout.count()));

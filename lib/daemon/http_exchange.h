@@ -35,7 +35,7 @@ class HttpExchange {
   class Deadline;
   // `more`: something follows at once. False: the peer takes nothing any more.
   bool Send(absl::string_view text, const Deadline& deadline, bool more) const;
-  // False: not within `time_ms`, or told to stop.
+  // False: not within `time_ms`, or asked to stop.
   bool PollFor(short events, int time_ms) const;
 
   const int fd_, stop_fd_;

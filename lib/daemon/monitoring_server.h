@@ -4,7 +4,7 @@
 // Up to 64 threads answer, and one more waits as long as there are fewer, so that a health check is behind neither a scrape nor peers that
 // do not finish their requests; a request that is not complete within two seconds is dropped, and before that the oldest of them when all
 // threads are taken. At rest there are two. Plain HTTP without passwords: it shows figures and no tensors, and listens on loopback unless
-// told otherwise.
+// set otherwise.
 #pragma once
 
 #include <functional>

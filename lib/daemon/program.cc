@@ -61,7 +61,7 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::s
 std::string CheckSeconds(const std::string& text) {
   double seconds = 0;
   const bool in_range = absl::SimpleAtod(text, &seconds) && seconds >= 0 && seconds <= kMaxFlagSeconds;  // NaN is neither
-  return in_range ? "" : absl::StrFormat("'%s' is no number of seconds from 0 to %.0f", text, kMaxFlagSeconds);
+  return in_range ? "" : absl::StrFormat("'%s' is not a number of seconds from 0 to %.0f", text, kMaxFlagSeconds);
 }
 
 int ReportError(const absl::Status& status, int code) {

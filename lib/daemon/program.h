@@ -34,9 +34,9 @@ struct CommonFlags {
 // --metrics-address, --log-level, --log-format and --version.
 void AddCommonFlags(CLI::App& app, const std::string& program, const std::string& version, CommonFlags& flags);
 
-// Parses, holds the standard files (standard_files.h), lets writes beyond a size limit fail and starts the log. From then on a
-// thread that the system does not start is told and ends the program with exit code 1; any other exception that nobody catches aborts it.
-// Answers an exit code when the program is to end now: 0 after --help and --version, 2 after bad usage, which is told on stderr.
+// Parses, holds the standard files (standard_fds.h), lets writes beyond a size limit fail and starts the log. From then on a
+// thread that the system does not start is reported and ends the program with exit code 1; any other exception that is not caught aborts
+// it. Answers an exit code when the program is to end now: 0 after --help and --version, 2 after bad usage, which is reported on stderr.
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv, const std::string& program, const CommonFlags& flags);
 
 // What is wrong with `text` as the value of a flag that takes seconds, for CLI::Option::check; empty: it is a number from 0 to
@@ -52,7 +52,7 @@ int ReportError(const absl::Status& status);
 // Where threads are what is lacking, gRPC would wait for ever for the end of some that have never begun.
 [[noreturn]] void ExitImmediately(const absl::Status& status, int code);
 [[noreturn]] void ExitImmediately(const absl::Status& status);
-// The same for an error that has been told.
+// The same for an error that has been reported.
 [[noreturn]] void ExitImmediately(int code);
 
 // Serves /metrics, /healthz and /readyz as --metrics-address says, and prints "metrics on http://HOST:PORT/metrics" on stdout (but among

@@ -74,7 +74,7 @@ TEST(ProgramTest, BadUsageIsExitCodeTwoAndNamesTheFlag) {
 TEST(ProgramTest, SecondsAreFiniteAndNoMoreThanAClockCanCount) {
   for (const char* text : {"0", "0.5", "300", "1e9"}) EXPECT_EQ(CheckSeconds(text), "") << text;
   for (const char* text : {"", "soon", "nan", "NaN", "-nan", "inf", "-inf", "infinity", "1e999", "1e10", "-1", "5s"}) {
-    EXPECT_EQ(CheckSeconds(text), absl::StrCat("'", text, "' is no number of seconds from 0 to 1000000000"));
+    EXPECT_EQ(CheckSeconds(text), absl::StrCat("'", text, "' is not a number of seconds from 0 to 1000000000"));
   }
 }
 

@@ -105,7 +105,7 @@ std::string WhatIsThere(const fs::path& missing) {
     if (!folder.has_relative_path()) return "";
     folder = folder.parent_path();
   } while (!fs::is_directory(folder, error));
-  if (!folder.has_relative_path()) return "";  // what a machine has at its root helps nobody
+  if (!folder.has_relative_path()) return "";  // what a machine has at its root does not help
   std::vector<std::string> names;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator() && names.size() < kMaxRead; entry.increment(error)) {

@@ -40,7 +40,7 @@ struct FileFilter {
 absl::StatusOr<std::vector<std::string>> ExpandPaths(std::span<const std::string> paths, absl::string_view base_folder,
                                                      const FileFilter& filter = {});
 
-// What a dataset was made of, to be told once: counts and the first ones.
+// What a dataset was made of, to be reported once: counts and the first ones.
 struct FilesRead {
   struct File {
     std::string path;
@@ -56,7 +56,7 @@ struct FilesRead {
   struct TokenIds {       // as they were read at the start of the data
     int64_t bits = 0;     // of one id
     int64_t count = 0;    // of all ids
-    int64_t checked = 0;  // of these the rest is told
+    int64_t checked = 0;  // of these the rest is reported
     int64_t least = 0, greatest = 0, distinct = 0;
   };
   int64_t count = 0, bytes = 0;

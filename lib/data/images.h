@@ -42,8 +42,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
 // The same of any such files.
 SampleType Cifar10SampleType();
 
-// Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], told apart by their magic numbers and paired in order. From a
-// folder come its files with "idx" in their name, of config.part (parts.h). Not gzipped: of an
+// Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], distinguished by their magic numbers and paired in order. From
+// a folder come its files with "idx" in their name, of config.part (parts.h). Not gzipped: of an
 // archive whose file lies beside it only the file is read. Gray images are
 // repeated to three channels where config.image_channels is 3, as networks for colour images are commonly given them.
 // Errors: InvalidArgument for a foreign magic number, sizes that disagree with the header, images without labels, pairs of different

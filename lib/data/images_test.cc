@@ -143,7 +143,7 @@ TEST(IdxTest, AFolderOfSeveralSetsIsRefusedUnlessTheirFilesAreNamed) {
   EXPECT_TRUE(OpenDataset(Images(parts, DatasetKind::kIdx, {"m"})).ok()) << "parts of one set";
 }
 
-// Their labels are out of range, which is told if and only if they are read.
+// Their labels are out of range, which is reported if and only if they are read.
 TEST(IdxTest, AFolderForValidationMeansItsTestFiles) {
   const base::TempFolder folder;
   folder.Write("m/train-images-idx3-ubyte", Idx({1, 1, 2}, {0, 1}));

@@ -22,7 +22,7 @@ constexpr char kOnlyAnyBytes[] = "train on any bytes by spec.data.encoding: byte
 
 std::string Iconv(absl::string_view encoding) { return absl::StrCat("convert it (iconv -f ", encoding, " -t utf-8), ", kAnyBytes); }
 
-// "utf-16le" or "utf-16be": so it looks, without a mark, to go by the zeros of its first letters. Empty: it does not.
+// "utf-16le" or "utf-16be": so it looks, without a mark, to go by the zeros of its first characters. Empty: it does not.
 std::string UnmarkedUtf16(absl::string_view text) {
   constexpr size_t kLooked = 256, kFewest = 8;
   const size_t looked = std::min(text.size(), kLooked) / 2 * 2;

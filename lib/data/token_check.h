@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<int64_t>> WidthByContent(const base::SourceFile& fi
 // file called .u16. Messages name the file and what to do.
 absl::Status CheckHoldsIds(const DatasetConfig& config, const base::SourceFile& file);
 
-// Likewise for text or ids of 8 bits, in a file whose width nobody names and that is read as ids of 16 bits.
+// Likewise for text or ids of 8 bits, in a file whose width is not named and that is read as ids of 16 bits.
 absl::Status CheckNotBytes(const base::SourceFile& file);
 
 }  // namespace fusionllm::data

@@ -22,7 +22,7 @@ struct OpRate {
   double seconds_per_flop = 0;
   double seconds_per_byte = 0;
   // Root mean square of (fitted - measured) / measured, each sample predicted by a fit that did not see it: what to expect of an op that
-  // was not measured. kUnknownError where that cannot be told.
+  // was not measured. kUnknownError where that cannot be known.
   double relative_error = 0;
   int samples = 0;         // 0: never measured
   bool specified = false;  // from public figures and assumptions; samples is 0

@@ -3,7 +3,7 @@
 // or its memory traffic, whichever is more, at a stated share of the peak, and a launch.
 //
 // Nothing here is measured. The figures are the makers'; the shares are assumptions, with what supports them beside each. Plans made from
-// them say so (planning/certainty.h). Plain data and pure functions; thread-safe.
+// them say so (planning/confidence.h). Plain data and pure functions; thread-safe.
 #pragma once
 
 #include <array>

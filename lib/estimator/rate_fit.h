@@ -48,7 +48,7 @@ struct LinkFit {
   std::optional<double> latency_ci95_s, bytes_per_s_ci95;
 };
 // Errors: InvalidArgument for fewer than two different sizes or numbers out of range; FailedPrecondition when the times do not grow with
-// the bytes, so that no bandwidth can be told.
+// the bytes, so that no bandwidth can be known.
 absl::StatusOr<LinkFit> FitLink(std::span<const TransferSample> samples);
 
 }  // namespace fusionllm::estimator

@@ -280,7 +280,7 @@ std::string StripQuotesAndComment(absl::string_view line) {
 }
 
 // Why the parser may have stopped at `line`, from 0, which it says in words of its own: by what cannot be seen there. A word of several
-// lines is told where it ends, so those before count too.
+// lines is said where it ends, so those before count too.
 std::optional<Refused> FindInvisibleCause(absl::string_view text, int line) {
   constexpr int kLinesBefore = 2;
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');

@@ -12,7 +12,7 @@ namespace fusionllm::job {
 namespace {
 
 constexpr size_t kMaxLocations = 2;   // a name with more homes than that ("name", "path") says little about which was meant
-constexpr size_t kShortestGuess = 5;  // letters of a name that is looked for by spelling in the whole document
+constexpr size_t kShortestGuess = 5;  // characters of a name that is looked for by spelling in the whole document
 
 struct Word {
   const char* folded;  // base::FoldName of what others write

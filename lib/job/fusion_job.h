@@ -178,7 +178,7 @@ struct Strategy {
 struct Compression {
   CompressionPolicy policy = CompressionPolicy::kNone;
   Codec codec = Codec::kAuto;
-  Codec limit = Codec::kAuto;       // of codec auto; kAuto: the whole ladder
+  Codec limit = Codec::kAuto;       // of codec auto; kAuto: all levels
   double ratio = 100;               // topk: size / kept; the most that any link may use
   double max_loss_increase = 0.05;  // nats per target, all links together; where the codec is chosen
   TopkValues topk_values = TopkValues::kAuto;

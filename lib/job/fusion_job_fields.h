@@ -219,9 +219,10 @@ void Visit(V& v, Compression& c) {
   v.Field("tiedGradients", c.tied_gradients, {},
           "Gradients of parameters that several stages use, as a head tied to its embedding. auto: fp32, or with adatopk what trains "
           "faster to an equal loss, within codec and limit. policy none and several replicas exchange them as fp32.");
-  v.Field("guard", c.guard, {},
-          "Where messages lose more than their kind of value bears, or the loss rises: auto gives gentler codecs, also in the place of "
-          "those asked for here; warn only says so; none does not look.");
+  v.Field(
+      "guard", c.guard, {},
+      "Where messages lose more than their kind of value bears, or the loss rises: auto gives less aggressive codecs, also in the place of "
+      "those asked for here; warn only says so; none does not look.");
 }
 
 template <class V>

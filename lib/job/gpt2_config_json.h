@@ -21,7 +21,7 @@ struct Gpt2ConfigJson {
 // Errors: InvalidArgument for text that is no JSON object, another model's, or a size that is no number in the range of the job's field.
 absl::StatusOr<std::optional<Gpt2ConfigJson>> ParseGpt2ConfigJson(absl::string_view text);
 
-// What GPT2LMHeadModel.from_pretrained needs for parameters of these sizes, and that there is no dropout. Tokens of a tokenizer that nobody
+// What GPT2LMHeadModel.from_pretrained needs for parameters of these sizes, and that there is no dropout. Tokens of a tokenizer that no one
 // here knows are null.
 std::string FormatGpt2ConfigJson(const GptConfig& sizes);
 

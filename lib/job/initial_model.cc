@@ -35,7 +35,7 @@ absl::StatusOr<std::optional<InitialModel>> FromConfigJson(const std::string& fi
   return InitialModelFromConfig(*text, file);
 }
 
-// A manifest that is damaged is told by who opens the checkpoint.
+// A manifest that is damaged is reported by who opens the checkpoint.
 std::optional<InitialModel> FromManifest(const std::string& file) {
   const absl::StatusOr<std::string> text = base::ReadSmallFile(file, kMaxManifestBytes);
   return text.ok() ? InitialModelFromManifest(*text, file) : std::nullopt;
@@ -137,7 +137,7 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   std::error_code error;
   const fs::path start = path;
   const bool folder = fs::is_directory(start, error);
-  if (!folder && !fs::is_regular_file(start, error)) return std::nullopt;  // told by who opens it
+  if (!folder && !fs::is_regular_file(start, error)) return std::nullopt;  // reported by who opens it
   for (const fs::path& manifest : {start / "manifest.json", start / "latest" / "manifest.json"}) {
     if (folder && fs::is_regular_file(manifest, error)) return FromManifest(manifest.string());
   }
@@ -161,7 +161,7 @@ void ApplyInitialModel(const std::string& folder, Spec& spec, const Report& repo
     bare.model.config = {};
     const absl::StatusOr<ResolvedModel> resolved = ResolveModel(bare);
     if (resolved.ok()) preset = std::get<GptConfig>(*resolved);
-    if (!preset) return;  // no preset of that name, which is told; sizes would follow from it
+    if (!preset) return;  // no preset of that name, which is reported; sizes would follow from it
   }
   Contradict(spec, preset, **start, "; leave it out to take that", report);
   ModelSettings& config = model.config;

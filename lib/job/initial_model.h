@@ -1,5 +1,5 @@
 // What spec.model.init.from says of the model beside its parameters: the config.json of a Hugging Face GPT-2, or the job in the manifest of
-// a checkpoint. Shapes tell most sizes, but not the number of heads, and nobody wants to write down what lies there already.
+// a checkpoint. Shapes tell most sizes, but not the number of heads, and no one wants to write down what lies there already.
 //
 // Blocks on the disk. Only family gpt2 has such a description; what lies in an object store is read by others, and described here from its
 // text.

@@ -20,8 +20,8 @@
 namespace fusionllm::job {
 
 struct Node;           // document.h
-class FieldLocations;  // field_places.h
-struct InitialModel;   // start_model.h
+class FieldLocations;  // field_locations.h
+struct InitialModel;   // initial_model.h
 
 // What an object store says of the model at a URI; nullopt: nothing.
 using RemoteStart = std::function<absl::StatusOr<std::optional<InitialModel>>(const std::string& uri)>;
@@ -31,10 +31,9 @@ using RemoteStart = std::function<absl::StatusOr<std::optional<InitialModel>>(co
 absl::StatusOr<FusionJob> ParseFusionJob(absl::string_view yaml, absl::string_view file_name, std::span<const std::string> overrides = {});
 
 // Reads a file, and makes data, graph and init.from paths, which are relative to the job file, absolute: the job can then be handed to a
-// process with another working directory. Sizes that a GPT-2 leaves out are those of the model it starts from (start_model.h). A graph file
-// that cannot be read is a finding. Blocks on the disk.
-// `places` (may be null) is told where the fields of the job stand, for what is found wrong with them later. `remote_start` describes a
-// start that lies in an object store; without it nothing is looked at there.
+// process with another working directory. Sizes that a GPT-2 leaves out are those of the model it starts from (initial_model.h). A graph
+// file that cannot be read is a finding. Blocks on the disk. `places` (may be null) gets where the fields of the job stand, for what is
+// found wrong with them later. `remote_start` describes a start that lies in an object store; without it nothing is looked at there.
 absl::StatusOr<FusionJob> LoadFusionJob(const std::string& path, std::span<const std::string> overrides = {},
                                         FieldLocations* places = nullptr, const RemoteStart& remote_start = nullptr);
 

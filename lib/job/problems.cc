@@ -99,7 +99,7 @@ std::string JsonQuote(absl::string_view text) {
     const char c = text[i];
     const size_t length = Utf8SequenceLength(text.substr(i));
     const absl::string_view character = text.substr(i, length);
-    // What nobody sees is told by its number, which YAML reads back as the same.
+    // What is invisible is shown by its number, which YAML reads back as the same.
     if (length > 1 && (OddCharacter(character) != 0 || !FirstInvisible(character).text.empty())) {
       absl::StrAppend(&out, "\\u", absl::AsciiStrToLower(CharacterName(character).substr(2, 4)));
       i += length - 1;

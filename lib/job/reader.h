@@ -87,7 +87,7 @@ class Reader {
       ReadList(node, path, rule, value);
     } else if constexpr (std::is_same_v<T, Opaque>) {
       if (const Node* const bad = FirstNotFinite(node); bad != nullptr) {
-        problems_.AddAtNode(*bad, path, absl::StrCat(Describe(*bad), " is no finite number; as text it needs quotes"));
+        problems_.AddAtNode(*bad, path, absl::StrCat(Describe(*bad), " is not a finite number; as text it needs quotes"));
       } else if (node.kind == Node::Kind::kMap) {
         value.json = ToJson(node);
       } else if (node.kind != Node::Kind::kNull) {

@@ -76,8 +76,8 @@ FieldSchema TopologySchema() { return Describer::Root<Topology>(); }
 std::string ReferencePage() {
   std::string page =
       "# Job and topology files\n\n"
-      "<!-- Generated from lib/job; `FUSIONLLM_REGENERATE=1 build/tests/job_tests --test_file=lib/job/job_examples_test.cc` writes it "
-      "anew. -->\n\n"
+      "<!-- Generated from lib/job; `FUSIONLLM_REGENERATE=1 build/tests/job_tests --test_file=lib/job/job_examples_test.cc` rewrites "
+      "it. -->\n\n"
       "Unknown keys, wrong types and values out of range are errors that name file, line and field. No default and not required: absence "
       "means what the last column says, or nothing. `status`, and what the API server alone writes in `metadata` (`creationTimestamp`, "
       "`uid`, `managedFields`, `finalizers` and so on), are passed over in a FusionJob: a file may be what `kubectl get -o yaml` or "

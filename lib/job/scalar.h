@@ -23,7 +23,7 @@ size_t Utf8SequenceLength(absl::string_view text);
 // order mark); else 0.
 int OddCharacter(absl::string_view sequence);
 
-// The first character of well-formed UTF-8 that nobody sees, or that looks like a space and is none to YAML; the text is empty where there
+// The first character of well-formed UTF-8 that is invisible, or that looks like a space and is none to YAML; the text is empty where there
 // is none.
 struct InvisibleCharacter {
   size_t at = 0;

@@ -2,7 +2,7 @@
 //
 // fusion_job_fields.h and topology_fields.h name each field once: `v.Field("steps", training.steps, {.min = 0, .max = 1e9}, "doc")`.
 // Visitors over that table do everything else: Reader (YAML in), Printer (YAML out), Describer (the table as data: the reference page,
-// and whoever generates a CRD). Defaults are the member initialisers of the structs. lib/kubeapi describes its own types the same way.
+// and what generates a CRD). Defaults are the member initialisers of the structs. lib/kubeapi describes its own types the same way.
 #pragma once
 
 #include <cmath>

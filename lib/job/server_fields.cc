@@ -7,8 +7,8 @@ namespace fusionllm::job {
 namespace {
 
 constexpr absl::string_view kOfObject[] = {"status"};
-// ObjectMeta of Kubernetes without what a file may say: name, namespace, labels and annotations. generateName is a wish, which no program
-// here grants.
+// ObjectMeta of Kubernetes without what a file may say: name, namespace, labels and annotations. generateName is a request, which no
+// program here grants.
 constexpr absl::string_view kOfMetadata[] = {
     "creationTimestamp", "deletionGracePeriodSeconds",
     "deletionTimestamp", "finalizers",

@@ -91,7 +91,7 @@ struct LinkResource {
 
 // What a message from one device to another meets.
 struct EffectiveLink {
-  Bandwidth bandwidth;  // the least along the path, when nobody else uses it
+  Bandwidth bandwidth;  // the least along the path, when nothing else uses it
   Duration latency;     // one way, end to end
   Duration jitter;
   double loss = 0;

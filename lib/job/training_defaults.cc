@@ -39,7 +39,7 @@ double BlockWeights(int64_t n_layer, int64_t n_embd) {
   return 12.0 * static_cast<double>(n_layer) * static_cast<double>(n_embd) * static_cast<double>(n_embd);
 }
 
-// 6e-4 / 10 is 6e-5 to whoever reads the resolved job.
+// 6e-4 / 10 is 6e-5 to readers of the resolved job.
 double Tidy(double value) {
   double tidy = value;
   return absl::SimpleAtod(absl::StrFormat("%.12g", value), &tidy) ? tidy : value;

@@ -44,8 +44,8 @@ struct RandomContext {
 struct KernelArguments {
   std::span<const tensor::ConstTensorView> inputs;  // as op.inputs
   std::span<const tensor::TensorView> parameters;   // as op.parameters; written only by batch_norm in kTrain
-  // As op.outputs. An output nobody reads may have data == nullptr: the kernel then need not compute it (first outputs are always given,
-  // except dx of a *_grad op whose parameter gradients alone are wanted).
+  // As op.outputs. An output that is not read may have data == nullptr: the kernel then need not compute it (first outputs are always
+  // given, except dx of a *_grad op whose parameter gradients alone are wanted).
   std::span<const tensor::TensorView> outputs;
   // Parallel to outputs (or empty: all false): add to what is there instead of overwriting it. Set only for parameter gradients.
   std::span<const bool> accumulate;
@@ -104,7 +104,7 @@ class Backend {
   // One line for logs: library, version, instruction set chosen.
   virtual std::string Describe() const = 0;
   virtual bool Supports(absl::string_view op_type) const = 0;
-  // Prepares a kernel for one op of a typed graph. What bf16 tensors mean is said in widened_kernel.h. Errors: Unimplemented naming op type
+  // Prepares a kernel for one op of a typed graph. What bf16 tensors mean is said in upcast_kernel.h. Errors: Unimplemented naming op type
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;
 

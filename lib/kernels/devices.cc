@@ -27,7 +27,7 @@ absl::StatusOr<DeviceChoice> ChooseCard(int index) {
 
 absl::StatusOr<DeviceChoice> ChooseAny() {
   const absl::StatusOr<std::vector<cuda::DeviceInfo>> cards = cuda::Devices();
-  // A driver that is too old, or a card, is no reason not to start where nobody asked for the card.
+  // A driver that is too old, or a card, is no reason not to start where the card was not asked for.
   if (!cards.ok()) return DeviceChoice{.backend = "cpu", .description = absl::StrCat("the CPU: ", cards.status().message())};
   if (cards->empty()) return DeviceChoice{.backend = "cpu", .description = "the CPU: this machine has no NVIDIA driver or no CUDA device"};
   absl::StatusOr<DeviceChoice> first = ChooseCard(0);

@@ -51,7 +51,7 @@ absl::Status CheckComputesInF32(const PreparedOp& op);
 
 // Whether output `index` is to be added to.
 bool Accumulates(const KernelArguments& arguments, int index);
-// nullptr when the op has no such output or nobody wants it.
+// nullptr when the op has no such output or it is not wanted.
 float* OutputOrNull(const KernelArguments& arguments, int index);
 
 // A non-negative axis of a tensor of this rank; negative ones count from the end.

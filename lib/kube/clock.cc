@@ -14,7 +14,7 @@ class MachineClock : public Clock {
   absl::Time Now() const override { return absl::Now(); }
   absl::Duration Monotonic() const override { return absl::FromChrono(Steady::now().time_since_epoch()); }
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
-    // Beyond a year a time point might overflow; whoever waits looks again anyway.
+    // Beyond a year a time point might overflow; who waits looks again anyway.
     const absl::Duration wait = std::min(deadline - Monotonic(), absl::Hours(24 * 365));
     changed.wait_for(lock, absl::ToChronoNanoseconds(wait));
   }

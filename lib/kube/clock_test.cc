@@ -11,7 +11,7 @@ namespace fusionllm::kube {
 namespace {
 
 TEST(Clock, SleepEndsWhenStopIsRequested) {
-  // For ever, by a clock that nobody moves.
+  // For ever, by a clock that does not move.
   testing::FakeClock clock;
   std::stop_source stop;
   std::atomic<bool> slept = true;

@@ -98,7 +98,7 @@ void AddHandWritten(ordered_json& schema) {
 
   At(schema, "spec.managedBy")["pattern"] = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 
-  // CEL cannot see a field without a type. The kinds that need files stand first: theirs is then the finding that is told.
+  // CEL cannot see a field without a type. The kinds that need files stand first: theirs is then the finding that is reported.
   At(schema, "spec.data")["oneOf"] = {
       {{"properties", {{"kind", {{"enum", {"text", "tokens", "cifar10", "idx"}}}}}}, {"required", {"path"}}},
       {{"properties", {{"kind", {{"enum", {"shapes"}}}}}}, {"not", {{"required", {"path"}}}}},

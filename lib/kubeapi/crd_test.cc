@@ -134,7 +134,7 @@ TEST(CrdTest, APathOfDataIsATextOrAListOfSome) {
   }
 }
 
-// The cost of a rule is estimated from these bounds, and a field without words helps nobody in kubectl explain.
+// The cost of a rule is estimated from these bounds, and a field without words is no help in kubectl explain.
 TEST(CrdTest, EverythingIsBoundedAndDescribed) {
   for (const OrderedJson& crd : {FusionJobCrd(), FusionClusterCrd()}) {
     ForEachSchema(Root(crd), "", [](const OrderedJson& schema, const std::string& path) {

@@ -16,10 +16,10 @@ struct Holding {
 // The first that holds gives the reason: the ends, then what stands in the way, then how far the job has come. Ready is the last word on
 // what it waits for; why it starts again says more than that it does.
 constexpr Holding kByWeight[] = {
-    {kJobDeleting, ConditionStatus::kTrue}, {kFailed, ConditionStatus::kTrue},      {kComplete, ConditionStatus::kTrue},
-    {kAccepted, ConditionStatus::kFalse},   {kSuspended, ConditionStatus::kTrue},   {kReady, ConditionStatus::kFalse, true},
-    {kRestarting, ConditionStatus::kTrue},  {kDegraded, ConditionStatus::kTrue},    {kReady, ConditionStatus::kFalse},
-    {kReady, ConditionStatus::kTrue},       {kDispatched, ConditionStatus::kFalse}, {kDispatched, ConditionStatus::kTrue},
+    {kJobDeleting, ConditionStatus::kTrue}, {kFailed, ConditionStatus::kTrue},     {kComplete, ConditionStatus::kTrue},
+    {kAccepted, ConditionStatus::kFalse},   {kSuspended, ConditionStatus::kTrue},  {kReady, ConditionStatus::kFalse, true},
+    {kRestarting, ConditionStatus::kTrue},  {kDegraded, ConditionStatus::kTrue},   {kReady, ConditionStatus::kFalse},
+    {kReady, ConditionStatus::kTrue},       {kScheduled, ConditionStatus::kFalse}, {kScheduled, ConditionStatus::kTrue},
 };
 
 bool IsOnItsWay(const Condition& condition) { return condition.reason == "ExecutorsStarting" || condition.reason == "Restarting"; }
@@ -55,7 +55,7 @@ void CountParts(int64_t executors_wanted, FusionJobStatus& status) {
 }
 
 void SummarizeParts(int64_t executors_wanted, FusionJobStatus& status) {
-  // A job that is over has nothing that could be ready: it tells what ran, as far as that was told before.
+  // A job that is over has nothing that could be ready: it tells what ran, as far as that was reported before.
   const bool complete = IsTrue(status.conditions, kComplete);
   if (!(complete || IsTrue(status.conditions, kFailed)) || status.executors.empty()) CountParts(executors_wanted, status);
   if (!complete) return;
@@ -63,7 +63,33 @@ void SummarizeParts(int64_t executors_wanted, FusionJobStatus& status) {
   status.clusters = Whole(status.clusters);
 }
 
+// What the release before called conditions and those of their reasons that decisions are made by.
+struct FormerName {
+  absl::string_view before, now;
+};
+constexpr FormerName kFormerConditions[] = {{"Dispatched", kScheduled}, {"Advised", kPlacementHint}, {"Left", kExcluded}};
+constexpr FormerName kFormerReasons[] = {{"FewerDispatched", "PartiallyScheduled"}, {"WaitingForRoom", "InsufficientCapacity"}};
+
+template <size_t kCount>
+void Rename(const FormerName (&names)[kCount], std::string& name) {
+  for (const FormerName& former : names) {
+    if (name == former.before) name = std::string(former.now);
+  }
+}
+
+void RenameFormer(std::vector<Condition>& conditions) {
+  for (Condition& condition : conditions) {
+    Rename(kFormerConditions, condition.type);
+    Rename(kFormerReasons, condition.reason);
+  }
+}
+
 }  // namespace
+
+void RenameFormerConditions(FusionJobStatus& status) {
+  RenameFormer(status.conditions);
+  for (ClusterStatus& cluster : status.cluster_statuses) RenameFormer(cluster.conditions);
+}
 
 void Summarize(int64_t executors_wanted, FusionJobStatus& status) {
   status.reason.clear();

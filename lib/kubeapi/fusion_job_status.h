@@ -17,7 +17,7 @@ namespace fusionllm::kubeapi {
 // Conditions of a FusionJob besides Complete and Failed.
 inline constexpr absl::string_view kAccepted = "Accepted";
 inline constexpr absl::string_view kQuotaReserved = "QuotaReserved";
-inline constexpr absl::string_view kDispatched = "Dispatched";
+inline constexpr absl::string_view kScheduled = "Scheduled";
 inline constexpr absl::string_view kReady = "Ready";
 inline constexpr absl::string_view kSuspended = "Suspended";
 inline constexpr absl::string_view kRestarting = "Restarting";
@@ -25,10 +25,10 @@ inline constexpr absl::string_view kDegraded = "Degraded";
 inline constexpr absl::string_view kCheckpointStale = "CheckpointStale";
 inline constexpr absl::string_view kResizing = "Resizing";
 inline constexpr absl::string_view kJobDeleting = "Deleting";
-inline constexpr absl::string_view kAdvised = "Advised";
+inline constexpr absl::string_view kPlacementHint = "PlacementHint";
 inline constexpr absl::string_view kAdmitted = "Admitted";
-// Of a cluster in a FusionJob's status: the job has left it by a rule of its failure policy.
-inline constexpr absl::string_view kLeft = "Left";
+// Of a cluster in a FusionJob's status: a rule of the failure policy keeps the job away from it.
+inline constexpr absl::string_view kExcluded = "Excluded";
 
 struct ClusterStatus {
   std::string name;
@@ -96,5 +96,8 @@ struct FusionJobStatus {
 // Fills in what is there for printing only (reason, executors, clusters, progress, eta) from the rest. `executors_wanted`: how
 // many the job should have.
 void Summarize(int64_t executors_wanted, FusionJobStatus& status);
+
+// Gives conditions that the previous release has written the names that they have now, so that what they remember is not lost.
+void RenameFormerConditions(FusionJobStatus& status);
 
 }  // namespace fusionllm::kubeapi

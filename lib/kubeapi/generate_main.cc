@@ -13,7 +13,7 @@
 namespace fusionllm::kubeapi {
 namespace {
 
-constexpr char kNote[] = "# Generated from lib/job and lib/kubeapi: tools/check-generated.sh --write writes it anew.\n";
+constexpr char kNote[] = "# Generated from lib/job and lib/kubeapi: tools/check-generated.sh --write rewrites it.\n";
 
 bool Write(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;

@@ -87,6 +87,7 @@ absl::StatusOr<FusionJobStatus> FusionJobStatusFromObject(const json& object) {
   if (!object.is_object()) return absl::InvalidArgumentError("a FusionJob must be a JSON object");
   StatusHolder holder;
   FUSIONLLM_RETURN_IF_ERROR(ReadTolerantly<StatusHolder>(Picked(object, {"status"}), nullptr, holder));
+  RenameFormerConditions(holder.status);
   return std::move(holder.status);
 }
 

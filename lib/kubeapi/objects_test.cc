@@ -111,6 +111,23 @@ TEST(FusionJobStatusTest, FieldsOfANewerOperatorAreLeftAlone) {
   EXPECT_EQ(*FusionJobStatusFromObject(json::object()), FusionJobStatus{});
 }
 
+TEST(FusionJobStatusTest, ReadsConditionsOfThePreviousRelease) {
+  const auto condition = [](const char* type, const char* reason) {
+    return json{{"type", type}, {"status", "True"}, {"lastTransitionTime", "2027-01-15T08:00:00Z"}, {"reason", reason}, {"message", ""}};
+  };
+  json status = ToJson(FullStatus());
+  status["conditions"] = json::array({condition("Dispatched", "FewerDispatched"), condition("Advised", "PlanFound")});
+  status["clusterStatuses"][0]["conditions"] = json::array({condition("Left", "ReplaceCluster")});
+  const absl::StatusOr<FusionJobStatus> read = FusionJobStatusFromObject({{"status", status}});
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->conditions.size(), 2u);
+  EXPECT_EQ(read->conditions[0].type, kScheduled);
+  EXPECT_EQ(read->conditions[0].reason, "PartiallyScheduled");
+  EXPECT_EQ(read->conditions[1].type, kPlacementHint);
+  ASSERT_EQ(read->cluster_statuses[0].conditions.size(), 1u);
+  EXPECT_EQ(read->cluster_statuses[0].conditions[0].type, kExcluded);
+}
+
 TEST(FusionJobStatusTest, AWrongTypeIsAFindingWithItsPath) {
   json status = ToJson(FullStatus());
   status["conditions"][0]["lastTransitionTime"] = "yesterday";

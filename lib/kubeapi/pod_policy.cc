@@ -37,7 +37,7 @@ ordered_json Spec(const PolicySubject& subject, const std::vector<std::string>& 
           {"validations", std::move(validations)}};
 }
 
-// The label stands on it before: nobody gets at another's Secret by putting it there.
+// The label stands on it before: no one gets at another's Secret by putting it there.
 std::string IsRenewed(const PolicySubject& subject) {
   return absl::StrCat("(request.resource.resource == 'secrets' && request.operation == 'UPDATE' && request.namespace == '",
                       subject.account_namespace, "' && has(oldObject.metadata.labels) && '", kRenewToken,

@@ -1,4 +1,4 @@
-// What the hub's operator may make in a cluster, beyond its rights (rights.h): whoever may write FusionJobs on the hub says what Pods of
+// What the hub's operator may make in a cluster, beyond its rights (rights.h): who may write FusionJobs on the hub says what Pods of
 // jobs are like, in members too, where he may have no rights. As ValidatingAdmissionPolicies (admissionregistration.k8s.io/v1), which bind
 // the operator's account alone: the one source for the chart (helm/fusionllm/files/pod-policy.yaml is generated) and for `fusionctl cluster
 // add`. Pod security standards say more, of all accounts.

@@ -24,11 +24,11 @@ constexpr ConditionDoc kJobConditions[] = {
      "Kueue "
      "is missing. Absent: the job has no label kueue.x-k8s.io/queue-name, or is suspended."},
     {kQuotaReserved, "A ResourceQuota refused the job's Pods and does so no more; False: it does. Absent: none ever has."},
-    {kDispatched,
+    {kScheduled,
      "Every chosen cluster has its part of the job, or gets it. False: there is no room, or a cluster refuses it: the reason is one of "
-     "PlacementFailed, WaitingForRoom, InvalidTemplate, InvalidObject, QuotaExceeded, Forbidden, NamespaceMissing, NamespaceTerminating, "
-     "ObjectMissing and Conflict."},
-    {kAdvised,
+     "PlacementFailed, InsufficientCapacity, InvalidTemplate, InvalidObject, QuotaExceeded, Forbidden, NamespaceMissing, "
+     "NamespaceTerminating, ObjectMissing and Conflict."},
+    {kPlacementHint,
      "The scheduler service was asked where the job runs fastest, and executors are placed so; False: it was not asked this time or gave "
      "no plan, and the message says why. Absent: it was never asked."},
     {kReady, "All executors that were placed, spares apart, are ready, and the broker runs."},
@@ -60,7 +60,7 @@ constexpr ConditionDoc kFailedReasons[] = {
 
 // In clusterStatuses.
 constexpr ConditionDoc kPartConditions[] = {
-    {kLeft, "The job has left the cluster by a rule of its failure policy, which the message names."},
+    {kExcluded, "The job has left the cluster by a rule of its failure policy, which the message names."},
 };
 
 constexpr ConditionDoc kClusterConditions[] = {
@@ -118,7 +118,7 @@ std::vector<std::string> DocumentedPartConditions() { return TypesOf(kPartCondit
 std::string ReferencePage() {
   std::string page = absl::StrCat(
       "# FusionCluster, and the status of a FusionJob\n\n"
-      "<!-- Generated from lib/kubeapi: `tools/check-generated.sh --write` writes it anew. -->\n\n"
+      "<!-- Generated from lib/kubeapi: `tools/check-generated.sh --write` rewrites it. -->\n\n"
       "The spec of a FusionJob is that of a job file: [job-reference.md](job-reference.md). `kubectl explain fusionjob.spec` says the "
       "same.\n\n"
       "In a cluster, besides: a FusionCluster's name has at most ",

@@ -119,7 +119,7 @@ TEST(RefusedTest, WhatTheReaderAloneRefusesItDoesRefuseByThatField) {
   }
 }
 
-// So nobody adds a check that a job meets only when it is too late to mend it: there is a rule, or a reason why there is none.
+// So that no check is added that a job meets only when it is too late to mend it: there is a rule, or a reason why there is none.
 TEST(RefusedTest, EachCheckOfTheReaderHasACase) {
   std::vector<std::string> tried;
   for (const std::vector<Case>& cases : {Refused(), RefusedByTheReaderAlone()}) {

@@ -31,7 +31,7 @@ ordered_json MemberWorkRules() {
                               PolicyRule({"secrets"}, {"get", "create", "patch"}),
                               // Whether there are those that Pods name.
                               PolicyRule({"persistentvolumeclaims"}, {"get"}),
-                              // What keeps a Pod that does not start: a volume that cannot be mounted is told nowhere else.
+                              // What keeps a Pod that does not start: a volume that cannot be mounted is reported nowhere else.
                               PolicyRule({"events"}, {"list"}),
                               // Of executors that those of other clusters dial.
                               PolicyRule({"services"}, {"get", "create", "patch", "delete"})});

@@ -15,7 +15,7 @@ nlohmann::ordered_json MemberWorkRules();
 // In the account's own namespace: a new token for itself before the old one ends, and for no other account. TokenPolicySpec() of
 // pod_policy.h says which tokens.
 nlohmann::ordered_json MemberTokenRules(const std::string& account);
-// Besides, where the admission plugin OwnerReferencesPermissionEnforcement is at work, as in OpenShift: whoever names an owner that is not
+// Besides, where the admission plugin OwnerReferencesPermissionEnforcement is at work, as in OpenShift: one who names an owner that is not
 // to go before its dependents needs the right to its finalizers.
 nlohmann::ordered_json OwnerReferencesRule();
 

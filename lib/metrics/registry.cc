@@ -126,7 +126,7 @@ struct Registry::Impl {
   std::vector<std::unique_ptr<Histogram::Series>> histograms;
   std::vector<std::function<void()>> refreshers;
   std::vector<ReadGauge> read_gauges;
-  std::mutex text_mutex;  // a refresh may clear series: nobody is to see the moment between
+  std::mutex text_mutex;  // a refresh may clear series: no reader is to see the moment between
 };
 
 const char* Name(Kind kind) {

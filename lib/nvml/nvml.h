@@ -45,7 +45,7 @@ class Gpu {
 
   // Asks the driver, which takes a millisecond or so. Thread-safe. Errors: Unavailable, in NVML's words, when the card has been lost.
   absl::StatusOr<Reading> Read() const;
-  // Xid errors that the driver has told since this object was opened, or since the last call: each number as often as it came, at most
+  // Xid errors that the driver has reported since this object was opened, or since the last call: each number as often as it came, at most
   // kMaxXids a call. Does not wait for any. None from a card or driver that tells of none. Thread-safe, and works for a card that is lost:
   // that is one of them.
   static constexpr int kMaxXids = 1000;

@@ -131,7 +131,7 @@ size_t HttpExchange::Call::OnRead(char* buffer, size_t size, size_t count, void*
   return static_cast<size_t>(bytes);
 }
 
-// A connection that was kept open and is gone is tried anew by libcurl, from the begin of the body: requests of S3 may be repeated.
+// A connection that was kept open and is gone is tried again by libcurl, from the begin of the body: requests of S3 may be repeated.
 int HttpExchange::Call::OnSeek(void* self, curl_off_t offset, int origin) {
   Call& call = *static_cast<Call*>(self);
   if (origin != SEEK_SET || offset < 0 || offset > call.request_.body_bytes) return CURL_SEEKFUNC_FAIL;

@@ -213,9 +213,8 @@ absl::StatusOr<checkpoint::WrittenFile> ObjectStore::Fetch(const base::ObjectUri
     absl::StatusOr<Response> response = Try(request);
     absl::Status status = response.status();
     if (response.ok() && before > 0 && response->status != 206 && (etag.empty() || Unquoted(response->headers["etag"]) != Unquoted(etag))) {
-      return Explain(request,
-                     absl::DataLossError(
-                         "the server begins anew where the rest of an object was asked for, and does not say that it is the same object"));
+      return Explain(request, absl::DataLossError("the server starts from the beginning where the rest of an object was asked for, and "
+                                                  "does not say that it is the same object"));
     }
     if (status.ok() && got < bytes)
       status = Explain(request, absl::UnavailableError(absl::StrCat("only ", got, " of ", bytes, " bytes came")));

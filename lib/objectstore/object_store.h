@@ -45,7 +45,7 @@ struct StoreOptions {
   Progress progress;
   std::stop_token stop;
   // That something failed and is tried again, in a sentence with the cause, as often as RetryReportThrottle has it. On the caller's thread;
-  // must not block for long. Not set: nobody hears.
+  // must not block for long. Not set: not called.
   std::function<void(const std::string& sentence)> retried;
 };
 

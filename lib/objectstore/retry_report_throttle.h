@@ -1,5 +1,5 @@
-// How often it is told that something is tried again: at the first failure, and then whenever it has gone on for twice as long as when it
-// was told last, so that a trouble of hours is a dozen lines. Not thread-safe; time is the caller's.
+// How often it is reported that something is tried again: at the first failure, and then whenever it has gone on for twice as long as when
+// it was reported last, so that a trouble of hours is a dozen lines. Not thread-safe; time is the caller's.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class RetryReportThrottle {
   // After so long without a failure the next is the first again. Longer than a try that stalls and the pauses of a mirror.
   static constexpr absl::Duration kResetAfter = absl::Minutes(5);
 
-  // A failure; whether it is to be told.
+  // A failure; whether it is to be reported.
   bool ShouldReport(absl::Time now) {
     if (now - last_ > kResetAfter) {
       since_ = now;

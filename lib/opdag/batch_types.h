@@ -1,4 +1,4 @@
-// Types of a graph's values with the micro-batch as a letter, for people: the size that a graph was typed for is one of many.
+// Types of a graph's values with the micro-batch as a variable, for people: the size that a graph was typed for is one of many.
 #pragma once
 
 #include <string>

@@ -46,7 +46,7 @@ Layout ComputeLayout(const Graph& graph) {
     std::vector<std::pair<double, OpId>> targets;
     for (const OpId id : row) targets.emplace_back(TargetColumn(graph, graph.op(id), layout.column, row.size() > 1 ? 1e6 : 0), id);
     std::sort(targets.begin(), targets.end());
-    // Boxes keep one width between them; the row as a whole is centred on what its ops wish.
+    // Boxes keep one width between them; the row as a whole is centred on what its ops ask for.
     double sum = 0;
     int placed = 0;
     for (size_t i = 0; i < targets.size(); ++i) {

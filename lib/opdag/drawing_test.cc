@@ -72,7 +72,7 @@ TEST(DrawingTest, SvgIsXmlWithABoxForEachOpAndALegendForEachStage) {
   EXPECT_THAT(svg, HasSubstr("parameters"));
 }
 
-// Whatever micro-batch it was typed for: 1 among them, which nobody could tell from an extent of the model.
+// Whatever micro-batch it was typed for: 1 among them, which could not be distinguished from an extent of the model.
 TEST(DrawingTest, TheMicroBatchDimensionIsDrawnAsB) {
   GraphBuilder builder("g");
   const ValueId x = builder.Placeholder("x", "images", "f32", {kBatch, 1, 6});

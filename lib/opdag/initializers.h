@@ -1,4 +1,4 @@
-// How the parameters of an op start when nobody says otherwise, as PyTorch's layers start theirs.
+// How the parameters of an op start by default, as PyTorch's layers start theirs.
 //
 // linear, conv2d: weights and biases uniform in +-1/sqrt(fan_in) (kaiming_uniform with a = sqrt(5)); embedding tables normal(0.02), as
 // GPT-2; layer_norm and batch_norm: weight ones, bias zeros; running mean zeros, running variance ones, counter zero, not trainable.

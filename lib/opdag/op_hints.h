@@ -8,7 +8,7 @@
 namespace fusionllm::opdag {
 
 // For an op type as PyTorch, ONNX or a paper calls it: the op of another name ("did you mean 'linear'?"), or how it is made of others
-// ("write gate = sigmoid(x), then y = mul(x, gate)"). Empty: nobody knows the name.
+// ("write gate = sigmoid(x), then y = mul(x, gate)"). Empty: the name is unknown.
 std::string HintForOp(absl::string_view type);
 
 }  // namespace fusionllm::opdag

@@ -2,7 +2,7 @@
 // the global batch, whatever micro-batches it is cut into.
 //
 // A cross_entropy tells the mean over those of a micro-batch, and where these are not equally many in all of them, the mean of such means
-// is another number. A loss that is itself a cross_entropy is weighed by whoever runs it (autodiff::TrainingGraph::counted); one that is
+// is another number. A loss that is itself a cross_entropy is weighed by what runs it (autodiff::TrainingGraph::counted); one that is
 // made of several, or of one and other terms, cannot be, because each term has a weight of its own. So `loss` of such an op becomes
 // loss * counted * target_weight, the last filled by the runtime before the pass: one over the share of the op's labels that count in the
 // whole batch (or the whole set, of an evaluation), which depends on the data alone. The mean of that over micro-batches is the mean over

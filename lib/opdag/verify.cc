@@ -58,7 +58,7 @@ absl::Status VerifyValue(const Graph& graph, ValueId id) {
   return absl::OkStatus();
 }
 
-// Ops list their inputs and values their consumers: the two must tell the same story, repeats included.
+// Ops list their inputs and values their consumers: the two must agree, repeats included.
 absl::Status VerifyConsumers(const Graph& graph) {
   std::vector<std::vector<OpId>> wanted(graph.values().size());
   for (OpId id = 0; id < static_cast<OpId>(graph.ops().size()); ++id) {

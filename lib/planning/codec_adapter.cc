@@ -162,7 +162,7 @@ double CompressionPolicy::MaxRatio() const {
         1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values.value_or(kFewestBits)}, kSample));
   };
   const CodecKind last = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
-  // The job's ratio bounds top-k alone: below it on the ladder lies int4.
+  // The job's ratio bounds top-k alone: below it in the order of levels lies int4.
   return policy_.codec.has_value() || last != CodecKind::kTopK ? ratio_of(last) : std::max(ratio_of(last), ratio_of(CodecKind::kInt4));
 }
 

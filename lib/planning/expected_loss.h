@@ -7,7 +7,7 @@
 namespace fusionllm::planning {
 
 // Reason of the warning where a codec that the job names costs more than the job's own limit.
-inline constexpr char kLossAboveLimit[] = "LossCostAboveLimit";
+inline constexpr char kLossAboveLimit[] = "ExpectedLossAboveLimit";
 
 // Sets loss_cost and its source from those of links and tied gradients: their sum, over replicas the mean by their micro-batches; adds the
 // warning.

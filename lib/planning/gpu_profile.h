@@ -1,4 +1,4 @@
-// The profile of a GPU that nobody here has: made from its published figures (estimator/gpu_specs.h), not measured.
+// The profile of a GPU that is not here: made from its published figures (estimator/gpu_specs.h), not measured.
 //
 // Pure function.
 #pragma once

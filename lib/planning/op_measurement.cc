@@ -24,7 +24,7 @@ constexpr double kLearningRate = 1e-6;
 
 bool IsPlaceholder(const opdag::Op& op) { return op.type == "placeholder"; }
 
-// A slice that is only measured has nobody to talk to.
+// A slice that is only measured has no peers.
 class NoPeers final : public runtime::MessagePort {
  public:
   absl::Status Send(int to_stage, const runtime::MessageKey&, runtime::Payload) override {

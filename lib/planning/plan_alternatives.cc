@@ -48,7 +48,7 @@ void WeighStages(const workload::Workload& workload, const Profiles& profiles, P
   if (free->loss_cost > document.loss_cost * (1 + kCostRounding)) return;  // its steps are worth less
   if (document.predicted_step_seconds < kMuchFaster * free->predicted_step_seconds) return;
   document.warnings.push_back(
-      {"StagesNotFastest",
+      {"OtherStageCountFaster",
        absl::StrFormat("spec.strategy.stages: %d asks for a step of %s; with as many stages as the planner likes (spec.strategy.stages: 0) "
                        "it would take %s, in %s%s",
                        document.stages.size(), scheduler::DurationText(document.predicted_step_seconds),

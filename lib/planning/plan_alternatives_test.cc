@@ -23,7 +23,7 @@ const PlanOptions kWeighed = {.alternatives = true};
 
 std::string StagesWarning(const wire::PlanDocument& plan) {
   for (const wire::PlanWarning& warning : plan.warnings) {
-    if (warning.reason == "StagesNotFastest") return warning.message;
+    if (warning.reason == "OtherStageCountFaster") return warning.message;
   }
   return "";
 }

@@ -29,7 +29,7 @@ absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload
 struct PlannedWorkload {
   wire::PlanResult answer;
   scheduler::PlanOutcome outcome;
-  // With several pipelines, for which the outcome is then a refusal: whoever goes on with one must not take it for all.
+  // With several pipelines, for which the outcome is then a refusal: one who goes on with one must not take it for all.
   std::optional<scheduler::replicas::ReplicaPlan> replicated;
   runtime::Recompute recompute = runtime::Recompute::kNone;
   // Of a job that leaves the micro-batch size to the planner: the job and the devices at the size that was chosen. Null: as they were

@@ -44,10 +44,11 @@ absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const w
                         workload.micro_batch_size));
   }
   if (plan.replicas > 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "plan.replicas: the plan has %d pipelines side by side; what is near a running plan is searched for with one. Plan anew, without "
-        "the running plan, and compare the two",
-        plan.replicas));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("plan.replicas: the plan has %d pipelines side by side; what is near a running plan is searched for with one. Plan "
+                        "from scratch, without "
+                        "the running plan, and compare the two",
+                        plan.replicas));
   }
   RunningPlan stages;
   for (const wire::PlanStage& stage : plan.stages) stages.push_back({stage.devices.front(), stage.ops});

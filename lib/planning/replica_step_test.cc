@@ -113,9 +113,9 @@ TEST(ReplicaStepTest, PipelinesVaryEachOnItsOwn) {
   const wire::SimulatedStep& step = std::get<wire::SimulationDocument>(outcome->answer).step;
   ASSERT_TRUE(step.spread.has_value());
   EXPECT_EQ(step.spread->steps, 20);
-  EXPECT_LT(step.spread->least_seconds, step.spread->most_seconds);
-  EXPECT_LE(step.spread->least_seconds, step.step_seconds);
-  EXPECT_GE(step.spread->most_seconds, step.step_seconds);
+  EXPECT_LT(step.spread->min_seconds, step.spread->max_seconds);
+  EXPECT_LE(step.spread->min_seconds, step.step_seconds);
+  EXPECT_GE(step.spread->max_seconds, step.step_seconds);
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ class Simulation {
   }
 
  private:
-  // One pipeline under the schedule that is requested for.
+  // One pipeline under the schedule that is requested.
   struct Prepared {
     scheduler::PipelineInput input;
     scheduler::NoiseSpec noise;
@@ -219,10 +219,10 @@ class Simulation {
   // The stages of `base` in the changed scenario: as they run, unless the job itself has changed.
   absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const Scenario& scenario, const Scenario& base,
                                                const ScheduleRequest& requested) const {
-    if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which are planned anew only");
+    if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which can only be re-planned");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
     Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
-    if (other_job) schedule = Schedule::kAuto;  // what its job says, the requested included
+    if (other_job) schedule = Schedule::kAuto;  // what its job says, the change included
     const workload::Workload* workload = scenario.workload.get();
     const Profiles* profiles = &scenario.profiles;
     JobAtSize as_planned;  // what runs keeps its micro-batches where the changed job leaves the choice
@@ -249,7 +249,7 @@ class Simulation {
 absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source, const Hardware& hardware, const SimulateOptions& options) {
   Simulation simulation(source, options);
   FUSIONLLM_RETURN_IF_ERROR(simulation.Check(hardware));
-  // Mistakes in later changes are told before the first search.
+  // Mistakes in later changes are reported before the first search.
   for (const std::string& text : options.what_if) FUSIONLLM_RETURN_IF_ERROR(ApplyWhatIf(text, hardware).status());
   FUSIONLLM_ASSIGN_OR_RETURN(Simulation::Scenario base, simulation.Make(hardware, {}, options.schedule));
   FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));

@@ -267,7 +267,7 @@ TEST(SimulateWorkload, HalfDuplexTakesTurns) {
   EXPECT_THAT(ErrorOf({.what_if = {"link:paris->tokyo.bandwidth=1Mbit,link:paris<->tokyo.duplex=half"}}), HasSubstr("same bandwidth"));
 }
 
-// One slow link carries messages of one pair, and labels or tied gradients of another: it is told once, and the runner-up is something
+// One slow link carries messages of one pair, and labels or tied gradients of another: it is reported once, and the runner-up is something
 // else.
 TEST(SimulateWorkload, TheRunnerUpIsAnotherPlaceThanTheLimit) {
   Hardware hardware = OnTwoSites();

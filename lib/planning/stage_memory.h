@@ -19,9 +19,9 @@ int64_t ProcessBytes(int stages);
 
 // Bytes by stage: runtime::MemoryOf of the stage's program and the largest workspace of its kernels; on the CPU ProcessBytes, and messages:
 // two copies of each that it sends or receives, and those that are queued when the network, or the stage on the other side, is slower; on a
-// GPU what compresses messages there, not what its driver and its libraries take (no card has told). `sync_bytes_in_flight`: by stage, of a
-// pipeline that has others beside it, the gradients on their way to and from these (scheduler::replicas::BytesInFlight), on a GPU's host;
-// empty: none. Errors: those of runtime::BuildStageProgram.
+// GPU what compresses messages there, not what its driver and its libraries take (no card has reported it). `sync_bytes_in_flight`: by
+// stage, of a pipeline that has others beside it, the gradients on their way to and from these (scheduler::replicas::BytesInFlight), on a
+// GPU's host; empty: none. Errors: those of runtime::BuildStageProgram.
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
                                                    const scheduler::Plan& plan, runtime::Recompute recompute,
                                                    const std::vector<int64_t>& sync_bytes_in_flight = {});

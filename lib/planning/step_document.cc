@@ -264,8 +264,8 @@ wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread) {
           .mean_seconds = spread.mean_s,
           .p50_seconds = spread.p50_s,
           .p95_seconds = spread.p95_s,
-          .least_seconds = spread.least_s,
-          .most_seconds = spread.most_s};
+          .min_seconds = spread.least_s,
+          .max_seconds = spread.most_s};
 }
 
 }  // namespace fusionllm::planning

@@ -9,7 +9,7 @@
 namespace fusionllm::planning {
 namespace {
 
-// How many classes the op tells apart in an input of ids; 1 where it cannot be told, since 0 is always in range.
+// How many classes the op tells apart in an input of ids; 1 where that is not known, since 0 is always in range.
 int64_t ClassesOf(const opdag::Graph& graph, const opdag::Op& op) {
   if (op.type == "embedding") return std::max<int64_t>(1, graph.parameter(op.parameters[0]).type.shape.dims().front());
   if (op.type == "cross_entropy") return std::max<int64_t>(1, graph.value(op.inputs[0]).type.shape.dims().back());

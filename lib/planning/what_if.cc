@@ -128,7 +128,7 @@ absl::Status EditMeasuredLink(const Edit& edit, const std::string& from, const s
   const auto is = [&](const std::string& device, const std::string& end) { return device == end || site_of[device] == end; };
   const auto joins = [&](const wire::MeasuredLink& l, const std::string& a, const std::string& b) { return is(l.src, a) && is(l.dst, b); };
   if (std::none_of(links.begin(), links.end(), [&](const wire::MeasuredLink& l) { return joins(l, from, to); })) {
-    // A direction that nobody measured is like its way back.
+    // A direction that was not measured is like its way back.
     std::vector<wire::MeasuredLink> own;
     for (const wire::MeasuredLink& link : links) {
       if (!joins(link, to, from)) continue;

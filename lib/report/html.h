@@ -19,7 +19,7 @@ std::vector<double> NiceTicks(double low, double high, int most);
 // The shortest text that tells ticks of this distance apart.
 std::string TickLabel(double value, double distance);
 
-// "1.92 s", "85 ms", "12 µs". Other numbers: words.h.
+// "1.92 s", "85 ms", "12 µs". Other numbers: number_format.h.
 std::string Seconds(double seconds);
 
 // A table: the first row are the titles; a title that starts with '>' aligns its column to the right. Cells are HTML already.

@@ -40,12 +40,13 @@ void AddLosses(const Run& run, std::vector<KeyFigure>& figures) {
   if (run.steps.empty()) return;
   const std::string last = HasLoss(run.steps.back()) ? LossFigure(run.steps.back().loss) : "none: no target counts";
   if (const int64_t steps = MeanSteps(run); steps > 1) {
-    figures.push_back({"training loss", LossFigure(*MeanOfLastSteps(run)), "",
-                       absl::StrCat("mean of the last ", steps, " steps; of the last one alone ", last.empty() ? "no number" : last)});
+    figures.push_back(
+        {"training loss", LossFigure(*MeanOfLastSteps(run)), "",
+         absl::StrCat("mean of the last ", steps, " steps; of the last one alone ", last.empty() ? "NaN or infinite" : last)});
   } else {
     figures.push_back({"training loss", last, "", "of the last step"});
   }
-  if (figures.back().measured.empty()) figures.back().measured = "no number";
+  if (figures.back().measured.empty()) figures.back().measured = "NaN or infinite";
   if (run.evaluations.empty()) return;
   const EvaluationPoint& newest = run.evaluations.back();
   std::vector<std::string> remarks = {absl::StrCat("after step ", newest.step)};
@@ -292,7 +293,7 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
     if (compared > 1) absl::StrAppend(&measured.back(), " on the worst link, ", worst->src, " > ", worst->dst);
   }
   if (total.backoffs > 0)
-    measured.push_back(absl::StrCat("codecs were made gentler ", base::Pluralize(total.backoffs, "time"),
+    measured.push_back(absl::StrCat("codecs were made less aggressive ", base::Pluralize(total.backoffs, "time"),
                                     ", so less was lost and more bytes crossed than planned (CompressionBackoff says where)"));
   figure.measured = absl::StrJoin(measured, "; ");
   figures.push_back(std::move(figure));

@@ -123,11 +123,11 @@ TEST(KeyFiguresTest, LossesAreAMeanAndTheNewestValidation) {
   run.evaluations = {{5, 3.1, 0.25}, {10, 3.2, 0.3}};
   EXPECT_EQ(Sentence(run, "validation loss"), "3.2000 (after step 10, accuracy 30.0%, best 3.1000 after step 5)");
   run.evaluations = {{10, NAN, {}}};
-  EXPECT_EQ(Sentence(run, "validation loss"), "none: no target counts, or it is no number (after step 10)");
+  EXPECT_EQ(Sentence(run, "validation loss"), "none: no target counts, or it is NaN or infinite (after step 10)");
   run.evaluations = {{10, NAN, 0.1}};
-  EXPECT_EQ(Sentence(run, "validation loss"), "no number (after step 10, accuracy 10.0%)") << "targets were counted";
+  EXPECT_EQ(Sentence(run, "validation loss"), "NaN or infinite (after step 10, accuracy 10.0%)") << "targets were counted";
   run.steps.back().loss = NAN;
-  EXPECT_EQ(Sentence(run, "training loss"), "no number (mean of the last 2 steps; of the last one alone no number)");
+  EXPECT_EQ(Sentence(run, "training loss"), "NaN or infinite (mean of the last 2 steps; of the last one alone NaN or infinite)");
   run.steps.resize(1);
   EXPECT_EQ(Sentence(run, "training loss"), "3.9000 (of the last step)");
 }
@@ -240,12 +240,13 @@ TEST(KeyFiguresTest, ReportsWorstCompressionErrorAndBackoffs) {
   run.summary->links[0].relative_error = 0.1;
   run.summary->links[0].cosine = 0.98;
   run.summary->compression = CompressionTotal{.max_relative_error = 0.37, .min_cosine = 0.93, .compared = true, .backoffs = 2};
-  EXPECT_EQ(Sentence(run, "compression"),
-            "the planned codecs were expected to cost +0.03 nats; other seeds alone differ by some 0.02, so one run may not show it; "
-            "activations arrived with 10% error "
-            "in the mean (cosine 0.98); at most 37%, cosine at least 0.93; codecs were made gentler 2 times, so less was lost and more "
-            "bytes crossed than planned (CompressionBackoff says "
-            "where)");
+  EXPECT_EQ(
+      Sentence(run, "compression"),
+      "the planned codecs were expected to cost +0.03 nats; other seeds alone differ by some 0.02, so one run may not show it; "
+      "activations arrived with 10% error "
+      "in the mean (cosine 0.98); at most 37%, cosine at least 0.93; codecs were made less aggressive 2 times, so less was lost and more "
+      "bytes crossed than planned (CompressionBackoff says "
+      "where)");
   run.plan->links.push_back({.src = "b", .dst = "c", .codec = "int8"});
   run.summary->links.push_back({.src = "b", .dst = "c", .compared_messages = 1, .relative_error = 0.3, .cosine = 0.94});
   EXPECT_THAT(Sentence(run, "compression"), HasSubstr("activations arrived with 15% error in the mean (cosine 0.97); at most 37%"))
@@ -267,8 +268,9 @@ TEST(KeyFiguresTest, ReportsWorstCompressionErrorAndBackoffs) {
   for (PlanLink& link : run.plan->links) link.codec = "fp32";  // of the last plan
   run.summary->links[0].compared_messages = 0;
   run.summary->compression = CompressionTotal{.backoffs = 1};
-  EXPECT_EQ(Sentence(run, "compression"),
-            "codecs were made gentler 1 time, so less was lost and more bytes crossed than planned (CompressionBackoff says where)");
+  EXPECT_EQ(
+      Sentence(run, "compression"),
+      "codecs were made less aggressive 1 time, so less was lost and more bytes crossed than planned (CompressionBackoff says where)");
   run.summary->compression = CompressionTotal{};
   EXPECT_EQ(Sentence(run, "compression"), "-");
 }

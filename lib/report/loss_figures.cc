@@ -29,7 +29,7 @@ double MeanLoss(const Run& run, size_t last, size_t count) {
 
 std::string WhyNoLoss(const EvaluationPoint& point) {
   if (std::isfinite(point.loss)) return "";
-  return point.accuracy.has_value() ? "no number" : "none: no target counts, or it is no number";
+  return point.accuracy.has_value() ? "NaN or infinite" : "none: no target counts, or it is NaN or infinite";
 }
 
 int64_t MeanSteps(const Run& run) { return std::clamp<int64_t>(static_cast<int64_t>(run.steps.size()) / 5, 1, kMaxMeanSteps); }
@@ -62,7 +62,7 @@ std::vector<SmoothedPoint> SmoothedLoss(const Run& run, int64_t window) {
   for (size_t i = 0; i < run.steps.size(); ++i) {
     if (std::isfinite(run.steps[i].seconds)) seconds += run.steps[i].seconds;
     if (i + 1 < count) continue;
-    // Added up anew each time: a running sum would keep what rounding, or a NaN, leaves in it.
+    // Added up again each time: a running sum would keep what rounding, or a NaN, leaves in it.
     const double mean = MeanLoss(run, i, count);
     if (std::isfinite(mean)) points.push_back({run.steps[i].step, seconds, mean});
   }

@@ -34,7 +34,7 @@ struct SmoothedPoint {
   double seconds = 0;  // of training up to here, earlier starts in the folder included
   double loss = 0;     // mean of this step and those before it, `window` in all, that have a loss; never NaN
 };
-// From the first step that has a whole window before it; a window with a loss that is no number is left out.
+// From the first step that has a whole window before it; a window with a NaN or infinite loss is left out.
 std::vector<SmoothedPoint> SmoothedLoss(const Run& run, int64_t window);
 
 // A loss that all runs reached, and after which step and time each did, by its smoothed loss.

@@ -2,7 +2,7 @@
 
 namespace fusionllm::report {
 
-// c0 to c7 are told apart by people with the common kinds of colour blindness, on light and on dark.
+// c0 to c7 are distinguished by people with the common kinds of colour blindness, on light and on dark.
 const char kStyle[] = R"css(
 :root { color-scheme: light dark;
   --page: #f7f7f5; --card: #ffffff; --ink: #1c1c1a; --soft: #5f5e5a; --rule: #e3e2dd; --wait: #e9e8e3;

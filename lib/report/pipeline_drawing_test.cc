@@ -46,7 +46,7 @@ TEST(PipelineDrawing, IsWellFormedWhateverTheNames) {
   EXPECT_EQ(XmlProblem(DrawPipeline({}, "")), "");
 }
 
-// A thousand boxes are still told apart: none is thinner than a line, and the names stay beside the rows.
+// A thousand boxes are still distinguished: none is thinner than a line, and the names stay beside the rows.
 TEST(PipelineDrawing, AThousandBoxesAreReadable) {
   const std::string svg = DrawPipeline(Passes(350), "many");
   EXPECT_EQ(XmlProblem(svg), "");

@@ -271,7 +271,7 @@ TEST(ReportTest, TheFilesOfTheDataAreListed) {
 
 TEST(TimelineTest, PipelinesAreDrawnOneAfterTheOtherWithTheirNames) {
   report::Run run = ReplicatedRun();
-  // Whoever reports first; x has a's stage by now.
+  // Who reports first; x has a's stage by now.
   for (const auto& [device, micro_batch] : {std::pair("d", 6), std::pair("x", 0), std::pair("c", 5), std::pair("a", 1), std::pair("b", 1)})
     run.spans.push_back({device, 2, Span::Kind::kForward, micro_batch, 0, 1'000'000});
   std::string svg = DrawTimeline(run);

@@ -106,9 +106,9 @@ struct LinkTotal {
   std::string src, dst;
   int64_t bytes = 0;
   std::string codec;
-  double ratio = 1;                         // as the newest plan has it (words.h); the sender's own is of what it compressed alone
+  double ratio = 1;                         // as the newest plan has it (number_format.h); the sender's own is of what it compressed alone
   double bytes_per_s = 0;                   // measured bandwidth; 0: unknown
-  std::optional<int64_t> evaluation_bytes;  // of bytes, by evaluations; none: not told apart
+  std::optional<int64_t> evaluation_bytes;  // of bytes, by evaluations; none: not counted separately
   int64_t compared_messages = 0;            // with what the receiver decodes from them; the next two are of those
   double relative_error = 0;
   double cosine = 0;
@@ -128,7 +128,7 @@ struct CompressionTotal {
   double max_relative_error = 0;
   double min_cosine = 1;
   bool compared = false;  // the two above are known
-  int64_t backoffs = 0;   // how often codecs were made gentler
+  int64_t backoffs = 0;   // how often codecs were made less aggressive
 };
 
 struct Summary {

@@ -210,7 +210,7 @@ class Compressed : public EdgeCodec {
     return found->second;
   }
 
-  // As the plan has it, no harsher than what was found or ordered since.
+  // As the plan has it, no more aggressive than what was found or ordered since.
   CodecSpec SpecOfNext(const Sent& sent, const CutEdge& edge, int slot, bool training) const {
     std::vector<CodecSpec> limits;
     if (sent.limit.has_value()) limits.push_back(*sent.limit);

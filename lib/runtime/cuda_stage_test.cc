@@ -285,7 +285,7 @@ TEST_F(CudaStageTest, PassesAreReplayedAfterTheFirstOnesButForWhatIsRandom) {
   }
 }
 
-// What the device took is told by its own clock, not by when this thread asked.
+// What the device took is measured by its own clock, not by when this thread asked.
 TEST_F(CudaStageTest, SpansAndSecondsAreTheDevices) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = OnCuda(training, 1);

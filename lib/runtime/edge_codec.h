@@ -81,8 +81,8 @@ EdgeCodecs ExactEdgeCodec();
 // By (stage that makes the activation, stage that reads it). A gradient follows the message that brought its activation.
 using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
 
-// By name of a parameter that several stages use: what their gradients of it travel as at the end of a step (step_exchange.h). Never top-k;
-// a lossy one always has error feedback.
+// By name of a parameter that several stages use: what their gradients of it travel as at the end of a step (step_coordinator.h). Never
+// top-k; a lossy one always has error feedback.
 using TiedCodecs = std::map<std::string, compression::CodecSpec>;
 
 // Of 64 messages of an edge one is compared with its original. That takes four times as long as encoding it (codec_bench): less than a
@@ -110,9 +110,9 @@ class CodecLimit {
 };
 
 // Each sender watches its own edges. Where a message that is compared loses more than its kind of value bears for what its link may cost
-// (compression::MaxRelativeError), it is not sent: the sender tries gentler codecs on it and goes on with the first that loses little
-// enough. Messages describe themselves and a gradient follows the message that it answers, so nobody else need know; the same tensors lead
-// to the same codecs.
+// (compression::MaxRelativeError), it is not sent: the sender tries less aggressive codecs on it and goes on with the first that loses
+// little enough. Messages describe themselves and a gradient follows the message that it answers, so no other stage need know; the same
+// tensors lead to the same codecs.
 struct GuardSettings {
   compression::GuardMode mode = compression::GuardMode::kNone;
   std::vector<opdag::ActivationKind> kinds;  // by value id; what it has none of is kHidden

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kEncodedElementBytes = 16;
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint64_t kReportEntryBytes = 32;
-// What replicas say to each other beside tensors: greetings, NCCL's ids, farewells with a message.
+// What replicas say to each other beside tensors: call headers, NCCL's ids, close messages with a message.
 constexpr uint64_t kReplicaSlackBytes = uint64_t{64} << 20;
 
 uint64_t EncodedBytesMax(const tensor::TensorType& type) {

@@ -17,7 +17,7 @@ namespace fusionllm::runtime {
 
 class ExpectedMessages {
  public:
-  // `micro_batches`: of this replica in a step. `evaluation_window`: EvaluationWindow's, or what the stages were told instead. Peers are
+  // `micro_batches`: of this replica in a step. `evaluation_window`: EvaluationWindow's, or what the stages were given instead. Peers are
   // known by places: those of the stages first, then, where there are several, those of the replicas of this stage.
   ExpectedMessages(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op, const StageProgram& program,
                    int micro_batches, int replicas, int evaluation_window);

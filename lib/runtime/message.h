@@ -59,7 +59,7 @@ class ExpectedMessages;
 
 // Mailbox of one stage. Thread-safe: transport threads deliver, the stage's own thread takes.
 // Honest senders bound it: a stage has no more than in-flight micro-batches under way, a replica no more than the chunks that its
-// communicator lets run ahead. Where senders are other machines, Expect bounds it whoever they are: one message of each edge, micro-batch
+// communicator lets run ahead. Where senders are other machines, Expect bounds it for each of them: one message of each edge, micro-batch
 // and step, of this step and the next, and so many bytes of chunks.
 class Inbox {
  public:

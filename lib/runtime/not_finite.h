@@ -1,4 +1,4 @@
-// Errors for numbers that are no numbers any more. DataLoss, with a mark by which a caller tells them from damaged files.
+// Errors for NaN and infinite numbers. DataLoss, with a mark by which a caller tells them from damaged files.
 //
 // Pure functions; thread-safe.
 #pragma once

@@ -52,7 +52,7 @@ absl::Status NotFit(const Op& op, const CutEdge& edge, const PassContext& contex
                                         op.name, op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
 }
 
-// What a peer sent is nobody's input: a message that the codec refuses comes of two builds that differ, or of a defect.
+// What a peer sent is no user's input: a message that the codec refuses comes of two builds that differ, or of a defect.
 absl::Status NotAsAgreed(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return WithOp(status, op);
   return absl::InternalError(absl::StrFormat("op '%s' (%s): what stage %d sent of it at step %d, micro-batch %d is not as agreed: %s",

@@ -64,7 +64,7 @@ class PassRunner {
   bool timed_by_device() const { return first_event_ != nullptr; }
   // Of the passes run since, in their order. Waits for them, and ends timing.
   absl::StatusOr<std::vector<DeviceTime>> TakeDeviceTimes();
-  // A number as the pass run last leaves it; of the ops that own_loss keeps alive. A device's comes when the pass is done, and whoever
+  // A number as the pass run last leaves it; of the ops that own_loss keeps alive. A device's comes when the pass is done, and what
   // waits for it then waits. Errors, of waiting for it too: those that kernels found late.
   absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> ScalarAfter(const Pass& pass, opdag::ValueId value, int slot) const;
   // Whether what was asked for is done when a call returns.

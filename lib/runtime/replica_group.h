@@ -5,8 +5,8 @@
 // through a Communicator. Every call is made by all replicas in each step, in this order: on each stage AllReduceGradients, after the last
 // backward pass and before the uses of shared parameters are combined; then on stage 0 BroadcastDecision, after its stages have reported.
 // Over slow links a step waits for two latencies of each hop between replicas, those of AllReduceGradients: replica 0 goes on when it has
-// sent its decision. Nobody waits in AllReduceGradients for a message of his own pipeline, nor do messages wait for anything but passes and
-// AllReduceGradients, so there is no circle of waits.
+// sent its decision. No replica waits in AllReduceGradients for a message of its own pipeline, nor do messages wait for anything but passes
+// and AllReduceGradients, so there is no circle of waits.
 //
 // Why gradients are added use by use before uses are combined: two stages that share a parameter are two groups, whose sums may go in
 // different orders. So both must combine the same terms, each the sum of one group; sums of combined gradients would be two sums of one

@@ -252,7 +252,7 @@ TEST(ReplicaGroupTest, SpansOfPassesCountMicroBatchesAsTheBatchDoes) {
 
 class Spoils : public BatchSource {
  public:
-  // Images of micro-batches from `first` on are no numbers at step 2.
+  // Images of micro-batches from `first` on are NaN or infinite at step 2.
   explicit Spoils(int first) : first_(first) {}
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override {
     const absl::Status status = inner_->Fill(evaluation, step, micro_batch, placeholder, out);
@@ -416,7 +416,7 @@ TEST(ReplicaGroupTest, AnAbortInTheMiddleEndsAllWithOneError) {
   }
 }
 
-// Its replica 0 decides on a parameter that no_parameter has.
+// Its replica 0 decides on a parameter that no stage has.
 class Misleads final : public PassedOn {
  public:
   using PassedOn::PassedOn;
@@ -428,7 +428,7 @@ class Misleads final : public PassedOn {
   }
 };
 
-// Nobody's input is wrong then.
+// No user's input is wrong then.
 TEST(ReplicaGroupTest, ADecisionThatCannotBeIsAFailureOfTheRun) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 1, "ref");

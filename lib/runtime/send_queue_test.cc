@@ -69,7 +69,7 @@ TEST(SendQueueTest, TheFirstErrorOfAMessageIsExplainedAndTheRestIsDropped) {
   whole.set_value(absl::InvalidArgumentError("element 3 is nan"));
   EXPECT_EQ(failure.get_future().get().message(), "explained: element 3 is nan");
   EXPECT_EQ(queue.Drain().message(), "explained: element 3 is nan");
-  // Nobody takes messages any more, and nobody waits for that.
+  // Messages are not taken any more, and nothing waits for that.
   for (size_t i = 0; i < 2 * SendQueue::kMessagesUnderWay; ++i) queue.Push(MessageOf(9, compression::CompletedMessage(Payload(5))));
   EXPECT_THAT(port.sent, ElementsAre());
 }

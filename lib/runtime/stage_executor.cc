@@ -23,7 +23,7 @@ using tensor::TensorView;
 
 constexpr char kLossGradientRole[] = "loss_gradient";
 
-// The sign of a NaN means nothing and is not told.
+// The sign of a NaN means nothing and is not reported.
 const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" : not_finite > 0 ? "inf" : "-inf"; }
 
 }  // namespace
@@ -256,7 +256,7 @@ class StageExecutor::Impl {
 
   absl::Status RunForward(int64_t step, int micro_batch, bool at_once) {
     const int64_t begin = MonotonicNanoseconds();
-    // Of a loss that is no number the slot still shows where it began, until another micro-batch takes it.
+    // Of a NaN or infinite loss the slot still shows where it began, until another micro-batch takes it.
     FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, micro_batch - config_.in_flight));
     FUSIONLLM_ASSIGN_OR_RETURN(const double seconds, runner_->Run(program_.forward, ContextOf(step, micro_batch, at_once)));
     times_.forward_seconds += seconds;
@@ -396,15 +396,15 @@ class StageExecutor::Impl {
     return decision;
   }
 
-  // Before the backward pass, so that a loss that is no number is always named as such and not by the gradients it spoils.
+  // Before the backward pass, so that a NaN or infinite loss is always named as such and not by the gradients it spoils.
   absl::Status LossNotFinite(int64_t step, int micro_batch, float loss) const {
     const std::string origin = runner_->FirstNotFinite(micro_batch % config_.in_flight);
     return NotFiniteError(absl::StrFormat("the loss of op '%s' is %s at step %d, micro-batch %d%s%s", LossOpOf(training_).name,
                                           Spelled(loss), step, GlobalIndex(micro_batch), origin.empty() ? "" : "; it begins at ", origin));
   }
 
-  // On the stage of replica 0 that owns the first gradient to offender. The others wait for the end that its error brings, so that the run
-  // is told once, and by the device concerned.
+  // On the stage of replica 0 that owns the first offending gradient. The others wait for the end that its error brings, so that the run
+  // is reported once, and by the device concerned.
   absl::Status NormNotFinite(int64_t step, const StepDecision& decision) {
     if (config_.replica != 0 || (decision.offending_parameter != opdag::kNone && !store_->Owns(decision.offending_parameter))) {
       while (true) FUSIONLLM_RETURN_IF_ERROR(inbox_.WaitForDelivery(inbox_.deliveries()));

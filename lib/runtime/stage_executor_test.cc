@@ -360,7 +360,7 @@ TEST(StageExecutorTest, ACancelledInboxEndsTheRun) {
   EXPECT_EQ(result.status().message(), "the data ends here");
 }
 
-// An executor that holds all stages has nobody to wait for.
+// An executor that holds all stages has no peer to wait for.
 TEST(StageExecutorTest, AStageThatWaitsForNoMessageEndsWhenItsInboxIsCancelled) {
   const autodiff::TrainingGraph training = SmallGpt2(true);
   PipelineOptions options = SmallOptions(training, 1, "ref");

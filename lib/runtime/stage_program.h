@@ -4,10 +4,10 @@
 // pass reads live in the micro-batch's slot of the stash arena, everything else in one scratch arena that the passes share, because one
 // thread runs one pass at a time. With recomputation a slot keeps, of what the way back needs, only what came from outside and what goes
 // from one block to another (autodiff::RecomputeBlocksOf), and `backward` has the forward ops of a block again before the first op that
-// reads what they make; those whose outputs are kept, or that nobody reads on the way back, it has not.
+// reads what they make; those whose outputs are kept, or that are not read on the way back, it has not.
 //
 // Views (autodiff::ViewsOf) share one place with what they show, from when that is made or received to when the last of them is read; if
-// one of them is kept for the backward pass, all of them lie in the slot. Nobody writes there meanwhile: each value has one op that makes
+// one of them is kept for the backward pass, all of them lie in the slot. Nothing writes there meanwhile: each value has one op that makes
 // it, and what an op makes never takes the place of what it reads.
 #pragma once
 

@@ -186,7 +186,7 @@ DecisionRecord RecordOf(const StepDecision& decision) {
 }
 
 absl::StatusOr<StepDecision> DecisionOf(const DecisionRecord& record, const autodiff::TrainingGraph& training, absl::string_view from) {
-  const bool shares = record.counted >= 0 && record.counted <= 1;  // false of what is no number
+  const bool shares = record.counted >= 0 && record.counted <= 1;  // false of NaN
   if (!shares || record.offending_parameter < kNone ||
       record.offending_parameter >= static_cast<int32_t>(training.graph.parameters().size())) {
     return Malformed(absl::StrCat("decision from ", from));
@@ -244,7 +244,7 @@ absl::Status StepCoordinator::AwaitEvaluationWindow(int64_t step, int micro_batc
 absl::Status StepCoordinator::EndEvaluationWindow(int64_t step, int micro_batch, int window, int64_t samples, int64_t micro_batch_size) {
   const int number = micro_batch / window;
   if (!program_.owns_loss || micro_batch % window != window - 1) return absl::OkStatus();
-  // Nobody waits for what comes after the last one.
+  // No stage waits for what comes after the last one.
   if (!EvaluationPassAt(samples, micro_batch_size, int64_t{number + 2} * window).has_value()) return absl::OkStatus();
   const MessageKey key{.step = step, .kind = MessageKind::kEvaluated, .micro_batch = number, .id = kEvaluatedWindow};
   for (int stage = 0; stage < program_.stages; ++stage) {

@@ -3,7 +3,7 @@
 //
 // A stage first sends the gradients of its own uses of shared parameters (compression/rows.h: rows of zeros are left out). Only the stage
 // that reports on such a parameter, the lowest that uses it, waits for the others' before its report; the rest take them while their
-// report and the decision are under way. Nobody waits for a gradient before he has sent his own, so there is no circle of waits.
+// report and the decision are under way. No stage waits for a gradient before it has sent its own, so there is no circle of waits.
 #pragma once
 
 #include <cstdint>

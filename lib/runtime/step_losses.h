@@ -28,8 +28,8 @@ double MeanLoss(const autodiff::TrainingGraph& training, const LossSums& sums, d
 const opdag::Op& LossOpOf(const autodiff::TrainingGraph& training);
 // Targets of a micro-batch, of all cross_entropy ops of the loss.
 double TargetsOf(const autodiff::TrainingGraph& training);
-// The share of a micro-batch's targets that count, of what each of target_ops has told of its own, rounded to a float: exact again, since
-// targets are whole. 1 where there are none.
+// The share of a micro-batch's targets that count, of what each of target_ops has reported of its own, rounded to a float: exact again,
+// since targets are whole. 1 where there are none.
 double CountedShare(const autodiff::TrainingGraph& training, const std::vector<float>& rounded);
 // The number of a copy. Blocks. Errors: the copy's.
 absl::StatusOr<float> AwaitScalar(tensor::PendingCopy& copy);
@@ -57,7 +57,7 @@ class StepLosses {
     int micro_batch = 0;
     float loss = 0;
   };
-  // Sums the losses of micro-batches up to `last`, and stops at the first that is no number, which it returns. Blocks for copies.
+  // Sums the losses of micro-batches up to `last`, and stops at the first that is NaN or infinite, which it returns. Blocks for copies.
   // Errors: the copies'.
   absl::StatusOr<std::optional<NotFinite>> Settle(int last);
 

@@ -29,7 +29,7 @@ double SecondsOfCopies(const autodiff::TrainingGraph& training) {
   return seconds;
 }
 
-// Both are made anew in each round, in turns, since where memory falls tells for as long as it is kept.
+// Both are made again in each round, in turns, since where memory falls tells for as long as it is kept.
 void StepsInTurns(benchmark::State& state, const opdag::ResNetOptions& network, int64_t micro_batch) {
   constexpr int kPairs = 4;
   auto graph = opdag::BuildResNet(network);

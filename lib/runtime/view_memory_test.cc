@@ -207,7 +207,7 @@ TEST(ViewMemoryTest, WhatIsKeptUnderTwoNamesIsKeptOnce) {
   }
 }
 
-// Metrics that nobody differentiates come after the loss, which is a view of what they no longer need.
+// Metrics that are not differentiated come after the loss, which is a view of what they no longer need.
 TEST(ViewMemoryTest, ALossThatIsAViewLastsToTheEndOfThePass) {
   opdag::GraphBuilder builder("late", 2);
   const ValueId images = builder.Placeholder("images", "images", "f32", {kBatch, 8});

@@ -202,7 +202,7 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
     src.memory.outgoing_bytes += larger;
     if (traffic_[l].backward_bytes > 0) {
       dst.memory.incoming_bytes += larger;
-    } else {  // labels come for as many micro-batches as there are: they are small, so nobody is made shallower for their sake
+    } else {  // labels come for as many micro-batches as there are: they are small, so no stage is made shallower for their sake
       dst.memory.buffer_bytes += larger * std::max(0, problem_.request().micro_batches - 2);
     }
   }

@@ -47,7 +47,7 @@ enum class Effort { kQuick, kFull };
 inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {
-  enum class Feasibility { kFeasible, kTooMuchMemory, kDisconnected, kPinViolation, kTooMuchEgress };
+  enum class Feasibility { kFeasible, kTooMuchMemory, kDisconnected, kPinViolation, kEgressLimitExceeded };
   Feasibility verdict = Feasibility::kFeasible;
   int stage = 0;  // that breaks the verdict
   int other_stage = 0;
@@ -157,7 +157,7 @@ class Evaluator {
   std::vector<double> resource_bytes_;
   std::vector<int> resource_wire_, touched_resources_;
   std::vector<TiedExchange> tied_;
-  // Of each exchange: its parameter in the request, the codec it has and the mildest it may have, of the parameter's.
+  // Of each exchange: its parameter in the request, the codec it has and the least aggressive it may have, of the parameter's.
   struct TiedChoice {
     size_t parameter = 0, codec = 0, mildest = 0;
   };

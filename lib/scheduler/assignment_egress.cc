@@ -64,7 +64,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
   if (!problem_.request().max_egress_bytes.has_value()) return true;
   for (const auto& [site, sent] : EgressBySite()) {
     if (sent.bytes <= *problem_.request().max_egress_bytes) continue;
-    evaluation.verdict = Evaluation::Feasibility::kTooMuchEgress;
+    evaluation.verdict = Evaluation::Feasibility::kEgressLimitExceeded;
     evaluation.stage = sent.stage;
     evaluation.needed_bytes = sent.bytes;
     return false;
@@ -72,8 +72,8 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
   return true;
 }
 
-// A policy picks the mildest codec whose bytes a link carries within the target. A site that would send too much has its links look as
-// slow as makes the policy come down to its share of what may be sent, in proportion to what it would carry uncompressed.
+// A policy picks the least aggressive codec whose bytes a link carries within the target. A site that would send too much has its links
+// look as slow as makes the policy come down to its share of what may be sent, in proportion to what it would carry uncompressed.
 void Evaluator::KeepWithinEgress(double target_s) {
   const PlanRequest& request = problem_.request();
   if (!request.max_egress_bytes.has_value()) return;

@@ -120,7 +120,7 @@ void Evaluator::AddTied(int exchange, size_t sender, int to) {
   input_.tied.push_back(std::move(message));
 }
 
-// A tied message shares its wires with others' piece by piece. Nobody else on them: one will do.
+// A tied message shares its wires with others' piece by piece. No others on them: one will do.
 void Evaluator::CutTied() {
   constexpr int kMaxPieces = 16;
   constexpr int64_t kMinPieceBytes = 64 << 10;

@@ -104,7 +104,7 @@ void Evaluator::AddExchanges(Plan& plan) {
 PlanPipeline Evaluator::DescribePipeline() {
   const PlanRequest& request = problem_.request();
   PlanPipeline pipeline;
-  // What a codec was chosen for: between fast links there may be larger messages, which nobody would send over a slow one.
+  // What a codec was chosen for: between fast links there may be larger messages, which one would not send over a slow one.
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;
   const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {

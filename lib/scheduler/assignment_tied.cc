@@ -10,7 +10,7 @@
 namespace fusionllm::scheduler {
 namespace {
 
-// A lossier codec must make this much of a step's time to an equal loss, or the milder one stays: the estimates are not that good.
+// A lossier codec must make this much of a step's time to an equal loss, or the less aggressive one stays: the estimates are not that good.
 constexpr double kWorthwhile = 0.02;
 
 }  // namespace
@@ -57,8 +57,8 @@ double Evaluator::ExchangeSeconds(const TiedExchange& exchange) const {
   return longest_s;
 }
 
-// Each exchange travels by the mildest codec that trains about as fast to an equal loss as any: what an exchange takes comes on top of a
-// step, since it begins when a stage's last gradient is there.
+// Each exchange travels by the least aggressive codec that trains about as fast to an equal loss as any: what an exchange takes comes on
+// top of a step, since it begins when a stage's last gradient is there.
 void Evaluator::ChooseTiedCodecs(Evaluation& evaluation) {
   if (tied_.empty()) return;
   double step_s = -1;

@@ -67,7 +67,7 @@ class ExactPolicy final : public LinkCodecPolicy {
   double MaxRatio() const override { return 1; }
 };
 
-// One step of a ladder from exact to coarse.
+// One of the levels from exact to coarse.
 struct CodecLevel {
   std::string name;
   double forward_ratio = 1;  // dense / wire
@@ -75,7 +75,7 @@ struct CodecLevel {
   double loss_cost = 0;
 };
 
-// Takes, link by link, the first level whose transfer time hides behind the target in both directions, else the last. Rungs in order of
+// Takes, link by link, the first level whose transfer time hides behind the target in both directions, else the last. Levels in order of
 // loss; without any: exact.
 class CodecLevelPolicy final : public LinkCodecPolicy {
  public:

@@ -55,7 +55,7 @@ class CompletionBound {
     double step_s = 0;  // of a step, from the first forward behind the cut; the crossing counts
   };
   // Of ops from `cut` on, when `used` (bits of indices into Problem::usable()) have stages already, `last` (an index too) the last of them.
-  // Infinite when there is no way; nought when the work has reached its limit, of which nobody can say more.
+  // Infinite when there is no way; nought when the work has reached its limit, of which no more can be said.
   Rest After(int cut, uint32_t used, int last);
 
   // m - 1 times what a stage or wire is busy besides its part of one micro-batch's way.

@@ -56,7 +56,7 @@ TEST(EgressCodecsTest, RejectsEgressLimitBeyondStrongestCodec) {
   request.max_egress_bytes = 200'000;  // the strongest leaves 250 kB
   const PlanOutcome outcome = *MakePlan("op-fence", request);
   ASSERT_TRUE(std::holds_alternative<PlanError>(outcome));
-  EXPECT_EQ(std::get<PlanError>(outcome).reason, "TooMuchEgress");
+  EXPECT_EQ(std::get<PlanError>(outcome).reason, "EgressLimitExceeded");
 }
 
 // Wherever the strongest codec on every link keeps to the limit, there is a plan, if memory is not short: milder codecs take larger

@@ -26,7 +26,7 @@ std::string Effect(const Evaluation& other, const Evaluation& base) {
       return "no link";
     case Evaluation::Feasibility::kPinViolation:
       return "against a pin";
-    case Evaluation::Feasibility::kTooMuchEgress:
+    case Evaluation::Feasibility::kEgressLimitExceeded:
       return "more leaves a site than allowed";
     default:
       const double ratio = other.cost_s() / base.cost_s();

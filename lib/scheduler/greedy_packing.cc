@@ -107,7 +107,7 @@ int GreedyPacking::NextGroup(const Fill& fill, int from_device, int position) {
   return best;
 }
 
-// Who comes after `device`, near `position`; -1: nobody. Takes it.
+// Who comes after `device`, near `position`; -1: none. Takes it.
 int GreedyPacking::NextDevice(const Fill& fill, int device, int position) {
   int group = group_of_[device];
   int next = Unused(fill, group);

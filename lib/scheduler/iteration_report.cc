@@ -81,7 +81,7 @@ PlanRequest Gpt2Xl() {
   b.Read(next() - 1, next() - 2);
   b.Add("loss", 5 * kTokens * kWords, 0, 4);
   b.Read(next() - 1, next() - 2);
-  b.request.values.pop_back();  // nobody reads the loss
+  b.request.values.pop_back();  // the loss is not read
   return b.request;
 }
 

@@ -62,7 +62,7 @@ TEST(LargePlanTest, ManyDevicesArePlannedSoundlyAndAlikeEachTime) {
   EXPECT_LT(plan.stages.size(), 100u) << "crossings would cost more than so many devices give";
 }
 
-// Whoever plans on a part of the devices cannot win by more than a little.
+// One who plans on a part of the devices cannot win by more than a little.
 TEST(LargePlanTest, MoreDevicesDoNotMakeThePlanMuchWorse) {
   PlanRequest few = Sites(600, 48), many = Sites(600, 800);
   EXPECT_LE(OpFencePlan(many).predicted_step_s, 1.05 * OpFencePlan(few).predicted_step_s);
@@ -169,7 +169,7 @@ TEST(EgressTest, TheRefusalNamesTheSiteAndTheBytes) {
     const auto outcome = MakePlan(strategy, request);
     ASSERT_TRUE(outcome.ok() && std::holds_alternative<PlanError>(*outcome)) << strategy;
     const PlanError& refusal = std::get<PlanError>(*outcome);
-    EXPECT_EQ(refusal.reason, "TooMuchEgress");
+    EXPECT_EQ(refusal.reason, "EgressLimitExceeded");
     EXPECT_THAT(refusal.message, ::testing::HasSubstr("site paris would send 3.1 MiB"));
     EXPECT_EQ(refusal.shortfall.what, "egress_bytes");
     EXPECT_EQ(refusal.shortfall.available, 1e6);

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = TimelineSpan::Kind;
 
-// What one stage holds, told independently of lib/scheduler/assignment: from the request and the ops of the stage.
+// What one stage holds, computed independently of lib/scheduler/assignment: from the request and the ops of the stage.
 struct StageBytes {
   int64_t always = 0;      // weights, gradients, optimizer state
   int64_t open = 0;        // of each micro-batch from the start of its forward to the end of its backward

@@ -16,7 +16,7 @@ std::string DeviceConstraints(const PlanRequest& request);
 std::string ProcessShortfall(const PlanRequest& request, int device);
 Shortfall ProcessMemory(const PlanRequest& request, int device);
 
-// Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: nobody
+// Why pins and the place of the data cannot be had with the number of stages, or with the memory of the devices they name; nothing: none
 // can tell without a search. For problems that have pins (Problem::HasPins).
 std::optional<PlanError> PinShortfall(const Problem& problem);
 

@@ -179,7 +179,7 @@ class PipelineSimulator {
   Event Pop();
   // The number-th forward or backward of a worker.
   Pass InterleavedPass(const PipelineInput& input, int worker, int number, bool forward) const;
-  // kPlain: not interleaved, nobody listens, no noise: what a search runs most of its time, a sixth faster.
+  // kPlain: not interleaved, no observer, no noise: what a search runs most of its time, a sixth faster.
   template <bool kPlain>
   void Loop(const PipelineInput& input);
   template <bool kPlain>

@@ -130,7 +130,7 @@ TEST(PipelineModelTest, InterleavedWorkersRunEveryPassOnce) {
     EXPECT_EQ(passes.size(), 2 * 12 * micro_batches);
     EXPECT_THAT(passes, ::testing::Each(::testing::Pair(::testing::_, 1)));
   }
-  // Nobody can go back before a micro-batch has been through all three chunks.
+  // No worker can go back before a micro-batch has been through all three chunks.
   PipelineInput shallow = InterleavedPipeline(4, 3, 8);
   for (int w = 0; w < 4; ++w) shallow.stages[w].in_flight = 4;
   EXPECT_FALSE(PipelineSimulator().Run(shallow).complete);

@@ -123,7 +123,7 @@ struct Shortfall {
   bool operator==(const Shortfall&) const = default;
 };
 
-// Machine reason (refusal_reasons.h) and human sentence.
+// Machine reason (plan_error_reasons.h) and human sentence.
 struct PlanError {
   std::string reason;
   std::string message;

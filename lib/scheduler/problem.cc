@@ -244,7 +244,7 @@ bool Problem::ResolvePins(PlanError& refusal) {
       pin_of[p] = &pin;
     }
     if (!matched) {
-      refusal = {plan_errors::kPinMatchesNothing, absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
+      refusal = {plan_errors::kPinMatchesNoOp, absl::StrFormat("no op of the model matches the pin '%s'", pin.ops), {}};
       return false;
     }
   }

@@ -1,5 +1,5 @@
 // A plan's stages under another snapshot of the same job: links that became slower, a device that lags, another codec. What a run that goes
-// on as it is would take, to hold against what planning anew gives.
+// on as it is would take, to hold against what re-planning gives.
 //
 // Pure functions. Cost: a Problem and a handful of simulations.
 #pragma once
@@ -11,10 +11,10 @@ namespace fusionllm::scheduler {
 
 enum class RecostMode {
   kCodecsAndDepths,  // the plan as it is; equal snapshots give the very step time of the plan
-  kStagesOnly,  // the same ops on the same devices, codecs and depths chosen anew: for a job with another codec, schedule or micro-batch
+  kStagesOnly,  // the same ops on the same devices, codecs and depths chosen again: for a job with another codec, schedule or micro-batch
 };
 
-// `request` has the plan's ops, by name, and its devices; its wishes (pins, number of stages, ...) are not looked at, but for
+// `request` has the plan's ops, by name, and its devices; its constraints (pins, number of stages, ...) are not looked at, but for
 // exclusions. The result has neither bounds nor `explain`.
 // Errors: FailedPrecondition, saying why the stages cannot run so: an op or device that is not there or excluded, a missing link, memory;
 // InvalidArgument as Validate.

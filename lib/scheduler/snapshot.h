@@ -1,4 +1,4 @@
-// What a planner is told: operators with their costs, devices, directed links, and what the job wishes. A snapshot: planning is a pure
+// What a planner gets: operators with their costs, devices, directed links, and what the job asks for. A snapshot: planning is a pure
 // function of it, without clock, threads or I/O, so equal snapshots give byte-identical plans.
 //
 // Plain data with dense indices: `ops`, `devices`, `resources` are referred to by position. Times are seconds, sizes bytes, rates bytes
@@ -76,7 +76,7 @@ struct TiedParameter {
   std::vector<int> ops;
   int64_t bytes = 0;
   int64_t optimizer_bytes = 0;
-  std::vector<TiedCodec> codecs;  // to choose from, the mildest first; none: exact, `bytes` from each op
+  std::vector<TiedCodec> codecs;  // to choose from, the least aggressive first; none: exact, `bytes` from each op
   std::string codecs_why;         // a clause for plans: why there is no other to choose from; may be empty
   // What one stage sends another at least, whatever the codec and the stages.
   int64_t LeastBytes() const;
@@ -167,7 +167,7 @@ struct PlanRequest {
   std::vector<Pin> pins;
   std::string first_device;          // the one that must run the first stage: it has the data; empty: any
   std::vector<std::string> exclude;  // device names
-  std::string exclude_why;           // a clause for refusals that they cause: of those that nobody named; empty: all were named
+  std::string exclude_why;           // a clause for refusals that they cause: of those that were not named; empty: all were named
   int stages = 0;                    // exactly so many; 0: the planner decides
   int min_executors = 1;
   int max_executors = 0;          // 0: all there are

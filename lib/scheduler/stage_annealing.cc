@@ -13,7 +13,7 @@ constexpr double kColdest = 1e-5;
 constexpr int kSteps[] = {1, 1, 2, 3, 4, 8, 8, 16};
 constexpr double kLimitRounding = 1e-9;
 constexpr int kLongestRun = 8;         // parts rearranged together
-constexpr int64_t kStagesOfAStep = 8;  // that are gone over in the time that one is laid anew
+constexpr int64_t kStagesOfAStep = 8;  // that are gone over in the time that one is laid again
 
 }  // namespace
 

@@ -42,7 +42,7 @@ class StageAnnealing {
   // The best assignment met in so much work from `start`, which links must carry. `share`: see above, 0 to 1; GPipe's is 1.
   Assignment Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws);
 
-  // Stages looked at so far, those that are laid anew as eight: what searches charge to their budget.
+  // Stages looked at so far, those that are laid again as eight: what searches charge to their budget.
   int64_t work() const { return work_; }
 
  private:

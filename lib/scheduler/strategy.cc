@@ -92,8 +92,8 @@ PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
   Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
   for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
-  if (evaluation.verdict == Evaluation::Feasibility::kTooMuchEgress) return PlanErrorFor(problem, assignment, evaluation);
-  return {plan_errors::kTooMuchEgress,
+  if (evaluation.verdict == Evaluation::Feasibility::kEgressLimitExceeded) return PlanErrorFor(problem, assignment, evaluation);
+  return {plan_errors::kEgressLimitExceeded,
           absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
                           SizeText(static_cast<double>(*problem.request().max_egress_bytes))),
           {}};
@@ -113,9 +113,9 @@ PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, con
               absl::StrFormat("stage %d needs %s, device %s has %s", evaluation.stage, SizeText(needed), device, SizeText(available)),
               {"memory_bytes", needed, available}};
     }
-    case Evaluation::Feasibility::kTooMuchEgress: {
+    case Evaluation::Feasibility::kEgressLimitExceeded: {
       const double needed = static_cast<double>(evaluation.needed_bytes), allowed = static_cast<double>(*request.max_egress_bytes);
-      return {plan_errors::kTooMuchEgress,
+      return {plan_errors::kEgressLimitExceeded,
               absl::StrFormat("site %s would send %s to other sites in a step, the job allows %s",
                               request.devices[assignment.devices[evaluation.stage]].site, SizeText(needed), SizeText(allowed)),
               {"egress_bytes", needed, allowed}};
@@ -246,7 +246,7 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   Evaluator evaluator(problem);
   bool proven = false;
   auto found = Search(problem, evaluator, &proven);
-  // A search that was cut short may also have nothing, or not its best: nobody waits for it.
+  // A search that was cut short may also have nothing, or not its best: its client is gone.
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
   if (auto* refusal = std::get_if<PlanError>(&found)) return PlanOutcome(std::move(*refusal));
   const Assignment& assignment = std::get<Assignment>(found);

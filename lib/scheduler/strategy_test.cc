@@ -272,7 +272,7 @@ TEST(StrategyTest, RefusalsNameTheConstraint) {
   request.pins = {{"op*", "berlin-0"}};
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "UnknownDevice");
   request.pins = {{"block.*", "paris-0"}};
-  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinMatchesNothing");
+  EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinMatchesNoOp");
   request.pins = {{"op0", "paris-0"}, {"op1", "paris-1"}, {"op2", "paris-0"}};
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "PinConflict");
   PlanRequest small = Chain({.ops = 2}, 4);

@@ -47,7 +47,7 @@ class NearSearch {
       TryOthers(present);
       best = Judge();
     }
-    if (!best) return PlanError{plan_errors::kNothingNear, "no plan near the known one is feasible", {}};
+    if (!best) return PlanError{plan_errors::kNoWarmStartPlan, "no plan near the known one is feasible", {}};
     return anneal_ ? Annealed(*best) : best->assignment;
   }
 

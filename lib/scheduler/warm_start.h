@@ -1,5 +1,5 @@
 // A plan near a known one: what is left of its stages after a device was lost, joined or slowed down, or links changed, with few devices
-// exchanged and all cuts made anew; of some dozen devices, what a few milliseconds of annealing make of that, which moves more. A warm
+// exchanged and all cuts made again; of some dozen devices, what a few milliseconds of annealing make of that, which moves more. A warm
 // start for those who must answer while a job runs; planning from scratch takes many times as long and may find better.
 //
 // Pure and deterministic; thread-safe. Cost: a Problem, up to twenty cuttings by closed form (ClosedForm) and four evaluations; where it

@@ -3,10 +3,10 @@
 // Keys are EC P-256, signatures ECDSA with SHA-256, serial numbers 128 random bits. A certificate's name is the identity of its process:
 // subject CN=NAME, and the first DNS entry of subjectAltName, which is what gRPC's GetPeerIdentity() gives. All certificates also
 // carry DNS:localhost and IP:127.0.0.1, so that processes of one machine dial each other by address. GetPeerIdentity() gives these too, so
-// they tell nobody from anybody: CheckProcessName refuses them as names, and a server that looks for a peer's name should compare the
+// they identify no one: CheckProcessName refuses them as names, and a server that looks for a peer's name should compare the
 // CN (property "x509_common_name"), of which there is one.
 //
-// Whoever holds ca.key can become any process of the job: only the process that enrolls others keeps it.
+// Who holds ca.key can become any process of the job: only the process that enrolls others keeps it.
 #pragma once
 
 #include <memory>
@@ -92,7 +92,7 @@ class CertificateAuthority {
   // it has expired does not matter: who may ask for a new one is up to the caller.
   absl::StatusOr<std::string> Renew(absl::string_view certificate_pem, const RenewOptions& options = {}) const;
 
-  // When its certificate is no longer valid, nor any that it has issued; the infinite past when nobody can tell.
+  // When its certificate is no longer valid, nor any that it has issued; the infinite past when that is not known.
   absl::Time expires() const;
 
   const std::string& certificate_pem() const { return certificate_pem_; }

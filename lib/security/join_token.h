@@ -2,7 +2,7 @@
 //
 //   fj1.<base64url, without padding, of: 32 bytes secret, then the CA's certificate in DER>
 //
-// The certificate lets the device know the job's broker before it sends anything; the secret lets the broker know the device. Whoever has
+// The certificate lets the device know the job's broker before it sends anything; the secret lets the broker know the device. Who has
 // the text may join until the run ends, so it belongs into no log. Tokens come from people's clipboards: ParseJoinToken accepts any bytes.
 // All functions are thread-safe and do not block.
 #pragma once

@@ -1,5 +1,5 @@
 // Owning handles for OpenSSL objects and the text of its errors. Only for the sources of lib/security and its tests.
-// OpenSSL keeps errors in a queue of the thread; whoever sees a failure must empty it, or the next TLS call of the thread reports it as
+// OpenSSL keeps errors in a queue of the thread; one who sees a failure must empty it, or the next TLS call of the thread reports it as
 // its own.
 #pragma once
 

@@ -30,7 +30,7 @@ absl::StatusOr<std::string> CertificateToPem(X509& certificate);
 absl::StatusOr<std::string> PublicKeyToPem(EVP_PKEY& key);
 absl::StatusOr<std::string> PrivateKeyToPem(EVP_PKEY& key);  // PKCS #8, in clear
 
-// Of a certificate's dates; the infinite past when nobody can tell.
+// Of a certificate's dates; the infinite past when that is not known.
 absl::Time ToTime(const ASN1_TIME& time);
 
 // The DNS names for which the certificate was issued (subjectAltName), in its order.

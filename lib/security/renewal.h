@@ -1,6 +1,6 @@
 // Renewing the certificates of a run while it goes on.
 //
-// Whoever holds the authority signs the key that is there once more and replaces NAME.pem; the key stays, so that the two fit at every
+// The holder of the authority signs the key that is there once more and replaces NAME.pem; the key stays, so that the two fit at every
 // moment. Processes take the new one up by themselves (grpc/credentials.h). `fusionctl run` renews those of its folder, the broker those of
 // executors that have joined and are there, the operator those in Secrets.
 #pragma once

@@ -1,8 +1,8 @@
 // Where tensors live: in this machine's memory, or in a device's, whose addresses the host must not touch.
 //
-// Whoever computes through lib/kernels takes memory from Backend::memory(), and goes between it and the host by CopyIn and CopyOut. Copies
-// and kernels of one back end happen in the order in which they were asked for. Not thread-safe, but for HostMemory(): one thread uses a
-// device's memory at a time.
+// Code that computes through lib/kernels takes memory from Backend::memory(), and goes between it and the host by CopyIn and CopyOut.
+// Copies and kernels of one back end happen in the order in which they were asked for. Not thread-safe, but for HostMemory(): one thread
+// uses a device's memory at a time.
 #pragma once
 
 #include <cstddef>
@@ -76,8 +76,8 @@ class Memory {
 // This machine's. Thread-safe.
 Memory& HostMemory();
 
-// What Allocate answers where memory is short, told from other things that can be exhausted. `text` says whose memory, how much was asked
-// for and how much there is.
+// What Allocate answers where memory is short, distinguished from other things that can be exhausted. `text` says whose memory, how much
+// was asked for and how much there is.
 absl::Status OutOfMemoryError(absl::string_view text);
 bool IsOutOfMemory(const absl::Status& status);
 

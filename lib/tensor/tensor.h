@@ -1,6 +1,6 @@
 // Dense row-major tensors: a borrowed view and an owning buffer. No arithmetic lives here.
 //
-// A view does not own its memory: whoever hands it out keeps the memory alive for as long as the callee may use it.
+// A view does not own its memory: the one who hands it out keeps the memory alive for as long as the callee may use it.
 // Buffers are aligned to 64 bytes (one AVX-512 register, one cache line). Nothing here is thread-safe beyond plain const access.
 #pragma once
 

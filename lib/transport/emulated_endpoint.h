@@ -32,7 +32,7 @@ struct EmulationOptions {
   std::chrono::milliseconds linger{1'000};  // how long Close() lets queued messages pass the links
 };
 
-// Takes the inner endpoint over, callbacks and closing included; whoever shares it must not set callbacks again. On an error the inner
+// Takes the inner endpoint over, callbacks and closing included; those who share it must not set callbacks again. On an error the inner
 // endpoint stays as it was.
 absl::StatusOr<std::unique_ptr<Endpoint>> MakeEmulatedEndpoint(std::shared_ptr<Endpoint> inner, EmulationOptions options);
 

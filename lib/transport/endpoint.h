@@ -73,11 +73,11 @@ class Endpoint {
   // Send() of such a message returns. Messages of Priority::kControl are exempt: they carry the agreement on epochs itself.
   virtual void CancelEpoch(uint32_t epoch) = 0;
 
-  // Drops all state of a peer, its failure included, so that it can be used anew. Does not wait.
+  // Drops all state of a peer, its failure included, so that it can be used again. Does not wait.
   virtual void ForgetPeer(absl::string_view peer) = 0;
-  // The same, unless the peer is well and has spoken as this incarnation or a later one: of a peer that others say has started anew, before
-  // this endpoint noticed by itself, which it would take for a failure. What is left of the former one, a failure not yet told included,
-  // counts no more. False: there was nothing else to forget.
+  // The same, unless the peer is well and has spoken as this incarnation or a later one: of a peer that others say has restarted, before
+  // this endpoint noticed by itself, which it would take for a failure. What is left of the former one, a failure not yet reported
+  // included, counts no more. False: there was nothing else to forget.
   virtual bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) = 0;
 
   virtual LinkStats stats(absl::string_view peer) const = 0;

@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<SharedBuckets>> SharedBuckets::InMemory(std::span
 
 absl::StatusOr<std::shared_ptr<SharedBuckets>> SharedBuckets::Create(const std::string& path, std::span<const BucketSpec> specs) {
   FUSIONLLM_RETURN_IF_ERROR(CheckSpecs(specs));
-  // Written aside and renamed, so that nobody opens half a file or shares state with an earlier run.
+  // Written aside and renamed, so that no process opens half a file or shares state with an earlier run.
   const std::string aside = absl::StrCat(path, ".new");
   unlink(aside.c_str());
   const int fd = open(aside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -171,7 +171,7 @@ void StreamEndpoint::DepartLocked(Peer& peer) {
   changed_.notify_all();
 }
 
-// The peer has started anew: nothing of its former life counts.
+// The peer has restarted: nothing of its former life counts.
 void StreamEndpoint::ResetLocked(Peer& peer) {
   peer.failed = absl::OkStatus();
   peer.departed = false;

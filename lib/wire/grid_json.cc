@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<std::vector<T>>> Rows(const json& value, const std::s
     }
     std::vector<T>& out = rows.emplace_back();
     for (const json& entry : row) {
-      if (!std::is_integral_v<T> && entry.is_null() && out.size() + 1 == rows.size()) {  // nobody reads a diagonal
+      if (!std::is_integral_v<T> && entry.is_null() && out.size() + 1 == rows.size()) {  // the diagonal is not read
         out.push_back(0);
         continue;
       }
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<std::vector<T>>> Rows(const json& value, const std::s
       const bool whole = entry.is_number_integer() && entry.get<double>() >= -1e9 && entry.get<double>() <= 1e9;
       if (std::is_integral_v<T> ? !whole : !entry.is_number()) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("%s[%d][%d] is no %snumber", path, rows.size() - 1, out.size(), std::is_integral_v<T> ? "whole " : ""));
+            absl::StrFormat("%s[%d][%d] is not a %snumber", path, rows.size() - 1, out.size(), std::is_integral_v<T> ? "whole " : ""));
       }
       out.push_back(entry.get<T>());
     }

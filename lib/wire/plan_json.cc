@@ -44,7 +44,7 @@ json ToJson(const PlanStage& stage) {
   if (stage.devices.size() == 1) return out;
   out["sync_bytes"] = stage.sync_bytes;
   out["chain"] = stage.chain;
-  out["letter_bytes"] = stage.chunk_bytes;
+  out["chunk_bytes"] = stage.chunk_bytes;
   out["by_replica"] = json::array();
   for (const PlanReplica& replica : stage.by_replica) {
     out["by_replica"].push_back({{"compute_seconds", replica.compute_seconds},
@@ -167,7 +167,8 @@ PlanReplica ReadReplica(ObjectReader& in) {
 void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
-  in.Integer("letter_bytes", stage.chunk_bytes, 1, kMaxChunkBytes);
+  // Plans of the previous release have "letter_bytes".
+  in.Integer(in.Has("chunk_bytes") || !in.Has("letter_bytes") ? "chunk_bytes" : "letter_bytes", stage.chunk_bytes, 1, kMaxChunkBytes);
   if (!in.ok()) return;
   if (static_cast<int>(stage.by_replica.size()) != replicas) {
     in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));

@@ -47,7 +47,7 @@ struct PlanStage {
   double busy_ratio = 0;            // predicted share of the step
   int64_t sync_bytes = 0;           // gradients that its replicas add up
   // Empty with one replica, else one entry for each. `chain`: the replicas in the order in which they add up;
-  // `letter_bytes`: in pieces of so many bytes, which all of them must know alike.
+  // `chunk_bytes`: in pieces of so many bytes, which all of them must know alike.
   std::vector<PlanReplica> by_replica;
   std::vector<int> chain;
   int64_t chunk_bytes = 0;

@@ -153,7 +153,7 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
       {"\"dst\":\"tokyo-1\"", "'tokyo-1' is of another replica than its source"},
       {"\"chain\":[0,0]", "plan.stages[0].chain: is no order of the 2 replicas"},
       {"\"chain\":[0,2]", "plan.stages[0].chain"},
-      {"\"letter_bytes\":0", "plan.stages[0].letter_bytes"},
+      {"\"chunk_bytes\":0", "plan.stages[0].chunk_bytes"},
       {"\"in_flight\":6", "replica 0 of stage 0 has 6 micro-batches in flight of 5"},
       {"\"by_replica\":[{\"codec_seconds\":0,\"compute_seconds\":0,\"in_flight\":1,\"memory_bytes\":0,\"update_seconds\":0},{",
        "plan.stages[0].by_replica: has 3 entries for 2 replicas"},
@@ -167,7 +167,7 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
                                          "\"dst\":\"tokyo-0\"",
                                          "\"chain\":[0,1]",
                                          "\"chain\":[0,1]",
-                                         "\"letter_bytes\":65536",
+                                         "\"chunk_bytes\":65536",
                                          "\"in_flight\":3",
                                          "\"by_replica\":[{",
                                          "\"by_replica\":[{"};
@@ -177,6 +177,13 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << cases[i].first;
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(cases[i].second));
   }
+}
+
+TEST(PlanJson, ReadsTheChunksOfThePreviousRelease) {
+  const std::string former = absl::StrReplaceAll(PrintPlan(TwoPipelines()), {{"\"chunk_bytes\"", "\"letter_bytes\""}});
+  const auto parsed = ParsePlan(former);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->stages[0].chunk_bytes, 65536);
 }
 
 TEST(PlanJson, ReplicasHaveTheirOwnFigures) {

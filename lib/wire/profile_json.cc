@@ -148,7 +148,7 @@ std::string PrintProfiles(const ProfilesDocument& profiles) {
                                  {"rtt_seconds", link.rtt_seconds},
                                  {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
     json& entry = document["links"].back();
-    if (!link.line.empty()) entry["line"] = link.line;
+    if (!link.line.empty()) entry["shared_link"] = link.line;
     AddOptional(entry, "latency_seconds", link.latency_seconds);
     if (link.samples == 0) continue;
     entry["samples"] = link.samples;
@@ -182,7 +182,8 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Text("dst", link.dst);
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxProfileSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
-    entry.Text("line", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
+    // Profiles of the previous release have "line".
+    entry.Text(entry.Has("line") ? "line" : "shared_link", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
     ReadOptional(entry, "latency_seconds", kMaxProfileSeconds, link.latency_seconds);
     entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
     if (link.samples > 0) {

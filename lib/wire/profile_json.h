@@ -76,11 +76,12 @@ struct MeasuredLink {
   double rtt_seconds = 0;
   double bandwidth_bytes_per_second = 0;
   std::string line;
-  // How certain it is (estimator::LinkFit): transfers, their relative error, half widths of 95 % confidence intervals. 0 samples: not told.
+  // How certain it is (estimator::LinkFit): transfers, their relative error, half widths of 95 % confidence intervals. 0 samples: not
+  // reported.
   int samples = 0;
   double relative_error = 0;
   std::optional<double> latency_ci95_seconds, bandwidth_ci95_bytes_per_second;
-  std::optional<double> latency_seconds;  // one way, where that could be told; else it is half of rtt_seconds
+  std::optional<double> latency_seconds;  // one way, where that could be measured; else it is half of rtt_seconds
   double OneWaySeconds() const { return latency_seconds.value_or(rtt_seconds / 2); }
   bool operator==(const MeasuredLink&) const = default;
 };
@@ -96,8 +97,8 @@ std::string PrintProfile(const DeviceProfile& profile);
 // Errors: InvalidArgument naming the field.
 absl::StatusOr<DeviceProfile> ParseProfile(absl::string_view text);
 
-// {"version": 1, "devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second", "line", ..} ..]}. Equal
-// documents give equal bytes: sorted keys, shortest numbers that read back exactly.
+// {"version": 1, "devices": [profile ..], "links": [{"src", "dst", "rtt_seconds", "bandwidth_bytes_per_second", "shared_link", ..} ..]}.
+// Equal documents give equal bytes: sorted keys, shortest numbers that read back exactly.
 std::string PrintProfiles(const ProfilesDocument& profiles);
 // Errors: InvalidArgument naming the field; also for a newer version, device names that repeat and links whose ends are unknown or the
 // same.

@@ -75,8 +75,8 @@ json ToJson(const SimulatedStep& step) {
                      {"mean_seconds", spread->mean_seconds},
                      {"p50_seconds", spread->p50_seconds},
                      {"p95_seconds", spread->p95_seconds},
-                     {"least_seconds", spread->least_seconds},
-                     {"most_seconds", spread->most_seconds}};
+                     {"min_seconds", spread->min_seconds},
+                     {"max_seconds", spread->max_seconds}};
   }
   return out;
 }

@@ -62,7 +62,7 @@ struct SimulatedLimit {
 // Of steps that vary by seed.
 struct SimulatedSpread {
   int steps = 0;
-  double mean_seconds = 0, p50_seconds = 0, p95_seconds = 0, least_seconds = 0, most_seconds = 0;
+  double mean_seconds = 0, p50_seconds = 0, p95_seconds = 0, min_seconds = 0, max_seconds = 0;
 };
 
 struct SimulatedStep {

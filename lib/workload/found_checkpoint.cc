@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMaxReportedDifferences = 8;
 constexpr size_t kMaxReportedCheckpoints = 4;
 constexpr char kFreshStartHint[] =
-    "begin anew by another spec.checkpoint.path, spec.checkpoint.resume: never or, with fusionctl run, --fresh or another --output";
+    "start over with another spec.checkpoint.path, spec.checkpoint.resume: never or, with fusionctl run, --fresh or another --output";
 // Of what differs: what to do comes behind it, and of a broker in a cluster a KiB is kept (services/termination_sentence.h).
 constexpr size_t kMaxMisfitBytes = 384;
 
@@ -43,7 +43,7 @@ std::string ChangedLearningRate(const job::Training& then, const job::Training& 
   return absl::StrFormat("the learning rate of step %d is %s instead of %s", next, after, before);
 }
 
-// What can only be gone on from with the same model is told apart from what may change: steps, learning rate, batches, data, devices.
+// What can only be gone on from with the same model is distinguished from what may change: steps, learning rate, batches, data, devices.
 absl::Status Compare(job::FusionJob job, const std::string& base_directory, const checkpoint::CheckpointReader& reader,
                      CheckpointFound& found) {
   absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(reader.manifest()->resolved_job, "resolved_job");
@@ -59,7 +59,7 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   std::vector<std::string> changed;
   if (!differences.empty()) changed.push_back(job::ToString(differences, kMaxReportedDifferences));
   found.contents = reader.manifest()->contents;
-  // Of files that are named as they were: another name is told above.
+  // Of files that are named as they were: another name is reported above.
   const bool same_model = then->spec.model.graph == job.spec.model.graph && then->spec.model.init.from == job.spec.model.init.from;
   const std::string contents = same_model ? ChangedInputs(found.contents, FingerprintInputs(job, base_directory)) : "";
   if (!contents.empty()) changed.push_back(contents);
@@ -80,7 +80,7 @@ absl::Status Compare(job::FusionJob job, const std::string& base_directory, cons
   return absl::OkStatus();
 }
 
-// Before the planner chose them, releases told no sizes: they had the default.
+// Before the planner chose them, releases recorded no sizes: they had the default.
 int64_t MicroBatchSizeOf(const checkpoint::Manifest& manifest) {
   if (manifest.micro_batch_size > 0) return manifest.micro_batch_size;
   const absl::StatusOr<job::FusionJob> then = job::ParseFusionJob(manifest.resolved_job, "resolved_job");
@@ -101,12 +101,12 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
   if (const int64_t step = reader.manifest()->step; step > job.spec.training.steps) {
     if (const std::string& other = reader.manifest()->job_name; other != job.metadata.name) {
       return absl::FailedPreconditionError(
-          absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or begin anew (--fresh, "
+          absl::StrFormat("%s is of the job %s, not of %s, and has seen more than its %s; take another folder, or start over (--fresh, "
                           "spec.checkpoint.resume: never)",
                           reader.path(), other, job.metadata.name, base::Pluralize(job.spec.training.steps, "step")));
     }
     return absl::FailedPreconditionError(
-        absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or begin anew (--fresh, "
+        absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or start over (--fresh, "
                         "spec.checkpoint.resume: never)",
                         job.spec.training.steps, reader.path(), base::Pluralize(step, "step")));
   }

@@ -39,7 +39,7 @@ struct CheckpointFound {
 absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, const std::string& base_directory, const std::string& path);
 
 // Puts what was passed over in `directory`, or in a place of copies, into `found`. Where nothing at all can be used, or a later release
-// made something newer than what can, `found` is unusable: to begin anew, or with less, would not be what was meant.
+// made something newer than what can, `found` is unusable: to begin at step 0, or with less, would not be what was meant.
 void AddSkipped(const std::string& directory, const std::vector<checkpoint::SkippedCheckpoint>& skipped, CheckpointFound& found);
 
 // FailedPrecondition where a run must not begin with what was found: "OtherModel: .." with the fields and tensors that differ;

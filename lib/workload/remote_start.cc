@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& 
   const absl::Cleanup remove = [&] { base::RemoveTree(folder).IgnoreError(); };
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string path, archive::FetchHeaders(store, uri, folder));
   absl::StatusOr<std::vector<std::string>> fits = CheckOutline(job, graph, path);
-  // Whoever reads it knows the object, and not the file here.
+  // The reader knows the object, and not the file here.
   const std::vector<std::pair<std::string, std::string>> names = {{path, base::ToString(uri)}};
   if (!fits.ok()) return absl::Status(fits.status().code(), absl::StrReplaceAll(fits.status().message(), names));
   for (std::string& warning : *fits) warning = absl::StrReplaceAll(warning, names);

@@ -14,13 +14,13 @@
 namespace fusionllm::workload {
 
 // Whether what `uri` names can start the job, by the headers of its files: names, shapes and dtypes, all that differs at once; and heads,
-// where a manifest or a config.json says how many there are. Whether a head that the job ties is the embedding cannot be told without the
-// data: whoever has fetched them looks. Blocks; keeps files in a temporary folder meanwhile. Returns and errors: as CheckStart, and those
+// where a manifest or a config.json says how many there are. Whether a head that the job ties is the embedding cannot be known without the
+// data: one who has fetched them looks. Blocks; keeps files in a temporary folder meanwhile. Returns and errors: as CheckStart, and those
 // of archive::FetchHeaders.
 absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph,
                                                           objectstore::ObjectStore& store, const base::ObjectUri& uri);
 
-// The same with the settings and credentials of this process's environment; `retried` is told of what the store is asked again
+// The same with the settings and credentials of this process's environment; `retried` gets what the store is asked again
 // (objectstore::StoreOptions). Errors also where these, or `uri`, are none.
 absl::StatusOr<std::vector<std::string>> CheckRemoteStart(const job::FusionJob& job, const opdag::Graph& graph, const std::string& uri,
                                                           std::function<void(const std::string& sentence)> retried);

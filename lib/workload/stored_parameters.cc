@@ -41,7 +41,7 @@ StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   return stored;
 }
 
-// Null: of another family, or not to be listed.
+// Null: of another family, or unknown.
 const job::GptConfig* GptOf(const absl::StatusOr<job::ResolvedModel>& model) {
   return model.ok() ? std::get_if<job::GptConfig>(&*model) : nullptr;
 }

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<std::string>> CheckStart(const job::FusionJob& job, c
                                                     const checkpoint::CheckpointReader& stored, ReadFor reason = ReadFor::kStart);
 
 // Whether a parameter of this type may be absent from a start: a count that a kernel keeps (num_batches_tracked), which begins at 0 as it
-// does in a model that nobody has trained. Files from before PyTorch 0.4.1 have none.
+// does in a model that was never trained. Files from before PyTorch 0.4.1 have none.
 bool MayBeginAtZero(const tensor::TensorType& type);
 // Whether such a parameter does: where the file lacks it, or has it as something else, as programs that convert all of a model make it.
 bool BeginsAtZero(const tensor::TensorType& type, const checkpoint::CheckpointReader& stored, const std::string& name);

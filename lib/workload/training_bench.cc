@@ -98,7 +98,7 @@ class SameBatch : public runtime::BatchSource {
   std::map<std::pair<std::string, int>, tensor::Tensor> batches_;
 };
 
-// One stage has nobody to speak to but itself.
+// One stage has no peer.
 class OwnInbox : public runtime::MessagePort {
  public:
   explicit OwnInbox(runtime::Inbox& inbox) : inbox_(inbox) {}
@@ -201,7 +201,7 @@ int Main(int argc, char** argv) {
   app.add_option("--precision", flags.precision, "bf16 or fp32")->check(CLI::IsMember({"bf16", "fp32"}));
   app.add_option("--micro-batch", flags.micro_batch, "Samples of a micro-batch")->check(CLI::Range(1, 1 << 20));
   app.add_option("--micro-batches", flags.micro_batches, "Micro-batches of a step")->check(CLI::Range(1, 1 << 20));
-  app.add_flag("--fastest", flags.fastest, "On a GPU: algorithms by measurement, as fusion-executor takes them");
+  app.add_flag("--allow-nondeterminism", flags.fastest, "On a GPU: algorithms by measurement, as fusion-executor takes them");
   app.add_option("--steps", flags.steps, "Steps that count")->check(CLI::Range(1, 1 << 20));
   app.add_option("--warm", flags.warm, "Steps before those, at least one")->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", flags.seed, "Of parameters and data");

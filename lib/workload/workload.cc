@@ -74,7 +74,7 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
   return config;
 }
 
-// Images where the data has tokens, or the other way round: what is told of ids or shapes then leads nowhere.
+// Images where the data has tokens, or the other way round: what is said of ids or shapes then leads nowhere.
 absl::Status CheckKind(const job::FusionJob& job, const std::string& base_directory, const opdag::Graph& graph) {
   const job::DataKind kind = job.spec.data.kind;
   const bool tokens = job::IsOfTokens(kind);

@@ -66,7 +66,7 @@ class DatasetSource : public runtime::BatchSource {
   // Of the validation data, or of those to train on where there are none.
   std::optional<int64_t> EvaluationSamples() const override { return EvaluationData().size(); }
 
-  // In one sentence what is read, what is left out and what is held out: for whoever starts a run, once.
+  // In one sentence what is read, what is left out and what is held out: for those who start a run, once.
   std::string Summary() const;
   // What is odd about the files, a sentence each, beginning with the field: validation data that are trained on, files that stand twice.
   std::vector<std::string> Warnings() const;

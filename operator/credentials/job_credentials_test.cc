@@ -113,7 +113,7 @@ TEST(AuthorityCacheTest, WhatHasBeenOfNoUseForAWhileGoes) {
   cache.Forget(kNow + AuthorityCache::kEntryTtl);
   EXPECT_FALSE(cache.Find("unused", kNow).has_value());
   EXPECT_TRUE(cache.Find("used", kNow + moment).has_value());
-  // Its place in the order has gone with it: put anew it is the youngest, and of as many as there may be none is missing.
+  // Its place in the order has gone with it: put again it is the youngest, and of as many as there may be none is missing.
   cache.Put("unused", authority, kNow);
   for (size_t i = 2; i < AuthorityCache::kMaxEntries; ++i) cache.Put(std::to_string(i), authority, kNow);
   EXPECT_TRUE(cache.Find("unused", kNow).has_value());

@@ -70,7 +70,7 @@ TEST_F(ClusterRegistryTest, MembersThatAnswerNothingHoldUpNoOther) {
 }
 
 TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
-  // Since long ago, as its status says: an operator that begins anew does not count from the beginning.
+  // Since long ago, as its status says: an operator that restarts does not count from the beginning.
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   const json away = {{"type", "Connected"},

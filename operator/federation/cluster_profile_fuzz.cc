@@ -57,7 +57,7 @@ bool Accepts(absl::string_view input) {
   FUZZ_CHECK(config.ok() && config->exec.has_value() && config->token.empty() && config->token_file.empty() && config->key.empty());
   FUZZ_CHECK(CommandsOf(*providers).contains(config->exec->command));
   for (const auto& variable : config->exec->env) {
-    // Of some provider; by which of them the profile is read is not told.
+    // Of some provider; by which of them the profile is read is not known.
     const bool known = std::any_of(providers->begin(), providers->end(), [&](const AccessProvider& provider) {
       const auto& own = provider.exec.env;
       return provider.profile_env.contains(variable.first) ||

@@ -65,7 +65,7 @@ TEST(ClusterProfileTest, TheServerIsTheProfilesAndTheProgramTheProviders) {
   EXPECT_FALSE(config.insecure);
 }
 
-// The list of a profile is a set by name; which of several is used is for whoever runs the operator to say.
+// The list of a profile is a set by name; which of several is used is for the one who runs the operator to say.
 TEST(ClusterProfileTest, OfSeveralProvidersTheFirstOfTheFileIsUsed) {
   const json both = {Access("b", "https://b"), Access("a", "https://a")};
   EXPECT_EQ(ConfigOf(Profile(both), {Provider("none"), Provider("a"), Provider("b")}).server, "https://a");

@@ -199,7 +199,7 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
   }
   if (before.link != nullptr) before.link->Stop();
   base::Log(base::LogLevel::kInfo,
-            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": connecting anew, with other terms"));
+            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": reconnecting, with other settings"));
   return Look(object, link);
 }
 
@@ -239,7 +239,7 @@ kube::ReconcileResult ClusterRegistry::RenewToken(Member& member, const std::sto
   {
     const std::lock_guard lock(mutex_);
     const auto at = links_.find(member.name());
-    // Of a link that has gone nothing is told any more.
+    // Of a link that has gone nothing is reported any more.
     if (at == links_.end() || at->second.link.get() != &member) return kube::ReconcileResult::Done();
     kubeconfig = at->second.terms.kubeconfig;
   }
@@ -265,7 +265,7 @@ ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::stri
   if (cluster.status.cluster_uid.has_value() && *cluster.status.cluster_uid != uid) {
     return conflict("ClusterReplaced",
                     absl::StrCat("behind its address there is another cluster, with UID ", uid, ", than the one that was registered, ",
-                                 *cluster.status.cluster_uid, ": if that is meant, delete the FusionCluster and make it anew"));
+                                 *cluster.status.cluster_uid, ": if that is meant, delete the FusionCluster and create it again"));
   }
   if (!cluster.spec.local.has_value() && uid == options_.hub_uid) {
     return conflict("SameCluster", "it is the hub itself, which lends devices by a FusionCluster with `local: {}`");
@@ -291,7 +291,7 @@ void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFindin
   const std::shared_ptr<MemberLink> link = Link(name);
   if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_timeout) return;  // it stays what it was
   bool lost = false;
-  // Not yet told: it has been lost from view just now.
+  // Not yet reported: it has been lost from view just now.
   const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
   if (!finding.connection.ok() && condition != nullptr && condition->status == ConditionStatus::kFalse) {
     lost = context_.clock->Now() - condition->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
@@ -337,7 +337,7 @@ absl::Status ClusterRegistry::Emit(const ClusterObject& object, const ClusterFin
                      {"status", kubeapi::ToJson(status)}};
   const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
                                   {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
-  // Gone, or made anew: of that one the cache tells.
+  // Gone, or made again: of that one the cache tells.
   if (kube::IsApiNotFound(applied.status()) || kube::IsApiConflict(applied.status())) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
@@ -371,7 +371,7 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
   }
   // Seldom another one, and what somebody looks for who has just begun a job.
   if (capacity != nullptr) last.executors = capacity->executors;
-  // The status at hand may be older than what was told last, and an apply that leaves a field out deletes it.
+  // The status at hand may be older than what was reported last, and an apply that leaves a field out deletes it.
   if (last.version.has_value()) status.kubernetes_version = last.version;
   if (last.summary.has_value()) {
     status.resource_summary = last.summary;

@@ -3,7 +3,7 @@
 // One key of a queue is one FusionCluster; it is looked at when it, its Secret or ClusterProfile has changed, every so often besides, and
 // within a second when its connection has been lost or has come back; one that has been away for workerLostTimeoutSeconds counts as lost,
 // whether there was a connection before or not, and so does one whose FusionCluster has been gone for as long. A cluster that is registered
-// already, or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nobody waits
+// already, or that another one has replaced, is not connected. Its own workers ask each member who it is and all else; here nothing waits
 // for one. Without any FusionCluster the hub lends devices itself; with some, only if one of them says `local`. Thread-safe.
 #pragma once
 
@@ -38,7 +38,7 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
-  const Member* hub = nullptr;                        // for what the hub has, where a FusionCluster names it; null: that is not told
+  const Member* hub = nullptr;                        // for what the hub has, where a FusionCluster names it; null: that is not reported
   absl::Duration connect_timeout = absl::Seconds(2);  // with a new connection, until the status says that there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
   absl::Duration loss_timeout = ClusterCache::kLossTimeout;
@@ -63,10 +63,10 @@ class ClusterRegistry : public Members {
  public:
   static constexpr absl::Duration kLookEvery = absl::Seconds(15);
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
-  static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // asks nobody
+  static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // sends no request
   static constexpr absl::Duration kLookForNewConnectionEvery = absl::Milliseconds(100);
   // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be. How many executors
-  // there are is told at each look.
+  // there are is reported at each look.
   static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
 
   // All must outlive it.
@@ -119,7 +119,7 @@ class ClusterRegistry : public Members {
   absl::Status Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const;
-  // Judges by the time that the cluster's status says, so that a restart of the operator does not begin the count anew.
+  // Judges by the time that the cluster's status says, so that a restart of the operator does not restart the count.
   void JudgeLoss(const ClusterObject& object, const ClusterFinding& finding);
   // The hub's own; on its API server, if that is due.
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);

@@ -235,7 +235,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
-  // Told of at least once: a status may come after the watches.
+  // Reported at least once: a status may come after the watches.
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4 && statuses_written_ > 0; }));
   ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
   EXPECT_TRUE(Eventually([&] { return Names().empty() && paris_.open_watches() == 0; }));

@@ -1,4 +1,4 @@
-// The tokens of members: renewed in time, and told of.
+// The tokens of members: renewed in time, and reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the operator tells of its attempts to reach member clusters: how often it has tried one that is not connected, and when it tries
-// again. The connections themselves are told by fleet_metrics.h.
+// again. The connections themselves are reported by fleet_metrics.h.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class ConnectMetrics {
   void Forget(const std::string& cluster);
   // It is not connected and is tried now.
   void Tried(const std::string& cluster);
-  // When it is to be tried next. Told while it is not connected.
+  // When it is to be tried next. Reported while it is not connected.
   void NextAt(const std::string& cluster, absl::Time next);
   void Found(const std::string& cluster, bool connected);
 

@@ -1,4 +1,4 @@
-// What is told of attempts to reach members, by a registry that makes them.
+// What is reported of attempts to reach members, by a registry that makes them.
 #include "operator/federation/connect_metrics.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // A member whose API server sends without end: it is cut off, and costs no more than is left for it, while others go on. One that sends
-// next to nothing holds up nobody either; how long it is listened to is the transport's to say (curl_transport_test.cc).
+// next to nothing holds up nothing either; how long it is listened to is the transport's to say (curl_transport_test.cc).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct Torrent {
   bool watch = false;        // of events, after a list that is as it should be
   size_t name_bytes = 16;    // of each object
   bool one_object = false;   // that does not end
-  size_t padding_bytes = 0;  // that nobody keeps, in each object
+  size_t padding_bytes = 0;  // that is not kept, in each object
   bool slow = false;         // a byte now and then, of one object that does not end
   const char* cut_off = "more objects than fit into the 12 MiB";
 };

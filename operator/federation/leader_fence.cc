@@ -9,7 +9,7 @@ absl::Status LeaderFence::MayWrite() const {
 }
 
 int64_t LeaderFence::epoch() const {
-  const int64_t counted = elector_.epoch() + 1;  // the first leader's count is zero, which here is nobody's
+  const int64_t counted = elector_.epoch() + 1;  // the first leader's count is zero, which here stands for none
   const std::lock_guard lock(mutex_);
   return counted + above_;
 }

@@ -28,7 +28,7 @@ class LeaderFence : public Fence {
   kube::LeaderElector& elector_;
   const std::function<void(const std::string& why)> on_lost_;
   mutable std::mutex mutex_;
-  int64_t above_ = 0;  // what the Lease counts is too low by so much: somebody deleted it, and it began anew
+  int64_t above_ = 0;  // what the Lease counts is too low by so much: somebody deleted it, and it began again
 };
 
 }  // namespace fusionllm::op

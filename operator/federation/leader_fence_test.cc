@@ -69,7 +69,7 @@ TEST_F(LeaderFenceTest, SurpassesEpochAfterReset) {
   EXPECT_EQ(lost_, "");
 }
 
-// An int64 as anybody may write it into an annotation must not overflow the count, which then would fence nobody.
+// An int64 as anybody may write it into an annotation must not overflow the count, which then would fence none.
 TEST_F(LeaderFenceTest, AnEpochThatNoLeaderCanHaveCountedIsSurpassedByNoMoreThanTheLimit) {
   ASSERT_TRUE(elector_.Acquire({}).ok());
   for (const int64_t other : {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max() - 1, int64_t{1} << 62}) {

@@ -98,7 +98,7 @@ void MemberCheck::CompareClocks(MemberFacts& facts) const {
   const std::optional<absl::Duration> ahead = api_.ServerClockSkew();
   if (!ahead.has_value()) return;
   const absl::Duration difference = absl::AbsDuration(*ahead);
-  // One at the limit is not told about each minute.
+  // One at the limit is not reported each minute.
   const absl::Duration tolerance = facts.synced == false ? kClockTolerance / 2 : kClockTolerance;
   facts.synced = difference < tolerance;
   const std::string reported = std::exchange(facts.clock, "");
@@ -112,7 +112,7 @@ void MemberCheck::CompareClocks(MemberFacts& facts) const {
   for (const auto& [least, text] : kSteps) {
     std::string sentence =
         absl::StrCat("its API server's clock is ", text, *ahead > absl::ZeroDuration() ? " ahead of" : " behind", " the operator's");
-    // Seconds are all that is told of it: what lies at a step's edge would be told in turns.
+    // Seconds are all that is reported of it: what lies at a step's edge would be reported in turns.
     if (difference < (sentence == reported ? least / 2 : least)) continue;
     facts.clock = std::move(sentence);
     return;

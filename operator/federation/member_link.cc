@@ -13,7 +13,7 @@ constexpr int kWorkers = 2;
 constexpr absl::Duration kStopTimeout = absl::Seconds(1);
 
 // No job is called so: the work in a cluster that belongs to none.
-kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "house"}; }
+kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "cleanup"}; }
 kube::WorkKey TokenKey(const std::string& cluster) { return {cluster, "", "token"}; }
 kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe"}; }
 

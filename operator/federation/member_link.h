@@ -23,7 +23,7 @@ namespace fusionllm::op {
 
 // What a member may cost, whatever it sends: one that is hostile, or went mad, must not take the operator, and with it all others, down.
 // Together they leave room, in the 256 MiB that the chart gives the operator, for one such member beside the 64 MiB of 10,000 Pods: twice
-// the caches while all is listed anew, and what the answers and objects being read need.
+// the caches while all is listed again, and what the answers and objects being read need.
 struct MemberLimits {
   size_t cache_bytes = size_t{48} << 20;  // of all caches together, each an equal part
   size_t object_bytes = size_t{1} << 20;  // of the JSON of an object in a list or watch
@@ -79,7 +79,7 @@ class MemberLink : public Member {
   // It may be used: the caches begin. Once.
   void Admit();
   bool admitted() const { return admitted_; }
-  // Asks the member anew who it is; does not block.
+  // Asks the member again who it is; does not block.
   void CheckSoon();
   // Asks for a look at a job's part here; one that is not urgent waits for those that are.
   void Enqueue(const kube::ObjectKey& job, bool urgent);
@@ -90,13 +90,13 @@ class MemberLink : public Member {
   absl::Status Credentials() const;
   // Since it was made.
   absl::Duration Age() const { return clock_.Monotonic() - made_at_; }
-  // Whoever counts how long it has been away says that it is too long, or no more. True: that was news.
+  // What counts how long it has been away says that it is too long, or no more. True: that was news.
   bool SetLost(bool lost) { return lost_.exchange(lost) != lost; }
 
   const std::string& name() const override { return name_; }
   bool reachable() const override { return Connection().ok(); }
   bool lost() const override { return lost_ && !reachable(); }
-  // Between its lists and its watches nobody would know whether it is away.
+  // Between its lists and its watches it would not be known whether it is away.
   bool listed() const override { return admitted_ && cache_.Listed() && cache_.Watched(); }
   kube::ApiClient& client() const override { return cache_.client(); }
   std::vector<PodView> PodsOf(const JobIdentity& job) const override { return cache_.PodsOf(job); }

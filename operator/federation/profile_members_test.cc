@@ -43,7 +43,7 @@ constexpr char kEnvExtension[] = "clusterprofiles.multicluster.x-k8s.io/exec/add
 class ProfileMembersTest : public ::testing::Test {
  protected:
   ProfileMembersTest() : authority_(*security::CertificateAuthority::Create()) {
-    // Writes down how it was called, and wants to be told a cluster. With --brief what it prints is for one request; with a file "broken"
+    // Writes down how it was called, and wants to get a cluster. With --brief what it prints is for one request; with a file "broken"
     // beside it, it fails.
     const std::string program = folder_.path() + "/login";
     std::ofstream(program) << "#!/bin/sh\necho \"$*|$SITE|$REGION\" >> " << folder_.path() << "/runs\n"
@@ -294,7 +294,7 @@ TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileRefused InsecureSkipVerifyNotAllowed"));
   EXPECT_THAT(Condition("paris", "Connected"), HasSubstr(" its credentials are refused"));
   EXPECT_TRUE(Lines("runs").empty()) << "nothing was run for it so far";
-  SetProfile("paris", ClusterAt("paris", json::array()));  // the program is told no cluster
+  SetProfile("paris", ClusterAt("paris", json::array()));  // the program gets no cluster
   ASSERT_TRUE(CredentialsBecome("paris", "False Unauthorized no credentials: ")) << Condition("paris", "CredentialsValid");
   EXPECT_THAT(Condition("paris", "CredentialsValid"), HasSubstr("/login: ended with 7"));
   SetProfile("paris", ClusterAt("paris", {ArgsFor("paris")}));

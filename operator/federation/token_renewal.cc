@@ -78,7 +78,7 @@ kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const 
   // Of a Secret that cannot be read CredentialsValid tells.
   if (!answer.ok()) return kube::ReconcileResult::RequeueAfter(kMaxRetry);
   const Registered registered = Registered::Of(key, source.key, *answer);
-  // Another member may stand behind it, and this one's connection is made anew in a moment.
+  // Another member may stand behind it, and this one's connection is made again in a moment.
   if (registered.text != kubeconfig) return kube::ReconcileResult::RequeueAfter(kMinRetry);
   if (!registered.asked && !registered.by_fusionctl) {
     Tell(cluster, {});

@@ -2,7 +2,7 @@
 //
 // When less than half of a token's life is left the member is asked, with the old one, for a new one, which goes into the hub's Secret if
 // that is still the one that was read; its watch brings the new token to the member's connection. Only a process that may write does so.
-// What cannot be renewed is told, and tried again ever later; until it ends the old token is used on. Thread-safe.
+// What cannot be renewed is reported, and tried again ever later; until it ends the old token is used on. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace fusionllm::op {
 
-// What is told of a member's token.
+// What is reported of a member's token.
 struct TokenFinding {
   bool managed = false;  // the Secret has the label, or is of an earlier `fusionctl cluster add`; all else is nothing if not
   bool renewed = false;

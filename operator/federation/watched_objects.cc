@@ -14,7 +14,7 @@
 namespace fusionllm::op {
 namespace {
 
-// What is watched is read anew after this long all the same: a watch that brings nothing may be one that does not work.
+// What is watched is read again after this long all the same: a watch that brings nothing may be one that does not work.
 constexpr absl::Duration kTrustFor = absl::Minutes(5);
 
 }  // namespace

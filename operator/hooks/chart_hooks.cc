@@ -31,10 +31,10 @@ void AddHookFlags(CLI::App& app, HookFlags& flags) {
   app.add_option("--stop-jobs", flags.stop_jobs,
                  "Have all jobs suspended, or deleted, by the operator that runs, wait until it is done, and end: 0 done")
       ->check(CLI::IsMember({kSuspend, kDelete}));
-  app.add_option("--stop-patience", flags.stop_timeout_s, "How long --stop-jobs waits, in seconds")
+  app.add_option("--stop-timeout-seconds", flags.stop_timeout_s, "How long --stop-jobs waits, in seconds")
       ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
-  app.add_option("--try-job", flags.try_job,
+  app.add_option("--dry-run-job", flags.try_job,
                  "Ask the API server by dry runs whether it takes FusionJobs in this namespace, and end: 0 yes");
 }
 

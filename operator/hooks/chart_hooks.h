@@ -23,7 +23,7 @@ struct HookFlags {
 void AddHookFlags(CLI::App& app, HookFlags& flags);
 
 // The exit code of what was asked for; nothing: nothing was. `namespaces`: whose jobs are the operator's; empty: all. After
-// daemon::BlockStopSignals(); blocks until done or told to stop.
+// daemon::BlockStopSignals(); blocks until done or asked to stop.
 std::optional<int> RunHook(const HookFlags& flags, const std::vector<std::string>& namespaces, kube::ApiClient& hub, kube::Clock& clock);
 
 }  // namespace fusionllm::op

@@ -92,7 +92,7 @@ class Stopper {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool news_ = false;
-  std::set<std::string> asked_;  // versions of jobs that were told, and that the cache may still show
+  std::set<std::string> asked_;  // versions of jobs that were asked to, and that the cache may still show
   std::string refusal_;
   JobCache jobs_;
 };

@@ -1,6 +1,6 @@
 // Stops all jobs of a hub before its operator goes: what the chart's hook before an uninstall runs, in the operator's own image.
 //
-// It only asks; the operator, which still runs, does it. What is left when the operator goes would have nobody to clear up after it.
+// It only asks; the operator, which still runs, does it. What is left when the operator goes would be cleared up by no one.
 #pragma once
 
 #include <stop_token>

@@ -36,7 +36,7 @@ struct PlacedPod {
   std::shared_ptr<const kube::Amounts> requests;
 };
 
-// Pods that wait for a node: they will take room, nobody knows where.
+// Pods that wait for a node: they will take room, it is not known where.
 struct WaitingPod {
   JobRefPtr job;  // null: of none
   std::shared_ptr<const kube::Amounts> requests;

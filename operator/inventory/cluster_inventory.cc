@@ -35,7 +35,7 @@ kube::Informer::Options OtherOptions(const std::string& cluster, const std::stri
 const kube::Node& AsNode(const kube::ObjectPtr& object) { return static_cast<const kube::Node&>(*object); }
 const JobPod& AsPod(const kube::ObjectPtr& object) { return static_cast<const JobPod&>(*object); }
 
-// What was told of a pod that is gone may be less than a JobPod; what was told before is one.
+// What was delivered of a pod that is gone may be less than a JobPod; what was delivered before is one.
 bool HasFreed(const kube::InformerEvent& event) {
   const bool took = event.old != nullptr && !AsPod(event.old).ended;
   return took && (event.kind == kube::InformerEvent::Kind::kDeleted || AsPod(event.object).ended);
@@ -125,7 +125,7 @@ bool ClusterInventory::WaitForSync(absl::Duration timeout) const {
 
 std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   if (!Status().ok()) return nullptr;
-  // Versions before contents: what changes in between makes it anew the next time.
+  // Versions before contents: what changes in between makes it again the next time.
   std::array versions = {nodes_.resource_version(), others_.resource_version(), ours_.resource_version()};
   const std::lock_guard lock(mutex_);
   if (capacity_ == nullptr || versions != versions_) {
@@ -138,7 +138,7 @@ std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
 }
 
 std::optional<absl::Time> ClusterInventory::AwaySince(const std::string& node) const {
-  // What was told before the watch ended may be over: that is no reason to end what is at work there.
+  // What was delivered before the watch ended may be over: that is no reason to end what is at work there.
   if (node.empty() || !nodes_.State().watching) return std::nullopt;
   const kube::ObjectPtr object = nodes_.Get({"", node});
   if (object == nullptr || AsNode(object).ready || AsNode(object).away_since == absl::InfiniteFuture()) return std::nullopt;

@@ -19,7 +19,7 @@ namespace fusionllm::op {
 
 class ClusterInventory {
  public:
-  // `ours` caches a JobPod for each pod with this origin, and is started and stopped by whoever has it; all calls of `grew` are over when
+  // `ours` caches a JobPod for each pod with this origin, and is started and stopped by its owner; all calls of `grew` are over when
   // it and the inventory are stopped. It, `client`, `clock` and `metrics` (which may be null) must outlive the inventory. `grew`: called on
   // a thread of `ours` or the inventory whenever there may be more room than before; may be empty. `limits`: of each cache.
   ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client, kube::Clock& clock,
@@ -29,7 +29,7 @@ class ClusterInventory {
   void Stop();
   // Blocks until the first lists are in the cache or could not be had. False: not within `timeout`.
   bool WaitForFirstLists(absl::Duration timeout) const;
-  // Blocks until, besides, whoever is told of growth has been told all of them; false: not within `timeout`.
+  // Blocks until, besides, those who hear of growth have heard of all of them; false: not within `timeout`.
   bool WaitForSync(absl::Duration timeout) const;
 
   // The newest known; null while the first lists are not in the cache, or may not be had: then nothing is known of its room.
@@ -43,7 +43,7 @@ class ClusterInventory {
   kube::Informer& ours_;
   kube::Informer nodes_, others_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const ClusterCapacity> capacity_;  // null: to be made anew
+  mutable std::shared_ptr<const ClusterCapacity> capacity_;  // null: to be made again
   mutable std::array<std::string, 3> versions_;              // of the caches that it was made of
 };
 

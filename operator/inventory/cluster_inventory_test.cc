@@ -136,7 +136,7 @@ TEST_F(ClusterInventoryTest, FinishedPodFreesCapacity) {
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) {
     return capacity.nodes.size() == 1 && kube::AmountOf(capacity.nodes[0].taken, kube::kPodCount) == 2;
   }));
-  // Caches have what is there a moment before they tell of it, and what ends before it was told of was never there.
+  // Caches have what is there a moment before they deliver it, and what ends before it was delivered was never there.
   ASSERT_TRUE(inventory_.WaitForSync(absl::Minutes(1)));
   ASSERT_EQ(grew_, 1);
   int before = grew_;

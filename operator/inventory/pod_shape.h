@@ -30,7 +30,7 @@ struct Toleration {
 struct PodShape {
   kube::Amounts requests;  // "pods" (1) included
   std::vector<LabelRequirement> node_selector;
-  std::vector<NodeTerm> affinity;  // one of them must hold; empty: no wish
+  std::vector<NodeTerm> affinity;  // one of them must hold; empty: no constraint
   bool has_affinity = false;       // one without terms holds nowhere
   std::vector<Toleration> tolerations;
   std::string node_name;  // spec.nodeName: no scheduler is asked

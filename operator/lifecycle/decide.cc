@@ -15,7 +15,7 @@ namespace fusionllm::op {
 namespace {
 
 constexpr size_t kMaxNamed = 3;
-// Changes of room bring a job back at once; this is for what nobody tells of.
+// Changes of room bring a job back at once; this is for what is not reported.
 constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
 // Answers bring a job back at once; this is for one that does not come.
 constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
@@ -72,7 +72,7 @@ void Decider::Delete() {
   };
   for (const ClusterView& cluster : seen_.clusters) {
     const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
-    // What a cluster that is away has is not known, if nobody has looked since the operator began.
+    // What a cluster that is away has is not known, if no one has looked since the operator began.
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
     if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
     if (preserve) continue;
@@ -88,7 +88,7 @@ void Decider::Delete() {
     Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
               preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
                        : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
-    // A member that is away from now on tells nobody, and counts as lost much later.
+    // A member that is away from now on reports nothing, and counts as lost much later.
     if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kLookForClusterEvery);
     if (!done && stuck < absl::InfiniteFuture()) RequeueAt(stuck);
   }
@@ -98,7 +98,7 @@ void Decider::Delete() {
     if (!done) RequeueAt(std::min(give_up, seen_.now + kLookForClusterEvery));
   }
   if (done && !left.empty()) {
-    Say(true, "LeftBehind", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
+    Say(true, "CleanupIncomplete", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
   }
   if (done) {
     decision_.tombstones = std::move(left);
@@ -107,7 +107,7 @@ void Decider::Delete() {
   decision_.remove_finalizer = done;
 }
 
-// A Pod's own time to end is for what the job is to keep, and nobody keeps anything of a deleted one: not of one that was being suspended,
+// A Pod's own time to end is for what the job is to keep, and nothing of a deleted one is kept: not of one that was being suspended,
 // either.
 void Decider::RemoveAtOnce(const PodView& pod) {
   const bool ends_later = !Ended(pod) && pod.deleted_at.value_or(absl::InfiniteFuture()) > seen_.now + absl::Seconds(kDeletedGraceSeconds);
@@ -199,7 +199,7 @@ void Decider::Queue() {
 
 void Decider::LeaveSuspended() {
   // Time that a job stands still does not count towards its deadline.
-  if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed anew
+  if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed again
   decision_.memory.started_at.reset();
   decision_.memory.was_ready = false;
   decision_.memory.avoided.clear();
@@ -234,7 +234,7 @@ void Decider::Go() {
   Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
   if (seen_.memory.restarting_since.has_value() && seen_.made_progress) {
     decision_.steps_again = true;
-    Condition(JobCondition::kRestarting, false, "MakesSteps", "The job makes steps again.");
+    Condition(JobCondition::kRestarting, false, "Progressing", "The job makes steps again.");
   }
   if (seen_.refused()) {
     AwaitAnotherSpec(seen_.memory.refused_spec->reason, seen_.memory.refused_spec->message);
@@ -242,7 +242,7 @@ void Decider::Go() {
     return;
   }
   if (PastDeadline() || LacksData()) return;
-  // Resumed before all had ended: the broker that ends is told to, and neither has made all its steps nor failed.
+  // Resumed before all had ended: the broker that ends was asked to, and neither has made all its steps nor failed.
   if (seen_.memory.suspending && seen_.memory.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
   if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
@@ -290,7 +290,7 @@ void Decider::Go() {
 bool Decider::WaitForPlacement() {
   // It stays as it is until somebody asks again: what decided the placement of the attempt.
   if (!seen_.advice_reason.empty()) {
-    decision_.conditions.push_back({JobCondition::kAdvised, seen_.advised, seen_.advice_reason, seen_.advice});
+    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.advised, seen_.advice_reason, seen_.advice});
   }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
@@ -300,8 +300,8 @@ bool Decider::WaitForPlacement() {
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
   RemoveOldAttempts();
-  const char* const reason = none ? kPlacementFailed : kWaitingForRoom;
-  Condition(JobCondition::kDispatched, false, reason, why);
+  const char* const reason = none ? kPlacementFailed : kInsufficientCapacity;
+  Condition(JobCondition::kScheduled, false, reason, why);
   Condition(JobCondition::kReady, false, reason, why);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   RequeueAt(none ? seen_.now + kLookForRoomEvery : at);
@@ -323,10 +323,10 @@ bool Decider::WaitForClusters() {
   }
   SayQuota();
   const char* const reason = refusing->refusal->reason.c_str();
-  Condition(JobCondition::kDispatched, false, reason, refusing->refusal->message);
+  Condition(JobCondition::kScheduled, false, reason, refusing->refusal->message);
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
-  // When it is asked anew; one that should have been, and has not answered, is asked for as long as it takes.
+  // When it is asked again; one that should have been, and has not answered, is asked for as long as it takes.
   if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
   PendingDeadline(refusing->refusal->message);
   return true;
@@ -343,7 +343,7 @@ void Decider::WaitForAnswers() {
   decision_.create.clear();
   if (seen_.clusters.front().waiting.empty()) {
     std::erase_if(decision_.conditions, [](const DesiredCondition& desired) {
-      return desired.type == JobCondition::kReady || desired.type == JobCondition::kDispatched;
+      return desired.type == JobCondition::kReady || desired.type == JobCondition::kScheduled;
     });
   }
   RequeueAt(seen_.now + kLookForAnswersEvery);
@@ -423,7 +423,7 @@ void Decider::Resize() {
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
     if (seen_.memory.room_since.has_value())
-      Condition(JobCondition::kResizing, false, "NoRoomForMore", "The room for more executors is gone.");
+      Condition(JobCondition::kResizing, false, "CapacityGone", "The room for more executors is gone.");
     return;
   }
   if (seen_.memory.was_ready && !KeepsSteps()) {
@@ -437,7 +437,7 @@ void Decider::Resize() {
   const absl::Time at = seen_.memory.room_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
   if (more && !asked && seen_.now < at) {
     Condition(
-        JobCondition::kResizing, true, "RoomForMore",
+        JobCondition::kResizing, true, "CapacityAvailable",
         absl::StrCat("There is room for more than the ", have, " executors that train: the job starts again with more, if that lasts for ",
                      "spec.executors.stabilizationSeconds, ", spec_.executors.stabilization_seconds, " s."));
     RequeueAt(at);

@@ -14,9 +14,9 @@
 
 namespace fusionllm::op {
 
-// Reasons of the condition Dispatched that others look for.
-inline constexpr char kFewerDispatched[] = "FewerDispatched";
-inline constexpr char kWaitingForRoom[] = "WaitingForRoom";
+// Reasons of the condition Scheduled that others look for.
+inline constexpr char kPartiallyScheduled[] = "PartiallyScheduled";
+inline constexpr char kInsufficientCapacity[] = "InsufficientCapacity";
 inline constexpr char kPlacementFailed[] = "PlacementFailed";
 
 // Of the condition Admitted.
@@ -82,7 +82,7 @@ struct Decision {
   bool delete_owner_config_maps = false;    // everything of the job, in all clusters
   bool preserve_owner_config_maps = false;  // marks that all of it stays
   std::vector<std::string> tombstones;      // clusters that may have something left: remembered before the finalizer goes
-  bool remove_services = false;             // the job is over: nobody dials its broker and executors any more
+  bool remove_services = false;             // the job is over: no one dials its broker and executors any more
   bool remove_finalizer = false;            // nothing is left, or nothing more can be done
   bool delete_job = false;                  // its time after the end is over
   std::optional<RestartCause> restart;      // the memory speaks of a new attempt, for this

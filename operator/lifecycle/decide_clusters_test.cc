@@ -91,7 +91,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_TRUE(decision.prepare) << "meanwhile";
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
-  EXPECT_EQ(Reason(decision, "Dispatched"), "none") << "it is not known yet";
+  EXPECT_EQ(Reason(decision, "Scheduled"), "none") << "it is not known yet";
   EXPECT_LE(decision.requeue_after, absl::Seconds(1));
   seen_.clusters[1].untried = false;
   seen_.clusters[1].refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."};
@@ -100,8 +100,8 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_FALSE(decision.prepare);
   EXPECT_FALSE(decision.create_broker);
   EXPECT_EQ(decision.state, JobState::kPending);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "!QuotaExceeded");
-  EXPECT_EQ(Find(decision, "Dispatched")->message, "Cluster tokyo: exceeded quota.");
+  EXPECT_EQ(Reason(decision, "Scheduled"), "!QuotaExceeded");
+  EXPECT_EQ(Find(decision, "Scheduled")->message, "Cluster tokyo: exceeded quota.");
   EXPECT_EQ(decision.requeue_after, absl::Minutes(1));
   EXPECT_FALSE(decision.memory.started_at.has_value()) << "its time does not run yet";
   EXPECT_TRUE(decision.refused);
@@ -114,13 +114,13 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   pods().clear();
   seen_.clusters[1].accepts = true;
   seen_.clusters[0].refusal = Refusal{"QuotaExceeded", "The hub: exceeded quota."};
-  EXPECT_EQ(Find(Decide(seen_), "Dispatched")->message, "The hub: exceeded quota.") << "it has not been asked anew";
+  EXPECT_EQ(Find(Decide(seen_), "Scheduled")->message, "The hub: exceeded quota.") << "it has not been asked anew";
   seen_.clusters[0].accepts = true;
   EXPECT_TRUE(Decide(seen_).create_broker);
   seen_.clusters[0].refusal.reset();
   decision = Decide(seen_);
   EXPECT_EQ(decision.create, seen_.slots) << "it is tried again";
-  EXPECT_EQ(Reason(decision, "Dispatched"), "!QuotaExceeded") << "and said until it went well";
+  EXPECT_EQ(Reason(decision, "Scheduled"), "!QuotaExceeded") << "and said until it went well";
   seen_.clusters[1].again = absl::InfiniteFuture();
   seen_.clusters[1].accepts = false;
   decision = Decide(seen_);

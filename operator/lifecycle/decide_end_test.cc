@@ -170,7 +170,7 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   EXPECT_TRUE(decision.remove_finalizer);
   EXPECT_THAT(decision.tombstones, ElementsAre("paris")) << "what is left is remembered";
   ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_EQ(decision.notes[0].reason, "LeftBehind");
+  EXPECT_EQ(decision.notes[0].reason, "CleanupIncomplete");
 }
 
 TEST_F(DecideTest, ForcedDeletionDoesNotWait) {

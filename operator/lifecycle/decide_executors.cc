@@ -23,7 +23,7 @@ PodView KilledForMemory(PodView pod) {
 std::string Decider::ExecutorsThatDidNotStart() const {
   if (seen_.memory.was_ready) return "";
   constexpr int kMaxNamed = 2;
-  constexpr int kRunFailed = 5;  // of an executor that its broker told to end
+  constexpr int kRunFailed = 5;  // of an executor that its broker asked to end
   std::string text;
   int named = 0;
   for (const auto& [place, pod] : Executors(seen_.memory.attempt)) {
@@ -83,11 +83,11 @@ void Decider::LeadExecutors() {
       continue;
     }
     // One that has done its part waits for the broker to end, and is not missed; one that gave up on the broker ends as well (adr/0013).
-    // The container's end is told a moment before that of its Pod.
+    // The container's end is reported a moment before that of its Pod.
     const bool ended_well = pod->phase == PodPhase::kSucceeded || (pod->phase == PodPhase::kRunning && pod->exit_code == 0);
     const bool done = ended_well && pod->reason != kBrokerLostReason;
-    // Started again after it was killed for memory: before there are steps nobody knows that it has enough now, and it would be ready, and
-    // not, in turn.
+    // Started again after it was killed for memory: before there are steps it is not known that it has enough now, and it would be ready,
+    // and not, in turn.
     const bool tries_again = pod->killed_for_memory && !seen_.memory.made_steps;
     const bool is_ready = pod->ready && !tries_again;
     if ((is_ready || done) && !slot.spare) ++ready;
@@ -167,14 +167,14 @@ void Decider::SayQuota() {
 void Decider::SayWherePlaced() {
   SayQuota();
   if (const ClusterView* const refusing = Refusing()) {
-    Condition(JobCondition::kDispatched, false, refusing->refusal->reason.c_str(), refusing->refusal->message);
+    Condition(JobCondition::kScheduled, false, refusing->refusal->reason.c_str(), refusing->refusal->message);
     return;
   }
   const int64_t training = Training(seen_.slots);
   const bool fewer = training < seen_.wanted;
   // Written down it is once the broker has an address. Until then the wait for room counts, which this condition alone remembers.
   if (fewer && !seen_.placed) {
-    Condition(JobCondition::kDispatched, false, kWaitingForRoom,
+    Condition(JobCondition::kScheduled, false, kInsufficientCapacity,
               absl::StrCat("It begins with ", training, " of ", seen_.wanted, " executors as soon as its broker can be reached. ",
                            seen_.placement_shortage));
     return;
@@ -182,8 +182,8 @@ void Decider::SayWherePlaced() {
   std::string what = fewer ? absl::StrCat(training, " of ", seen_.wanted, " executors placed: there was no room for more.")
                            : absl::StrCat(base::Pluralize(static_cast<int64_t>(seen_.slots.size()), "executor"), " placed.");
   if (!seen_.strategy_change.empty()) absl::StrAppend(&what, " ", seen_.strategy_change);
-  const char* const whole = seen_.strategy_change.empty() ? "Dispatched" : kStrategyAdapted;
-  Condition(JobCondition::kDispatched, true, fewer ? kFewerDispatched : whole, std::move(what));
+  const char* const whole = seen_.strategy_change.empty() ? "Scheduled" : kStrategyAdapted;
+  Condition(JobCondition::kScheduled, true, fewer ? kPartiallyScheduled : whole, std::move(what));
 }
 
 bool Decider::RestartImprovesPlacement() const {
@@ -214,7 +214,7 @@ bool Decider::ReplaceExecutor(const PodView& pod) {
       RequeueAt(pod.created_at + kFailsAtOnce);
       return true;
     }
-    // What it ended of is told with the condition Ready or Degraded, and which stage is lost by the broker.
+    // What it ended of is reported with the condition Ready or Degraded, and which stage is lost by the broker.
     Remove(pod);
   }
   return true;

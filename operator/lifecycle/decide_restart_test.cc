@@ -21,7 +21,7 @@ TEST_F(DecideTest, ABrokerWhoseExecutorsNeverCameEndsForTheirReason) {
   pods()[1].ready = false;
   pods()[1].reason = kKilledForMemory;
   pods()[2].ready = false;
-  pods()[2].exit_code = 5;  // told to end by the broker
+  pods()[2].exit_code = 5;  // asked to end by the broker
   pods()[2].reason = "Error";
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Find(decision, "Restarting")->message,
@@ -73,7 +73,7 @@ TEST_F(DecideTest, AJobIsRestartingFromTheFailureUntilItsNextAttemptMakesSteps) 
   seen_.made_progress = true;
   const Decision steps = Decide(seen_);
   EXPECT_TRUE(steps.steps_again);
-  EXPECT_EQ(Reason(steps, "Restarting"), "!MakesSteps");
+  EXPECT_EQ(Reason(steps, "Restarting"), "!Progressing");
   seen_.memory.restarting_since.reset();
   EXPECT_FALSE(Decide(seen_).steps_again) << "once";
 }

@@ -232,7 +232,7 @@ TEST_F(DecideTest, AJobThatDoesNotGetReadyFailsWithWhatIsShort) {
   spec().pending_deadline_seconds = 30;
   seen_.slots.clear();
   seen_.placement_problem = "paris: 2 executors wanted, 1 fits";
-  EXPECT_EQ(Reason(Decide(seen_), "Dispatched"), "!PlacementFailed");
+  EXPECT_EQ(Reason(Decide(seen_), "Scheduled"), "!PlacementFailed");
   seen_.now = kStart + absl::Seconds(30);
   const Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "PendingDeadlineExceeded");

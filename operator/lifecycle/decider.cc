@@ -65,7 +65,7 @@ const ClusterView* Decider::Refusing() const {
     if (once == nullptr) once = cluster;
     return !cluster->accepts;
   };
-  // The broker is in the first, whoever lends devices.
+  // The broker is in the first, whichever clusters lend devices.
   if (!seen_.clusters.empty() && refuses(&seen_.clusters.front())) return once;
   for (const ExecutorSlot& slot : seen_.slots) {
     if (const ClusterView* const cluster = Cluster(slot.cluster); refuses(cluster)) return cluster;

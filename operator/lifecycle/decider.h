@@ -31,11 +31,11 @@ class Decider {
  private:
   // ---- what there is ----
   std::vector<const PodView*> Pods() const;
-  // Where nobody has been able to look for so long that what ran there counts as gone.
+  // Where no look has succeeded for so long that what ran there counts as gone.
   bool Lost(const std::string& cluster) const;
   // Why pods of that cluster cannot be seen or made now, for a message; empty: they can.
   std::string Away(const std::string& cluster) const;
-  // Those in which pods of the job may be that nobody here has seen: in words, for a message; empty: none.
+  // Those in which pods of the job may be that were not seen here: in words, for a message; empty: none.
   std::string Unseen() const;
   // How a cluster is called in the middle of a sentence.
   std::string Called(const std::string& cluster) const;
@@ -43,7 +43,7 @@ class Decider {
   std::string WaitingIn(const std::string& cluster) const;
   // Whether it has refused something and is not asked again yet.
   bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.again; }
-  // The first cluster of this attempt that refuses something, one that has not been asked anew with success before any other; null: none
+  // The first cluster of this attempt that refuses something, one that has not been asked again with success before any other; null: none
   // does.
   const ClusterView* Refusing() const;
   const ClusterView* Cluster(const std::string& name) const;
@@ -75,7 +75,7 @@ class Decider {
   bool WindDown();
   // True while there are any that the next attempt must wait for: two must not write the same checkpoint, or wait for the same device. A
   // broker that lives ends first, with a checkpoint if it can: for that it needs the executors. What a lost cluster may still run is none
-  // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nobody up.
+  // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nothing up.
   bool RemoveOldAttempts();
   void Fail(FailedReason why, std::string message);
   // False: the job has failed.
@@ -90,7 +90,7 @@ class Decider {
 
   // ---- by the state of the job ----
   void Delete();
-  // When the last of what is left of a deleted job should have gone; infinite: something was not even told to.
+  // When the last of what is left of a deleted job should have gone; infinite: something was not even asked to.
   absl::Time AllShouldHaveEnded() const;
   std::string WhatIsLeft() const;  // where one can look
   void AfterTheEnd();

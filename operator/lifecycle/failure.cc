@@ -40,7 +40,7 @@ FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod) 
   const bool broker = pod.role == kBrokerRole;
   const bool hopeless =
       broker && pod.exit_code.has_value() && (*pod.exit_code == base::kExitBadInput || *pod.exit_code == base::kExitInfeasible);
-  // A drain, say: it was told to end, and ended in order, so that a job that keeps checkpoints has lost nothing.
+  // A drain, say: it was asked to end, and ended in order, so that a job that keeps checkpoints has lost nothing.
   const bool moved = broker && pod.exit_code == base::kExitInterrupted && !pod.disruption.empty();
   verdict.action = hopeless ? job::FailureAction::kFailJob
                    : moved  ? job::FailureAction::kRestartJobAndIgnoreMaxRestarts

@@ -8,8 +8,6 @@ const char* Name(JobCondition condition) {
       return "Accepted";
     case JobCondition::kAdmitted:
       return "Admitted";
-    case JobCondition::kAdvised:
-      return "Advised";
     case JobCondition::kCheckpointStale:
       return "CheckpointStale";
     case JobCondition::kComplete:
@@ -18,10 +16,10 @@ const char* Name(JobCondition condition) {
       return "Degraded";
     case JobCondition::kDeleting:
       return "Deleting";
-    case JobCondition::kDispatched:
-      return "Dispatched";
     case JobCondition::kFailed:
       return "Failed";
+    case JobCondition::kPlacementHint:
+      return "PlacementHint";
     case JobCondition::kQuotaReserved:
       return "QuotaReserved";
     case JobCondition::kReady:
@@ -30,6 +28,8 @@ const char* Name(JobCondition condition) {
       return "Resizing";
     case JobCondition::kRestarting:
       return "Restarting";
+    case JobCondition::kScheduled:
+      return "Scheduled";
     case JobCondition::kSuspended:
       return "Suspended";
   }

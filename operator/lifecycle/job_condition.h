@@ -7,24 +7,24 @@ namespace fusionllm::op {
 enum class JobCondition {
   kAccepted,
   kAdmitted,
-  kAdvised,
   kCheckpointStale,
   kComplete,
   kDegraded,
   kDeleting,
-  kDispatched,
   kFailed,
+  kPlacementHint,
   kQuotaReserved,
   kReady,
   kResizing,
   kRestarting,
+  kScheduled,
   kSuspended,
 };
 inline constexpr JobCondition kJobConditions[] = {
-    JobCondition::kAccepted,   JobCondition::kAdmitted,      JobCondition::kAdvised,  JobCondition::kCheckpointStale,
-    JobCondition::kComplete,   JobCondition::kDegraded,      JobCondition::kDeleting, JobCondition::kDispatched,
-    JobCondition::kFailed,     JobCondition::kQuotaReserved, JobCondition::kReady,    JobCondition::kResizing,
-    JobCondition::kRestarting, JobCondition::kSuspended,
+    JobCondition::kAccepted,      JobCondition::kAdmitted,  JobCondition::kCheckpointStale, JobCondition::kComplete,
+    JobCondition::kDegraded,      JobCondition::kDeleting,  JobCondition::kFailed,          JobCondition::kPlacementHint,
+    JobCondition::kQuotaReserved, JobCondition::kReady,     JobCondition::kResizing,        JobCondition::kRestarting,
+    JobCondition::kScheduled,     JobCondition::kSuspended,
 };
 // As Kubernetes has it: "Ready".
 const char* Name(JobCondition condition);

@@ -1,5 +1,5 @@
-// What is known of one job when somebody looks: the wish, what is remembered of it in its status, and what there is in the clusters.
-// Plain values; whoever decides over them (decide.h) asks nobody.
+// What is known of one job when somebody looks: the desired state, what is remembered of it in its status, and what there is in the
+// clusters. Plain values; what decides over them (decide.h) makes no requests.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct PodView {
   std::optional<int> exit_code;                  // of the main container, when it has ended for good
   std::string reason;                            // CamelCase: OOMKilled, Evicted, Unschedulable, CrashLoopBackOff, ImagePullBackOff ...
   std::string message;                           // of the same, in words
-  std::string disruption;                        // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: nobody
+  std::string disruption;                        // who ends it: PreemptionByScheduler, DeletionByTaintManager ...; empty: none
   // Its node has not been ready since then, and is called so; nothing: it is, or nothing is known of it.
   std::optional<absl::Time> node_away_since;
   std::string node;
@@ -72,12 +72,12 @@ struct ClusterView {
   bool anchor_terminating = false;
   bool anchor_preserved = false;  // and is marked to stay without its job
   std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
-  // Where executors there are reached from other clusters, in words, empty if nobody dials them; nothing: not known.
+  // Where executors there are reached from other clusters, in words, empty if they are not dialed; nothing: not known.
   std::optional<std::string> endpoint;
   // Of something that is missing there, or cannot be removed. Until `again` it is not asked for again; infinite: not for this spec.
   std::optional<Refusal> refusal;
   absl::Time again = absl::InfinitePast();
-  bool accepts = false;  // asked anew since it refused that, and it would take the job's pods now
+  bool accepts = false;  // asked again since it refused that, and it would take the job's pods now
   bool untried = false;  // whether it would take the job's pods is about to be known
   std::vector<PodView> pods;
 };
@@ -114,13 +114,13 @@ struct PersistedState {
   std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
 };
 
-// Of a job that waits for its turn in a queue of Kueue's (queueing/standing.h).
+// Of a job that waits for its turn in a queue of Kueue's (queueing/queue_status.h).
 struct QueueStatus {
   bool holds = true;                                // the job is to have no Pods
   bool admitted = false;                            // it has the quota for them
   std::string reason;                               // CamelCase, of the condition Admitted
   std::string message;                              // of the same
-  absl::Duration again = absl::InfiniteDuration();  // when it is looked for what nobody tells of
+  absl::Duration again = absl::InfiniteDuration();  // when it is looked for what is not reported
 
   bool operator==(const QueueStatus&) const = default;
 };
@@ -138,7 +138,7 @@ struct Observation {
   std::vector<ExecutorSlot> slots;           // the executors wanted, as placed or proposed; empty: nothing fits
   bool placed = false;                       // the attempt has begun with them
   int64_t wanted_when_placed = 0;            // `wanted` when it began; 0: not known
-  std::vector<ExecutorSlot> next_placement;  // where they would go if an attempt began now; empty: nowhere, or nobody has asked
+  std::vector<ExecutorSlot> next_placement;  // where they would go if an attempt began now; empty: nowhere, or no one has asked
   int64_t wanted = 0;                        // executors that train, if there were room
   std::string strategy_change;               // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
   std::string placement_problem;             // why nothing fits, with what is short in which cluster

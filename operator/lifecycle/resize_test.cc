@@ -69,7 +69,7 @@ TEST_F(ResizeTest, WithoutRoomItRunsOnWithFewerAndSaysSo) {
   const Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRunning);
   EXPECT_EQ(decision.memory.attempt, 0);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "FewerDispatched");
+  EXPECT_EQ(Reason(decision, "Scheduled"), "PartiallyScheduled");
   EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
   EXPECT_EQ(Reason(decision, "Resizing"), "none");
 }
@@ -77,7 +77,7 @@ TEST_F(ResizeTest, WithoutRoomItRunsOnWithFewerAndSaysSo) {
 TEST_F(ResizeTest, RoomForMoreMustLast) {
   seen_.next_placement = Slots(3);
   Decision decision = Decide(seen_);
-  EXPECT_EQ(Reason(decision, "Resizing"), "RoomForMore");
+  EXPECT_EQ(Reason(decision, "Resizing"), "CapacityAvailable");
   EXPECT_EQ(decision.memory.attempt, 0);
   EXPECT_EQ(decision.requeue_after, absl::Seconds(100));
 
@@ -86,7 +86,7 @@ TEST_F(ResizeTest, RoomForMoreMustLast) {
   EXPECT_EQ(Decide(seen_).memory.attempt, 0);
 
   seen_.next_placement = Slots(2);
-  EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!NoRoomForMore") << "the time begins anew";
+  EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!CapacityGone") << "the time begins anew";
 
   seen_.next_placement = Slots(3);
   seen_.now = kStart + absl::Seconds(100);
@@ -169,7 +169,7 @@ TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {
   seen_.clusters[0].pods.clear();
   seen_.memory.was_ready = false;
   Decision decision = Decide(seen_);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "!WaitingForRoom");
+  EXPECT_EQ(Reason(decision, "Scheduled"), "!InsufficientCapacity");
   EXPECT_FALSE(decision.prepare);
   EXPECT_EQ(decision.requeue_after, kCapacityWait);
   seen_.memory.short_since = kStart;
@@ -177,9 +177,9 @@ TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {
   decision = Decide(seen_);
   EXPECT_TRUE(decision.prepare);
   EXPECT_EQ(decision.create.size(), 2);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "!WaitingForRoom") << "which remembers since when, until the placement is written down";
+  EXPECT_EQ(Reason(decision, "Scheduled"), "!InsufficientCapacity") << "which remembers since when, until the placement is written down";
   seen_.placed = true;
-  EXPECT_EQ(Reason(Decide(seen_), "Dispatched"), "FewerDispatched");
+  EXPECT_EQ(Reason(Decide(seen_), "Scheduled"), "PartiallyScheduled");
 }
 
 TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {
@@ -188,7 +188,7 @@ TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {
   seen_.placement_problem = "paris: room for 0";
   seen_.memory.attempt = 1;
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(Reason(decision, "Dispatched"), "!PlacementFailed");
+  EXPECT_EQ(Reason(decision, "Scheduled"), "!PlacementFailed");
   EXPECT_THAT(Removed(decision), UnorderedElementsAre("train-broker-r0"));
   EXPECT_LT(decision.requeue_after, absl::InfiniteDuration());
 }

@@ -220,7 +220,7 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       seen_.memory = after;
       const DesiredCondition* const suspended = Find(decision, "Suspended");
       seen_.memory.suspending = suspended != nullptr && suspended->reason == "Suspending";
-      if (after.attempt != before.attempt) NoRoom();  // the next one is placed anew
+      if (after.attempt != before.attempt) NoRoom();  // the next one is placed again
       const Decision again = Decide(seen_);
       EXPECT_EQ(again.memory.attempt, after.attempt);
       EXPECT_EQ(again.memory.counted_restarts, after.counted_restarts);

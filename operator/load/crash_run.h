@@ -1,7 +1,7 @@
 // One job from its creation to its deletion, on a hub and two members, under an operator that is killed with SIGKILL when a write of its is
 // done that is not answered yet, in any of the clusters; another one is started at once.
 //
-// A scenario says what happens to the job. Nobody may tell by its end whether the operator died: a life ends the program, saying what there
+// A scenario says what happens to the job. No one may tell by its end whether the operator died: a life ends the program, saying what there
 // is, where something does not come, the end is another one, something is left, or two Pods could have been at work for one thing at once
 // (Federation::DuplicatePods).
 #pragma once
@@ -46,7 +46,7 @@ class CrashRun {
   int writes() const { return writes_; }
   std::string Writes();
 
-  // ---- for stories ----
+  // ---- for scenarios ----
   Federation& fleet() { return fleet_; }
   SimCluster& member(size_t index) { return *fleet_.members()[index]; }
   // Writes count from now on. Before, the scenario is that of another one.

@@ -1,4 +1,4 @@
-// What happens to the job of a CrashRun, and the sweep over all places in them at which an operator can die.
+// What happens to the job of a crash run, and the sweep over all places in them at which an operator can die.
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// An operator that is killed after some of its writes, in lives of a job that take seconds (life.h). A life that goes otherwise than it
-// should ends the program with what there is. All places of all lives: build/benchmarks/load_report sweep.
+// An operator that is killed after some of its writes, in lives of a job that take seconds (crash_run.h). A life that goes otherwise than
+// it should ends the program with what there is. All places of all lives: build/benchmarks/load_report crash-sweep.
 #include <gtest/gtest.h>
 
 #include <csignal>

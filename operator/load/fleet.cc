@@ -69,7 +69,7 @@ absl::Duration FirstAfter(const std::vector<RecordedRequest>& requests, absl::Du
   return absl::InfiniteDuration();
 }
 
-// Executors fail one at a time; each must be taken away and made anew.
+// Executors fail one at a time; each must be taken away and made again.
 void FailExecutors(Federation& fleet, int failures) {
   std::vector<absl::Duration> reactions, replaced;
   const int pods = fleet.RunningPods();
@@ -117,8 +117,8 @@ void FailBrokers(Federation& fleet, int failures) {
   std::fflush(stdout);
 }
 
-// What clusters have taken and run is told in their statuses up to kSummaryEvery and kLookEvery later: what is written for that long after
-// the last job ran is still of the load. Twice kSummaryEvery is longer than both.
+// What clusters have taken and run is reported in their statuses up to kSummaryEvery and kLookEvery later: what is written for that long
+// after the last job ran is still of the load. Twice kSummaryEvery is longer than both.
 void Settle(Federation& fleet) {
   static_assert(ClusterRegistry::kLookEvery < ClusterRegistry::kSummaryEvery);
   const absl::Duration begin = Now();

@@ -44,13 +44,13 @@ int Main(int argc, char** argv) {
   failover_command->add_option("--rounds", failover.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
 
   SweepOptions sweep;
-  CLI::App* const sweep_command = app.add_subcommand("sweep", "The operator is killed after each of its writes");
+  CLI::App* const sweep_command = app.add_subcommand("crash-sweep", "The operator is killed after each of its writes");
   std::vector<std::string> lives;
   for (const CrashScenario& scenario : CrashScenarios()) lives.emplace_back(scenario.name);
-  sweep_command->add_option("--life", sweep.life, "Of this life alone")->check(CLI::IsMember(lives));
+  sweep_command->add_option("--scenario", sweep.life, "Of this scenario alone")->check(CLI::IsMember(lives));
   sweep_command->add_option("--first", sweep.first, "Begin with this write")->check(CLI::Range(1, 10'000))->capture_default_str();
   sweep_command->add_option("--stride", sweep.stride, "Every so manieth write")->check(CLI::Range(1, 10'000))->capture_default_str();
-  sweep_command->add_option("--most", sweep.most, "Places in each life at most; 0: all")
+  sweep_command->add_option("--max-writes", sweep.most, "Writes of each scenario at most; 0: all")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
 

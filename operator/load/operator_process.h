@@ -1,4 +1,4 @@
-// The real fusion-operator as a child process, and what it costs. Ends it with SIGKILL if nobody has ended it otherwise.
+// The real fusion-operator as a child process, and what it costs. Ends it with SIGKILL if it was not ended otherwise.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ struct Usage {
   double resident_mib = 0, peak_mib = 0;
 };
 
-// By the clock that nobody sets.
+// By the clock that is not set.
 absl::Duration Now();
 
 // Says why on stderr, and ends this process with 1.

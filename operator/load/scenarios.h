@@ -23,7 +23,7 @@ struct WideOptions {
 void Wide(const WideOptions& options);
 
 // Jobs on seven members while the eighth answers nothing and jobs wait for it, against the same while it answers and these run, in turns.
-// One job every `pause`, so that nobody waits for the processor: what a hung member spares it would hide what it costs.
+// One job every `pause`, so that none waits for the processor: what a hung member spares it would hide what it costs.
 struct HungOptions {
   int members = 8, rounds = 30, jobs = 70;
   absl::Duration pause = absl::Milliseconds(50);
@@ -42,7 +42,7 @@ struct FailoverOptions {
 };
 void Failover(const FailoverOptions& options);
 
-// The operator killed after each write of a job's life on a hub and two members (life.h), from the `first` on; ends the program at the
+// The operator killed after each write of a job's life on a hub and two members (crash_run.h), from the `first` on; ends the program at the
 // first life that ends otherwise than one without a death.
 struct SweepOptions {
   std::string life;  // empty: one after the other

@@ -45,7 +45,7 @@ class SimCluster {
   kube::testing::FakeApiServer& server() { return server_; }
   kube::testing::FakeHttpServer& front() { return front_; }
 
-  // Pods that the kubelet has called Running, and of which it was not told yet that they have ended or are being deleted.
+  // Pods that the kubelet has called Running, and of which it does not know yet that they have ended or are being deleted.
   int RunningPods() const;
   // Of the API server's own clock, when the kubelet last called a Pod Running.
   absl::Duration LastStart() const;
@@ -56,7 +56,7 @@ class SimCluster {
   // Pods that came while another of the same job, role and index had not ended, each with that one: "NAME beside NAME". One that was
   // deleted by force has not, until its kubelet has ended it: it never learns of it here.
   std::vector<std::string> DuplicatePods() const;
-  // While it is away nobody reaches its API server, and its kubelet goes on.
+  // While it is away its API server cannot be reached, and its kubelet goes on.
   void SetAway(bool away);
   // Ends a Pod's main container.
   absl::Status EndPod(const std::string& pod, const std::string& container, int exit_code, const std::string& message);

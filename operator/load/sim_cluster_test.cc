@@ -59,7 +59,7 @@ TEST_F(SimClusterTest, RunningPodCountsBeforeItsEvent) {
   OnPatch([&](const RecordedRequest& request) {
     if (IsStatus(request)) seen.emplace_back(cluster_.Starts(), cluster_.RunningPods());
   });
-  // The watch goes on with both, so the kubelet comes to the second before it can be told that the first one runs.
+  // The watch goes on with both, so the kubelet comes to the second before it can know that the first one runs.
   cluster_.server().BreakWatches();
   Create(ExecutorPod("first"));
   Create(ExecutorPod("second"));

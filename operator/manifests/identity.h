@@ -24,7 +24,7 @@ inline constexpr char kForceDeleteAnnotation[] = "fusionllm.io/force-delete";
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
 // Of an anchor: the leader that wrote it last, counted, and of a Pod, the one that made it; of an anchor: that it stays although its job is
-// gone, as the job wished.
+// gone, as the job asked for.
 inline constexpr char kEpochAnnotation[] = "fusionllm.io/epoch";
 inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
 // Of the hub's anchor: where the executors of an attempt go, how many the job wanted then, and the broker's address for other clusters.

@@ -35,7 +35,7 @@ void FillIn(json& object, const json& defaults) {
   }
 }
 
-// Appends `ours` to the list `object[key]`, whose elements are told apart by `id`.
+// Appends `ours` to the list `object[key]`, whose elements are distinguished by `id`.
 absl::Status Append(json& object, const char* key, const json& ours, const char* id, const std::string& path) {
   json& list = object[key];
   if (list.is_null()) list = json::array();
@@ -56,7 +56,7 @@ absl::Status Append(json& object, const char* key, const json& ours, const char*
   return absl::OkStatus();
 }
 
-// Our variables replace those of the template with the same name: they are what the process is told.
+// Our variables replace those of the template with the same name: they are what the process gets.
 void SetEnvironment(json& container, const json& ours) {
   json merged = json::array();
   const auto is_ours = [&](const json& variable) {

@@ -35,7 +35,7 @@ constexpr int64_t kExecutorGraceSeconds = 150;  // longer: it works for that che
 constexpr int64_t kCopyGraceSeconds = 600;
 // For executors whose broker fetches what it begins with before it listens.
 constexpr int64_t kFetchTimeoutSeconds = 6 * 3600;
-// For a Pod to be made anew, or a cut network to be mended: before the first step, and later where the others cannot go on without it (the
+// For a Pod to be made again, or a cut network to be mended: before the first step, and later where the others cannot go on without it (the
 // one with the data, say). A restart of the whole job would wait for it as well.
 constexpr int64_t kAwaitLostSeconds = 300;
 
@@ -288,11 +288,11 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    scheduler,
                    "--tls",
                    kTlsFolder,
-                   "--expect",
+                   "--expected-executors",
                    absl::StrJoin(devices, ","),
-                   "--await-executors-seconds",
+                   "--executor-timeout-seconds",
                    absl::StrCat(kAwaitLostSeconds),
-                   "--open",
+                   "--allow-join",
                    "--resume-journal",
                    "--attempt",
                    absl::StrCat(attempt.number),
@@ -304,7 +304,7 @@ absl::StatusOr<json> BrokerPod(const JobIdentity& identity, const job::FusionJob
                    kLogFormat};
   if (const std::vector<std::string> holders = DataDevices(job, attempt.slots); !holders.empty()) {
     parts.command.insert(parts.command.end(),
-                         {"--data-device", absl::StrJoin(holders, ","), "--await-data-seconds", absl::StrCat(kAwaitLostSeconds)});
+                         {"--data-device", absl::StrJoin(holders, ","), "--data-timeout-seconds", absl::StrCat(kAwaitLostSeconds)});
   }
   parts.ports = {{{"name", "broker"}, {"containerPort", job.spec.network.port}}, MetricsPort()};
   AddJobVolumes(parts, job, attempt.hub);
@@ -388,7 +388,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   }
   int64_t broker_lost_seconds = job.spec.executors.broker_lost_timeout_seconds;
   if (job::BrokerNeedsStore(job.spec)) {
-    parts.command.insert(parts.command.end(), {"--patience-seconds", absl::StrCat(kFetchTimeoutSeconds)});
+    parts.command.insert(parts.command.end(), {"--broker-timeout-seconds", absl::StrCat(kFetchTimeoutSeconds)});
     broker_lost_seconds += kFetchTimeoutSeconds;
   }
   parts.command.insert(parts.command.end(), {"--contact-file", kContactFile, "--broker-lost-seconds", absl::StrCat(broker_lost_seconds),

@@ -69,8 +69,8 @@ TEST(RunObjectsTest, TheBrokerKnowsAllExecutorsThatCanReadTheData) {
   EXPECT_EQ(After(command({"paris", "oslo"}), "--data-device"), "paris-0,paris-1,oslo-0,paris-2") << "a spare, too, can read them";
   EXPECT_EQ(After(command({"paris"}, {"paris-1"}), "--data-device"), "paris-0,paris-2");
   EXPECT_EQ(After(command({"oslo"}), "--data-device"), "oslo-0");
-  EXPECT_EQ(After(command({"oslo"}), "--await-data-seconds"), "300") << "its Pod is made anew";
-  EXPECT_EQ(After(command({}), "--await-executors-seconds"), "300");
+  EXPECT_EQ(After(command({"oslo"}), "--data-timeout-seconds"), "300") << "its Pod is made anew";
+  EXPECT_EQ(After(command({}), "--executor-timeout-seconds"), "300");
   for (const std::vector<std::string>& everywhere : {std::vector<std::string>{}, {"local", "paris", "oslo"}}) {
     EXPECT_THAT(command(everywhere), Not(Contains("--data-device")));
   }
@@ -137,7 +137,7 @@ TEST(RunObjectsTest, ExecutorsGiveTheirDevicesBackWhenTheirBrokerIsGoneForGood) 
   // Its broker may fetch for hours before it listens.
   job.spec.checkpoint->path = "s3://bucket/run1";
   EXPECT_GT(std::stoll(After(Command(Executor(job)), "--broker-lost-seconds")),
-            std::stoll(After(Command(Executor(job)), "--patience-seconds")));
+            std::stoll(After(Command(Executor(job)), "--broker-timeout-seconds")));
 }
 
 TEST(RunObjectsTest, ExecutorWithGpuGetsDeviceFlag) {
@@ -190,7 +190,7 @@ TEST(RunObjectsTest, UrisStayAsTheyAreAndOnlyWhoNeedsTheStoreGetsItsVariables) {
   const job::FusionJob checkpoints = store_job(volumes, "{path: s3://models/runs/a}");
   EXPECT_TRUE(Variables(broker_of(checkpoints)).contains("AWS_ACCESS_KEY_ID"));
   EXPECT_FALSE(Variables(Executor(checkpoints)).contains("AWS_ACCESS_KEY_ID"));
-  EXPECT_NE(After(Command(Executor(checkpoints)), "--patience-seconds"), "") << "its broker may fetch before it listens";
+  EXPECT_NE(After(Command(Executor(checkpoints)), "--broker-timeout-seconds"), "") << "its broker may fetch before it listens";
   const job::FusionJob none = store_job(volumes, "{path: a, volume: {emptyDir: {}}}");
   EXPECT_FALSE(Variables(broker_of(none)).contains("AWS_ACCESS_KEY_ID"));
   EXPECT_EQ(broker_of(none)["spec"]["terminationGracePeriodSeconds"], 120);
@@ -272,7 +272,7 @@ TEST(RunObjectsTest, TheBrokerWaitsForAllExecutorsAndHasItsSchedulerBeside) {
   const auto pod = BrokerPod(kIdentity, Job(), {.number = 3, .slots = {{"paris", 0, false}, {"tokyo", 0, true}}}, kImages, kOwner);
   ASSERT_TRUE(pod.ok()) << pod.status();
   EXPECT_EQ((*pod)["metadata"]["name"], "train-broker-r3");
-  EXPECT_EQ(After(Command(*pod), "--expect"), "paris-0,tokyo-0");
+  EXPECT_EQ(After(Command(*pod), "--expected-executors"), "paris-0,tokyo-0");
   EXPECT_EQ((*pod)["spec"]["restartPolicy"], "Never");
   const json& sidecar = (*pod)["spec"]["initContainers"][0];
   EXPECT_EQ(sidecar["restartPolicy"], "Always") << "a container that is not would hold the broker up for ever";

@@ -1,5 +1,5 @@
 // Pods and anchors as a cluster's cache keeps them: ten thousand of each, so what few have is apart, and what many have alike is shared.
-// Whoever decides gets them as views.
+// What decides gets them as views.
 #pragma once
 
 #include <cstdint>

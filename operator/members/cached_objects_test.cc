@@ -134,7 +134,7 @@ TEST(CachedAnchorTest, SaysWhatTheAnchorSays) {
     ASSERT_EQ(cached.ok(), read.ok()) << cached.status() << " and " << read.status() << "\n" << anchor.dump(1);
     if (!read.ok()) continue;
     OwnerConfigMapView expected = *read;
-    if (expected.job_uid.empty()) expected.job = expected.hub = "";  // nobody's, whatever its other labels say
+    if (expected.job_uid.empty()) expected.job = expected.hub = "";  // of no job, whatever its other labels say
     ASSERT_EQ(ViewOfAnchor(*cached), expected) << anchor.dump(1);
     ++same;
   }

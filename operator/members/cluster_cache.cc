@@ -44,12 +44,12 @@ kube::Informer::Options AnchorOptions(const std::string& cluster, const std::str
           .limits = limits};
 }
 
-// What is told of an object that is gone may be its metadata alone; what was known of it before is all.
+// What is delivered of an object that is gone may be its metadata alone; what was known of it before is all.
 const kube::Object& Known(const kube::InformerEvent& event) {
   return event.kind == kube::InformerEvent::Kind::kDeleted ? *event.old : *event.object;
 }
 
-// By the server, or by our own credentials, of which there are none: then nobody was asked.
+// By the server, or by our own credentials, of which there are none: then there was no request.
 bool IsRefusal(const absl::Status& status) { return absl::IsUnauthenticated(status) || kube::IsApiForbidden(status); }
 
 absl::Status Lost(const std::string& what, const absl::Status& why) {
@@ -154,7 +154,7 @@ absl::Status ClusterCache::Connection() const {
 
 absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
   {
-    // Of jobs that nobody asks about any more.
+    // Of jobs that are not asked about any more.
     const std::lock_guard lock(writes_mutex_);
     std::erase_if(written_, [this](const auto& of_job) { return AllSeenLocked(of_job.second); });
   }
@@ -166,7 +166,7 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
       first.Update(same.status());
     } else if (!*same) {
       base::Log(base::LogLevel::kError, absl::StrCat("cluster ", name_, ": the cache of ", informer == &pods_ ? "pods" : "anchors",
-                                                     " is not what the server has; listing anew"));
+                                                     " is not what the server has; listing again"));
       informer->Relist();
     }
   }
@@ -209,7 +209,7 @@ std::set<std::string> ClusterCache::AnchorUids(const JobIdentity& job) const {
 }
 
 // When an anchor has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside
-// them. It is remembered before the informer has it: an anchor may come and go before a handler is told of either.
+// them. It is remembered before the informer has it: an anchor may come and go before a handler sees either.
 void ClusterCache::Remember(const CachedOwnerConfigMap& seen) {
   const OwnerConfigMapView anchor = seen.View();
   const std::optional<JobIdentity> job = JobOf(anchor);
@@ -227,7 +227,7 @@ void ClusterCache::ForgetAnchorsWithoutPods() {
 }
 
 void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
-  // Deleted with its last state, which may be the first that anybody is told of the end.
+  // Deleted with its last state, which may be the first that is delivered of the end.
   for (const kube::ObjectPtr& pod : {gone.object, gone.old}) {
     if (pod == nullptr) continue;
     const auto* const cached = dynamic_cast<const CachedPod*>(pod.get());

@@ -28,7 +28,7 @@ class ClusterCache : public Member {
  public:
   // Watches end and begin again as a matter of course.
   static constexpr absl::Duration kLossTimeout = absl::Seconds(30);
-  static constexpr absl::Duration kCompareEvery = absl::Minutes(10);  // whoever has one calls CompareWithServer()
+  static constexpr absl::Duration kCompareEvery = absl::Minutes(10);  // the owner calls CompareWithServer()
   static constexpr size_t kCaches = 4;                                // pods and anchors of jobs; nodes, and pods of others
 
   // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
@@ -54,7 +54,7 @@ class ClusterCache : public Member {
   // answers. Else why not: Unauthenticated or PermissionDenied if the server refuses us or we have no credentials for it, Unavailable in
   // all other cases.
   absl::Status Connection() const;
-  // Compares the caches with the server, and lists anew what differs, which is logged and counted. Blocks; errors: it could not be told.
+  // Compares the caches with the server, and lists again what differs, which is logged and counted. Blocks; errors: it is not known.
   absl::Status CompareWithServer(std::stop_token stop);
 
   const std::string& name() const override { return name_; }

@@ -67,7 +67,7 @@ class ClusterCacheTest : public ::testing::Test {
                           {kAttemptLabel, std::to_string(attempt)}}}}}};
     EXPECT_TRUE(client_.Create(kPods, "default", pod.dump(), {}, {}).ok());
   }
-  // It ends, and is gone at once: whoever looks at the pods only now and then has never seen it as it ended.
+  // It ends, and is gone at once: one who looks at the pods only now and then has never seen it as it ended.
   void EndBroker(const std::string& job, int attempt = 3) {
     const kube::ObjectKey key{"default", absl::StrCat(job, "-broker-r", attempt)};
     const json ended = {{"exitCode", 4}, {"message", R"({"step":72,"steps":99,"checkpoint_step":72})"}};
@@ -110,7 +110,7 @@ class ClusterCacheTest : public ::testing::Test {
       return pods.size() == 1 && pods[0].node_away_since == since;
     });
   }
-  // Until the cache has been told of all that has happened to pods so far; what comes and goes meanwhile it is not.
+  // Until the cache has heard of all that has happened to pods so far; not of what comes and goes meanwhile.
   void AwaitPods() {
     const std::string job = absl::StrCat("other-", ++others_);
     CreateAnchor(job);
@@ -158,7 +158,7 @@ TEST_F(ClusterCacheTest, HowLongAConnectionHasBeenLostIsNoNews) {
   EXPECT_TRUE(Eventually([&] {
     const absl::Status before = cache.Connection();
     clock.Advance(absl::Hours(1));
-    // That the watch broke, which is told first, is followed by what the server says of the next.
+    // That the watch broke, which is reported first, is followed by what the server says of the next.
     return absl::StrContains(before.message(), "gone fishing") && cache.Connection() == before;
   }));
   cache.Stop();
@@ -268,7 +268,7 @@ TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
   EXPECT_TRUE(Eventually([&] { return !cache_.LastReportOf(Job("a")).has_value(); })) << "the job is gone";
 }
 
-// Whoever may make pods in some namespace reads a job's uid off its objects, if he may see them.
+// One who may make pods in some namespace reads a job's uid off its objects, if he may see them.
 TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
   const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "other"}}}};
   ASSERT_TRUE(client_.Create(kNamespaces, "", ns.dump(), {}, {}).ok());
@@ -301,7 +301,7 @@ TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
   imitate(kPods, broker, "default", with_foreign);
   imitate(kConfigMaps, anchor, "other", json::object());
   imitate(kConfigMaps, anchor, "default", {{"name", "innocent"}});
-  EndBroker("a", 3);  // the last word of nobody's
+  EndBroker("a", 3);  // the last word of none
   AwaitPods();
   CreateAnchor("last");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMapOf(Job("last")).has_value(); }));
@@ -344,7 +344,7 @@ TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
   EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
 }
 
-// A tenant's objects are nobody's business but for what their pods take from the nodes.
+// A tenant's objects do not matter but for what their pods take from the nodes.
 TEST_F(ClusterCacheTest, OnlyObjectsOfThisOriginAreAskedFor) {
   ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 4; }));
   std::set<std::string> asked;
@@ -405,7 +405,7 @@ TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
 }
 
 TEST_F(ClusterCacheTest, InconsistentCacheIsRelisted) {
-  // A proxy on the way gives the list of a server that lags behind for the newest one: the object is never told of.
+  // A proxy on the way gives the list of a server that lags behind for the newest one: the object is never delivered.
   const std::string text = CreateAnchor("a");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1; }));
   const std::string version = json::parse(text)["metadata"]["resourceVersion"];

@@ -17,7 +17,7 @@ class Fence {
   virtual ~Fence() = default;
   // Greater with each leader; above 0.
   virtual int64_t epoch() const = 0;
-  // Something carries an epoch above ours. OK: this process leads all the same, as the server says (the count of leaders has begun anew),
+  // Something carries an epoch above ours. OK: this process leads all the same, as the server says (the count of leaders has begun again),
   // and epoch() is above `other` from now on, or by kMaxEpochsAhead above what it was counted. FailedPrecondition: it leads no more.
   // Blocks.
   virtual absl::Status OnHigherEpoch(int64_t other, std::stop_token stop) = 0;

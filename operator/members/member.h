@@ -24,7 +24,7 @@ struct BrokerReport {
   std::string disruption;  // PodView::disruption
 };
 
-// Thread-safe. The caches trail the cluster: whoever has written says so, and asks before the next decision whether it can be seen.
+// Thread-safe. The caches trail the cluster: one who has written says so, and asks before the next decision whether it can be seen.
 class Member {
  public:
   virtual ~Member() = default;
@@ -36,7 +36,7 @@ class Member {
   // What is there was read once: without that, pods and anchors that it does not tell of may be there all the same.
   virtual bool listed() const { return true; }
   virtual kube::ApiClient& client() const = 0;
-  // Those alone that the job's anchor owns, by their names and in its namespace: whoever may make pods anywhere may give them its labels.
+  // Those alone that the job's anchor owns, by their names and in its namespace: those who may make pods anywhere may give them its labels.
   virtual std::vector<PodView> PodsOf(const JobIdentity& job) const = 0;
   virtual std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const = 0;
   // What the newest broker that is gone has left behind: its pod may have gone before anybody looked at it as it was at its end. Nothing:
@@ -64,7 +64,7 @@ struct ClusterFacts {
   std::map<std::string, std::string> labels;          // its own, and what selectors may name besides: region, zone, provider, name
   std::string address = "";                           // where others reach its node ports; empty: as its nodes say
   bool local = false;                                 // the hub
-  bool egress_only = false;                           // nobody outside can dial in
+  bool egress_only = false;                           // it cannot be dialed from outside
   bool on_demand = false;                             // nodes are made when pods wait for them
   bool leaving = false;                               // it is being removed
   std::map<std::string, LinkEstimate> links = {};     // to others, as stated
@@ -76,7 +76,7 @@ struct ClusterFacts {
 // Whether a registered cluster can be worked with now.
 struct Presence {
   bool connected = false;
-  absl::Duration away_for;  // as its status tells; zero while it is connected, or has not been told otherwise
+  absl::Duration away_for;  // as its status tells; zero while it is connected, or nothing else is known
 };
 
 // The clusters that lend devices now.

@@ -10,7 +10,7 @@
 
 namespace fusionllm::op {
 
-// From the JSON of a Pod as an API server gives it. `cluster`: where it was read; a label does not count, for whoever may write pods may
+// From the JSON of a Pod as an API server gives it. `cluster`: where it was read; a label does not count, for those who may write pods may
 // write labels. InvalidArgument when it is none, or none of the operator's.
 absl::StatusOr<PodView> ReadPod(absl::string_view json, const std::string& cluster);
 

@@ -134,7 +134,7 @@ std::string BrokerShortage(const CandidatesRequest& request, const Member& hub, 
     name = facts.name;
     on_demand = facts.on_demand;
   }
-  // What is wrong with its template is told when the API server is asked about it.
+  // What is wrong with its template is reported when the API server is asked about it.
   const absl::StatusOr<PodShape> shape = BrokerShape(request);
   if (on_demand || !shape.ok()) return "";
   std::vector<kube::Amounts> reserved;

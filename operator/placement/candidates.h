@@ -22,7 +22,7 @@ struct CandidatesRequest {
   const job::FusionJob* job = nullptr;
   const Images* images = nullptr;
   int64_t attempt = 0;  // that is to be placed
-  // Clusters that the job was told to leave, with why.
+  // Clusters that the job had to leave, with why.
   std::map<std::string, std::string> avoided;
   absl::Time now;
   // Clusters that the job's status goes on naming whatever is placed: of job::kMaxClusters in all. What may be left where is known from
@@ -36,7 +36,7 @@ std::vector<ClusterCandidate> Candidates(const CandidatesRequest& request, const
                                          Reservations* reservations);
 
 // Why the job's broker finds no room on the hub, whether that lends devices or not, with what is short on its nodes; empty: it does, or
-// nobody knows. `reservations` may be null.
+// unknown. `reservations` may be null.
 std::string BrokerShortage(const CandidatesRequest& request, const Member& hub, const Members& members, Reservations* reservations);
 
 // What the job's broker asks of a node, the scheduler beside it included. InvalidArgument names the field of broker.template.

@@ -17,7 +17,7 @@ namespace fusionllm::op {
 // Of one core of a server: half of what AVX2 could do at 3 GHz, and its share of the memory's bandwidth.
 inline constexpr double kCoreFlops = 50e9;
 inline constexpr double kCoreBytesPerS = 5e9;
-// Of an executor that asks for none: nobody knows, and a plan must not fail for it.
+// Of an executor that asks for none: it is unknown, and a plan must not fail for it.
 inline constexpr int64_t kUnknownMemoryBytes = int64_t{64} << 30;
 
 // The GPU that a label like "NVIDIA-A100-SXM4-80GB" names, where it leaves a choice the slowest; null: none whose figures are known, or a

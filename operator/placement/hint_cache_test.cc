@@ -88,7 +88,7 @@ TEST_F(HintCacheTest, AnErrorIsAnAnswerToo) {
   AwaitAnswered(1);
   const auto advice = hints_.HintFor(Job("train"), {"job", "profiles"});
   ASSERT_TRUE(advice.has_value());
-  EXPECT_EQ(advice->reason, kNoAnswer);
+  EXPECT_EQ(advice->reason, kSchedulerUnavailable);
   EXPECT_THAT(advice->message, HasSubstr("connection refused"));
 }
 
@@ -99,7 +99,7 @@ TEST_F(HintCacheTest, NoHintAfterTimeout) {
   (void)hints_.HintFor(Job("second"), {"b", "profiles"});
   clock_.Advance(HintCache::kTimeout);
   // Of which it asks something else each time.
-  EXPECT_EQ(hints_.HintFor(Job("second"), {"c", "profiles"})->reason, kNoAnswer);
+  EXPECT_EQ(hints_.HintFor(Job("second"), {"c", "profiles"})->reason, kSchedulerUnavailable);
   SetOpen(true);
   AwaitAnswered(2);
   EXPECT_THAT(asked_, ElementsAre("a")) << "the time for the second is up";

@@ -128,7 +128,7 @@ class Allotment {
     shares_.push_back(share);
   }
 
-  // Wishes that contradict each other, whatever room there is.
+  // Constraints that contradict each other, whatever room there is.
   bool CheckBounds() {
     int64_t least = 0, most = spec_.placement.clusters.empty() ? kNoLimit : 0;
     for (const job::PlacementCluster& named : spec_.placement.clusters) {

@@ -37,7 +37,7 @@ struct RankedCluster {
   int64_t executors = 0;
   bool operator==(const RankedCluster&) const = default;
 };
-using Ranking = std::vector<RankedCluster>;  // the most first; empty: nobody knows
+using Ranking = std::vector<RankedCluster>;  // the most first; empty: unknown
 
 struct Placement {
   std::vector<ExecutorSlot> slots;  // those that train, cluster by cluster, then spares; empty: it cannot be
@@ -46,7 +46,7 @@ struct Placement {
   std::string shortage;             // what is short where, with fewer slots than wanted
   bool pending = false;             // ask again in a moment: the scheduler is being asked
   bool advised = false;             // where there was a choice, it follows a plan
-  std::string advice_reason;        // CamelCase; empty: nobody was asked
+  std::string advice_reason;        // CamelCase; empty: there was no query
   std::string advice;               // what came of it, as a sentence
 };
 

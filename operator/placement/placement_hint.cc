@@ -17,7 +17,7 @@ namespace {
 constexpr char kAsWithout[] = "Executors are placed by room and preference.";
 
 PlacementHint Unanswered(absl::string_view why) {
-  return {.reason = kNoAnswer, .message = absl::StrCat("The scheduler gave no plan: ", why, ". ", kAsWithout)};
+  return {.reason = kSchedulerUnavailable, .message = absl::StrCat("The scheduler gave no plan: ", why, ". ", kAsWithout)};
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
   const absl::StatusOr<wire::PlanResult> parsed = wire::ParsePlan(*answer);
   if (!parsed.ok()) return Unanswered(parsed.status().message());
   if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&*parsed)) {
-    return {.reason = kPlanRefused,
+    return {.reason = kPlanInfeasible,
             .message = absl::StrCat("The scheduler expects that no plan is possible (", refusal->reason, "): ", refusal->message, ". ",
                                     kAsWithout)};
   }
@@ -36,7 +36,7 @@ PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
   for (const wire::PlanStage& stage : plan.stages) {
     for (const std::string& device : stage.devices) ++counts[ClusterOf(device)];
   }
-  PlacementHint advice{.reason = kPlanMade};
+  PlacementHint advice{.reason = kPlanFound};
   for (const auto& [cluster, count] : counts) advice.ranking.push_back({cluster, count});
   std::stable_sort(advice.ranking.begin(), advice.ranking.end(), [](const auto& a, const auto& b) { return a.executors > b.executors; });
   const auto words = [](std::string* out, const RankedCluster& cluster) {

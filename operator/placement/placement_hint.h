@@ -8,11 +8,11 @@
 
 namespace fusionllm::op {
 
-// Reasons of the condition Advised.
-inline constexpr char kPlanMade[] = "PlanMade";
-inline constexpr char kPlanRefused[] = "PlanRefused";
-inline constexpr char kNoAnswer[] = "NoAnswer";
-inline constexpr char kNotAsked[] = "NotAsked";  // in this attempt, but in an earlier one
+// Reasons of the condition PlacementHint.
+inline constexpr char kPlanFound[] = "PlanFound";
+inline constexpr char kPlanInfeasible[] = "PlanInfeasible";
+inline constexpr char kSchedulerUnavailable[] = "SchedulerUnavailable";
+inline constexpr char kNotQueried[] = "NotQueried";  // in this attempt, but in an earlier one
 
 struct PlacementHint {
   Ranking ranking;      // empty: none, for the reason given

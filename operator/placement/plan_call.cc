@@ -93,10 +93,10 @@ absl::StatusOr<std::string> DecodePlanAnswer(absl::string_view body) {
 
 HintCache::Ask SchedulerPlanCall(const std::string& address) {
   return [address](const PlacementQuery& query, absl::Duration limit, std::stop_token stop) -> absl::StatusOr<std::string> {
-    // Made anew for each call: they are rare, and the scheduler may have been started again.
+    // Made again for each call: they are rare, and the scheduler may have been started again.
     FUSIONLLM_ASSIGN_OR_RETURN(const auto transport,
                                kube::CurlTransport::Make({.server = absl::StrCat("http://", address), .http2 = true}));
-    // The service gives up in time: it ends a search that nobody waits for.
+    // The service gives up in time: it ends a search that is not waited for.
     const std::string timeout = absl::StrCat(absl::ToInt64Milliseconds(limit), "m");
     const kube::HttpRequest request{.method = "POST",
                                     .target = kPlanMethod,

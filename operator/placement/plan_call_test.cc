@@ -66,7 +66,7 @@ class PlanCallTest : public ::testing::Test {
   std::vector<std::string> Clusters() {
     std::vector<std::string> names;
     const PlacementHint advice = PlacementHintOf(Ask(Asked()));
-    EXPECT_EQ(advice.reason, kPlanMade) << advice.message;
+    EXPECT_EQ(advice.reason, kPlanFound) << advice.message;
     for (const ExecutorSlot& slot : Place(job_, offers_, advice.ranking).slots) names.push_back(slot.cluster);
     return names;
   }
@@ -99,7 +99,7 @@ TEST_F(PlanCallTest, ARefusalNamesWhatIsShort) {
   for (const char* const name : {"berlin", "lima", "oslo"}) Offer(name);
   for (ClusterCandidate& candidate : offers_) candidate.each["memory"] = 1 << 20;
   const PlacementHint advice = PlacementHintOf(Ask(Asked()));
-  EXPECT_EQ(advice.reason, kPlanRefused);
+  EXPECT_EQ(advice.reason, kPlanInfeasible);
   EXPECT_THAT(advice.message, HasSubstr("MiB")) << advice.message;
 }
 

@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> DevicesIn(const ClusterCandidat
   absl::Status unknown = absl::FailedPreconditionError("it does not tell what accelerators its nodes have");
   for (const auto& [product, room] : candidate.products) {
     absl::StatusOr<wire::DeviceProfile> profile = AssumedProfile(product, candidate.each, precision);
-    // A device that nobody has room for now need not be known.
+    // A device that has no room now need not be known.
     if (!profile.ok() && room > 0) return profile.status();
     if (profile.ok())
       kinds.push_back({*std::move(profile), room});
@@ -99,7 +99,7 @@ wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const 
           .latency_seconds = way.latency_s};
 }
 
-// The job as it is planned for these devices: all of them train, and wishes about others say nothing. An attempt that is not the first
+// The job as it is planned for these devices: all of them train, and constraints about others say nothing. An attempt that is not the first
 // would have its strategy fitted to what it gets, and is asked about so: else a query is refused where the attempt is not.
 std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wire::DeviceProfile>& devices,
                         const std::vector<ExecutorSlot>& slots, int64_t attempt) {

@@ -30,7 +30,7 @@ class Reservations {
                                               const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
   void Release(const std::string& job_uid) { held_.erase(job_uid); }
-  // What nobody waits for any more.
+  // What is not waited for any more.
   void Forget(absl::Time now);
   size_t size() const { return held_.size(); }
 

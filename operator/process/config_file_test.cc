@@ -50,7 +50,7 @@ TEST(ConfigFileTest, ItHasEveryFlagByItsNameButThoseThatAreCommands) {
   CLI::App app;
   AddFlags(app, flags);
   std::vector<std::string> of_flags,
-      of_file = {"config", "askReady", "stopJobs", "stopPatience", "tryJob", "featureGates", "help", "version"};
+      of_file = {"config", "checkReady", "stopJobs", "stopTimeoutSeconds", "dryRunJob", "featureGates", "help", "version"};
   for (const CLI::Option* option : app.get_options()) of_flags.push_back(SettingOf(option->get_lnames().at(0)));
   for (const job::FieldSchema& field : job::Describer::Root<Flags>().children) {
     if (!field.constant.empty()) continue;

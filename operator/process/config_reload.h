@@ -1,8 +1,8 @@
 // Follows the file of --config while the operator runs.
 //
 // It is read every few seconds and compared with what was read before: in a Pod it is a ConfigMap's, and the kubelet brings a new one by
-// exchanging a link somewhere on its path, which whoever watches the file itself is not told. Whoever does not want to wait says so by
-// SIGHUP, and is told anew what is wrong, or waits. What may change under a running operator (config_fields.h) holds at once; what else has
+// exchanging a link somewhere on its path, which a watch of the file itself does not see. Who does not want to wait says so by
+// SIGHUP, and gets again what is wrong, or waits. What may change under a running operator (config_fields.h) holds at once; what else has
 // changed is logged by name, as waiting for a restart. A file that has become wrong, or is gone, is logged once, and what was in force
 // stays so.
 #pragma once
@@ -48,7 +48,7 @@ class ConfigReload {
   void Look(bool force = false);
   // Looks every kEvery from now on, until it is destroyed.
   void Start();
-  // Has it looked at now, anew, once it is started; does not block. Thread-safe.
+  // Has it looked at now, again, once it is started; does not block. Thread-safe.
   void LookSoon();
 
  private:

@@ -130,7 +130,7 @@ TEST_F(ConfigReloadTest, WhatTheCommandLineSaysStays) {
 TEST_F(ConfigReloadTest, ForcedReloadReportsErrorsAgain) {
   const auto look = [&] {
     ::testing::internal::CaptureStderr();
-    reload_->Look(/*anew=*/true);
+    reload_->Look(/*force=*/true);
     return ::testing::internal::GetCapturedStderr();
   };
   Begin("workers: 3\n");

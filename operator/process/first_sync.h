@@ -13,10 +13,10 @@ namespace fusionllm::op {
 // A process that cannot list its hub is of no use, and says more about it when it ends and is started again than when it waits.
 inline constexpr absl::Duration kSyncTimeout = absl::Minutes(2);
 
-// Whether a cache is complete; blocks for that, for as long as it is told at most.
+// Whether a cache is complete; blocks for that, for as long as the caller says at most.
 using WaitForSync = std::function<bool(absl::Duration timeout)>;
 
-// Blocks until all are complete. False: not within kSyncTimeout, which is one for all of them, or told to stop.
+// Blocks until all are complete. False: not within kSyncTimeout, which is one for all of them, or asked to stop.
 bool AwaitFirstSync(std::initializer_list<WaitForSync> caches, const std::stop_token& stop, kube::Clock& clock);
 
 }  // namespace fusionllm::op

@@ -46,7 +46,7 @@ kube::ExecRules ExecRulesOf(const Flags& flags) {
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
       "--config", flags.config,
-      "Settings as YAML, each flag under its name in camelCase; flags go before it. Read anew when it changes: the log level and "
+      "Settings as YAML, each flag under its name in camelCase; flags go before it. Read again when it changes: the log level and "
       "--kube-api-* then hold at once, other changes are logged and await a restart");
   app.add_option("--kubeconfig", flags.kubeconfig, "Of the hub; default: that of the pod, else $KUBECONFIG or ~/.kube/config");
   app.add_option("--origin", flags.origin, "Names this hub in the labels of what it makes; one for each hub that shares members")
@@ -75,7 +75,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
-  app.add_option("--ask-ready", flags.ask_ready,
+  app.add_option("--check-ready", flags.ask_ready,
                  "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes")
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");

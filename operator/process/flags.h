@@ -1,4 +1,4 @@
-// What fusion-operator is told: on its command line, and in the file that --config names (config_file.h).
+// The settings of fusion-operator: on its command line, and in the file that --config names (config_file.h).
 #pragma once
 
 #include <optional>
@@ -46,8 +46,8 @@ kube::ExecRules ExecRulesOf(const Flags& flags);
 // All of them, daemon's own included.
 void AddFlags(CLI::App& app, Flags& flags);
 
-// As daemon::ParseFlags, of the command line and the file that it names. Exit code 2 also for what is wrong in the file, told on stderr by
-// line and field. Blocks on the file.
+// As daemon::ParseFlags, of the command line and the file that it names. Exit code 2 also for what is wrong in the file, reported on stderr
+// by line and field. Blocks on the file.
 std::optional<int> ParseFlags(int argc, char** argv, Flags& flags);
 
 }  // namespace fusionllm::op

@@ -1,4 +1,4 @@
-// Whether the operator still does what it is there for, for /healthz: a process that does not is better started anew.
+// Whether the operator still does what it is there for, for /healthz: a process that does not is better restarted.
 #pragma once
 
 #include "absl/status/status.h"

@@ -132,7 +132,7 @@ TEST(OperatorProcessTest, ReloadsConfigFileWhileRunning) {
   Federation::Await("what waits is named", logged("changed, and needs a restart: workers"), kReloadTimeout);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 1"));
   process.Signal(SIGHUP);
-  Federation::Await("it is read anew, and does not end", logged("SIGHUP: reading the settings anew"), kReloadTimeout);
+  Federation::Await("it is read anew, and does not end", logged("SIGHUP: reading the settings again"), kReloadTimeout);
   write("logLevel: info\nworkers: none\n");
   Federation::Await("what is wrong is named", logged("operator.yaml:4: workers: must be a whole number, got \"none\""), kReloadTimeout);
   EXPECT_THAT(process.Metrics(), HasSubstr("fusionllm_config_last_reload_successful 0"));

@@ -1,5 +1,5 @@
 // The feature gates of earlier versions: all are on for good. For one more version --feature-gates and `featureGates` are read all the
-// same, so that nobody's settings break without a word: a gate that is on is warned of, one that is off is an error.
+// same, so that no settings break without a word: a gate that is on is warned of, one that is off is an error.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ std::optional<double> Number(const json& object, const char* key) {
 }
 
 // Events of a broker that say what its run waits for (services/broker/run_progress.cc).
-constexpr absl::string_view kWaits[] = {"DataAwaited", "ExecutorsAwaited", "ProbeFailed", "Recovering", "SiteAwaited"};
+constexpr absl::string_view kWaits[] = {"ProbeFailed", "Recovering", "WaitingForData", "WaitingForExecutors", "WaitingForSite"};
 
 // As many as a status takes.
 int Count(const json& list) { return static_cast<int>(std::min<size_t>(list.size(), job::kMaxExecutors)); }

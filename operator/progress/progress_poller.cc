@@ -85,7 +85,7 @@ void ProgressPoller::Answered(const Question& question, bool ok, absl::Duration 
   if (!held.empty()) waiting_.insert(held.extract(held.begin()));
   if (of->second.asked == 0 && held.empty()) asked_of_.erase(of);
   const auto at = followed_.find(question.uid);
-  // One that was forgotten meanwhile and is followed anew has its turn already.
+  // One that was forgotten meanwhile and is followed again has its turn already.
   if (at == followed_.end() || !at->second.asking) return;
   Followed& followed = at->second;
   followed.asking = false;

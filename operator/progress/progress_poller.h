@@ -38,7 +38,7 @@ class ProgressPoller : public ProgressSource {
 
   static constexpr absl::Duration kEvery = absl::Seconds(5);
   static constexpr absl::Duration kSlow = absl::Seconds(1), kMaxBackoff = absl::Minutes(1);
-  static constexpr int kBackoffFactor = 20;  // how many times as long as its answer took nobody asks it at the least
+  static constexpr int kBackoffFactor = 20;  // how many times as long as its answer took it is not asked at the least
   static constexpr int kThreads = 4;         // pages that are waited for at a time
 
   ProgressPoller(kube::Clock& clock, Fetch fetch, Changed changed, PageHandler on_page = {}, EventHandler happened = {},
@@ -73,7 +73,7 @@ class ProgressPoller : public ProgressSource {
     std::set<Turn> held_back;  // until fewer are
   };
   void Remove(const std::string& uid, const Followed& followed);
-  // One that is to be asked now, of those that have waited longest; whoever gets it asks it.
+  // One that is to be asked now, of those that have waited longest; the one who gets it asks it.
   std::optional<Question> Take();
   void Ask(Question question);
   void Answered(const Question& question, bool ok, absl::Duration took);

@@ -149,7 +149,7 @@ TEST_F(ProgressPollerTest, ATenantsSlowPagesDoNotHoldUpOthers) {
   }
   pages.AwaitHeld(ProgressPoller::kThreads / 2);
   watch.Follow({"", "default", "a"}, "a", "here");
-  pages.AwaitAsked("here", 100);  // again and again while nobody has let go of the others
+  pages.AwaitAsked("here", 100);  // again and again while none has let go of the others
   EXPECT_EQ(pages.most(), ProgressPoller::kThreads / 2);
   pages.Release();
   pages.AwaitAsked("held-19", 1);

@@ -15,7 +15,7 @@ namespace {
 using kube::TextAt;
 using nlohmann::json;
 
-// Somebody else, Kueue most often, has written meanwhile: what it was is in the cache soon, and is looked at anew.
+// Somebody else, Kueue most often, has written meanwhile: what it was is in the cache soon, and is looked at again.
 absl::Status UnlessOvertaken(const absl::Status& status) {
   const bool overtaken = kube::IsApiConflict(status) || kube::IsApiNotFound(status) || kube::IsApiAlreadyExists(status);
   return overtaken ? absl::OkStatus() : status;

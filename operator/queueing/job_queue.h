@@ -34,7 +34,7 @@ class JobQueue {
       : options_(std::move(options)), hub_(hub), call_(std::move(call)) {}
 
   // Puts into `seen`, which has all else of a job whose spec is right, what the queue says, and the job as it was admitted. Unavailable: it
-  // cannot be told yet, and is to be looked at again soon. Other errors: those of the server, or a flavor that is gone.
+  // is not known yet, and is to be looked at again soon. Other errors: those of the server, or a flavor that is gone.
   absl::Status LookAt(Observation& seen);
   // After LookAt() of the same and the decision on it, whose status is written. One step: the cache brings us back for the next.
   absl::Status Keep(const Observation& seen, const Decision& decision);
@@ -43,7 +43,7 @@ class JobQueue {
   bool Concerns() const { return options_.workloads != nullptr && (!options_.queue.empty() || options_.was_queued); }
   kube::ObjectKey Key() const { return {identity_.ns, WorkloadName(identity_)}; }
   Queued QueuedNow(const Observation& seen) const;
-  // Of the job's class; what is wrong with it is told in `seen`.
+  // Of the job's class; what is wrong with it is in `seen`.
   absl::Status ReadPriority(Observation& seen);
   absl::StatusOr<nlohmann::json> Wanted() const;
   absl::Status Create();

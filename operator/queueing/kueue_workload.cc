@@ -36,7 +36,7 @@ json Only(const json& from, std::initializer_list<const char*> keys) {
   return to;
 }
 
-// Of a Pod what a quota and a flavor depend on; the rest makes objects large and tells nobody anything.
+// Of a Pod what a quota and a flavor depend on; the rest makes objects large and is of no use.
 json PodSetTemplate(const json& pod) {
   const json& spec = At(pod, "spec");
   json out = Only(spec, {"nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName", "overhead", "restartPolicy"});
@@ -101,7 +101,7 @@ void AddNodes(const json& selector, const json& tolerations, json& pod_template)
 std::string Admitted(const std::string& pod_template, const json& workload, const json& assignment,
                      const std::map<std::string, json>& flavors) {
   json out = pod_template.empty() ? json::object() : kube::ParseJson(pod_template);
-  if (!out.is_object()) return pod_template;  // what is wrong with it is told when Pods are made of it
+  if (!out.is_object()) return pod_template;  // what is wrong with it is reported when Pods are made of it
   const json before = out;
   for (const auto& [resource, flavor] : MappingOf(At(assignment, "flavors")).items()) {
     const auto at = flavors.find(kube::TextOf(flavor));

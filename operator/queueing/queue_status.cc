@@ -80,12 +80,12 @@ std::optional<QueueStatus> QueueStatusOf(const Queued& queued, WorkloadAccess ac
     return Holds(kQueued, absl::StrCat("Queued: Workload ", WorkloadName(queued.identity), " is there and does not belong to the job."));
   }
   if (!WorkloadFits(*workload, PodSetsDigest(*queued.job), queued.queue)) {
-    return Holds(kQueued,
-                 absl::StrCat("Queued: the job wants other Pods, or another queue, than its Workload says; it waits anew in ", place, "."));
+    return Holds(kQueued, absl::StrCat("Queued: the job wants other Pods, or another queue, than its Workload says; it waits again in ",
+                                       place, "."));
   }
   if (WorkloadIs(*workload, "Finished")) {
     return Holds(kQueued, absl::StrCat("Queued: its Workload was finished by somebody else", After(": ", MessageOf(*workload, "Finished")),
-                                       "; it waits anew in ", place, "."));
+                                       "; it waits again in ", place, "."));
   }
   if (WorkloadIs(*workload, "Evicted")) {
     const std::string why = MessageOf(*workload, "Evicted"), now = MessageOf(*workload, "QuotaReserved");

@@ -15,7 +15,7 @@ namespace fusionllm::op {
 
 // Of Workloads on the hub.
 enum class WorkloadAccess {
-  kUnknown,    // not listed yet, or it cannot be told now
+  kUnknown,    // not listed yet, or it cannot be known now
   kMissing,    // the server does not serve them
   kForbidden,  // it does not let the operator list them
   kListed,
@@ -32,7 +32,7 @@ struct Queued {
   bool begun = false;                   // an attempt has, and is not over: there may be Pods
 };
 
-// `workload`: the one of the job's name, null: there is none. Nothing: it cannot be told now. Not of a job that is suspended.
+// `workload`: the one of the job's name, null: there is none. Nothing: it cannot be known now. Not of a job that is suspended.
 std::optional<QueueStatus> QueueStatusOf(const Queued& queued, WorkloadAccess access, const nlohmann::json* workload);
 
 enum class WorkloadStep {

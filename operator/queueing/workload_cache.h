@@ -43,7 +43,7 @@ class WorkloadCache : public WorkloadSource {
   // Null: not begun.
   Part* Of(const std::string& ns) const;
   Part* Begin(const std::string& ns);
-  // Whether the server serves them, by its discovery, which whoever has an account may ask.
+  // Whether the server serves them, by its discovery, which every account may ask.
   WorkloadAccess Discover();
 
   const std::set<std::string> namespaces_;

@@ -17,10 +17,10 @@ struct Lack {
   bool any() const { return broker || executor.has_value(); }
 };
 
-// The broker is in the first, whoever lends devices.
+// The broker is in the first, whichever clusters lend devices.
 bool IsHub(const Observation& seen, const ClusterView& cluster) { return &cluster == &seen.clusters.front(); }
 
-// At the beginning of a sentence. What the hub is called as one that lends devices few know, and nobody where it lends none.
+// At the beginning of a sentence. What the hub is called as one that lends devices few know, and no one where it lends none.
 std::string Called(const Observation& seen, const ClusterView& cluster) {
   return IsHub(seen, cluster) ? "The hub" : absl::StrCat("Cluster ", cluster.name);
 }

@@ -1,4 +1,5 @@
-// One look's dealings with what clusters say of a job's Pods (trials.h): asks those that were not asked, and learns from what is made.
+// One look's dealings with what clusters say of a job's Pods (dry_run_results.h): asks those that were not asked, and learns from what is
+// made.
 //
 // "here" is the cluster whose part of the job is being looked at, as it is in `seen`.
 #pragma once
@@ -28,7 +29,7 @@ class AdmissionDryRun {
   // What has the name of an object of the job there and is not the job's, in words; empty: nothing is known to.
   std::string ConflictIn(const Observation& seen, const std::string& cluster) const;
   // Asks whether it would take what the job lacks here, unless it was asked for this attempt already. `hub`: the hub's name as a cluster;
-  // empty: it lends no devices. That it would is told to the others by Learn(), when what is made beside the pods was not refused
+  // empty: it lends no devices. That it would is passed to the others by Learn(), when what is made beside the pods was not refused
   // either. Blocks on the API server.
   void Try(Member& member, const Observation& seen, ClusterView& here, const std::string& hub, std::stop_token stop);
   // What came of the attempt to make, or remove, what is due here. True: it was refused, which the job's status says.
@@ -47,7 +48,7 @@ class AdmissionDryRun {
   DryRunResults& dry_run_;
   const int64_t generation_;
   const Images& images_;
-  bool accepts_ = false;  // Try() was told so
+  bool accepts_ = false;  // Try() was answered so
   bool news_ = false, look_again_ = false;
 };
 

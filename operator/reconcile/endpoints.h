@@ -1,4 +1,4 @@
-// Where the parts of a run are reached, in words for the job's status: whoever wonders why two executors do not meet looks there first.
+// Where the parts of a run are reached, in words for the job's status: one who wonders why two executors do not meet looks there first.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct EndpointInputs {
 };
 
 // Where those of `cluster` are reached from other clusters, `served` being what its anchor says of their Services by device: HOST:PORT of
-// each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out. Empty: nobody
+// each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out. Empty: no one
 // outside dials them, as the job is in one cluster alone or not there; or their addresses are not known yet. Nothing: some of their Pods
-// have no address yet; what was said before stays. At most kMaxShortText letters: "a:1, b:1, and 7 more".
+// have no address yet; what was said before stays. At most kMaxShortText characters: "a:1, b:1, and 7 more".
 std::optional<std::string> ExecutorEndpoint(const EndpointInputs& ways, const ClusterView& cluster,
                                             const std::map<std::string, std::string>& served);
 

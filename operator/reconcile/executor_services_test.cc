@@ -252,7 +252,7 @@ TEST_F(ExecutorServicesTest, AServiceOfSomebodyElseIsLeftAlone) {
   Submit("NodePort");
   SettleBoth();
   EXPECT_EQ(TokyoService()["spec"]["selector"], theirs["spec"]["selector"]);
-  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
+  EXPECT_EQ(Condition("Scheduled"), "False Conflict");
   EXPECT_THAT(ReadyMessage(), HasSubstr("Service train-tokyo-0 in cluster tokyo belongs to somebody else"));
   ASSERT_TRUE(tokyo_client_->Delete(kServices, {"default", "train-tokyo-0"}).ok());
   clock_.Advance(absl::Seconds(15));

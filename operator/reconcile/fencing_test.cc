@@ -130,7 +130,7 @@ TEST_F(FencingTest, PodRecreationStampsLeaderEpoch) {
   EXPECT_EQ(Epoch(*tokyo_), 2);
 }
 
-// Nobody else has claimed anything: what protects them is that they are others.
+// No one else has claimed anything: what protects them is that they are others.
 TEST_F(FencingTest, WhatHasTakenTheNameOfSomethingThatWasSeenIsNotDeleted) {
   LeadWith(old_fence_);
   Submit2();
@@ -284,7 +284,7 @@ TEST_F(FencingTest, AClaimIsOfTheJobsAnchorAloneAndOverwritesNoLaterOne) {
   EXPECT_EQ(Epoch(*tokyo_), 3);
 }
 
-// Whoever may write to the namespace can write any number.
+// One who may write to the namespace can write any number.
 TEST_F(FencingTest, AnEpochThatNoLeaderCanHaveCountedIsWrittenOver) {
   LeadWith(old_fence_);
   Submit2();

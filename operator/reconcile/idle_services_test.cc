@@ -1,4 +1,4 @@
-// Services that nobody dials any more: load balancers cost as long as they are there.
+// Services that are not dialed any more: load balancers cost as long as they are there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

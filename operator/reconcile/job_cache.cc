@@ -140,7 +140,7 @@ absl::Status JobCache::CompareWithServer(std::stop_token stop) {
     const absl::StatusOr<bool> same = part->jobs.IsConsistent({.timeout = absl::Minutes(2), .stop = stop});
     first.Update(same.status());
     if (!same.ok() || *same) continue;
-    base::Log(base::LogLevel::kError, "the cache of FusionJobs is not what the server has; listing anew");
+    base::Log(base::LogLevel::kError, "the cache of FusionJobs is not what the server has; listing again");
     part->jobs.Relist();
   }
   return first;
@@ -150,9 +150,9 @@ std::vector<kube::ObjectKey> JobCache::JobsShortOfCapacity() const {
   std::vector<kube::ObjectKey> keys;
   for (const kube::ObjectPtr& object : Objects()) {
     const kubeapi::FusionJobStatus& status = AsJob(object).View()->status;
-    const kubeapi::Condition* const dispatched = kubeapi::FindCondition(status.conditions, kubeapi::kDispatched);
+    const kubeapi::Condition* const dispatched = kubeapi::FindCondition(status.conditions, kubeapi::kScheduled);
     if (dispatched == nullptr || kubeapi::IsFinished(status.conditions)) continue;
-    const bool whole = dispatched->status == kubeapi::ConditionStatus::kTrue && dispatched->reason != kFewerDispatched;
+    const bool whole = dispatched->status == kubeapi::ConditionStatus::kTrue && dispatched->reason != kPartiallyScheduled;
     if (!whole) keys.push_back(object->meta.Key());
   }
   return keys;

@@ -38,7 +38,7 @@ class JobCache : public JobSource {
   bool SeenWrites(const kube::ObjectKey& key) override;
   // Calls `changed` for each job, as if it had changed.
   void TouchAll() const;
-  // Compares the cache with the server, and lists anew if they differ, which is logged and counted. Blocks; an error: it could not be told.
+  // Compares the cache with the server, and lists again if they differ, which is logged and counted. Blocks; an error: it is not known.
   absl::Status CompareWithServer(std::stop_token stop);
 
  private:

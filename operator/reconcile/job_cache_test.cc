@@ -37,7 +37,7 @@ class JobCacheTest : public ::testing::Test {
     for (int i = 0; i < 60'000 && !holds(); ++i) real_.WaitFor(absl::Milliseconds(1), {});
     return holds();
   }
-  // What was told since the last call, once that is so much.
+  // What was reported since the last call, once that is so much.
   std::vector<std::string> TakeChanges(size_t most) {
     EXPECT_TRUE(Eventually([&] {
       const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ TEST_F(JobCacheTest, ACacheThatIsRightIsLeftAlone) {
 }
 
 TEST_F(JobCacheTest, InconsistentCacheIsRelisted) {
-  // A proxy on the way gives the list of a server that lags behind for the newest one: the job is never told of.
+  // A proxy on the way gives the list of a server that lags behind for the newest one: the job is never delivered.
   const std::string version = json::parse(Create("a"))["metadata"]["resourceVersion"];
   const json list = {{"apiVersion", kFusionJobs.ApiVersion()},
                      {"kind", "FusionJobList"},

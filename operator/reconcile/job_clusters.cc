@@ -37,7 +37,7 @@ ClusterView JobClusters::LookInto(const Member& member) const {
     cluster.waiting = anchor->waiting;
   }
   cluster.pods = member.PodsOf(view_.identity);
-  // Brokers are on the hub alone: whoever may make pods in a member is not to say how a job ends.
+  // Brokers are on the hub alone: one who may make pods in a member is not to say how a job ends.
   if (&member != &hub_) std::erase_if(cluster.pods, [](const PodView& pod) { return pod.role != kExecutorRole; });
   return cluster;
 }
@@ -61,7 +61,7 @@ void JobClusters::AddUnknown(std::vector<ClusterView>& clusters) const {
 
 void JobClusters::FindEndpoints(Observation& seen) const {
   const auto center = hub_.OwnerConfigMapOf(view_.identity);
-  // Of a job that is over the addresses are gone with its Services: what was told last stays.
+  // Of a job that is over the addresses are gone with its Services: what was reported last stays.
   if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
   const EndpointInputs ways{.job = &seen.job,

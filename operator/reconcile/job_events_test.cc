@@ -160,7 +160,7 @@ TEST_F(JobEventsTest, AnOperatorThatStartsAgainTellsWhatHappenedMeanwhileAndNoth
   EXPECT_EQ(EventsNamed().size(), 2u);
 }
 
-// A new leader takes over a thousand jobs: what they have told long ago it does not even try.
+// A new leader takes over a thousand jobs: what they have reported long ago it does not even try.
 TEST_F(JobEventsTest, AnOperatorThatStartsAgainLeavesOldEventsAlone) {
   for (int i = 0; i < 16; ++i) Happens("Replanned", absl::StrCat("plan ", i));
   LetItLook();

@@ -75,7 +75,7 @@ TEST_F(JobMetricsTest, ARestartIsMeasuredFromTheFailureUntilAStep) {
   EXPECT_EQ(Condition("Restarting"), "True BrokerFailed");
   progress_.newest_ = Progress{.step = 61, .steps = 100};
   Settle();
-  EXPECT_EQ(Condition("Restarting"), "False MakesSteps");
+  EXPECT_EQ(Condition("Restarting"), "False Progressing");
   ExpectSeconds("job_restart_latency_seconds", 1, 45);
   ExpectSeconds("job_start_latency_seconds", 1, 0);  // of the first attempt alone
 }

@@ -20,7 +20,7 @@ class JobObjects {
 
   // The job's object of that name; null: there is none. AlreadyExists: it belongs to somebody else.
   absl::StatusOr<nlohmann::json> Find(const kube::Resource& resource, const std::string& name) const;
-  // `there`: what Find() said, so that nobody's is overwritten that has taken its name since, which is Unavailable.
+  // `there`: what Find() said, so that none is overwritten that has taken its name since, which is Unavailable.
   absl::Status Put(const kube::Resource& resource, nlohmann::json object, const nlohmann::json& there) const;
   // An error for an object that has a name of the job's and is not the job's.
   absl::Status BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name) const;

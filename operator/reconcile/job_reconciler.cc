@@ -50,8 +50,8 @@ class JobReconciler::Pass {
   Pass(JobReconciler& owner, const kube::WorkKey& key, const JobView& view, std::stop_token stop)
       : owner_(owner), key_(key), view_(view), hub_(owner.hub_.client()), call_{.stop = std::move(stop)} {}
 
-  // What the job has in a cluster that was connected just now is not known yet, and would be told as missing. A job that is being deleted
-  // does not wait for that: its status says where something may be.
+  // What the job has in a cluster that was connected just now is not known yet, and would be reported as missing. A job that is being
+  // deleted does not wait for that: its status says where something may be.
   bool AwaitsLists() const {
     if (KeptAsItIs() || view_.deleted_at.has_value()) return false;
     for (const auto& [cluster, tried_for] : owner_.members_.Connecting()) {
@@ -134,7 +134,8 @@ class JobReconciler::Pass {
     const absl::Status& why = view_.job.status();
     kubeapi::FusionJobStatus status;
     if (Begun()) {
-      status = RefusedStatus(view_, "; the job stays as it is by the spec before, and nothing of it is made anew until this one is mended",
+      status = RefusedStatus(view_,
+                             "; the job stays as it is by the spec before, and nothing of it is created again until this one is corrected",
                              owner_.clock_.Now());
     } else {
       Decision decision;
@@ -184,8 +185,8 @@ class JobReconciler::Pass {
     return seen;
   }
 
-  // Once for each attempt: clusters that come and go meanwhile, and room, move nobody by themselves. The hub's part places; the others find
-  // it settled.
+  // Once for each attempt: clusters that come and go meanwhile, and room, move no executor by themselves. The hub's part places; the others
+  // find it settled.
   void PlaceExecutors(Observation& seen) {
     if (const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
       seen.slots = ParsePlacement(seen.memory.attempt, anchor->placement);
@@ -217,8 +218,8 @@ class JobReconciler::Pass {
     seen.advised = placement.advised;
     seen.advice_reason = std::move(placement.advice_reason);
     seen.advice = std::move(placement.advice);
-    if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kAdvised) != nullptr) {
-      seen.advice_reason = kNotAsked;
+    if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {
+      seen.advice_reason = kNotQueried;
       seen.advice = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
     }
     seen.placement_problem = std::move(placement.problem);
@@ -267,7 +268,7 @@ class JobReconciler::Pass {
   }
 
   // Those of earlier attempts read their certificates when they began, and are about to end; an anchor that somebody has deleted is made
-  // anew beside pods of this one.
+  // again beside pods of this one.
   static bool HasPods(const Observation& seen) {
     const auto of_this = [&](const PodView& pod) { return pod.attempt == seen.memory.attempt; };
     return std::any_of(seen.clusters.begin(), seen.clusters.end(),

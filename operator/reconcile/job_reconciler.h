@@ -70,7 +70,7 @@ struct ReconcilerOptions {
   bool hub_on_demand = false;  // nodes of a hub that lends no devices are made when Pods wait for them
   // Asks for a look at a job's part in a member, or on the hub if `cluster` is empty; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> enqueue = [](const auto&, const auto&) {};
-  Fence* fence = nullptr;                   // null: nobody is elected
+  Fence* fence = nullptr;                   // null: there is no election
   HintCache* advisor = nullptr;             // null: the scheduler is not asked where jobs run fastest
   const MeasuredLinks* measured = nullptr;  // null: nothing has been measured
   WorkloadSource* workloads = nullptr;      // null: labels of Kueue mean nothing

@@ -57,7 +57,7 @@ TEST_F(JobReconcilerTest, AJobRunsToItsEnd) {
           {{"status", {{"phase", "Running"}, {"conditions", json::array({not_ready})}, {"containerStatuses", json::array({ended})}}}},
           "status");
     Settle();
-    EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready")) << name;
+    EXPECT_THAT(events_.reasons_, ElementsAre("Scheduled", "Ready")) << name;
     EXPECT_EQ(Condition("Degraded"), "False NotDegraded") << name;
   }
 
@@ -67,7 +67,7 @@ TEST_F(JobReconcilerTest, AJobRunsToItsEnd) {
   EXPECT_EQ(Job()["status"]["trainerStatus"]["loss"], "2.2500");
   EXPECT_EQ(Job()["status"]["trainerStatus"]["progressPercentage"], 100);
   EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0")) << "executors that still ran are gone";
-  EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready", "Completed"));
+  EXPECT_THAT(events_.reasons_, ElementsAre("Scheduled", "Ready", "Completed"));
 }
 
 TEST_F(JobReconcilerTest, AtRestNothingIsWritten) {
@@ -150,7 +150,7 @@ TEST_F(JobReconcilerTest, ResumedRunNeverReportsEarlierStep) {
   progress_.newest_ = Progress{.step = 30, .steps = 100, .loss = 3.0, .checkpoint_step = 20};
   Settle();
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
-  EXPECT_TRUE(Reconcile().status.ok());  // the broker is told to end
+  EXPECT_TRUE(Reconcile().status.ok());  // the broker is asked to end
   EndBroker(0, 0, R"({"step":33,"steps":100,"loss":2.5,"checkpoint_step":33,"exit_code":0})");
   progress_.newest_.reset();
   Settle();
@@ -226,7 +226,7 @@ TEST_F(JobReconcilerTest, AnExecutorThatGaveUpWaitingForItsBrokerIsReplacedOnce)
   const std::string replacement = uid("train-local-0-r0");
   EXPECT_NE(replacement, gave_up);
   EXPECT_EQ(uid("train-local-1-r0"), stays);
-  EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready", "DegradedExecutorsNotReady", "Recovered")) << "its end is told once";
+  EXPECT_THAT(events_.reasons_, ElementsAre("Scheduled", "Ready", "DegradedExecutorsNotReady", "Recovered")) << "its end is told once";
   Settle();
   EXPECT_EQ(uid("train-local-0-r0"), replacement);
   EXPECT_EQ(Condition("Complete"), "none");
@@ -275,8 +275,8 @@ TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
   Submit();
   Settle();
   EXPECT_EQ(Condition("Ready"), "False Conflict");
-  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Secret train-authority in namespace default belongs to somebody else"));
+  EXPECT_EQ(Condition("Scheduled"), "False Conflict");
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Secret train-authority in namespace default belongs to somebody else"));
   EXPECT_THAT(PodNames(), IsEmpty());
   EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-authority"}).value())["data"], secret["data"]);
 }
@@ -287,8 +287,8 @@ TEST_F(JobReconcilerTest, AConfigMapOfSomebodyElseIsNotOverwritten) {
   ASSERT_TRUE(looking_->Create(kConfigMaps, "default", theirs.dump()).ok());
   Submit();
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("ConfigMap train-job in namespace default belongs to"));
+  EXPECT_EQ(Condition("Scheduled"), "False Conflict");
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("ConfigMap train-job in namespace default belongs to"));
   EXPECT_THAT(PodNames(), IsEmpty());
   const json there = json::parse(looking_->Get(kConfigMaps, {"default", "train-job"}).value());
   EXPECT_EQ(there["data"], theirs["data"]);

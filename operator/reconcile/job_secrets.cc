@@ -108,7 +108,7 @@ absl::Status JobSecrets::Ensure(const std::string& name, const JobCredentials& a
   const bool current = issued_by != have.end() && issued_by->second == authority.certificate_pem();
   const bool whole = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& file) { return have.contains(file); });
   absl::StatusOr<Files> files = current && whole ? authority.Renewed(have, now_) : make();
-  if (!files.ok()) files = make();  // what cannot be read is of use to nobody
+  if (!files.ok()) files = make();  // what cannot be read is of no use
   FUSIONLLM_RETURN_IF_ERROR(files.status());
   if (*files == have) return absl::OkStatus();
   return objects_.Put(kSecrets, SecretObject(job_, name, *files, owner), there);

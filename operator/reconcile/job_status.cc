@@ -71,7 +71,7 @@ bool IsSeenEmpty(const std::string& cluster, const std::vector<ClusterView>& see
 // Each cluster that has, or has had, a part in the job: what may be left where is known from here alone when a cluster is away.
 void CountPods(const Observation& seen, const Decision& decision, kubeapi::FusionJobStatus& status) {
   std::vector<kubeapi::ClusterStatus> clusters = std::move(status.cluster_statuses);
-  // Of those that nobody knows any more.
+  // Of those that are not known any more.
   for (kubeapi::ClusterStatus& cluster : clusters) {
     const auto is_it = [&](const ClusterView& view) { return view.name == cluster.name; };
     if (std::any_of(seen.clusters.begin(), seen.clusters.end(), is_it)) continue;
@@ -124,15 +124,15 @@ kubeapi::TrainerStatus TrainerOf(const Progress& progress, absl::Time now) {
   return trainer;
 }
 
-// Both are told together, no more often than kProgressEvery; but a checkpoint is news by itself, too: the last one of a run is whole only
-// after its last step has been told.
+// Both are reported together, no more often than kProgressEvery; but a checkpoint is news by itself, too: the last one of a run is whole
+// only after its last step has been reported.
 void TellProgress(const Observation& seen, const Progress& progress, bool ended, kubeapi::FusionJobStatus& status) {
   if (progress.steps == 0) return;  // it knows nothing yet
-  // Where it lies the spec says, if it can be read and still does, or what was told before.
+  // Where it lies the spec says, if it can be read and still does, or what was reported before.
   const bool has_place = seen.job.spec.checkpoint.has_value() || status.checkpoint.has_value();
   const bool newer_checkpoint = progress.checkpoint_step.has_value() && has_place &&
                                 (!status.checkpoint.has_value() || status.checkpoint->step != *progress.checkpoint_step);
-  // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was told before is nearer to the truth.
+  // A broker that has made no step of its own yet goes on from a checkpoint, or will: what was reported before is nearer to the truth.
   const bool made_steps = progress.step > 0 || !status.trainer_status.has_value();
   if (!newer_checkpoint && !made_steps) return;
   const bool no_checkpoint = seen.job.spec.checkpoint.has_value() && !status.checkpoint.has_value() && !newer_checkpoint;
@@ -169,7 +169,7 @@ void TellProgress(const Observation& seen, const Progress& progress, bool ended,
 std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& status) {
   std::map<std::string, std::string> avoided;
   for (const kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
-    if (const kubeapi::Condition* left = kubeapi::FindCondition(cluster.conditions, kubeapi::kLeft);
+    if (const kubeapi::Condition* left = kubeapi::FindCondition(cluster.conditions, kubeapi::kExcluded);
         left != nullptr && left->status == kubeapi::ConditionStatus::kTrue) {
       avoided[cluster.name] = left->message;
     }
@@ -181,11 +181,11 @@ void TellAvoided(const PersistedState& memory, absl::Time now, kubeapi::FusionJo
   for (kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
     const auto why = memory.avoided.find(cluster.name);
     const bool left = why != memory.avoided.end();
-    if (!left && !kubeapi::IsTrue(cluster.conditions, kubeapi::kLeft)) continue;
+    if (!left && !kubeapi::IsTrue(cluster.conditions, kubeapi::kExcluded)) continue;
     SetCondition(cluster.conditions,
-                 {.type = std::string(kubeapi::kLeft),
+                 {.type = std::string(kubeapi::kExcluded),
                   .status = left ? kubeapi::ConditionStatus::kTrue : kubeapi::ConditionStatus::kFalse,
-                  .reason = left ? "ReplaceCluster" : "MayBeUsed",
+                  .reason = left ? "ReplaceCluster" : "Eligible",
                   .message = left ? why->second : ""},
                  now);
   }
@@ -222,9 +222,9 @@ PersistedState PersistedStateOf(const kubeapi::FusionJobStatus& status) {
   };
   // It is ready in the sense of was_ready below while either holds.
   const std::optional<absl::Time> not_ready = since(kubeapi::kReady, false), not_degraded = since(kubeapi::kDegraded, false);
-  const std::optional<std::string> suspension = reason(kubeapi::kSuspended), dispatch = reason(kubeapi::kDispatched);
+  const std::optional<std::string> suspension = reason(kubeapi::kSuspended), dispatch = reason(kubeapi::kScheduled);
   // It may be refused, too, which is another wait.
-  const bool short_of_room = dispatch == kWaitingForRoom || dispatch == kPlacementFailed;
+  const bool short_of_room = dispatch == kInsufficientCapacity || dispatch == kPlacementFailed;
   return {.attempt = status.attempt,
           .restarts = status.restarts,
           .counted_restarts = status.restarts_count_towards_max,
@@ -237,7 +237,7 @@ PersistedState PersistedStateOf(const kubeapi::FusionJobStatus& status) {
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
           .out_of_memory = OutOfMemory(status),
           .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
-          .short_since = short_of_room ? since(kubeapi::kDispatched, false) : std::nullopt,
+          .short_since = short_of_room ? since(kubeapi::kScheduled, false) : std::nullopt,
           .restarting_since = since(kubeapi::kRestarting, true),
           .unready_since = not_ready.has_value() && not_degraded.has_value() ? std::max(not_ready, not_degraded) : std::nullopt,
           .resized = reason(kubeapi::kRestarting) == Name(RestartCause::kResized),
@@ -288,7 +288,7 @@ kubeapi::FusionJobStatus BuildStatus(const JobView& view, const Observation& see
   CountPods(seen, decision, status);
   if (!seen.broker_endpoint.empty()) status.endpoint = seen.broker_endpoint;
   TellAvoided(decision.memory, seen.now, status);
-  // The last word of a run, also of one that was suspended: nobody will ask again.
+  // The last word of a run, also of one that was suspended: it is not asked again.
   const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
   if (view.job.ok()) {

@@ -60,7 +60,7 @@ absl::StatusOr<JobView> ReadJob(const json& object, const std::string& origin, c
   view.queue_priority = TextAt(metadata, "labels", kQueuePriorityLabel);
   view.job = kubeapi::FusionJobFromObject(object);
   if (!view.job.ok()) view.ending = std::make_shared<const job::FusionJob>(EndingOf(object, view.identity));
-  // A status that cannot be read is written anew.
+  // A status that cannot be read is written again.
   if (auto status = kubeapi::FusionJobStatusFromObject(object); status.ok()) view.status = *std::move(status);
   return view;
 }

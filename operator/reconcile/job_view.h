@@ -24,7 +24,7 @@ struct JobView {
   std::optional<absl::Time> deleted_at;
   std::vector<std::string> finalizers;
   bool force_delete = false;           // kForceDeleteAnnotation is there
-  bool ours = true;                    // spec.managedBy names nobody else
+  bool ours = true;                    // spec.managedBy names no one else
   std::string queue;                   // of Kueue's that it waits in, by its label; empty: none
   std::string queue_priority;          // the same of its priority there
   absl::StatusOr<job::FusionJob> job;  // an error: what is wrong with the spec
@@ -39,7 +39,7 @@ struct JobView {
 };
 
 // From the object as an API server gives it. `origin`, `hub`: this hub, as of JobIdentity. InvalidArgument: it has no name or uid. A spec
-// that is wrong is no error here: it must be told in the job's status.
+// that is wrong is no error here: it must be reported in the job's status.
 absl::StatusOr<JobView> ReadJob(const nlohmann::json& object, const std::string& origin, const std::string& hub);
 
 }  // namespace fusionllm::op

@@ -16,7 +16,7 @@ class JobSource;
 
 class JobWrites {
  public:
-  // All must outlive it. `jobs` is told of each write.
+  // All must outlive it. `jobs` gets each write.
   JobWrites(const JobView& view, kube::ApiClient& hub, JobSource& jobs, const kube::CallOptions& call)
       : view_(view), hub_(hub), jobs_(jobs), call_(call), version_(view.resource_version) {}
 

@@ -10,7 +10,7 @@ using nlohmann::json;
 using testing::JobObject;
 using testing::JobReconcilerTest;
 
-// What every run with checkpoints ends with: its last step, told already, and then the checkpoint of it.
+// What every run with checkpoints ends with: its last step, reported already, and then the checkpoint of it.
 class LastCheckpointTest : public JobReconcilerTest {
  protected:
   void TrainTo33(int max_restarts = 3) {
@@ -178,7 +178,7 @@ TEST_F(LastCheckpointTest, ARunThatIsResumedWhileItEndsHasItsLastWord) {
   EXPECT_EQ(ReportedSteps(), "33 33");
 }
 
-// A broker that finds a newer checkpoint than was told before it has made a step.
+// A broker that finds a newer checkpoint than was reported before it has made a step.
 TEST_F(LastCheckpointTest, ReportsInitialCheckpointBeforeFirstStep) {
   TrainTo33();
   clock_.Advance(absl::Minutes(1));

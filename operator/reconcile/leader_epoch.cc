@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<StampedOwnerConfigMap>> StampLeaderEpoch(Member& me
   if (TextAt(metadata, "labels", kJobUidLabel) != job.uid) return std::nullopt;
   int64_t epoch = 0;
   if (!absl::SimpleAtoi(TextAt(metadata, "annotations", kEpochAnnotation), &epoch)) epoch = 0;
-  // No leader counts that far ahead: whoever may write to the namespace, or the member's server, wrote it. It is written over.
+  // No leader counts that far ahead: someone who may write to the namespace, or the member's server, wrote it. It is written over.
   if (epoch < 0 || epoch - kMaxEpochsAhead > fence.epoch()) {
     base::Log(base::LogLevel::kWarning, absl::StrCat("ConfigMap ", key.ToString(), " in cluster ", member.name(), " has the epoch ", epoch,
                                                      ", which no leader can have counted; it is written over"));

@@ -29,7 +29,7 @@ class LookAlikeTest : public TwoClustersTest {
       ASSERT_TRUE(client->Create(kNamespaces, "", other.dump()).ok());
     }
   }
-  // As whoever may make pods makes one, with all that can be read off the one it copies, but for `change`.
+  // As one who may make pods makes one, with all that can be read off the one it copies, but for `change`.
   kube::ObjectKey Imitate(kube::ApiClient& client, const json& original, const LookAlike& as, const json& status) {
     json pod = {{"apiVersion", "v1"}, {"kind", "Pod"}, {"spec", original["spec"]}};
     for (const char* field : {"name", "labels", "annotations", "ownerReferences"}) {
@@ -166,7 +166,7 @@ TEST_F(LookAlikeTest, AnAnchorElsewhereIsNotTakenForTheJobs) {
   ExpectNothingComesOfThem();
 }
 
-// Nobody's pod is deleted for having a name that the job would use.
+// No other's pod is deleted for having a name that the job would use.
 TEST_F(LookAlikeTest, APodInTheWayStaysAndTheJobSaysSo) {
   json job = testing::JobObject();
   job["spec"]["suspend"] = true;

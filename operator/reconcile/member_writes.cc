@@ -60,7 +60,7 @@ absl::Status MemberWrites::Adopt(const json& wanted) {
   const kube::DeleteOptions options{.uid = kube::TextAt(there, "metadata", "uid")};
   const absl::Status deleted = member_.client().Delete(kPods, {job_.ns, name}, options, call_).status();
   if (!deleted.ok() && !IsGone(deleted) && !kube::IsApiConflict(deleted)) return deleted;
-  return absl::UnavailableError(absl::StrCat(which, " had another owner, and is made anew"));
+  return absl::UnavailableError(absl::StrCat(which, " had another owner, and is created again"));
 }
 
 absl::Status MemberWrites::RemovePods(const std::string& cluster, const std::vector<PodRemoval>& removals) {

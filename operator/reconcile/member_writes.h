@@ -21,7 +21,7 @@ absl::StatusOr<nlohmann::json> FindPodOfThatName(Member& member, const JobIdenti
 
 class MemberWrites {
  public:
-  // All must outlive it. `fence`: null: nobody is elected.
+  // All must outlive it. `fence`: null: there is no election.
   MemberWrites(Member& member, const JobIdentity& job, const Fence* fence, const kube::CallOptions& call)
       : member_(member), job_(job), fence_(fence), call_(call) {}
 

@@ -35,7 +35,7 @@ class MissingReferencesTest : public TwoClustersTest {
   static void Remove(kube::ApiClient& client, const kube::Resource& kind, const std::string& name) {
     ASSERT_TRUE(client.Delete(kind, {"default", name}).ok()) << name;
   }
-  std::string Said() { return ConditionObject("Dispatched")["message"]; }
+  std::string Said() { return ConditionObject("Scheduled")["message"]; }
   // Reads of one object, by name.
   static int Reads(const kube::testing::FakeApiServer& server, const std::string& name) {
     const auto requests = server.requests();
@@ -61,7 +61,7 @@ TEST_F(MissingReferencesTest, DataThatAMemberLacksAreNamedWithClusterAndNamespac
   Remove(*tokyo_client_, kConfigMaps, "text");
   Submit(LoadBalancerJob());
   SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "False ObjectMissing");
+  EXPECT_EQ(Condition("Scheduled"), "False ObjectMissing");
   EXPECT_EQ(Condition("Ready"), "False ObjectMissing");
   EXPECT_EQ(Said(), "Cluster tokyo: namespace default has no ConfigMap text (volume data of the executor).");
   EXPECT_THAT(PodNames(), IsEmpty()) << "they would hold devices in vain";
@@ -76,7 +76,7 @@ TEST_F(MissingReferencesTest, DataThatAMemberLacksAreNamedWithClusterAndNamespac
   Make(*tokyo_client_, kConfigMaps, "text");
   clock_.Advance(absl::Seconds(15));
   SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   ExpectQuiet();
 }
@@ -172,7 +172,7 @@ TEST_F(MissingReferencesTest, ChecksReferencesPerAttempt) {
   clock_.Advance(absl::Minutes(10));
   Settle();
   EXPECT_EQ(Job()["status"]["attempt"], 1);
-  EXPECT_EQ(Condition("Dispatched"), "False ObjectMissing");
+  EXPECT_EQ(Condition("Scheduled"), "False ObjectMissing");
   Make(*looking_, kConfigMaps, "text");
   clock_.Advance(absl::Seconds(15));
   Settle();

@@ -27,7 +27,7 @@ std::optional<Progress> NewestProgress(const Observation& seen, const PersistedS
   const int64_t attempt = memory.attempt;
   if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);
   if (left.has_value() && left->attempt == attempt) return left->progress;
-  // Once an attempt has begun to train, what the one before has said is older than what has been told since.
+  // Once an attempt has begun to train, what the one before has said is older than what has been reported since.
   if (memory.was_ready || memory.complete || memory.failed) return std::nullopt;
   if (const PodView* const before = BrokerOf(seen, attempt - 1); before != nullptr) return before->report;
   return left.has_value() && left->attempt == attempt - 1 ? std::optional(left->progress) : std::nullopt;

@@ -17,8 +17,8 @@ using AskBroker = std::function<std::optional<Progress>(const std::string& addre
 // Of the broker of this attempt: the report that it has left, or its page.
 std::optional<Progress> ProgressOf(const Observation& seen, int64_t attempt, const AskBroker& ask);
 
-// The same of the attempt of `memory`, to be told: while it has no broker's pod, any more or yet, the last word of its broker, or, until
-// it trains, of the one before.
+// The same of the attempt of `memory`, to be reported: while it has no broker's pod, any more or yet, the last word of its broker, or,
+// until it trains, of the one before.
 // Attempts are counted as soon as they are decided on, when the former broker may be saving its last checkpoint; and its pod may be gone by
 // the time that somebody looks. `left`: Member::LastReportOf of the hub.
 std::optional<Progress> NewestProgress(const Observation& seen, const PersistedState& memory, const AskBroker& ask,

@@ -32,7 +32,7 @@ class NewestProgressTest : public ::testing::Test {
     return seen_.clusters[0].pods.emplace_back(PodView{.role = role, .attempt = attempt});
   }
   void Left(int64_t attempt, int64_t step) { left_ = BrokerReport{.attempt = attempt, .progress = {.step = step}}; }
-  // Below zero: nobody says anything.
+  // Below zero: nothing is said.
   int64_t Step() const {
     const auto ask = [this](const std::string& address) -> std::optional<Progress> {
       const auto page = pages_.find(address);

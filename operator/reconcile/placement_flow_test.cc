@@ -67,14 +67,14 @@ TEST_F(PlacementFlowTest, AJobThatFindsNoRoomSaysWhatIsShortAndIsMadeOnceThereIs
   Submit(ElasticJob(2, 2, false));
   Settle();
   EXPECT_THAT(PodNames(), IsEmpty());
-  EXPECT_EQ(Condition("Dispatched"), "False PlacementFailed");
-  EXPECT_EQ(Message("Dispatched"),
+  EXPECT_EQ(Condition("Scheduled"), "False PlacementFailed");
+  EXPECT_EQ(Message("Scheduled"),
             "1 of the 2 executors that must train find room. local: room for 1; each asks for 1 cpu; 1 node: 1 with too little cpu (most "
             "free: 0 cpu)");
   Have(2);
   Settle();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
 }
 
 TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
@@ -88,12 +88,12 @@ TEST_F(PlacementFlowTest, AStatusNamesNoMoreClustersThanItMay) {
   Have(1);
   Submit(ElasticJob(71, 1, false));
   Settle();
-  EXPECT_THAT(Message("Dispatched"), HasSubstr("64 of 71 executors find room. A job has parts in 64 clusters at most"));
+  EXPECT_THAT(Message("Scheduled"), HasSubstr("64 of 71 executors find room. A job has parts in 64 clusters at most"));
   clock_.Advance(kCapacityWait);
   (void)Reconcile();
   (void)Reconcile();
   EXPECT_EQ(Job()["status"]["clusterStatuses"].size(), 64);
-  EXPECT_THAT(Message("Dispatched"), HasSubstr("begins with 64 of 71 executors as soon as its broker can be reached"));
+  EXPECT_THAT(Message("Scheduled"), HasSubstr("begins with 64 of 71 executors as soon as its broker can be reached"));
 }
 
 TEST_F(PlacementFlowTest, SparesCountAmongTheExecutorsThatAreWanted) {
@@ -124,25 +124,25 @@ TEST_F(PlacementFlowTest, WhileAJobWaitsNothingIsWrittenThoughRoomComesAndGoes) 
   for (const auto& request : server_.requests()) EXPECT_THAT(request.verb, ::testing::AnyOf("get", "list")) << request.target;
   clock_.Advance(Placer::kMessageRefresh);
   EXPECT_TRUE(Reconcile().status.ok());
-  EXPECT_THAT(Message("Dispatched"), HasSubstr("3 of the 4"));
+  EXPECT_THAT(Message("Scheduled"), HasSubstr("3 of the 4"));
 }
 
 TEST_F(PlacementFlowTest, AnElasticJobBeginsWithFewerAndGrowsWhenThereIsRoom) {
   Have(2);
   Submit(ElasticJob(4, 2, true));
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+  EXPECT_EQ(Condition("Scheduled"), "False InsufficientCapacity");
   EXPECT_THAT(PodNames(), IsEmpty());
   clock_.Advance(kCapacityWait);
   Settle();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0", "train-local-1-r0"));
-  EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True PartiallyScheduled");
   EXPECT_EQ(Job()["status"]["executors"], "2/4");
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 
   Have(4);
   Settle();
-  EXPECT_EQ(Condition("Resizing"), "True RoomForMore");
+  EXPECT_EQ(Condition("Resizing"), "True CapacityAvailable");
   clock_.Advance(absl::Seconds(299));
   Settle();
   EXPECT_EQ(Executors().size(), 2);
@@ -277,7 +277,7 @@ TEST_F(TwoPlacesTest, AnAttemptWithoutADeviceIsPlannedWithoutThePinsToIt) {
   SubmitReachable(job);
   ASSERT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
   EXPECT_THAT(document(), AllOf(HasSubstr("tokyo-0"), HasSubstr("local-0")));
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
   SettleBoth();
   tokyo_->SetCapacity(Cpus(0));
@@ -285,8 +285,8 @@ TEST_F(TwoPlacesTest, AnAttemptWithoutADeviceIsPlannedWithoutThePinsToIt) {
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
   EXPECT_THAT(document(), AllOf(Not(HasSubstr("tokyo-0")), HasSubstr("local-0")));
-  EXPECT_EQ(Condition("Dispatched"), "True StrategyAdapted");
-  EXPECT_THAT(std::string(ConditionObject("Dispatched")["message"]), HasSubstr("pinned to tokyo-0 goes where"));
+  EXPECT_EQ(Condition("Scheduled"), "True StrategyAdapted");
+  EXPECT_THAT(std::string(ConditionObject("Scheduled")["message"]), HasSubstr("pinned to tokyo-0 goes where"));
   EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "StrategyAdapted"), 1);
 }
 
@@ -298,12 +298,12 @@ TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {
   job["spec"]["network"] = {{"mode", "LoadBalancer"}};
   Submit(job);
   (void)Reconcile();
-  EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+  EXPECT_EQ(Condition("Scheduled"), "False InsufficientCapacity");
   clock_.Advance(kCapacityWait);
   for (int i = 0; i < 6; ++i) {
     EXPECT_TRUE(Reconcile().status.ok());
     SimulateCluster();
-    EXPECT_EQ(Condition("Dispatched"), "False WaitingForRoom");
+    EXPECT_EQ(Condition("Scheduled"), "False InsufficientCapacity");
     EXPECT_TRUE(looking_->Get(kServices, {"default", "train-broker"}).ok()) << "its wait for room is over";
     clock_.Advance(absl::Seconds(2));
   }
@@ -312,9 +312,9 @@ TEST_F(TwoPlacesTest, WhoBeginsWithFewerSaysSoOnceItIsPlaced) {
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
   EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
-  EXPECT_EQ(Condition("Dispatched"), "True FewerDispatched");
-  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "WaitingForRoom"), 1);
-  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "FewerDispatched"), 1);
+  EXPECT_EQ(Condition("Scheduled"), "True PartiallyScheduled");
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "InsufficientCapacity"), 1);
+  EXPECT_EQ(std::count(events_.reasons_.begin(), events_.reasons_.end(), "PartiallyScheduled"), 1);
 }
 
 // With a scheduler that answers what the test says.
@@ -364,7 +364,7 @@ TEST_F(AdvisedTest, ExecutorsGoWhereTheSchedulerExpectsTheFastestSteps) {
   Look();
   EXPECT_THAT(Executors(), IsEmpty());
   EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0", "train-tokyo-1-r0"));
-  EXPECT_EQ(Condition("Advised"), "True PlanMade");
+  EXPECT_EQ(Condition("PlacementHint"), "True PlanFound");
   EXPECT_EQ(asked_, 1);
 }
 
@@ -374,12 +374,12 @@ TEST_F(AdvisedTest, WhatWasSaidOfAnEarlierAttemptIsTakenBack) {
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", true}}}});
   SettleBoth();
   ASSERT_EQ(Condition("Suspended"), "True Suspended");
-  EXPECT_EQ(Condition("Advised"), "True PlanMade");
+  EXPECT_EQ(Condition("PlacementHint"), "True PlanFound");
   tokyo_->SetCapacity(Cpus(0));
   Patch(kFusionJobs, "train", {{"spec", {{"suspend", false}}}});
   SettleBoth();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r1", "train-local-1-r1"));
-  EXPECT_EQ(Condition("Advised"), "False NotAsked");
+  EXPECT_EQ(Condition("PlacementHint"), "False NotQueried");
 }
 
 TEST_F(AdvisedTest, ALaterAttemptIsAskedAboutWithAStrategyThatFitsIt) {
@@ -405,7 +405,7 @@ TEST_F(AdvisedTest, WithoutAnAnswerRoomAndPreferenceDecide) {
   Look();
   EXPECT_THAT(Executors(), ElementsAre("train-local-0-r0"));
   EXPECT_THAT(TokyoNames(), ElementsAre("train-tokyo-0-r0"));
-  EXPECT_EQ(Condition("Advised"), "False NoAnswer");
+  EXPECT_EQ(Condition("PlacementHint"), "False SchedulerUnavailable");
   EXPECT_EQ(asked_, 1);
 }
 

@@ -50,7 +50,7 @@ std::string HashOf(const PrepareRequest& request) {
 std::set<std::string> Served(const std::string& services, const std::string& addresses) {
   std::set<std::string> served = absl::StrSplit(services, ',', absl::SkipEmpty());
   for (const auto& [device, address] : ParseAddresses(addresses)) served.insert(device);
-  // What nobody's Service can be called somebody else has written there.
+  // What no Service can be called somebody else has written there.
   constexpr size_t kLongest = 63;
   std::erase_if(served, [](const std::string& device) {
     return device.size() > kLongest ||

@@ -26,11 +26,11 @@ struct PrepareRequest {
   int64_t wanted = 0;               // executors that would train, if there were room
   std::string local;                // name of the hub as a cluster that lends devices; empty: it lends none
   std::string node_address;         // where nodes of the cluster are reached from others; empty: as they say
-  bool egress_only = false;         // nobody outside can dial into the cluster: a Service for those would lead nobody there
+  bool egress_only = false;         // the cluster cannot be dialed from outside: a Service would be of no use
   bool verify = false;              // looks whether all that was made is still there, and makes what is not; writes nothing else
   bool begins = false;              // the attempt does, and has no pods yet: the job's authority may be replaced
   absl::Time now;
-  Fence* fence = nullptr;                 // whose epoch anchors carry; null: nobody is elected
+  Fence* fence = nullptr;                 // whose epoch anchors carry; null: there is no election
   AuthorityCache* authorities = nullptr;  // null: none
 };
 
@@ -39,12 +39,13 @@ struct Prepared {
   std::string broker_address;  // HOST:PORT for pods of that cluster
   // HOST:PORT at which other clusters reach the executors there, by device; empty: as their pods say.
   std::map<std::string, std::string> executor_addresses;
-  // On the hub, when the job's document was written anew: what is to be said of the difference (spec_changes.h); empty: nothing.
+  // On the hub, when the job's document was written again: what is to be said of the difference (spec_changes.h); empty: nothing.
   std::string changed = "";
 };
 
 // On the hub, which has the job's authority and its broker. Unavailable while something has no address yet, a load balancer say, which the
-// anchor tells until then (kWaitingAnnotation), or when the anchor was changed meanwhile; FailedPrecondition when another leads (claim.h).
+// anchor tells until then (kWaitingAnnotation), or when the anchor was changed meanwhile; FailedPrecondition when another leads
+// (leader_epoch.h).
 absl::StatusOr<Prepared> PrepareHub(Member& hub, const PrepareRequest& request, std::stop_token stop);
 // In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
 // is cached.
@@ -56,11 +57,11 @@ struct IdleServices {
   bool is_hub = false;
   bool over = false;
 };
-// Removes what nobody dials any more: load balancers cost.
+// Removes what is not dialed any more: load balancers cost.
 absl::Status RemoveIdleServices(Member& member, const PrepareRequest& request, const IdleServices& idle, std::stop_token stop);
 // Whether there are any, by what the anchor says.
 bool HasIdleServices(const OwnerConfigMapView& anchor, const std::vector<ExecutorSlot>& slots, const IdleServices& idle);
-// Whether that is why: nothing is wrong, and nobody tells when there is an address.
+// Whether that is why: nothing is wrong, and no event comes when there is an address.
 bool AwaitsAddress(const absl::Status& status);
 
 }  // namespace fusionllm::op

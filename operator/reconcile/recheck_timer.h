@@ -1,5 +1,5 @@
 // When it was last looked whether all is still there that jobs need beside their Pods. Somebody may delete a Secret or a Service, and
-// nobody tells of that: a job that is not ready may be waiting for just that, and one that is ready has all it needs.
+// no event tells of that: a job that is not ready may be waiting for just that, and one that is ready has all it needs.
 //
 // Only in memory, of jobs that are not ready: what is not here is looked at once more. Thread-safe.
 #pragma once

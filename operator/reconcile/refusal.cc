@@ -7,7 +7,7 @@
 namespace fusionllm::op {
 namespace {
 
-// What a person, or another job's end, changes: nobody tells when.
+// What a person, or another job's end, changes: no event comes.
 constexpr absl::Duration kSoon = absl::Seconds(15);
 constexpr absl::Duration kSlowly = absl::Minutes(1);
 constexpr absl::Duration kSeldom = absl::Minutes(5);

@@ -10,7 +10,7 @@
 
 namespace fusionllm::op {
 
-// What Refusal::reason may be besides kQuotaExceeded, and so the condition Dispatched when something is refused.
+// What Refusal::reason may be besides kQuotaExceeded, and so the condition Scheduled when something is refused.
 inline constexpr char kInvalidTemplate[] = "InvalidTemplate";            // the API server finds a Pod's template wrong
 inline constexpr char kInvalidObject[] = "InvalidObject";                // the same of something else that is made for the job
 inline constexpr char kNamespaceTerminating[] = "NamespaceTerminating";  // nothing can be made there any more

@@ -98,9 +98,9 @@ TEST_F(RefusedJobTest, RejectedTemplateIsRetriedOnlyAfterSpecChange) {
   server_.AddFault(NoPods(422, "Invalid", "Pod \"train-local-0-r0\" is invalid: spec.tolerations: Invalid value", 1, 1));
   Submit();
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False InvalidTemplate");
+  EXPECT_EQ(Condition("Scheduled"), "False InvalidTemplate");
   EXPECT_EQ(Condition("Ready"), "False InvalidTemplate");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("The hub: Pod \"train-local-0-r0\" is invalid: spec.tolerations"));
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("The hub: Pod \"train-local-0-r0\" is invalid: spec.tolerations"));
   EXPECT_EQ(Job()["status"]["state"], "Pending");
   EXPECT_EQ(Job()["status"]["reason"], "InvalidTemplate");
   EXPECT_THAT(Job()["status"]["clusterStatuses"][0]["message"], HasSubstr("spec.tolerations"));
@@ -112,7 +112,7 @@ TEST_F(RefusedJobTest, RejectedTemplateIsRetriedOnlyAfterSpecChange) {
   Patch(kFusionJobs, "train", {{"spec", {{"executors", {{"replicas", 1}}}}}});
   Settle();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
   EXPECT_FALSE(Job()["status"]["clusterStatuses"][0].contains("message"));
 }
 
@@ -122,8 +122,8 @@ TEST_F(RefusedJobTest, ABrokerTemplateOfWhichNoPodCanBeMadeIsSaid) {
   job["spec"]["broker"] = {{"template", {{"spec", {{"containers", "none"}}}}}};
   Submit(job);
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False InvalidTemplate");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("spec.broker.template"));
+  EXPECT_EQ(Condition("Scheduled"), "False InvalidTemplate");
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("spec.broker.template"));
   EXPECT_EQ(Reconcile().after, absl::InfiniteDuration());
   EXPECT_THAT(PodNames(), IsEmpty());
 }
@@ -138,7 +138,7 @@ TEST_F(RefusedJobTest, AWebhookThatTakesNoDryRunsRefusesNothing) {
                     .body = Answer(400, "BadRequest", "admission webhook \"w.example.org\" does not support dry run")});
   Submit();
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
@@ -147,7 +147,7 @@ TEST_F(RefusedJobTest, AQuotaIsAskedAgainSlowlyAndWithoutWritingAnything) {
   server_.AddFault(Quota(2));
   Submit();
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False QuotaExceeded");
+  EXPECT_EQ(Condition("Scheduled"), "False QuotaExceeded");
   ExpectNoWrites();
   clock_.Advance(absl::Minutes(1));
   server_.ForgetRequests();
@@ -160,7 +160,7 @@ TEST_F(RefusedJobTest, AQuotaIsAskedAgainSlowlyAndWithoutWritingAnything) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-1-r0"}, {.grace_period_seconds = 0}).ok());
   (void)Reconcile();
-  EXPECT_EQ(Condition("Dispatched"), "True Dispatched") << "what is over is not told again";
+  EXPECT_EQ(Condition("Scheduled"), "True Scheduled") << "what is over is not told again";
 }
 
 // One pod fits into a quota and the next does not.
@@ -170,7 +170,7 @@ TEST_F(RefusedJobTest, WhatIsRefusedWhenItIsMadeIsSaidWithoutComingAndGoing) {
   Submit();
   Settle();
   EXPECT_THAT(PodNames(), ElementsAre("train-broker-r0", "train-local-0-r0"));
-  EXPECT_EQ(Condition("Dispatched"), "False QuotaExceeded");
+  EXPECT_EQ(Condition("Scheduled"), "False QuotaExceeded");
   EXPECT_EQ(Condition("Ready"), "False QuotaExceeded");
   ExpectNoWrites();
   server_.AddFault(Quota(1, 1));  // the dry run is well
@@ -187,15 +187,15 @@ TEST_F(RefusedJobTest, MemberRejectionStartsNoPodsElsewhere) {
   tokyo_server_.AddFault(NoPods(403, "Forbidden", "pods \"train-tokyo-0-r0\" is forbidden: violates PodSecurity", 2));
   Submit2();
   SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "False Forbidden");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Cluster tokyo: pods \"train-tokyo-0-r0\" is forbidden: violates"));
+  EXPECT_EQ(Condition("Scheduled"), "False Forbidden");
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Cluster tokyo: pods \"train-tokyo-0-r0\" is forbidden: violates"));
   EXPECT_THAT(PodNames(), IsEmpty()) << "they would hold devices in vain";
   EXPECT_THAT(tokyo_server_.objects(), Not(Contains(HasSubstr("train"))));
   EXPECT_THAT(enqueued_, Contains("")) << "the hub's part is told";
   ExpectNoWrites();
   clock_.Advance(absl::Minutes(1));
   SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "False Forbidden");
+  EXPECT_EQ(Condition("Scheduled"), "False Forbidden");
   clock_.Advance(absl::Minutes(1));
   SettleBoth();
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
@@ -234,7 +234,7 @@ TEST_F(RefusedJobTest, ANamespaceThatAMemberLacksIsSaid) {
   }
   Submit2();
   SettleBoth();
-  EXPECT_EQ(Condition("Dispatched"), "False NamespaceMissing");
+  EXPECT_EQ(Condition("Scheduled"), "False NamespaceMissing");
 }
 
 TEST_F(RefusedJobTest, WhatMayNotBeRemovedIsSaidAndTriedEverLater) {
@@ -262,8 +262,8 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
   const json before = json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value());
   Submit();
   Settle();
-  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Dispatched")["message"], HasSubstr("Pod train-local-1-r0 in namespace default belongs to"));
+  EXPECT_EQ(Condition("Scheduled"), "False Conflict");
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Pod train-local-1-r0 in namespace default belongs to"));
   EXPECT_EQ(json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value())["metadata"]["uid"], before["metadata"]["uid"]);
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-1-r0"}, {.grace_period_seconds = 0}).ok());
   clock_.Advance(absl::Seconds(15));

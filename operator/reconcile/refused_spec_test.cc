@@ -21,7 +21,7 @@ using testing::TwoClustersTest;
 
 constexpr char kOtherModel[] =
     "OtherModel: the checkpoint s3://models/run/step-000030 is of another model than the job's: spec.model.config.nLayer 4 -> 2; restore "
-    "what differs, or begin anew by another spec.checkpoint.path";
+    "what differs, or start over with another spec.checkpoint.path";
 
 class RefusedSpecTest : public TwoClustersTest {
  protected:
@@ -96,7 +96,7 @@ TEST_F(RefusedSpecTest, ModelChangeWhileSuspendedIsReportedOnce) {
   RefuseByBroker(kOtherModel);
   ExpectKept("InvalidInput");
   const std::string message = ConditionObject("Ready")["message"];
-  EXPECT_THAT(message, HasSubstr("spec.model.config.nLayer 4 -> 2; restore what differs, or begin anew by another spec.checkpoint.path"));
+  EXPECT_THAT(message, HasSubstr("spec.model.config.nLayer 4 -> 2; restore what differs, or start over with another spec.checkpoint.path"));
   EXPECT_THAT(message, EndsWith("The job is kept: set spec.suspend, mend its spec and resume it."));
   EXPECT_THAT(events_.reasons_, ElementsAre("Resumed", "Ready", "InvalidInput"));
   const json reported = Job()["status"];

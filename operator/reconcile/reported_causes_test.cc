@@ -1,4 +1,4 @@
-// What somebody who errs, or whose cluster does, is told: STATE and REASON of `kubectl get fj`, the condition Ready, and events.
+// What somebody who errs, or whose cluster does, gets to read: STATE and REASON of `kubectl get fj`, the condition Ready, and events.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -181,7 +181,7 @@ std::vector<Situation> Situations() {
        "Starting",
        "ImageNotAvailable",
        {"train-local-0-r0 in local: ErrImageNeverPull", "nosuch:1.0", "can pull", "namespace default"},
-       {"Dispatched", "ImageNotAvailable"}},
+       {"Scheduled", "ImageNotAvailable"}},
       {"KeyOfAConfigMapThatIsNotThere",
        [](ReportedCausesTest& t) {
          for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kConfigMaps, "docs", {{"README.md", "x"}});
@@ -205,7 +205,7 @@ std::vector<Situation> Situations() {
        "Pending",
        "ObjectMissing",
        {"Cluster tokyo: namespace default has no PersistentVolumeClaim corpus (volume d of the executor)."},
-       {"Dispatched", "ObjectMissing"}},
+       {"Scheduled", "ObjectMissing"}},
       {"ClaimThatIsNotBound",
        [claim](ReportedCausesTest& t) {
          for (kube::ApiClient* client : {&t.hub(), &t.tokyo()}) Make(*client, kClaims, "corpus");
@@ -215,7 +215,7 @@ std::vector<Situation> Situations() {
        "Starting",
        "ClaimNotBound",
        {"unbound immediate PersistentVolumeClaims", "See to the claims of its volumes, corpus, in namespace default of local"},
-       {"Dispatched", "ClaimNotBound"}},
+       {"Scheduled", "ClaimNotBound"}},
       {"SecretThatAMemberLacks",
        [](ReportedCausesTest& t) {
          Make(t.hub(), kSecrets, "nostore");
@@ -224,7 +224,7 @@ std::vector<Situation> Situations() {
        "Pending",
        "ObjectMissing",
        {"Cluster tokyo: namespace default has no Secret nostore (volume s of the executor)."},
-       {"Dispatched", "ObjectMissing"}},
+       {"Scheduled", "ObjectMissing"}},
       {"KeyOfASecretThatIsMisspelt",
        [](ReportedCausesTest& t) {
          t.executor_ = Waiting("executor", "CreateContainerConfigError", "couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore");
@@ -232,7 +232,7 @@ std::vector<Situation> Situations() {
        "Starting",
        "ContainerConfigError",
        {"couldn't find key AWS_ACCESS_KEY_ID in Secret default/typostore", "correct the name or key in the job's template"},
-       {"Dispatched", "ContainerConfigError"}},
+       {"Scheduled", "ContainerConfigError"}},
       {"VolumeThatOnlyEventsTellOf",
        [](ReportedCausesTest& t) {
          t.executor_ = Creating("executor");
@@ -241,7 +241,7 @@ std::vector<Situation> Situations() {
        "Starting",
        "VolumeNotMounted",
        {"train-local-0-r0 in local: FailedMount: MountVolume.SetUp failed", "non-existent secret key: pasword", "See to the volume"},
-       {"Dispatched", "VolumeNotMounted"}},
+       {"Scheduled", "VolumeNotMounted"}},
       {"NoRoomOnAnyNode",
        [](ReportedCausesTest& t) {
          t.executor_ = Unschedulable("0/2 nodes are available: 2 node(s) were unschedulable (cordoned: n1, n2)");
@@ -249,13 +249,13 @@ std::vector<Situation> Situations() {
        "Starting",
        "Unschedulable",
        {"cordoned: n1, n2", "begins as soon as a node of local has room"},
-       {"Dispatched", "Unschedulable"}},
+       {"Scheduled", "Unschedulable"}},
       {"MemoryThatIsTooLittle",
        [](ReportedCausesTest& t) { t.executor_ = BetweenTwoLives(); },
        "Starting",
        "OutOfMemory",
        {"train-local-0-r0 in local: OOMKilled", "Raise resources.limits.memory in spec.executors.template"},
-       {"Dispatched", "OutOfMemory"}},
+       {"Scheduled", "OutOfMemory"}},
       {"MemoryThatIsTooLittleForAnExecutorThatHasJoined",
        [](ReportedCausesTest& t) {
          const json last = KilledForMemory(), runs = {{"running", json::object()}};
@@ -269,7 +269,7 @@ std::vector<Situation> Situations() {
        "Running",
        "OutOfMemory",
        {"train-local-0-r0 in local: OOMKilled", "Raise resources.limits.memory in spec.executors.template"},
-       {"Dispatched", "Ready", "DegradedOutOfMemory"}},
+       {"Scheduled", "Ready", "DegradedOutOfMemory"}},
       {"ABrokerThatCrashes",
        [](ReportedCausesTest& t) {
          t.executor_ = Creating("executor");
@@ -278,7 +278,7 @@ std::vector<Situation> Situations() {
        "Starting",
        "BrokerNotReady",
        {"train-broker-r0 on the hub: CrashLoopBackOff"},
-       {"Dispatched", "BrokerNotReady"}},
+       {"Scheduled", "BrokerNotReady"}},
       {"ClusterThatDoesNotExist",
        [](ReportedCausesTest& t) {
          t.job_["spec"]["placement"]["clusters"] = {{{"name", "nroth"}, {"min", 2}}};
@@ -355,7 +355,7 @@ std::vector<Situation> Situations() {
        "ContainerConfigError",
        {"train-broker-r0 on the hub: CreateContainerConfigError: couldn't find key AWS_ACCESS_KEY_ID in Secret default/store",
         "in namespace default of the hub"},
-       {"Dispatched", "ContainerConfigError"}},
+       {"Scheduled", "ContainerConfigError"}},
       {"StoreThatIsNamedWithoutItsSecret",
        [](ReportedCausesTest& t) {
          t.job_["spec"]["checkpoint"] = {{"path", "s3://models/run"}};
@@ -366,7 +366,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "InvalidInput",
        {"AWS_ACCESS_KEY_ID is not set", "spec.objectStore.secretName"},
-       {"Dispatched", "InvalidInput"}},
+       {"Scheduled", "InvalidInput"}},
       {"KeyThatTheStoreRefuses",
        [store_keys](ReportedCausesTest& t) {
          t.InStore("store");
@@ -377,7 +377,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "InvalidInput",
        {"spec.checkpoint.path: GET s3://models at http://10.0.0.9:9000: HTTP 403 InvalidAccessKeyId"},
-       {"Dispatched", "InvalidInput"}},
+       {"Scheduled", "InvalidInput"}},
       {"KeyThatTheStoreRefusesOfTheData",
        [store_keys](ReportedCausesTest& t) {
          t.InStore("store");
@@ -389,7 +389,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "InvalidInput",
        {"stage 0 on local-0: GET s3://models at http://10.0.0.9:9000: HTTP 403 AccessDenied"},
-       {"Dispatched", "InvalidInput"}},
+       {"Scheduled", "InvalidInput"}},
       {"ModelThatIsTooLarge",
        [](ReportedCausesTest& t) {
          t.broker_ =
@@ -399,7 +399,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "PlacementFailed",
        {"InsufficientMemory: op 'lm_head' needs 2.1 GiB at least; the limit is 256.0 MiB (local-0)"},
-       {"Dispatched", "PlacementFailed"}},
+       {"Scheduled", "PlacementFailed"}},
       {"ClustersThatDoNotReachEachOther",
        [](ReportedCausesTest& t) {
          t.job_["spec"]["failurePolicy"] = {{"maxRestarts", 0}};
@@ -411,7 +411,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "BackoffLimitExceeded",
        {"local-0 cannot reach tokyo-0 at 10.0.0.1:7001", "spec.network.mode: Relay"},
-       {"Dispatched", "BackoffLimitExceeded"}},
+       {"Scheduled", "BackoffLimitExceeded"}},
       {"UnroutedWithDirect",
        [](ReportedCausesTest& t) {
          t.BrokerWaits("ProbeFailed",
@@ -422,7 +422,7 @@ std::vector<Situation> Situations() {
        "Running",
        "ProbeFailed",
        {"2 of 2 executors are ready. local-0 cannot reach tokyo-0 at 10.0.0.1:7001", "spec.network.mode: Relay"},
-       {"Dispatched", "Ready"}},  // and the broker's own
+       {"Scheduled", "Ready"}},  // and the broker's own
       {"PresetThatDoesNotExist",
        [](ReportedCausesTest& t) { t.job_["spec"]["model"]["preset"] = "tinny"; },
        "Failed",
@@ -445,7 +445,7 @@ std::vector<Situation> Situations() {
        "Failed",
        "InvalidInput",
        {"data path /data/README.txt does not exist; /data has: README.md"},
-       {"Dispatched", "InvalidInput"}},
+       {"Scheduled", "InvalidInput"}},
   };
 }
 

@@ -178,7 +178,7 @@ class RestartTest : public TwoClustersTest {
       return operator_->looks() >= before + 2;
     });
   }
-  // The same, because something of it has changed that nobody minds.
+  // The same, because something of it has changed that does not matter.
   void TouchBroker() {
     for (int i = 0; i < 2; ++i) {  // the first may find a look at work
       const int before = operator_->looks();

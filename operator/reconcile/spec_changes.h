@@ -21,7 +21,7 @@ enum class TakesEffect {
 // `path`: "spec.executors.min", or of anything below a field. Nothing: it is no field of the spec.
 std::optional<TakesEffect> WhenTakesEffect(absl::string_view path);
 
-// What a user is told of the difference, with old and new values and when each takes effect; empty where nothing is to be told.
+// What users read of the difference, with old and new values and when each takes effect; empty where there is nothing to say.
 std::string DescribeSpecChanges(const job::FusionJob& from, const job::FusionJob& to);
 
 }  // namespace fusionllm::op

@@ -37,7 +37,7 @@ class StaleCacheTest : public TwoClustersTest {
   json Get(const kube::Resource& resource, const std::string& name) const {
     return json::parse(looking_->Get(resource, {"default", name}).value_or("{\"metadata\":{}}"));
   }
-  // As somebody else makes it anew.
+  // As somebody else makes it again.
   std::string Recreate(const kube::Resource& resource, const std::string& name) {
     json object = Get(resource, name);
     (void)looking_->Delete(resource, {"default", name}, {.propagation = kube::Propagation::kOrphan, .grace_period_seconds = 0});
@@ -112,7 +112,7 @@ TEST_F(StaleCacheTest, RecreatedJobIgnoresTtlOfPredecessor) {
   EXPECT_FALSE(Job()["metadata"].contains("deletionTimestamp"));
 }
 
-// Level by level: what nobody has told yet is told with what it is told of.
+// Level by level: what was not delivered yet is delivered with what follows from it.
 TEST_F(StaleCacheTest, AJobWhoseTimeWasMadeLongerStays) {
   Start({{"ttlSecondsAfterFinished", 60}});
   EndBroker(0, 0, R"({"step":100,"steps":100,"exit_code":0})");

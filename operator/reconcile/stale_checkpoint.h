@@ -11,7 +11,7 @@
 namespace fusionllm::op {
 
 // The figure of a run that has no checkpoint yet which says at what step it was seen first: it may have begun with another run's. It is in
-// the status for the attempts, and the operators, that come after. `step`: the newest that is told; `before`: the status as it was.
+// the status for the attempts, and the operators, that come after. `step`: the newest that is reported; `before`: the status as it was.
 kubeapi::Metric FirstStep(int64_t step, const kubeapi::FusionJobStatus& before);
 
 // The condition CheckpointStale of that status; nothing: it stays absent. Judged by what the status tells of steps and checkpoints, so

@@ -93,7 +93,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.queue = QueueStatus{.holds = true, .reason = kQueued, .message = "Queued."};
     Look();
     seen_.queue.reset();
-    seen_.advice_reason = "PlanMade";
+    seen_.advice_reason = "PlanFound";
     seen_.clusters[1].refusal = Refusal{kQuotaExceeded, "Cluster tokyo: exceeded quota."};
     seen_.clusters[1].again = kStatusTime + absl::Minutes(1);
     Look();

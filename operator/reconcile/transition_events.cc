@@ -37,7 +37,7 @@ void TellDispatch(const Turn& turn, std::vector<Note>& notes) {
   if (turn.true_now()) {
     notes.push_back({false, turn.is->reason, turn.is->message});
   } else {
-    notes.push_back({turn.is->reason != kWaitingForRoom, turn.is->reason, turn.is->message});
+    notes.push_back({turn.is->reason != kInsufficientCapacity, turn.is->reason, turn.is->message});
   }
 }
 
@@ -104,7 +104,7 @@ void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, s
   for (const kubeapi::ClusterStatus& is : after.cluster_statuses) {
     const auto was = std::find_if(before.cluster_statuses.begin(), before.cluster_statuses.end(),
                                   [&](const kubeapi::ClusterStatus& cluster) { return cluster.name == is.name; });
-    // Of clusters of earlier attempts nobody wants to know.
+    // Of clusters of earlier attempts no user wants to know.
     if (was == before.cluster_statuses.end() || is.epoch != after.attempt) continue;
     if (was->state == is.state && CountsAsLost(*was) == CountsAsLost(is)) continue;
     if (is.state == "Connected") {
@@ -133,7 +133,7 @@ void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after,
 std::vector<Note> EventsForTransition(const FusionJobStatus& before, const FusionJobStatus& after) {
   std::vector<Note> notes;
   TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);
-  TellDispatch(TurnOf(kubeapi::kDispatched, before, after), notes);
+  TellDispatch(TurnOf(kubeapi::kScheduled, before, after), notes);
   TellAdmission(TurnOf(kubeapi::kAdmitted, before, after), notes);
   TellSuspension(TurnOf(kubeapi::kSuspended, before, after), notes);
   TellDegradation(TurnOf(kubeapi::kDegraded, before, after), notes);

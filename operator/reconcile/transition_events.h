@@ -1,5 +1,5 @@
 // What happened to a job between two of its statuses, as events that `kubectl describe` shows. A pure function of what is written, so that
-// an event comes once, whoever writes. What a decision itself says (Ready, Restarting, the ends) is not told twice.
+// an event comes once, whichever process writes. What a decision itself says (Ready, Restarting, the ends) is not reported twice.
 #pragma once
 
 #include <string>

@@ -51,11 +51,10 @@ TEST(TransitionEventsTest, OfAConditionThatTurns) {
   const FusionJobStatus none;
   EXPECT_THAT(EventsNamed(none, With("Accepted", false, "InvalidSpec")), ElementsAre("!InvalidSpec"));
   EXPECT_THAT(EventsNamed(none, With("Accepted", true, "Valid")), IsEmpty());
-  EXPECT_THAT(EventsNamed(none, With("Dispatched", true, "Dispatched")), ElementsAre("Dispatched"));
-  EXPECT_THAT(EventsNamed(With("Dispatched", true, "Dispatched"), With("Dispatched", false, "QuotaExceeded")),
-              ElementsAre("!QuotaExceeded"));
-  EXPECT_THAT(EventsNamed(none, With("Dispatched", false, "WaitingForRoom")), ElementsAre("WaitingForRoom"));
-  EXPECT_THAT(EventsNamed(With("Dispatched", false, "QuotaExceeded", "used 1"), With("Dispatched", false, "QuotaExceeded", "used 2")),
+  EXPECT_THAT(EventsNamed(none, With("Scheduled", true, "Scheduled")), ElementsAre("Scheduled"));
+  EXPECT_THAT(EventsNamed(With("Scheduled", true, "Scheduled"), With("Scheduled", false, "QuotaExceeded")), ElementsAre("!QuotaExceeded"));
+  EXPECT_THAT(EventsNamed(none, With("Scheduled", false, "InsufficientCapacity")), ElementsAre("InsufficientCapacity"));
+  EXPECT_THAT(EventsNamed(With("Scheduled", false, "QuotaExceeded", "used 1"), With("Scheduled", false, "QuotaExceeded", "used 2")),
               IsEmpty())
       << "an event for each wording would be a flood";
   EXPECT_THAT(EventsNamed(none, With("Suspended", false, "NotSuspended")), IsEmpty());
@@ -72,12 +71,12 @@ TEST(TransitionEventsTest, OfAConditionThatTurns) {
               ElementsAre("!DegradedNodeNotReady"));
   EXPECT_THAT(EventsNamed(With("Degraded", true, "OutOfMemory"), With("Degraded", true, "ExecutorsStarting")), IsEmpty());
   EXPECT_THAT(EventsNamed(none, With("Degraded", true, "ExecutorsStarting")), ElementsAre("!DegradedExecutorsStarting"));
-  EXPECT_THAT(EventsNamed(none, With("Ready", false, "ExecutorsAwaited")), IsEmpty());
+  EXPECT_THAT(EventsNamed(none, With("Ready", false, "WaitingForExecutors")), IsEmpty());
   EXPECT_THAT(EventsNamed(none, With("Ready", false, "ImageNotAvailable")), ElementsAre("!ImageNotAvailable"));
   EXPECT_THAT(EventsNamed(With("Ready", false, "ImageNotAvailable", "a"), With("Ready", false, "ImageNotAvailable", "b")), IsEmpty());
   EXPECT_THAT(EventsNamed(none, With("Ready", false, "WaitingForAddress")), IsEmpty()) << "load balancers take their time";
   EXPECT_THAT(EventsNamed(none, With("Ready", false, "ExecutorsStarting")), IsEmpty()) << "nothing is wrong";
-  EXPECT_THAT(EventsNamed(none, With("Ready", false, "QuotaExceeded")), IsEmpty()) << "Dispatched tells it";
+  EXPECT_THAT(EventsNamed(none, With("Ready", false, "QuotaExceeded")), IsEmpty()) << "Scheduled tells it";
   FusionJobStatus ran = With("Degraded", true, "NodeNotReady");
   ran.conditions.push_back(With("Ready", false, "NodeNotReady").conditions.front());
   EXPECT_THAT(EventsNamed(none, ran), ElementsAre("!DegradedNodeNotReady")) << "once";
@@ -127,7 +126,7 @@ TEST(TransitionEventsTest, OfCheckpointsNowAndThen) {
 TEST_F(TwoClustersTest, EmitsEventPerTransition) {
   Submit2();
   SettleBoth();
-  EXPECT_THAT(events_.reasons_, ElementsAre("Dispatched", "Ready"));
+  EXPECT_THAT(events_.reasons_, ElementsAre("Scheduled", "Ready"));
   events_.reasons_.clear();
   tokyo_->SetReachable(false);
   SettleBoth();

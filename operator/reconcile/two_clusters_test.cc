@@ -126,7 +126,7 @@ TEST_F(TwoClustersTest, ReportsConflictWithJobOfAnotherHub) {
   EXPECT_EQ(Condition("Ready"), "False Conflict");
   EXPECT_THAT(std::string(ConditionObject("Ready")["message"]),
               HasSubstr("Cluster tokyo: ConfigMap train-anchor in namespace default belongs"));
-  EXPECT_EQ(Condition("Dispatched"), "False Conflict");
+  EXPECT_EQ(Condition("Scheduled"), "False Conflict");
   EXPECT_THAT(reconciler_->conflicts().In("tokyo"), HasSubstr("train-anchor"));
   const kube::ReconcileResult again = ReconcileTokyo();
   EXPECT_TRUE(again.status.ok()) << again.status;
@@ -259,7 +259,7 @@ TEST_F(LeftBehindTest, WhatIsStuckIsLetGoWhenSomebodySaysSoAndCollectedLater) {
   Patch(kFusionJobs, "train", {{"metadata", {{"annotations", {{"fusionllm.io/force-delete", "true"}}}}}});
   SettleBoth();
   EXPECT_TRUE(Job().is_null());
-  EXPECT_THAT(events_.reasons_, Contains("LeftBehind"));
+  EXPECT_THAT(events_.reasons_, Contains("CleanupIncomplete"));
   ASSERT_EQ(TombstoneObjects().size(), 2);
   Collect();
   EXPECT_EQ(TombstoneObjects().size(), 2);
@@ -395,7 +395,7 @@ TEST_F(TwoClustersTest, ACacheThatTrailsIsWaitedFor) {
   }
 }
 
-// A member of which nothing is known yet holds up nobody who has nothing there.
+// A member of which nothing is known yet holds up no job that has nothing there.
 TEST_F(TwoClustersTest, AJobWhoseClustersAreKnownDoesNotWait) {
   json job = testing::JobObject();
   job["spec"]["placement"] = {{"clusters", {{{"name", "local"}, {"min", 2}}}}};

@@ -190,13 +190,13 @@ class WaitingJobTest : public TwoClustersTest {
       }
       Look(draw() % 2 == 0);
     }
-    EXPECT_EQ(Condition("Dispatched"), absl::StrCat("False ", trouble.reason));
+    EXPECT_EQ(Condition("Scheduled"), absl::StrCat("False ", trouble.reason));
     EXPECT_EQ(Condition("Ready"), absl::StrCat("False ", trouble.reason));
     trouble.end(side);
     clock_.Advance(absl::Minutes(5));
     SettleBoth();
     EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
-    EXPECT_EQ(Condition("Dispatched"), "True Dispatched");
+    EXPECT_EQ(Condition("Scheduled"), "True Scheduled");
   }
 
   std::unique_ptr<kube::ApiClient> hub_writes_;
@@ -221,25 +221,25 @@ TEST_P(WaitingJobByTroubleTest, HasNoPodAnywhereWhileTheHubRefusesItsPartAndBegi
 INSTANTIATE_TEST_SUITE_P(Troubles, WaitingJobByTroubleTest, ::testing::Range<size_t>(0, Troubles("x").size()),
                          [](const auto& at) { return Troubles("x")[at.param].name; });
 
-// It is due to be asked anew, and says nothing: no reason to begin without it.
+// It is due to be asked again, and says nothing: no reason to begin without it.
 TEST_F(WaitingJobTest, WaitsOnWhereTheMemberThatRefusedAnswersNoMore) {
   Side tokyo{tokyo_guard_, *tokyo_client_};
   Remove(*tokyo_client_, kConfigMaps, "text");
   Submit(TheJob());
   LookAtBoth();
-  ASSERT_EQ(Condition("Dispatched"), "False ObjectMissing");
+  ASSERT_EQ(Condition("Scheduled"), "False ObjectMissing");
   tokyo.guard.Refuse("pods", 503, StatusOf(503, "ServiceUnavailable", "not now"));
   for (int i = 0; i < 30; ++i) {
     clock_.Advance(absl::Seconds(15));
     LookAtBoth();
     ASSERT_THAT(Made(), IsEmpty());
   }
-  EXPECT_EQ(Condition("Dispatched"), "False ObjectMissing");
+  EXPECT_EQ(Condition("Scheduled"), "False ObjectMissing");
   EXPECT_GE(Reconcile().after, absl::Seconds(1)) << "its own part asks";
   EXPECT_LE(ReconcileTokyo().after, absl::Seconds(15));
 }
 
-// An attempt that follows asks anew, too: what is left of the one before is removed and nothing comes in its place.
+// An attempt that follows asks again, too: what is left of the one before is removed and nothing comes in its place.
 TEST_F(WaitingJobTest, KeepsNothingOfTheAttemptBeforeWhenTheNextOneIsRefused) {
   Submit(TheJob());
   SettleBoth();

@@ -23,7 +23,7 @@ class AuthInterceptor final : public grpc::AuthMetadataProcessor {
  public:
   using TokenCheck = std::function<absl::Status(const std::string& token)>;
 
-  // Null: nobody enrolls in this run.
+  // Null: no one enrolls in this run.
   explicit AuthInterceptor(TokenCheck check) : check_(std::move(check)) {}
 
   bool IsBlocking() const override { return false; }

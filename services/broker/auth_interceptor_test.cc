@@ -131,7 +131,7 @@ TEST_F(AuthInterceptorTest, WhoHasACertificatePasses) {
   EXPECT_EQ(FetchTensors(Executor(), 1).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(AuthInterceptorTest, ARunThatTakesNobodySaysSo) {
+TEST_F(AuthInterceptorTest, ARunClosedToNewExecutorsSaysSo) {
   Serve(nullptr);
   const grpc::Status status = Enroll(kToken, 2 * kMessageBytes);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);

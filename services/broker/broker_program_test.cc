@@ -36,7 +36,7 @@ std::vector<std::string> With(const std::vector<std::string>& more) {
 }
 
 TEST(BrokerProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
-  for (const std::string flag : {"--gather-seconds", "--await-data-seconds", "--await-executors-seconds"}) {
+  for (const std::string flag : {"--join-timeout-seconds", "--data-timeout-seconds", "--executor-timeout-seconds"}) {
     for (const char* seconds : {"nan", "inf", "-1", "1e300"}) {
       Program program("fusion-broker", With({absl::StrCat(flag, "=", seconds)}), STDERR_FILENO);
       EXPECT_THAT(program.Line(), AllOf(HasSubstr(flag), HasSubstr(seconds), HasSubstr("number of seconds")));
@@ -46,7 +46,7 @@ TEST(BrokerProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
 }
 
 TEST(BrokerProgram, AJobThatIsNotThereIsBadInput) {
-  Program program("fusion-broker", With({"--gather-seconds", "5", "--await-data-seconds", "0"}), STDERR_FILENO);
+  Program program("fusion-broker", With({"--join-timeout-seconds", "5", "--data-timeout-seconds", "0"}), STDERR_FILENO);
   EXPECT_THAT(program.Line(), HasSubstr("/nonexistent/job.yaml"));
   EXPECT_EQ(program.Wait(), 2);
 }
@@ -59,7 +59,7 @@ TEST(BrokerProgram, AStartThatFailsLeavesItsSentenceInTheFileOfTheReport) {
 }
 
 // Where both streams are one log.
-TEST(BrokerProgram, AmongLinesOfJsonAnErrorIsToldOnceAndInTheRecord) {
+TEST(BrokerProgram, AmongJsonLinesAnErrorIsWrittenOnceAndInTheRecord) {
   Program errors("fusion-broker", With({"--log-format", "json"}), STDERR_FILENO);
   EXPECT_EQ(errors.Line(), "") << "the end of the output";
   EXPECT_EQ(errors.Wait(), 2);
@@ -81,8 +81,8 @@ TEST(BrokerProgram, AStoreThatRefusesTheKeyEndsItForGood) {
   text.replace(text.find("training:"), 0, "checkpoint: {path: \"s3://models/run\"}, ");
   const std::string job = folder.Write("job.yaml", text);
   Program program("fusion-broker",
-                  {"--job", job, "--output", folder.path(), "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expect", "a",
-                   "--resume-journal", "--final-report", folder / "message"},
+                  {"--job", job, "--output", folder.path(), "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expected-executors",
+                   "a", "--resume-journal", "--final-report", folder / "message"},
                   STDERR_FILENO);
   EXPECT_EQ(program.Wait(), 2);
   EXPECT_THAT(base::ReadWholeFile(folder / "message"), AllOf(HasSubstr("s3://models"), HasSubstr("HTTP 403 InvalidAccessKeyId")));
@@ -92,8 +92,8 @@ TEST(BrokerProgram, AStoreThatRefusesTheKeyEndsItForGood) {
 class ServedBroker : public ::testing::Test {
  protected:
   std::vector<std::string> Arguments(const std::vector<std::string>& more) const {
-    std::vector<std::string> arguments = {"--job",        job_,          "--output",    folder_.path(), "--base",
-                                          folder_.path(), "--scheduler", "127.0.0.1:0", "--expect",     "a"};
+    std::vector<std::string> arguments = {"--job",        job_,          "--output",    folder_.path(),         "--base",
+                                          folder_.path(), "--scheduler", "127.0.0.1:0", "--expected-executors", "a"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -130,7 +130,7 @@ TEST(BrokerProgram, TooFewThreadsEndTheProgram) {
     std::filesystem::create_directory(output);
     std::filesystem::permissions(output, std::filesystem::perms::all);
     Program program("fusion-broker",
-                    {"--job", job, "--output", output, "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expect", "a"},
+                    {"--job", job, "--output", output, "--base", folder.path(), "--scheduler", "127.0.0.1:0", "--expected-executors", "a"},
                     STDOUT_FILENO, static_cast<rlim_t>(threads));
     if (program.Says("listening on ")) continue;
     ++ended;

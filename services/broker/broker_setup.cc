@@ -89,8 +89,8 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
   setup.attendance.welcome.set_machine(MachineIdentity());
 }
 
-// For a site of which nobody is there. Where whole copies are kept little is lost by going on without it. Else all steps may be: then it is
-// worth the time in which a cluster puts a Pod on another node.
+// For a site of which no executor is there. Where whole copies are kept little is lost by going on without it. Else all steps may be: then
+// it is worth the time in which a cluster puts a Pod on another node.
 std::chrono::milliseconds SiteAbsenceTimeout(bool has_copies) { return has_copies ? std::chrono::minutes(1) : std::chrono::minutes(10); }
 
 // What a run goes on from where a checkpoint cannot be restored.
@@ -140,7 +140,7 @@ class Preparation {
     loop_options_.job = job_;
     loop_options_.job_hash = base::StableHash(job_text_);
     loop_options_.data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()};
-    loop_options_.gather_seconds = flags_.gather_seconds;
+    loop_options_.join_timeout_seconds = flags_.join_timeout_seconds;
     loop_options_.events_in_log = flags_.events_in_log;
     loop_options_.profiles_file = absl::StrCat(flags_.output_directory, "/profiles.json");
     return absl::OkStatus();
@@ -173,7 +173,7 @@ class Preparation {
     run_options_ = {.expected = {flags_.expected.begin(), flags_.expected.end()},
                     .min_executors = flags_.min_executors,
                     .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
-                    .data_timeout_s = flags_.await_data_seconds,
+                    .data_timeout_s = flags_.data_timeout_seconds,
                     .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
                     .stages_asked = job_.spec.strategy.stages,
                     .executors_asked = job_.spec.executors.min,
@@ -183,9 +183,9 @@ class Preparation {
                     .codecs_asked_for =
                         job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec != job::Codec::kAuto,
                     .gone = {flags_.gone.begin(), flags_.gone.end()}};
-    if (flags_.await_executors_seconds > 0) {
+    if (flags_.executor_timeout_seconds > 0) {
       run_options_.waits_for_executors = true;
-      run_options_.executor_timeout_s = flags_.await_executors_seconds;
+      run_options_.executor_timeout_s = flags_.executor_timeout_seconds;
     }
     if (job_.spec.placement.min_memory.has_value()) run_options_.min_executor_memory_bytes = job_.spec.placement.min_memory->bytes;
     if (links_.has_value()) run_options_.lines = LinesOf(*links_);
@@ -203,7 +203,7 @@ class Preparation {
                                                    job_, flags_.output_directory, objectstore::ProcessEnvironment,
                                                    [this](int64_t n) { news_(n); }, ForwardTo(tell_)));
     if (flags_.fresh) return GoAboveOthers();
-    // A broker that takes a run over asks nobody for what the run has at hand.
+    // A broker that takes a run over asks no store for what the run has at hand.
     std::vector<archive::MirrorTarget*> places = setup_.mirrors->places();
     if (flags_.resume_journal && HasCheckpoints()) places.clear();
     if (std::string& resume = job_.spec.checkpoint->resume; base::IsUri(resume)) {
@@ -256,7 +256,7 @@ class Preparation {
     return newest.ok() && newest->path.has_value();
   }
 
-  // A run that begins anew numbers its checkpoints behind those that others have left in its places, and removes none of them.
+  // A run that begins at step 0 numbers its checkpoints behind those that others have left in its places, and removes none of them.
   absl::Status GoAboveOthers() {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::LatestSequence(setup_.mirrors->places())));
     others_sequence_ = newest == 0 ? 0 : newest + 1;
@@ -286,12 +286,12 @@ class Preparation {
     const std::optional<std::string>& from = job_.spec.model.init.from;
     if (!from.has_value()) return "";
     if (!base::IsUri(*from)) return (std::filesystem::path(flags_.base_directory) / *from).string();
-    if (!start_.path.empty()) return "";  // nobody will ask
+    if (!start_.path.empty()) return "";  // it is not asked for
     if (!HasBegun()) FUSIONLLM_RETURN_IF_ERROR(CheckRemoteStart(*from));
     return Fetched("spec.model.init.from", *from);
   }
 
-  // With a broker before this one, which has seen that the start fits. In a cluster the first, too, is told to take over.
+  // With a broker before this one, which has seen that the start fits. In a cluster the first, too, is asked to take over.
   bool HasBegun() const {
     std::error_code none;
     return flags_.resume_journal && std::filesystem::file_size(absl::StrCat(flags_.output_directory, "/broker.journal"), none) > 0 && !none;
@@ -437,15 +437,15 @@ class Preparation {
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
     setup_.shard_fetcher->OnProgress([loop] { loop->OnTransferProgress(); });
-    setup_.shard_fetcher->OnAwaited([loop](const SiteAwaited& awaited) {
-      loop->LogEvent({.reason = "SiteAwaited",
+    setup_.shard_fetcher->OnAwaited([loop](const WaitingForSite& awaited) {
+      loop->LogEvent({.reason = "WaitingForSite",
                       .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
                                                  "here; one is waited for, %d s more at most",
                                                  awaited.files, awaited.folder, awaited.site, awaited.first, awaited.left.count())});
     });
     setup_.shard_fetcher->OnFetched([loop](const checkpoint::FileEntry& file, const std::string& executor) {
       const auto folder = checkpoint::ParseSiteFolder(file.site_folder);
-      loop->LogEvent({.reason = "ShardRecalled",
+      loop->LogEvent({.reason = "ShardFetched",
                       .step = folder.has_value() ? folder->step : 0,
                       .message = absl::StrFormat("%s, %d bytes, came from site %s by %s", file.name, file.bytes, file.site, executor)});
     });
@@ -459,7 +459,7 @@ class Preparation {
     AuthInterceptor::TokenCheck check;
     if (flags_.open) {
       if (!credentials_.secure) {
-        return absl::InvalidArgumentError("--open needs --tls: executors of other machines are known by certificates");
+        return absl::InvalidArgumentError("--allow-join needs --tls: executors of other machines are known by certificates");
       }
       FUSIONLLM_ASSIGN_OR_RETURN(Enrollment loaded,
                                  Enrollment::Load(flags_.tls_directory, {flags_.expected.begin(), flags_.expected.end()}, job_text_));

@@ -28,11 +28,11 @@ struct BrokerFlags {
   std::string profiles_file;
   std::vector<std::string> expected;
   std::vector<std::string> gone;  // with resume_journal: executors that have ended
-  double gather_seconds = 0;
+  double join_timeout_seconds = 0;
   int min_executors = 0;                  // > 0: wait without limit until so many have joined
   std::vector<std::string> data_devices;  // have the training data; empty: all have it
-  double await_data_seconds = 0;          // broker::RunOptions::data_timeout_s
-  double await_executors_seconds = 0;     // > 0: broker::RunOptions::executor_timeout_s, and waits_for_executors
+  double data_timeout_seconds = 0;        // broker::RunOptions::data_timeout_s
+  double executor_timeout_seconds = 0;    // > 0: broker::RunOptions::executor_timeout_s, and waits_for_executors
   std::optional<int64_t> attempt;         // of the job; nothing: not known
   bool open = false;                      // enroll executors of other machines
   bool alone = false;                     // no executors come but those that are expected
@@ -52,8 +52,8 @@ struct BrokerSetup {
   std::unique_ptr<CheckpointMirrors> mirrors;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
   ExecutorSessionsOptions attendance;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
-  RenewHandler renew;                                                                     // null: nobody's certificate is renewed here
-  std::function<void(const std::string& name)> on_connected = [](const std::string&) {};  // to be told of every executor
+  RenewHandler renew;                                                                     // null: no certificates are renewed here
+  std::function<void(const std::string& name)> on_connected = [](const std::string&) {};  // called for every executor
   std::shared_ptr<grpc::ServerCredentials> credentials;
 };
 

@@ -143,7 +143,7 @@ class RemoteStartSetupTest : public BrokerSetupTest {
       return false;
     });
   }
-  // Whoever compares by headers asks for the length of the header first.
+  // A comparison by headers asks for the length of the header first.
   bool HeadersWereRead() {
     const std::lock_guard lock(mutex_);
     return std::find(ranges_.begin(), ranges_.end(), "bytes=0-7") != ranges_.end();

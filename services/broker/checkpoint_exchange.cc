@@ -24,7 +24,7 @@ namespace {
 // Small enough that a link of 10 kbit/s moves one within every timeout of lib/broker/timeouts.h.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kHeaderAllowance = 64 << 20;
-constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be told by this one
+constexpr size_t kMaxErrorBytes = 1024;               // of another process, to be reported by this one
 constexpr int64_t kMaxFileBytes = int64_t{64} << 30;  // where the memory of a device is not known
 constexpr size_t kMaxQuotedName = 128;
 // Of one stage. It is never more than two ahead of the slowest one, and committing takes a while: who saves faster waits.
@@ -302,7 +302,7 @@ absl::StatusOr<std::string> CheckpointExchange::PathOf(const Call& call, v1::Fet
 }
 
 absl::Status CheckpointExchange::CheckNames(const Call& call, const v1::FetchTensorsRequest& request) {
-  // A start has no state: what a file of another run has of that is nobody's.
+  // A start has no state: what a file of another run has of that is not wanted.
   const bool parameters_only = request.source() == v1::FetchTensorsRequest::INIT;
   const StageTensors& tensors = call.epoch().tensors;
   std::set<absl::string_view> asked;

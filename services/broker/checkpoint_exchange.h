@@ -35,7 +35,7 @@ struct CheckpointExchangeOptions {
   int64_t total_steps = 0;
   bool require_certificate = true;
   ShardFetcher* shard_fetcher = nullptr;  // brings files that lie in sites; null: there are none. Outlives the exchange
-  ExecutorCallLimiter* calls = nullptr;   // counts calls; null: nobody does. Outlives the exchange
+  ExecutorCallLimiter* calls = nullptr;   // counts calls; null: they are not counted. Outlives the exchange
   // For a checkpoint of an earlier step to be committed, when a stage has as many files here as it may: it saves faster than that.
   absl::Duration settle_timeout = absl::Seconds(60);
   // Bytes that may still be written under a path; not set: what the file system says.
@@ -57,13 +57,13 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
 
   // From now on this epoch is served; calls of another one end.
   void Open(Epoch epoch);
-  // Nobody is served until the next Open, and calls end. No file appears in the staging folder any more.
+  // No call is served until the next Open, and calls end. No file appears in the staging folder any more.
   void Close();
   // The checkpoint of this step was committed or abandoned: its files are staged no more.
   void Settled(int64_t step);
-  // Told, from calls' threads and at most once a second, that bytes are flowing. Set before the server starts.
+  // Called, from calls' threads and at most once a second, when bytes are flowing. Set before the server starts.
   void OnProgress(std::function<void()> progress) { progress_ = std::move(progress); }
-  // Told, from calls' threads, when files of the checkpoint that an epoch restores lie in a site and cannot be had from there; then the
+  // Called, from calls' threads, when files of the checkpoint that an epoch restores lie in a site and cannot be had from there; then the
   // call fails. Set before the server starts.
   using Unusable = std::function<void(uint32_t epoch, const std::string& checkpoint, const absl::Status& why)>;
   void OnUnusable(Unusable unusable) { unusable_ = std::move(unusable); }
@@ -84,7 +84,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
                         v1::ShardFileReceipt& receipt);
   absl::Status ReceiveFetched(grpc::ServerContext* context, const v1::ShardFileHeader& header,
                               grpc::ServerReader<v1::ShardFilePiece>& reader, v1::ShardFileReceipt& receipt);
-  // The pieces of one file; `moved` is told of each.
+  // The pieces of one file; `moved` is called for each.
   static absl::StatusOr<checkpoint::WrittenFile> Receive(checkpoint::IncomingFile& file, grpc::ServerReader<v1::ShardFilePiece>& reader,
                                                          const std::string& name, const std::function<void()>& moved);
   // Brings what the names are in and is not here; `reader` is opened again then.

@@ -243,7 +243,7 @@ TEST_F(CheckpointExchangeTest, OfSeveralReplicasTheFirstIsHeardAndAllAreGivenWha
   }
 }
 
-TEST_F(CheckpointExchangeTest, ADiskWithoutRoomIsToldBeforeTheFirstByte) {
+TEST_F(CheckpointExchangeTest, AFullDiskIsReportedBeforeTheFirstByte) {
   ServeInsecure({.free_bytes = [](const std::string&) { return 9; }});
   ExpectRefused({}, grpc::StatusCode::RESOURCE_EXHAUSTED, "No space left for model-00002-of-00002.safetensors of 10 bytes from lab: 9 are");
 }

@@ -37,7 +37,7 @@ class CheckpointMirrors {
   // on threads of its own. `first_sequence`: of checkpoints that may be removed.
   // `gather`: brings files that lie in sites into the folder of their checkpoint before it is copied.
   void Start(int64_t first_sequence, Tell tell, std::function<void(int64_t step)> kept = {}, const archive::Mirror::Gather& gather = {});
-  // The checkpoints that are in the folder already, for whoever ended before it had copied them.
+  // The checkpoints that are in the folder already, for a broker that ended before it had copied them.
   void OfferAll(const std::string& directory, int64_t first_sequence);
   // A whole checkpoint. Does not block.
   void Offer(const std::string& folder, int64_t step);
@@ -45,7 +45,7 @@ class CheckpointMirrors {
   // Sentences about the places that have not got everything yet; empty: none.
   std::string Behind() const;
   // Waits until all is copied, in each place as long as something moves (archive::Mirror::Finish). Unavailable when the last checkpoint is
-  // not where spec.checkpoint.path says; what goes wrong with a replica is told and no error. Call it once, last.
+  // not where spec.checkpoint.path says; what goes wrong with a replica is reported and no error. Call it once, last.
   absl::Status Finish(absl::Duration timeout, const std::stop_token& stop);
 
  private:

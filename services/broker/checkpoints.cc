@@ -67,7 +67,7 @@ absl::StatusOr<CheckpointFound> FindFallbackCheckpoint(const job::FusionJob& job
   }
   const std::string& resume = job.spec.checkpoint->resume;
   if (resume == "auto" || resume == "never") {
-    // Days of training are not begun anew because a site is away for an hour.
+    // Days of training are not started over because a site is away for an hour.
     return absl::DataLossError(absl::StrCat(
         "no checkpoint of this run is left that can be restored; what lies in sites can be once they are back, and spec.checkpoint.resume: "
         "never begins at step 0",

@@ -69,7 +69,7 @@ TEST_F(CheckpointsTest, StagedFilesThatAreNotWhatWasReportedMakeNoCheckpoint) {
   const absl::Status status = CheckStaged(root_, commit);
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(commit.files[1].name), HasSubstr(honest)));
-  commit.files[1].site = "lab";  // where nobody here can look at it
+  commit.files[1].site = "lab";  // where it cannot be looked at from here
   EXPECT_TRUE(CheckStaged(root_, commit).ok());
   commit.files[0].name = "model-00009-of-00009.safetensors";
   EXPECT_TRUE(absl::IsNotFound(CheckStaged(root_, commit)));
@@ -145,7 +145,7 @@ TEST_F(CheckpointsTest, MoreStepsNameTheLearningRateOfTheNextStepWhereItChanges)
   EXPECT_THAT(FindCheckpoint(job_, root_, folder_.path())->changed, HasSubstr("step 11 is 0.1 instead of 0"));
 }
 
-TEST_F(CheckpointsTest, AFileOfAnotherContentUnderTheSameNameIsTold) {
+TEST_F(CheckpointsTest, AFileOfOtherContentUnderTheSameNameIsReported) {
   const std::string graph =
       "graph \"net\" {\n  images = placeholder() {role=\"images\", dtype=\"f32\", shape=[b, 3072]}\n"
       "  labels = placeholder() {role=\"labels\", dtype=\"i32\", shape=[b]}\n  act = relu(images)\n"
@@ -226,7 +226,7 @@ TEST_F(CheckpointsTest, NewestCheckpointOfALaterReleaseRefusesTheRun) {
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("NewerCheckpoint: "), HasSubstr("step-000020"), HasSubstr("the format version is 9"),
                                        HasSubstr("to go on from " + root_ + "/step-000010"), HasSubstr("--fresh")));
   EXPECT_EQ(workload::CheckCanStartFrom(*workload::PreviewCheckpoint(job_, root_, folder_.path())), refused);
-  Save(5);  // of a run that began anew beside it
+  Save(5);  // of a run that began at step 0 beside it
   const auto after = FindCheckpoint(job_, root_, folder_.path());
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(after->step, 5);

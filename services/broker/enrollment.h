@@ -1,9 +1,9 @@
 // Gives executors of other machines an identity in exchange for the run's join token.
 //
-// Whoever has the token may enroll under any free name until the run ends. What outsiders can make the broker do here is bounded: tokens
+// Who has the token may enroll under any free name until the run ends. What outsiders can make the broker do here is bounded: tokens
 // have at most security::kMaxJoinTokenBytes, wrong ones beyond kWrongTokensPerMinute are not looked at, and kEnrolledMax certificates are
-// issued. Nothing of a call is read before its caller has shown a certificate or the token (call_gate.h), and main.cc bounds the threads
-// that serve calls. Not bounded: how many connections are held open. Thread-safe; blocks for the making of a key.
+// issued. Nothing of a call is read before its caller has shown a certificate or the token (auth_interceptor.h), and main.cc bounds the
+// threads that serve calls. Not bounded: how many connections are held open. Thread-safe; blocks for the making of a key.
 #pragma once
 
 #include <functional>

@@ -99,7 +99,7 @@ TEST_F(EnrollmentTest, ANameIsFreeAgainWhenItsExecutorHasGone) {
   EXPECT_TRUE(Enroll("lab-3", token_).ok());
 }
 
-TEST_F(EnrollmentTest, WhoComesTooEarlyForANameIsToldWhenItIsFree) {
+TEST_F(EnrollmentTest, ANameThatIsStillTakenIsRefusedWithWhenItIsFree) {
   ASSERT_TRUE(Enroll("lab-3", token_).ok());
   now_ += absl::Seconds(10);
   EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("10 s ago, for which it is kept another 20 s; try again"));
@@ -123,7 +123,7 @@ TEST_F(EnrollmentTest, NameOfADisconnectedExecutorIsFreeAgain) {
   EXPECT_THAT(std::string(Enroll("lab-3", token_).status().message()), HasSubstr("it is kept another 30 s")) << "for the new one";
 }
 
-TEST_F(EnrollmentTest, WhoeverNamesNoNameGetsOne) {
+TEST_F(EnrollmentTest, AnExecutorWithoutANameGetsOne) {
   EXPECT_EQ(Enroll("", token_)->name(), "joined-0");
   EXPECT_EQ(Enroll("", token_)->name(), "joined-1");
   connected_ = "joined-2";  // enrolled at a broker that was replaced since

@@ -5,15 +5,15 @@
 //
 //   Attend                        2   a new stream while the end of the old one has not been noticed yet
 //   PutShardFile, of its own      2   likewise
-//   PutShardFile, recalled        4   files of its site that are asked for one by one, each for whoever waits for it, and as above
+//   PutShardFile, recalled        4   files of its site that are asked for one by one, each for the one who waits for it, and as above
 //   FetchTensors                  2
 //   Relay: Listen                 2
 //   Relay: Dial and Answer        4   for each other executor: one of each, and as above
 //
 // So kMaxOwnCalls = 16 and kMaxCallsPerOther = 4 leave room. The others are those whom this broker has seen, itself not counted: who has
 // one certificate has no say in their number. With the 32 threads for each executor of main.cc several executors of ill will, not one, can
-// use up the quota. AuthInterceptor (call_gate.h) turns outsiders away before this; it cannot count, for gRPC does not tell it when a call
-// ends.
+// use up the quota. AuthInterceptor (auth_interceptor.h) turns outsiders away before this; it cannot count, for gRPC does not tell it when
+// a call ends.
 //
 // A call whose request has not come in whole has no thread yet and does not count. Thread-safe; does not block.
 #pragma once
@@ -34,7 +34,7 @@ class ExecutorCallLimiter {
   static constexpr int kMaxOwnCalls = 16;
   static constexpr int kMaxCallsPerOther = 4;
 
-  // A call that is open until this goes; ExecutorCallLimiter may go before. Null: nobody's.
+  // A call that is open until this goes; ExecutorCallLimiter may go before. Null: not counted.
   using Permit = std::shared_ptr<void>;
 
   // Errors: ResourceExhausted when the executor has as many open as it may.

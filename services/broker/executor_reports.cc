@@ -180,8 +180,8 @@ broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
 bool IsSane(const std::string& name, const v1::StageTimes& times) {
   const bool sane = times.step() >= 0 && times.epoch_steps() >= 0 &&
                     std::abs(times.wait_seconds()) <= kMaxSeconds &&  // a difference of measurements
-                    AreSeconds({times.busy_seconds(), times.forward_seconds(), times.backward_seconds(), times.overrun_seconds(),
-                                times.epoch_busy_seconds(), times.epoch_overrun_seconds()}) &&
+                    AreSeconds({times.busy_seconds(), times.forward_seconds(), times.backward_seconds(), times.lateness_seconds(),
+                                times.epoch_busy_seconds(), times.epoch_lateness_seconds()}) &&
                     std::all_of(times.links().begin(), times.links().end(), [](const v1::LinkBytes& link) { return IsSane(link); });
   if (!sane) WarnDropped(name, absl::StrFormat("times of step %d that are not finite or out of range", times.step()));
   return sane;
@@ -220,7 +220,7 @@ std::vector<std::pair<std::string, v1::LinkBytes>> LastTrafficOf(const std::vect
 
 broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTimes& times) {
   broker::StageMeasured event{
-      .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.overrun_seconds()};
+      .epoch = times.epoch(), .name = name, .step = times.step(), .busy_s = times.busy_seconds() - times.lateness_seconds()};
   for (const v1::LinkBytes& link : times.links()) {
     event.rates[link.peer()] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .samples = link.bandwidth_samples()};
     for (int i = 0; i < std::min(kMaxBackoffs, link.backoffs_size()); ++i) {

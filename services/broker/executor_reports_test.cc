@@ -45,7 +45,7 @@ TEST(ExecutorReportsTest, ThoseOfASiteDialEachOtherByTheShorterWayAndOthersByThe
   EXPECT_EQ(way("gone", "a0"), "a0.example:30001");
 }
 
-TEST(ExecutorReportsTest, PeersAreToldWhichProcessOfThatNameIsMeant) {
+TEST(ExecutorReportsTest, PeersLearnWhichProcessOfThatNameIsMeant) {
   v1::Hello hello;
   hello.set_name("a0");
   hello.set_incarnation(7);
@@ -166,7 +166,7 @@ TEST(ExecutorReportsTest, TimesMustBeTimes) {
   EXPECT_TRUE(IsSane("a", good));
   const std::vector<std::function<void(v1::StageTimes&)>> spoil = {
       [](v1::StageTimes& times) { times.set_busy_seconds(kNan); },
-      [](v1::StageTimes& times) { times.set_overrun_seconds(kInfinite); },
+      [](v1::StageTimes& times) { times.set_lateness_seconds(kInfinite); },
       [](v1::StageTimes& times) { times.set_epoch_busy_seconds(-1); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_bandwidth_bytes_per_second(kInfinite); },
       [](v1::StageTimes& times) { times.mutable_links(0)->set_rtt_seconds(kNan); },

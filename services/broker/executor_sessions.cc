@@ -63,7 +63,7 @@ absl::Status ExecutorSessions::ValidateHello(const grpc::ServerContext& context,
   if (const absl::Status name = security::CheckProcessName(hello.name()); !name.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("MalformedHandshake: ", std::string(name.message())));
   }
-  // Others are told to dial these.
+  // Others dial these.
   for (const std::string& address : {hello.data_address(), hello.site_address()}) {
     if (address.empty()) continue;
     if (const absl::Status status = CheckPeerAddress(hello.name(), address); !status.ok()) {
@@ -98,7 +98,7 @@ void ExecutorSessions::Close(Session& session) {
   session.news.notify_all();
 }
 
-// Ends a stream whose place another has taken. What it says from now on is nobody's word.
+// Ends a stream whose place another has taken. What it says from now on does not count.
 void ExecutorSessions::CloseReplaced(Session& session) {
   {
     const std::lock_guard lock(session.delivery);

@@ -1,6 +1,6 @@
 // The broker's gRPC face: keeps the executors' streams, turns their messages into callbacks and carries orders down.
 //
-// One handler thread per stream reads, one writer thread per stream sends, so that a slow executor delays nobody. Of each name one stream
+// One handler thread per stream reads, one writer thread per stream sends, so that a slow executor delays no other. Of each name one stream
 // at a time is current: the newest process's newest. Thread-safe.
 #pragma once
 
@@ -27,11 +27,11 @@ struct ExecutorSessionsOptions {
   bool require_certificate = true;  // refuse streams whose peer has no certificate of the job's CA
   v1::Welcome welcome;
   std::optional<int64_t> attempt;  // of the job that this broker leads; executors that know theirs attend only the broker of the same
-  // What only some executors are told besides; may be empty. Blocks that executor's stream alone.
+  // What only some executors get besides; may be empty. Blocks that executor's stream alone.
   std::function<void(const v1::Hello&, v1::Welcome&)> add_to_welcome;
   // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_timeout{20'000};
-  ExecutorCallLimiter* calls = nullptr;  // counts streams; null: nobody does. Outlives the attendance
+  ExecutorCallLimiter* calls = nullptr;  // counts streams; null: they are not counted. Outlives the attendance
 };
 
 // Answers Enroll. Errors become the RPC's status.
@@ -46,12 +46,12 @@ class ExecutorSessions final : public v1::Broker::Service {
   struct Handlers {
     // A stream was accepted. Later messages of this (name, incarnation) follow on the same thread.
     std::function<void(const v1::Hello&)> on_joined;
-    // Whoever handles it acknowledges it when what it says is recorded.
+    // The handler acknowledges it when what it says is recorded.
     std::function<void(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage&)> on_message;
     // The current stream ended; on_joined of the same incarnation may follow when it comes back. Not called for one that was replaced.
     std::function<void(const std::string& name, uint64_t incarnation, const std::string& why)> on_left;
     EnrollHandler on_enroll;
-    RenewHandler on_renew;  // null: nobody's is renewed here
+    RenewHandler on_renew;  // null: none is renewed here
   };
 
   ExecutorSessions(ExecutorSessionsOptions options, Handlers handlers);
@@ -95,7 +95,7 @@ class ExecutorSessions final : public v1::Broker::Service {
   absl::Status Join(const v1::Hello& hello, const std::shared_ptr<Session>& session);
   void Leave(const v1::Hello& hello, const std::shared_ptr<Session>& session, const std::string& why);
   std::shared_ptr<Session> SessionOf(const std::string& name);
-  // Whether the current stream of that name was opened by whoever has this certificate, or the one that it renewed. Names are given out
+  // Whether the current stream of that name was opened by the holder of this certificate, or the one that it renewed. Names are given out
   // again, each time for another key.
   bool OwnsSession(const std::string& name, const std::string& certificate_pem);
   static void Enqueue(Session& session, v1::BrokerMessage message);

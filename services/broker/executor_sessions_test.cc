@@ -89,7 +89,7 @@ TEST_F(ShortHelloTimeoutTest, AStreamThatHasBroughtItStays) {
   Peer peer(address_, CertifiedAs("a"));
   ASSERT_TRUE(peer.Say(HelloOf("a")));
   ASSERT_TRUE(peer.Hear().has_welcome());
-  // The patience with another stream, begun later, runs out; this one's would have before.
+  // The timeout of another stream, begun later, runs out; this one's would have before.
   Peer silent(address_, CertifiedAs("b"));
   EXPECT_FALSE(silent.Hear().has_welcome());
   v1::ExecutorMessage message;
@@ -119,7 +119,7 @@ TEST_F(ExecutorSessionsTest, WhoDoesNotIntroduceThemselvesIsRefused) {
   EXPECT_THAT(Notes(), IsEmpty());
 }
 
-// The others are told to dial what it says.
+// The others dial what it says.
 TEST_F(ExecutorSessionsTest, AnAddressOfAHelloIsOneOfItsSenderThatPeersCanDial) {
   std::vector<std::string> addresses = {absl::StrCat(std::string(600, 'x'), ":1")};
   for (const char* address : {"unix:/run/docker.sock", "relay:b", "lab:0", "dns:///lab:7001"}) addresses.emplace_back(address);
@@ -311,7 +311,7 @@ TEST_F(ExecutorSessionsTest, WhoComesBackJoinsAfterItHasLeft) {
   EXPECT_TRUE(executor_sessions_->IsConnected("a"));
 }
 
-TEST_F(ExecutorSessionsTest, AtTheEndEveryStreamIsToldWhy) {
+TEST_F(ExecutorSessionsTest, AtTheEndEveryStreamGetsTheReason) {
   Peer peer(address_, CertifiedAs("a"));
   ASSERT_TRUE(peer.Say(HelloOf("a")));
   ASSERT_TRUE(peer.Hear().has_welcome());

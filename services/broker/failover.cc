@@ -25,7 +25,7 @@ bool Holds(const checkpoint::Manifest& manifest, const broker::ShardWritten& sha
 
 std::map<int64_t, std::string> RecoverCommitted(const std::string& directory, JournalState& past, broker::RunOptions& options) {
   std::map<int64_t, std::string> taken_up;
-  std::map<int64_t, std::set<int>> stages;  // a shard that was told again after a reconnect stands in the journal twice
+  std::map<int64_t, std::set<int>> stages;  // a shard that was reported again after a reconnect stands in the journal twice
   for (const broker::ShardWritten& shard : past.shards) stages[shard.step].insert(shard.stage);
   for (const auto& entry : stages) {
     const int64_t step = entry.first;  // clang 14 lets no lambda capture a structured binding

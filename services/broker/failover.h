@@ -18,7 +18,7 @@ namespace fusionllm::services {
 // one, and returns steps and folders.
 std::map<int64_t, std::string> RecoverCommitted(const std::string& directory, JournalState& past, broker::RunOptions& options);
 
-// Of these, what their committer had no time to say. Told first, as with steps: a broker that dies in between tells it again, and not
+// Of these, what their committer had no time to say. Reported first, as with steps: a broker that dies in between reports it again, and not
 // never. What is not noted the next broker would take for what was just saved, however far the run has come. Errors: the journal's.
 absl::Status LogAndRecord(const std::map<int64_t, std::string>& taken_up, RunLog& log, Journal& journal);
 

@@ -95,7 +95,7 @@ TEST_F(FailoverTest, ACommitThatFailedLeavesNothingToRestore) {
   EXPECT_EQ(past_.shards.size(), 2u);
 }
 
-TEST_F(FailoverTest, AShardToldTwiceIsNotTwoStages) {
+TEST_F(FailoverTest, AShardReportedTwiceIsNotTwoStages) {
   past_.shards = {Shard(10, 0), Shard(10, 0)};
   WriteCheckpoint(10, {Shard(10, 0)});
   EXPECT_THAT(TakeUp(), IsEmpty());

@@ -119,7 +119,7 @@ absl::StatusOr<Journal> Journal::Open(const std::string& path, JournalState* sta
       if (in.peek() != std::ifstream::traits_type::eof()) {
         return absl::DataLossError(absl::StrFormat("%s:%d: not a journal entry", path, number));
       }
-      break;  // torn by the death of its writer; what it said had not been told to anybody
+      break;  // torn by the death of its writer; what it said had not reached anyone
     }
     try {
       Replay(entry, *state);

@@ -23,11 +23,11 @@ struct JournalState {
   broker::PlanSummary plan;
   std::string codec_limit;  // broker::RequestPlan's
   broker::CodecLimits codec_limits;
-  int backoffs = 0;  // times that these two were made gentler
+  int backoffs = 0;  // times that these two were made less aggressive
   std::map<std::string, std::string> profiles;
   std::vector<broker::Link> links;
   int64_t last_step = 0;
-  std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were told
+  std::vector<std::pair<uint32_t, broker::StepRecord>> steps;  // with their epochs, in the order they were reported
   std::vector<broker::ShardWritten> shards;                    // of this epoch, of steps after the checkpoint's
   Traffic earlier_bytes;                                       // of the epochs before this one
   Traffic epoch_bytes;                                         // of this one, as last recorded: the newest steps may be missing

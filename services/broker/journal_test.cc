@@ -98,7 +98,7 @@ broker::PlanSummary Replicas(const std::string& document = kReplicas) {
   return {.document = document, .devices = {"a", "b", "c", "s"}, .memory_bytes = {1, 2, 3, 40}, .replicas = 2};
 }
 
-TEST(Journal, AfterACrashEverySeatIsWhoseItWas) {
+TEST(Journal, AfterACrashEveryRankIsTheSameExecutors) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";
   {
@@ -210,7 +210,7 @@ TEST(Journal, ACheckpointLeavesNoShardsOfItsStepOrOfEarlierOnes) {
 TEST(Journal, WhatCannotBeReadIsNotCutOff) {
   const base::TempFolder folder;
   JournalState state;
-  // A folder opens like a file and fails when it is read, whoever the reader is; a link to itself does not even open.
+  // A folder opens like a file and fails when it is read, by any user; a link to itself does not even open.
   std::filesystem::create_directory(folder / "unreadable");
   std::filesystem::create_symlink("unopened", folder / "unopened");
   for (const char* name : {"unreadable", "unopened"}) {

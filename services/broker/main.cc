@@ -45,9 +45,9 @@ using daemon::kExitFailed;
 constexpr char kProgram[] = "fusion-broker";
 // For a place of checkpoints to take anything, when the run is over.
 constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
-// Where a job is deleted its executors are told to end when its broker is. For them to say so, from the other end of a slow link.
+// Where a job is deleted its executors are asked to end when its broker is. For them to say so, from the other end of a slow link.
 constexpr std::chrono::milliseconds kNewsOfDeletion{1000};
-// For a site to send anything. Longer than an absent one is waited for, so that its absence is what is told.
+// For a site to send anything. Longer than an absent one is waited for, so that its absence is what is reported.
 constexpr absl::Duration kSilence = absl::Seconds(65);
 
 void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone, std::string& final_report) {
@@ -63,28 +63,31 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->required();
   app.add_option("--tls", flags.tls_directory, "Folder with ca.pem, broker.pem, broker.key, token");
   app.add_flag("--insecure", flags.insecure, "Without --tls: serve other machines all the same, in clear");
-  app.add_option("--expect", expected, "Executors to wait for, separated by commas");
+  app.add_option("--expected-executors", expected, "Executors to wait for, separated by commas");
   app.add_option("--min-executors", flags.min_executors, "Wait, without limit, for so many executors in all")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--data-device", flags.data_devices,
                  "The executors that have the training data, separated by commas: one gets the first stage")
       ->delimiter(',');
-  app.add_option("--await-data-seconds", flags.await_data_seconds,
+  app.add_option("--data-timeout-seconds", flags.data_timeout_seconds,
                  "When all of --data-device have been lost under the run: wait for one to be started again. 0: nobody does that")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
-  app.add_option("--await-executors-seconds", flags.await_executors_seconds,
-                 "Somebody restarts lost executors of --expect: how long to wait for them before the first step, and later where no "
-                 "plan is possible without them. 0: nobody does; wait a short while, and end the run if one never joins")
+  app.add_option(
+         "--executor-timeout-seconds", flags.executor_timeout_seconds,
+         "Somebody restarts lost executors of --expected-executors: how long to wait for them before the first step, and later where "
+         "no plan is possible without them. 0: nobody does; wait a short while, and end the run if one never joins")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
-  app.add_flag("--open", flags.open, "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
-  app.add_flag("--alone", flags.alone, "No executors come but those of --expect: nobody of another site is waited for")->excludes("--open");
-  app.add_option("--gather-seconds", flags.gather_seconds, "Plan with whoever has joined by then")->check(daemon::CheckSeconds);
+  app.add_flag("--allow-join", flags.open,
+               "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
+  app.add_flag("--closed", flags.alone, "No executors come but those of --expected-executors: nobody of another site is waited for")
+      ->excludes("--allow-join");
+  app.add_option("--join-timeout-seconds", flags.join_timeout_seconds, "Plan with whoever has joined by then")->check(daemon::CheckSeconds);
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
-  app.add_option("--gone", gone, "With --resume-journal: executors that have ended, separated by commas");
+  app.add_option("--lost-executors", gone, "With --resume-journal: executors that have ended, separated by commas");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died; without a journal, begin");
   app.add_option("--final-report", final_report,
                  "File that gets the last /progress page when the run ends, with why; of a start that fails, why");
@@ -108,7 +111,7 @@ void WriteOrWarn(const std::string& path, const std::string& text) {
   if (!out) base::Log(base::LogLevel::kWarning, base::FileError(errno, "write", path).message());
 }
 
-// The last figures, for who comes when there is nobody left to scrape.
+// The last figures, for who comes when there is nothing left to scrape.
 void KeepMetrics(const std::string& path, metrics::Registry& registry) { WriteOrWarn(path, registry.Text()); }
 
 void WriteFinalReport(const std::string& path, const std::string& report) { WriteOrWarn(path, absl::StrCat(report, "\n")); }
@@ -158,8 +161,8 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   loop.LogPendingEvents();
 }
 
-// Whoever started the broker tells `error` as the reason, instead of an end that nobody expected. The file of the final report gets the
-// sentence alone: of a run there is nothing to tell.
+// The program that started the broker reports `error` as the reason, instead of an end without a reason. The file of the final report gets
+// the sentence alone: of a run there is nothing to tell.
 [[noreturn]] void EndAtStart(const absl::Status& error, int code, const daemon::CommonFlags& common, const std::string& final_report) {
   RunLog(stdout, 0, 0).Error(error, "");
   if (!final_report.empty()) WriteFinalReport(final_report, TerminationSentence(error.message()));
@@ -251,9 +254,9 @@ int Main(int argc, char** argv) {
   setup->exchange->Close();
   (*server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   if (outcome.status.ok()) return ExitCodeOf(outcome);
-  // What was written of a checkpoint that came to nothing; on a full disk it is in the way of whoever makes room.
+  // What was written of a checkpoint that came to nothing; on a full disk it is in the way of the one who makes room.
   if (!setup->checkpoint_directory.empty()) (void)CleanUp(setup->checkpoint_directory, /*executors_are_running=*/false);
-  // Among lines of JSON the record has told it.
+  // Among lines of JSON the record has it.
   return common.logs_json() ? ExitCodeOf(outcome) : daemon::ReportError(outcome.status, ExitCodeOf(outcome));
 }
 

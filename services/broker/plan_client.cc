@@ -170,7 +170,7 @@ std::optional<wire::PlanErrorDocument> RefusalIn(const std::string& document) {
 
 // What is left after a loss may be too little, of memory, say, for as many replicas as the job wants: then for as many as pay; or, as on
 // other devices than a checkpoint came from, for micro-batches of the size that was chosen at first: then for others, which is better than
-// no more steps at all. Where there is no plan either, the refusal of the job's own wish is told.
+// no more steps at all. Where there is no plan either, the refusal of the job as it was asked for is reported.
 absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::RequestPlan& ask,
                                       v1::PlanRequest request) {
   FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));

@@ -26,7 +26,7 @@ struct PlanClientOptions {
   std::chrono::milliseconds pause{500};        // between two attempts
 };
 
-// A scheduler that is killed while it plans is started again by whoever watches it, and one that is busy says so at once: both are asked
+// A scheduler that is killed while it plans is started again by what watches it, and one that is busy says so at once: both are asked
 // again until `timeout` is over. All other errors are final. Errors: the scheduler's last, "scheduler: " before its message.
 PlanFunction AskScheduler(PlanClientOptions options);
 

@@ -73,7 +73,7 @@ TEST(PlanClientTest, ASchedulerThatDiesOrIsBusyIsAskedAgain) {
   EXPECT_EQ(scheduler.asked(), 4u);
 }
 
-// What the broker is told where a server with these credentials stands in place of the scheduler.
+// What the broker gets where a server with these credentials stands in place of the scheduler.
 absl::Status AskWhereStands(const security::CertificateAuthority& ours, const security::CertificateAuthority& theirs,
                             const std::string& name) {
   const base::TempFolder folder;
@@ -226,7 +226,7 @@ TEST_F(PlanClientSizeTest, AnotherSizeIsAskedForWhereMemoryIsTooLittleForThatOfT
   EXPECT_EQ(Ask(again), other) << "no size helps there";
 }
 
-TEST(PlanClientTest, PatienceHasAnEnd) {
+TEST(PlanClientTest, WaitingForThePlannerTimesOut) {
   Scheduler scheduler(std::vector<grpc::StatusCode>(100, grpc::StatusCode::UNAVAILABLE));
   PlanClientOptions options = scheduler.Options();
   options.pause = std::chrono::hours(1);  // no room for a second attempt

@@ -70,11 +70,11 @@ class DocumentWriter {
  private:
   static json Entry(const Ends& ends, const broker::Link& link, const std::string& line) {
     json entry = {{"src", ends.first}, {"dst", ends.second}, {"rtt_seconds", link.rtt_s}, {"bandwidth_bytes_per_second", link.bytes_per_s}};
-    if (!line.empty()) entry["line"] = line;
+    if (!line.empty()) entry["shared_link"] = line;
     return entry;
   }
 
-  // What pairs say of a link that they share, where they disagree: the lower rate and the longer way, so that nobody makes a link better
+  // What pairs say of a link that they share, where they disagree: the lower rate and the longer way, so that none makes a link better
   // than others find it. The ends are those of the first.
   static void Add(const broker::Link& link, std::optional<broker::Link>& all) {
     if (!all.has_value()) all = link;

@@ -48,7 +48,7 @@ void AddCompression(const v1::LinkBytes& link, json& line) {
   line["residual_norm"] = link.residual_norm();
 }
 
-// A spare may have taken a stage since the plan was made: whoever has a rank is named by it.
+// A spare may have taken a stage since the plan was made: the holder of a rank is named by it.
 json ParsePlan(const broker::PlanSummary& plan) {
   json document = base::ParseJson(plan.document);
   if (!document.is_object()) return json::object();
@@ -202,7 +202,7 @@ void RunLog::Evaluation(const v1::EvaluationReport& report) {
 void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) {
   StageTotals& totals = stages_[device];
   totals.busy_seconds = times.epoch_busy_seconds();
-  totals.overrun_seconds = times.epoch_overrun_seconds();
+  totals.lateness_seconds = times.epoch_lateness_seconds();
   totals.peak_memory_bytes = std::max(totals.peak_memory_bytes, times.peak_memory_bytes());
   for (const v1::LinkBytes& link : times.links()) {
     v1::LinkBytes& known = totals.links[link.peer()];
@@ -280,7 +280,7 @@ void RunLog::Summary(const broker::PlanMonitor::Ends& representative_links) {
     line["stages"].push_back({{"index", plan_.StageOf(static_cast<int>(i))},
                               {"device", plan_.devices[i]},
                               {"busy_ratio", seconds > 0 ? totals.busy_seconds / seconds : 0.0},
-                              {"overrun_seconds", totals.overrun_seconds},
+                              {"lateness_seconds", totals.lateness_seconds},
                               {"peak_memory_bytes", totals.peak_memory_bytes},
                               {"predicted_memory_bytes", plan_.memory_bytes[i]}});
     if (plan_.replicas > 1) line["stages"].back()["replica"] = plan_.ReplicaOf(static_cast<int>(i));

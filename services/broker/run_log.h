@@ -24,14 +24,14 @@ class RunLog {
   void Plan(const broker::PlanSummary& plan, uint32_t epoch);
   // Whether it is the first one of the run in which no target counts: such a step has no loss.
   bool Step(uint32_t epoch, const broker::StepRecord& record);
-  // What an earlier life of the broker has told and counted already: not told again.
+  // What an earlier life of the broker has reported and counted already: not reported again.
   void RestoreFrom(const JournalState& past);
   // Sent so far, in all epochs.
   Traffic SentBytes() const;
   void Event(const broker::EmitEvent& event);
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
-  // What `device` sent to a peer in this epoch, by anybody's count: the most that was told holds.
+  // What `device` sent to a peer in this epoch, by anybody's count: the most that was reported holds.
   void Sent(const std::string& device, const v1::LinkBytes& link);
   // `representative_links`: those whose rate, as measured, is that of their wire (RunState::representative_links); of others it is 0,
   // unknown.
@@ -42,7 +42,7 @@ class RunLog {
  private:
   struct StageTotals {
     double busy_seconds = 0;
-    double overrun_seconds = 0;
+    double lateness_seconds = 0;
     int64_t peak_memory_bytes = 0;
     std::map<std::string, v1::LinkBytes> links;
   };
@@ -60,7 +60,7 @@ class RunLog {
   Traffic earlier_bytes_;                        // of earlier epochs
   Traffic earlier_evaluation_bytes_;             // of those, by evaluations
   bool evaluation_bytes_known_ = true;           // an earlier life of the broker leaves only the sum of both
-  // Of the run, as far as this life of the broker has heard: of messages that were compared, and of codecs made gentler.
+  // Of the run, as far as this life of the broker has heard: of messages that were compared, and of codecs made less aggressive.
   std::optional<double> max_relative_error_, min_cosine_;
   int backoffs_ = 0;
   // Codec and ratio of each link, by source and destination, in the newest plan that has it.

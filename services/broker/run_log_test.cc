@@ -110,7 +110,7 @@ TEST_F(RunLogTest, AStepTellsTheTargetsThatCountAndTheIgnoredOnes) {
   EXPECT_EQ(step["samples_per_second"], 8);
 }
 
-TEST_F(RunLogTest, AnAccuracyThatNobodyCountedIsNull) {
+TEST_F(RunLogTest, AnAccuracyThatWasNotCountedIsNull) {
   RunLog log(out_, 1, 1);
   v1::EvaluationReport report;
   report.set_step(2);
@@ -129,7 +129,7 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
                       "links": [{"src": "a", "dst": "b", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})";
   log.Plan(plan, 1);
   log.StageTimes("a", Times(1, 1, "b", 100));
-  plan.devices = {"a", "spare"};  // has taken the stage over, and nobody said what to expect of it
+  plan.devices = {"a", "spare"};  // has taken the stage over, and nothing said what to expect of it
   log.Plan(plan, 2);
   EXPECT_EQ(LastLine()["links"][0]["dst"], "spare");
   log.StageTimes("a", Times(2, 1, "spare", 100));
@@ -191,7 +191,7 @@ TEST_F(RunLogTest, OfTwoCountsOfTheSameBytesTheLargerHoldsWhateverComesFirst) {
   EXPECT_EQ(LastLine()["wire_bytes"], 600);
 }
 
-TEST_F(RunLogTest, BytesOfEvaluationsAreToldBesideAllBytesOverAllPlans) {
+TEST_F(RunLogTest, BytesOfEvaluationsAreWrittenBesideAllBytesOverAllPlans) {
   RunLog log(out_, 1, 1);
   log.Plan(Plan(), 1);
   v1::StageTimes times = Times(1, 1, "b", 100);

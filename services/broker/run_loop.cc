@@ -216,7 +216,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
     case v1::ExecutorMessage::KIND_NOT_SET:
       break;
   }
-  // Behind what was posted above: a broker that dies before it has recorded a report must be told it again in its next life.
+  // Behind what was posted above: a broker that dies before it has recorded a report must get it again in its next life.
   Post([this, name, incarnation, sequence = message.sequence(), bytes] {
     executor_sessions_->Acknowledge(name, incarnation, sequence);
     ReleaseQuota(name, bytes);
@@ -235,8 +235,8 @@ void RunLoop::Dispatch(const broker::Event& event) {
 RunOutcome RunLoop::Run(ExecutorSessions& attendance) {
   executor_sessions_ = &attendance;
   const auto gather_deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                                      std::chrono::duration<double>(options_.gather_seconds));
-  bool gathering = options_.gather_seconds > 0;
+                                                                      std::chrono::duration<double>(options_.join_timeout_seconds));
+  bool gathering = options_.join_timeout_seconds > 0;
   Dispatch(broker::Started{});
   while (!outcome_.has_value()) {
     Work work;

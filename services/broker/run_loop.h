@@ -52,16 +52,16 @@ struct RunLoopOptions {
   std::map<std::string, int64_t> memory_of_device;    // by the topology, in bytes; that of others, as they say
   std::string profiles_file;                          // where what was measured is kept for other runs; empty: nowhere
   std::set<std::string> data_devices;                 // have the training data; empty: all have it
-  double gather_seconds = 0;                          // > 0: plan with whoever has joined by then
-  // Told of each whole checkpoint, on the loop's thread; may be empty.
+  double join_timeout_seconds = 0;                    // > 0: plan with those who have joined by then
+  // Called for each whole checkpoint, on the loop's thread; may be empty.
   std::function<void(const std::string& folder, int64_t step)> on_checkpoint;
   // What the job's files hold: those that the broker sees now, and the data of the run that made the checkpoint it goes on from.
   workload::InputFingerprints contents;
   bool events_in_log = true;               // as well as in the record
-  CheckpointExchange* exchange = nullptr;  // told which plan epoch it serves; null: nobody asks
-  ShardFetcher* shard_fetcher = nullptr;   // told which executors hold shards of their sites; null: nobody asks
+  CheckpointExchange* exchange = nullptr;  // gets which plan epoch it serves; null: none
+  ShardFetcher* shard_fetcher = nullptr;   // gets which executors hold shards of their sites; null: none
   FindFallbackFunction find_fallback;      // set where checkpoints may have files in sites
-  // Of the job, which says what its stages may have of a checkpoint; where it cannot be built nobody is given anything.
+  // Of the job, which says what its stages may have of a checkpoint; where it cannot be built no one is given anything.
   absl::StatusOr<opdag::Graph> graph = absl::UnknownError("no graph was built");
 };
 
@@ -92,9 +92,9 @@ class RunLoop {
   void OnCheckpointUnusable(uint32_t epoch, const std::string& path, const absl::Status& why);  // likewise
   void Stop();                                                                                  // from a signal thread
 
-  // An event that somebody else saw, from any thread: told by the loop, or at once when that has ended. Does not block for long.
+  // An event that somebody else saw, from any thread: logged by the loop, or at once when that has ended. Does not block for long.
   void LogEvent(broker::EmitEvent news);
-  // What the loop was told and had no time to tell. For the thread of Run, after it.
+  // What the loop was given and had no time to log. For the thread of Run, after it.
   void LogPendingEvents();
   // Likewise: a failure behind the end of the run.
   void LogFailure(const absl::Status& status, const std::string& reason);
@@ -156,7 +156,7 @@ class RunLoop {
   };
   void TakeTimes(const std::string& name, v1::StageTimes times);
   bool MayTrace(const std::string& name, const v1::StageTimes& times);
-  // Of a stage that has ended: what was sent after its last step, and what of the others' had not been sent yet when they told.
+  // Of a stage that has ended: what was sent after its last step, and what of the others' had not been sent yet when they reported.
   void TakeLastTraffic(const std::string& name, const v1::StageEnded& ended);
   bool RecordTraffic(const std::string& name, const v1::StageTimes& times);
   bool Recorded(const absl::Status& status);
@@ -178,7 +178,7 @@ class RunLoop {
   };
   Reports reports_;                            // that wait, or are being worked on
   std::map<std::string, Reports> reports_of_;  // by executor
-  bool over_ = false;                          // nobody works any more
+  bool over_ = false;                          // no executor works any more
   std::deque<broker::EmitEvent> pending_events_;
   std::mutex log_mutex_;  // of log_, when the loop has ended
   // Below: the loop's thread only.
@@ -197,13 +197,13 @@ class RunLoop {
   std::set<std::string> unusable_;                  // checkpoints whose files in sites could not be had
   bool sites_reported_ = false;
   workload::InputFingerprints contents_;                             // for manifests
-  std::string data_summary_;                                         // as last told; several executors may read the same
-  std::map<std::string, uint64_t> data_reported_by_;                 // by device in plans: the start of it that has told of its data
+  std::string data_summary_;                                         // as last reported; several executors may read the same
+  std::map<std::string, uint64_t> data_reported_by_;                 // by device in plans: the start of it that has reported its data
   std::map<std::string, Traces> traces_;                             // by device in plans: those of the newest epoch that it has sent
-  std::string not_tidied_;                                           // why, as told; empty: sites know what to keep
+  std::string not_tidied_;                                           // why, as reported; empty: sites know what to keep
   std::map<std::string, objectstore::RetryReportThrottle> retries_;  // of devices in plans, whatever they say how often
   std::set<std::string> residuals_left_;  // of the checkpoint that is being restored: those that no stage has taken up yet
-  std::stop_source stop_helpers_;         // nobody waits for their answers any more
+  std::stop_source stop_helpers_;         // their answers are not waited for any more
   struct Helper {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;

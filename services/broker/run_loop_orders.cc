@@ -122,7 +122,7 @@ void RunLoop::Execute(const broker::SendAssign& action) {
   executor_sessions_->Send(action.name, std::move(message));
 }
 
-// Before the first stage is told to restore.
+// Before the first stage is asked to restore.
 void RunLoop::FindResiduals(const std::string& checkpoint) {
   residuals_left_.clear();
   if (checkpoint.empty() || options_.job.spec.compression.policy == job::CompressionPolicy::kNone) return;
@@ -209,7 +209,7 @@ void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status&
   if (options_.exchange != nullptr) options_.exchange->Settled(action.step);
   if (committed.ok() && !committed->set_aside.empty()) {
     Execute(
-        broker::EmitEvent{.reason = "CheckpointSetAside",
+        broker::EmitEvent{.reason = "CheckpointMovedAside",
                           .step = action.step,
                           .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
   }
@@ -218,12 +218,12 @@ void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status&
   broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
   if (committed.ok()) event.path = committed->path;
   if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
-  // Now: a run that is told to stop may be over before the event's turn has come, and the checkpoint is there all the same.
+  // Now: a run that is asked to stop may be over before the event's turn has come, and the checkpoint is there all the same.
   if (committed.ok()) run_metrics_.CheckpointCommitted(action.step, bytes);
   if (committed.ok()) unusable_.erase(committed->path);  // what was there before
-  SendRetention(action.step);                            // also of one that failed, or sites fill up with what nobody will ever name
+  SendRetention(action.step);                            // also of one that failed, or sites fill up with what will never be named
   Post([this, event, action] {
-    Dispatch(event);  // told first, as with steps
+    Dispatch(event);  // reported first, as with steps
     if (event.status.ok()) EmitShardsInSites(action);
     if (event.status.ok()) Recorded(journal_.RecordCheckpoint(event.step, event.path));
   });
@@ -236,7 +236,7 @@ void RunLoop::SendRetention(int64_t step) {
     if (why == not_tidied_) return;
     not_tidied_ = why;
     Execute(broker::EmitEvent{
-        .reason = "SitesNotTidied",
+        .reason = "SiteCleanupSkipped",
         .step = step,
         .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
     return;
@@ -354,7 +354,7 @@ void RunLoop::Execute(const broker::PublishPlan& action) {
 }
 
 void RunLoop::Execute(const broker::PublishStep& action) {
-  // Told first: a broker that dies in between tells it twice in its next life, and not never.
+  // Reported first: a broker that dies in between reports it twice in its next life, and not never.
   if (log_.Step(action.epoch, action.record)) {
     Execute(broker::EmitEvent{.reason = "NoTargetCounts",
                               .step = action.record.step,

@@ -1,4 +1,4 @@
-// What executors that keep shards in their site are told by a run, over a real stream.
+// What executors that keep shards in their site hear from a run, over a real stream.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -167,15 +167,15 @@ TEST_F(RunLoopSitesTest, ASiteKeepsWhatACheckpointHas) {
   EXPECT_THAT(kept.site_folders(), ElementsAre(files[0].site_folder));
 }
 
-// Nobody else will ever name what the others have saved of it.
-TEST_F(RunLoopSitesTest, ASiteIsToldOfACheckpointThatCameToNothing) {
+// Nothing else will ever name what the others have saved of it.
+TEST_F(RunLoopSitesTest, ASiteHearsOfACheckpointThatWasAbandoned) {
   Save(2, [](v1::ShardReport& report) { report.set_error("No space left on device"); });
   const v1::KeepShards kept = Kept();
   EXPECT_EQ(kept.step(), 2);
   EXPECT_THAT(kept.site_folders(), IsEmpty());
 }
 
-TEST_F(RunLoopSitesTest, ASiteIsToldOfACheckpointThatCouldNotBeCommitted) {
+TEST_F(RunLoopSitesTest, ASiteHearsOfACheckpointThatCouldNotBeCommitted) {
   folder_.Write(absl::StrCat("checkpoints/.", checkpoint::StepFolderName(2), ".partial"), "in the way");
   Save(2);
   const v1::KeepShards kept = Kept();
@@ -187,7 +187,7 @@ TEST_F(RunLoopSitesTest, RemovesNothingWhileAManifestIsUnreadable) {
   folder_.Write("checkpoints/step-000001/manifest.json", "{");
   const auto files = Save(2), later = Save(3);
   EXPECT_EQ(KeptUntilAcknowledged(3), 0);
-  EXPECT_THAT(std::vector<std::string>(absl::StrSplit(Printed(), "SitesNotTidied")), SizeIs(2)) << Printed();
+  EXPECT_THAT(std::vector<std::string>(absl::StrSplit(Printed(), "SiteCleanupSkipped")), SizeIs(2)) << Printed();
   EXPECT_THAT(Printed(), HasSubstr("step-000001"));
   std::filesystem::remove_all(checkpoints_ + "/step-000001");
   const auto last = Save(4);

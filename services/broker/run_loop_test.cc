@@ -102,7 +102,7 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
   }
 }
 
-// Nobody is left to say anything: only the loop's own beginning can start the wait that finds this out.
+// No executor is left to say anything: only the loop's own beginning can start the wait that finds this out.
 TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   broker::RunState state({.expected = {"a"}, .total_steps = 9, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 4);
@@ -172,7 +172,7 @@ TEST_F(RunLoopTest, WhoReportsMoreThanTheLoopCanTakeWaits) {
   loop->OnMessage("b", 1, v1::ExecutorMessage());  // another one's word finds room
   loop->Stop();
   EXPECT_TRUE(loop->Run(executor_sessions_).status.ok());
-  flood.get();  // room was made, or the run has ended: nobody is held for ever
+  flood.get();  // room was made, or the run has ended: nothing is held for ever
   EXPECT_EQ(taken, RunLoop::kReportsMaxOfOne + 1);
 }
 

@@ -155,7 +155,7 @@ TEST_F(RunMetricsTest, ShareOfStagesInWhateverOrderReportsCome) {
   EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"1\"}"))) << "there is no such stage any more";
 }
 
-TEST_F(RunMetricsTest, ReplicasOfAStageAreToldByTheirMean) {
+TEST_F(RunMetricsTest, ReplicasOfAStageAreReportedByTheirMean) {
   broker::PlanSummary plan = PlanOn({"a", "b", "c", "d"}, 1);  // c and d are a second pipeline
   plan.replicas = 2;
   probe_.Plan(plan);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A page is to be small; whoever reads it wants to know about sites, not about each pair of devices.
+// A page is to be small; its readers want to know about sites, not about each pair of devices.
 constexpr size_t kMaxLinks = 128;
 
 // More than of an event: what to do stands at the end of a sentence.
@@ -31,18 +31,18 @@ struct WaitKind {
   const char* reason;
   bool (*waits)(Phase);
 };
-constexpr WaitKind kWaits[] = {{"DataAwaited", IsGathering},
-                               {"ExecutorsAwaited", IsGathering},
-                               {"ProbeFailed", IsMeasuring},
+constexpr WaitKind kWaits[] = {{"ProbeFailed", IsMeasuring},
                                {"Recovering", IsUnderWay},
-                               {"SiteAwaited", IsLoading}};
+                               {"WaitingForData", IsGathering},
+                               {"WaitingForExecutors", IsGathering},
+                               {"WaitingForSite", IsLoading}};
 
 const WaitKind* WaitOf(const std::string& reason) {
   const auto kind = std::find_if(std::begin(kWaits), std::end(kWaits), [&](const WaitKind& each) { return reason == each.reason; });
   return kind == std::end(kWaits) ? nullptr : &*kind;
 }
 
-// JSON has no word for what is not finite; nobody is helped by a made-up number.
+// JSON has no word for what is not finite; a made-up number does not help.
 void Put(json& object, const char* key, double value) {
   if (std::isfinite(value)) object[key] = value;
 }

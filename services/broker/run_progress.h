@@ -37,7 +37,7 @@ class RunProgress {
   // The newest checkpoint that is where the job keeps them.
   void CheckpointKept(int64_t step);
   void Recovered();
-  // Those of the run that are notable are kept, the last ones of them. One that says what the run waits for is told apart from them until
+  // Those of the run that are notable are kept, the last ones of them. One that says what the run waits for is kept apart from them until
   // that is there: a step is made, or the run has come to another phase.
   void Event(const broker::EmitEvent& event);
   // After every event of the run.

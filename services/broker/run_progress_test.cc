@@ -115,8 +115,8 @@ TEST_F(RunProgressWaitTest, WaitLastsUntilAStepIsMade) {
   progress_.Event({.reason = "Recovering", .message = "recovery 1 of at most 10: b was lost"});
   progress_.Event({.reason = "Restored", .message = "restoring step 10"});
   EXPECT_EQ(Waiting(), "Recovering: recovery 1 of at most 10: b was lost");
-  progress_.Event({.reason = "SiteAwaited", .message = "3 files lie in tokyo"});
-  EXPECT_EQ(Waiting(), "SiteAwaited: 3 files lie in tokyo");
+  progress_.Event({.reason = "WaitingForSite", .message = "3 files lie in tokyo"});
+  EXPECT_EQ(Waiting(), "WaitingForSite: 3 files lie in tokyo");
   progress_.Step({.step = 11, .step_seconds = 1}, 1);
   EXPECT_EQ(Waiting(), "nothing");
 }
@@ -127,9 +127,9 @@ TEST_F(RunProgressWaitTest, WaitIsOverWithItsPhase) {
   (void)measures.On(broker::Joined{.member = {.name = "a", .incarnation = 1}});
   ASSERT_EQ(gathers.phase(), broker::Phase::kGathering);
   ASSERT_EQ(measures.phase(), broker::Phase::kCalibrating);
-  progress_.Event({.reason = "ExecutorsAwaited", .message = "the run waits for c"});
+  progress_.Event({.reason = "WaitingForExecutors", .message = "the run waits for c"});
   progress_.State(gathers);
-  EXPECT_EQ(Waiting(), "ExecutorsAwaited: the run waits for c");
+  EXPECT_EQ(Waiting(), "WaitingForExecutors: the run waits for c");
   progress_.State(measures);
   EXPECT_EQ(Waiting(), "nothing");
   progress_.State(gathers);
@@ -164,7 +164,7 @@ class RunProgressEventsTest : public ::testing::Test {
   RunProgress progress_{100, 1, [this] { return now_; }};
 };
 
-TEST_F(RunProgressEventsTest, OfTheEventsOfARunThoseAreToldThatAUserWantsToRead) {
+TEST_F(RunProgressEventsTest, OnlyTheEventsThatUsersReadAreReported) {
   EXPECT_FALSE(Page(progress_).contains("events"));
   progress_.Event({.reason = "CheckpointSaved", .step = 10, .message = "/run/checkpoints/10"});
   EXPECT_FALSE(Page(progress_).contains("events")) << "checkpoint_step says it";

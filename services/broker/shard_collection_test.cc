@@ -45,7 +45,7 @@ TEST_F(ShardCollectionTest, SitesThatAreAwayAreAwaitedAtTheSameTime) {
   std::mutex mutex;
   std::set<std::string> awaited;
   std::promise<void> all;
-  recall.OnAwaited([&](const SiteAwaited& site) {
+  recall.OnAwaited([&](const WaitingForSite& site) {
     const std::lock_guard lock(mutex);
     if (awaited.insert(site.site).second && awaited.size() == kSites.size()) all.set_value();
   });
@@ -84,7 +84,7 @@ TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
 TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   int notices = 0;
-  recall.OnAwaited([&](const SiteAwaited&) { ++notices; });
+  recall.OnAwaited([&](const WaitingForSite&) { ++notices; });
   for (const std::string& site : kSites) {
     recall.Joined(absl::StrCat(site, "-0"), site);
     recall.Leaving(absl::StrCat(site, "-0"));

@@ -19,8 +19,8 @@ constexpr auto kNewsPause = std::chrono::seconds(1);
 
 absl::Status CalledOff() { return absl::CancelledError("the wait for this file was called off"); }
 
-SiteAwaited AwaitedOf(const std::string& folder, const checkpoint::FileEntry& file) {
-  SiteAwaited awaited{.site = file.site, .folder = folder, .first = file.name};
+WaitingForSite AwaitedOf(const std::string& folder, const checkpoint::FileEntry& file) {
+  WaitingForSite awaited{.site = file.site, .folder = folder, .first = file.name};
   const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(folder);
   std::error_code ignored;
   for (const checkpoint::FileEntry& other : manifest.ok() ? manifest->files : std::vector<checkpoint::FileEntry>{file}) {
@@ -46,7 +46,7 @@ void ShardFetcher::OnFetched(std::function<void(const checkpoint::FileEntry& fil
   on_fetched_ = std::move(recalled);
 }
 
-void ShardFetcher::OnAwaited(std::function<void(const SiteAwaited& awaited)> on_awaited) {
+void ShardFetcher::OnAwaited(std::function<void(const WaitingForSite& awaited)> on_awaited) {
   const std::lock_guard lock(mutex_);
   on_awaited_ = std::move(on_awaited);
 }
@@ -72,7 +72,7 @@ void ShardFetcher::Joined(const std::string& executor, const std::string& site) 
   for (auto& [id, asked] : asked_) {
     if (asked.executor != executor || asked.cancel || asked.ended) continue;
     asked.ended = true;
-    asked.status = absl::UnavailableError("it has joined anew");
+    asked.status = absl::UnavailableError("it has joined again");
   }
   news_.notify_all();
 }
@@ -143,7 +143,7 @@ void ShardFetcher::NotifyAwaited(std::unique_lock<std::mutex>& lock, const std::
   const auto on_awaited = on_awaited_;
   if (!on_awaited) return;
   lock.unlock();
-  SiteAwaited awaited = AwaitedOf(folder, file);
+  WaitingForSite awaited = AwaitedOf(folder, file);
   awaited.left = std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now());
   on_awaited(awaited);
   lock.lock();
@@ -244,7 +244,7 @@ absl::Status ShardFetcher::Ask(std::unique_lock<std::mutex>& lock, const std::st
       const absl::Status status = AskOne(lock, executor, folder, file, cancelled, moved);
       const bool of_file = absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
       const bool of_connection = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-      if (!of_file && !of_connection) return status;  // it has come, nobody waits for it, or the disk here is at fault
+      if (!of_file && !of_connection) return status;  // it has come, it is not waited for, or the disk here is at fault
       absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", executor, ": ", std::string(status.message()));
       if (of_file) without.insert(executor);
     }

@@ -22,8 +22,8 @@
 
 namespace fusionllm::services {
 
-// Nobody of a site is there that has files which are wanted.
-struct SiteAwaited {
+// No executor of a site is there that has files which are wanted.
+struct WaitingForSite {
   std::string site, folder, first;  // the folder of the checkpoint, and one of its files that lie there
   int files = 0;
   std::chrono::seconds left{0};  // until it is given up
@@ -33,9 +33,9 @@ struct ShardFetcherOptions {
   // For an executor of the site to be there, once until another of the site joins: one that was restarted is back within seconds, and
   // without its files a run may lose all its steps.
   std::chrono::milliseconds absence_timeout{60'000};
-  // How often those who wait are told so.
+  // How often a wait is reported.
   std::chrono::milliseconds notify_interval{60'000};
-  // Executors are all there that ever will be: nobody is waited for.
+  // Executors are all there that ever will be: none is waited for.
   bool fixed_executors = false;
   // For the next bytes of an executor that was asked, of whichever file: it sends one after the other.
   std::chrono::milliseconds silence_timeout{60'000};
@@ -55,28 +55,28 @@ class ShardFetcher {
   // Executors that hold shards of their site.
   void Joined(const std::string& executor, const std::string& site);
   void Left(const std::string& executor);
-  // Before Left, of one that was told to end and says so.
+  // Before Left, of one that was asked to end and says so.
   void Leaving(const std::string& executor);
-  // Told, from threads of calls, of bytes that have come and of waiting that is not in vain yet.
+  // Called, from threads of calls, for bytes that have come and for waiting that is not in vain yet.
   void OnProgress(std::function<void()> progress);
 
-  // Told of each file that has come, and from whom; from the thread that waited.
+  // Called for each file that has come, and from whom; from the thread that waited.
   void OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
 
-  // Told when waiting for a site begins, and now and then while it lasts; from a thread that waits.
-  void OnAwaited(std::function<void(const SiteAwaited& awaited)> on_awaited);
-  // The run ends: from now on nobody is waited for longer than that, and nobody of a site all of whose executors were told to end, as those
-  // of a job that is deleted are. Thread-safe, as all here.
+  // Called when waiting for a site begins, and now and then while it lasts; from a thread that waits.
+  void OnAwaited(std::function<void(const WaitingForSite& awaited)> on_awaited);
+  // The run ends: from now on no executor is waited for longer than that, and none of a site all of whose executors were asked to end, as
+  // those of a job that is deleted are. Thread-safe, as all here.
   void RunEnds(std::chrono::milliseconds timeout);
-  // Whether all executors of these sites that held shards were told to end, as those of a job that is deleted are: nothing can be had of
-  // them, and nobody wants it. Waits so long for those who have not said so yet.
+  // Whether all executors of these sites that held shards were asked to end, as those of a job that is deleted are: nothing can be had of
+  // them, and it is not wanted. Waits so long for those who have not said so yet.
   bool AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout);
-  // Whoever is waited for now is waited for no longer.
+  // What is waited for now is waited for no longer.
   void GiveUpAbsent();
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
-  // file and site: Unavailable when nobody of the site is there or gets it through, DataLoss when those who are there have it not as it was
-  // written, Cancelled by `cancelled` or Close, others of the disk here. `moved`, which may be empty, is called now and then
+  // file and site: Unavailable when no executor of the site is there or gets it through, DataLoss when those who are there have it not as
+  // it was written, Cancelled by `cancelled` or Close, others of the disk here. `moved`, which may be empty, is called now and then
   // while bytes come.
   absl::Status FetchShard(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
                           const std::function<void()>& moved = {});
@@ -84,7 +84,7 @@ class ShardFetcher {
   void Close();
 
   // ---- For the exchange that executors send to ----
-  // A file on its way. Whoever has it ends it with Done() or, with an error, by destroying it.
+  // A file on its way. Its owner ends it with Done() or, with an error, by destroying it.
   class IncomingShard {
    public:
     IncomingShard(ShardFetcher& recall, uint64_t id, std::string folder, checkpoint::FileEntry file)
@@ -132,9 +132,9 @@ class ShardFetcher {
 
   absl::Status Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
                    const std::function<bool()>& cancelled, const std::function<void()>& moved);
-  // Whether executors of the site have left, each of them because it was told to end.
+  // Whether executors of the site have left, each of them because it was asked to end.
   bool IsLeft(const std::string& site) const;
-  // Of the site and not in `tried`; empty: nobody.
+  // Of the site and not in `tried`; empty: none.
   std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
   absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
                            const std::function<bool()>& cancelled);
@@ -155,7 +155,7 @@ class ShardFetcher {
   Send send_;
   std::function<void()> progress_;
   std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> on_fetched_;
-  std::function<void(const SiteAwaited& awaited)> on_awaited_;
+  std::function<void(const WaitingForSite& awaited)> on_awaited_;
   std::chrono::milliseconds absence_timeout_;
   Clock::time_point last_progress_;
   bool closed_ = false, run_ends_ = false;

@@ -41,11 +41,11 @@ class ShardFetcherTest : public ::testing::Test {
   std::vector<checkpoint::FileEntry> files_;
 };
 
-TEST_F(ShardFetcherTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
+TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
   ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .notify_interval = std::chrono::milliseconds(1)});
   std::mutex mutex;
-  std::vector<SiteAwaited> notices;
-  recall.OnAwaited([&](const SiteAwaited& awaited) {
+  std::vector<WaitingForSite> notices;
+  recall.OnAwaited([&](const WaitingForSite& awaited) {
     const std::lock_guard lock(mutex);
     notices.push_back(awaited);
   });
@@ -56,7 +56,7 @@ TEST_F(ShardFetcherTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
   const auto bring = [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); };
   auto brought = std::async(std::launch::async, bring);
   while (notice_count() < 2) std::this_thread::yield();
-  const SiteAwaited at_first = [&] {
+  const WaitingForSite at_first = [&] {
     const std::lock_guard lock(mutex);
     return notices[0];
   }();
@@ -77,7 +77,7 @@ TEST_F(ShardFetcherTest, WhoWaitsForASiteIsToldWhatForAndHowLongAndAgain) {
 TEST_F(ShardFetcherTest, ClosedRunDoesNotWaitForSites) {
   ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .fixed_executors = true});
   int notices = 0;
-  recall.OnAwaited([&](const SiteAwaited&) { ++notices; });
+  recall.OnAwaited([&](const WaitingForSite&) { ++notices; });
   const absl::Status status = recall.FetchShard(saved_, files_.at(0), [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
@@ -88,7 +88,7 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::mutex mutex;
   int notices = 0;
-  recall.OnAwaited([&](const SiteAwaited&) {
+  recall.OnAwaited([&](const WaitingForSite&) {
     const std::lock_guard lock(mutex);
     ++notices;
   });
@@ -136,7 +136,7 @@ TEST_F(ShardFetcherTest, AllLeaveWaitsForExecutorsThatAreEnding) {
 TEST_F(ShardFetcherTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::promise<void> notices;
-  recall.OnAwaited([&](const SiteAwaited&) { notices.set_value(); });
+  recall.OnAwaited([&](const WaitingForSite&) { notices.set_value(); });
   for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
   recall.Leaving("paris-0");
   recall.Left("paris-0");

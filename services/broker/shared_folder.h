@@ -13,7 +13,7 @@ class SharedFolder {
   // Makes the folder if there is none, and the file, which replaces that of an earlier broker. Blocks. Errors: those of
   // base/output_file.h, naming the path.
   static absl::StatusOr<SharedFolder> Mark(const std::string& folder);
-  SharedFolder() = default;  // shared with nobody
+  SharedFolder() = default;  // not shared
   SharedFolder(SharedFolder&& other) noexcept { *this = std::move(other); }
   SharedFolder& operator=(SharedFolder&& other) noexcept {
     std::swap(file_, other.file_);

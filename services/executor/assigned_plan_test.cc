@@ -1,4 +1,4 @@
-// What an executor believes of an Assign: a plan of its own job, in which the seat that it is given has a place.
+// What an executor believes of an Assign: a plan of its own job, in which the rank that it is given has a place.
 #include "services/executor/assigned_plan.h"
 
 #include <gmock/gmock.h>

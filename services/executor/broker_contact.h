@@ -33,7 +33,7 @@ class BrokerContact {
   // been now.
   BrokerContact(Options options, std::function<absl::Time()> now);
 
-  // In touch now. A file that cannot be written is told of once in the log.
+  // In touch now. A file that cannot be written is reported once in the log.
   void Note();
   // The exit code of a program that was about to end with `code`, of a failure because of `why`, which the termination log gets.
   int Ending(int code, const std::string& why = "");

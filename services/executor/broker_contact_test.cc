@@ -47,7 +47,7 @@ TEST_F(BrokerContactTest, TimeWithoutContactCountsOverProcesses) {
   EXPECT_THAT(Message(), HasSubstr("for 3600 s"));
 }
 
-TEST_F(BrokerContactTest, ContactBeginsTheCountAnew) {
+TEST_F(BrokerContactTest, ContactRestartsTheCount) {
   {
     BrokerContact contact = Start();
     now_ += absl::Minutes(50);

@@ -106,8 +106,8 @@ TEST(BrokerSessionTest, AnswersAndAttendsWhileTheStreamIsUpAndAnswersWhileItRedi
   runner.join();
 }
 
-// The broker knows then that nobody need be waited for.
-TEST(BrokerSessionTest, AnExecutorThatIsToldToEndSaysSoLastOfAll) {
+// The broker knows then that none need be waited for.
+TEST(BrokerSessionTest, AnExecutorThatShallEndSaysSoLast) {
   std::vector<v1::ExecutorMessage::KindCase> heard;
   ScriptedBroker broker([&](ScriptedBroker::Stream& stream) {
     v1::ExecutorMessage message;

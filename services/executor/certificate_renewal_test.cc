@@ -83,7 +83,7 @@ class CertificateRenewalTest : public ::testing::Test {
   const security::CertificateAuthority authority_ = *security::CertificateAuthority::Create();
   absl::Time now_ = absl::Now();
   std::atomic<bool> was_asked_ = false;
-  std::promise<void> asked_;  // for a certificate, by whoever may have one
+  std::promise<void> asked_;  // for a certificate, by one who may have one
   std::unique_ptr<Enrollment> enrollment_;
   std::unique_ptr<ExecutorSessions> executor_sessions_;
   std::unique_ptr<grpc::Server> server_;
@@ -147,7 +147,7 @@ TEST_F(CertificateRenewalTest, AnEarlierHolderOfTheNameGetsNoneWhileAnotherAtten
   context.TryCancel();
 }
 
-TEST_F(CertificateRenewalTest, WithTimeLeftNobodyIsAsked) {
+TEST_F(CertificateRenewalTest, WithTimeLeftNoRenewalIsRequested) {
   Write("lab", absl::Hours(24));
   server_->Shutdown();
   EXPECT_TRUE(RenewFromBroker(Tls(), "lab", *BrokerOf("lab"), now_).ok());

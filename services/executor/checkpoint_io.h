@@ -72,11 +72,11 @@ class StageRestorer {
 // Writes shards on a thread of its own from a copy of the tensors, one checkpoint at a time.
 class ShardWriter {
  public:
-  // Puts one stage's shard into the staging folder, or fails; Cancelled: nobody wants it any more.
+  // Puts one stage's shard into the staging folder, or fails; Cancelled: it is not wanted any more.
   using Store = std::function<absl::StatusOr<std::vector<checkpoint::FileEntry>>(uint32_t epoch, int64_t step, int stage, int stages,
                                                                                  const checkpoint::ShardContents& contents)>;
   using Done = std::function<void(v1::ShardReport)>;
-  // `site`: told with each shard, where it stays there.
+  // `site`: reported with each shard, where it stays there.
   ShardWriter(Store store, Done done, std::string site = "") : store_(std::move(store)), done_(std::move(done)), site_(std::move(site)) {}
   ~ShardWriter() { Wait(); }
 

@@ -50,7 +50,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Of letters between replicas, those with negative numbers say what is called, or that it is over (lib/collective): they are small, and
+// Of chunks between replicas, those with negative numbers say what is called, or that it is over (lib/collective): they are small, and
 // must not wait behind what they are about.
 Priority PriorityOf(const runtime::MessageKey& key) {
   const MessageKind kind = key.kind;
@@ -283,7 +283,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   void Receive(const std::string& from, const MessageHeader& header, transport::Payload payload) {
     if (header.direction == kPing) {
-      // A probe says where its sender can be answered: nobody else may have told us yet.
+      // A probe says where its sender can be answered: it may be known from no other yet.
       const std::string text(payload.text().substr(0, kAddressBytesMax));
       const std::string address = text.substr(0, text.find('\n'));
       if (address.size() == text.size() || !CheckPeerAddress(from, address).ok()) return;

@@ -25,7 +25,7 @@ struct DataPlaneOptions {
   uint64_t incarnation = 0;
   // Of a relay (lib/transport/grpc/relay.h) where peers are met that cannot be dialled; empty: there is none.
   std::string relay_address;
-  bool reachable = true;  // peers may dial it; else they are told to use the relay
+  bool reachable = true;  // peers may dial it; else they use the relay
 };
 
 struct LinkMeasurement {
@@ -49,7 +49,7 @@ class DataPlane {
   // Errors: those of transport::SharedBuckets and LinkEmulator.
   absl::Status Emulate(const job::LinkTable& links, const std::string& state_file);
 
-  // Where a peer is, and whether in the same site: then it is told site_address() to answer to. A peer that was broken becomes usable
+  // Where a peer is, and whether in the same site: then it gets site_address() to answer to. A peer that was broken becomes usable
   // again; that it was another process before (`incarnation`, 0: not known) is then no failure of any epoch.
   void SetPeer(const std::string& name, const std::string& address, bool same_site = false, uint64_t incarnation = 0);
 
@@ -57,7 +57,7 @@ class DataPlane {
   absl::StatusOr<LinkMeasurement> Probe(const std::string& peer);
 
   // Joins the stage of `epoch` to the network: messages of that epoch go to `inbox`; when one of `peers` breaks the inbox is cancelled and
-  // `on_lost` told. The port is always the same: it speaks for the epoch attached last, and its stages are the places in those `peers`.
+  // `on_lost` called. The port is always the same: it speaks for the epoch attached last, and its stages are the places in those `peers`.
   runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                std::function<void(const std::string& peer)> on_lost);
   // Drops what belongs to `epoch` and before.

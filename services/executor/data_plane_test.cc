@@ -88,7 +88,7 @@ TEST_F(AdvertisedTest, WhoListensOnAllAddressesHasOneForAllPeers) {
   EXPECT_EQ((*plain)->site_address(), "");
 }
 
-TEST_F(AdvertisedTest, WhatNobodyCanDialIsNotAdvertised) {
+TEST_F(AdvertisedTest, AddressesThatCannotBeDialedAreNotAdvertised) {
   const auto a = DataPlane::Create({.name = "a", .advertised_address = "lab:0"}, credentials_);
   EXPECT_EQ(a.status().code(), absl::StatusCode::kInvalidArgument) << a.status();
 }

@@ -1,4 +1,4 @@
-// The program itself before it has found a broker: watched, told to end, called wrongly.
+// The program itself before it has found a broker: watched, asked to end, called wrongly.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using daemon::Program;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Where nobody listens.
+// Where nothing listens.
 constexpr char kUnreachableBroker[] = "127.0.0.1:0";
 
 TEST(ExecutorProgram, IsAliveAndNotReadyWhileItLooksForItsBroker) {
@@ -46,7 +46,7 @@ TEST(ExecutorProgram, IsAliveAndNotReadyWhileItLooksForItsBroker) {
 
 TEST(ExecutorProgram, WithoutMetricsNothingIsServedOrSaid) {
   Program program("fusion-executor",
-                  {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0"});
+                  {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--broker-timeout-seconds", "0"});
   EXPECT_EQ(program.Line(), "") << "the end of the output";
   EXPECT_EQ(program.Wait(), 1) << "the broker stays away";
 }
@@ -55,8 +55,8 @@ TEST(ExecutorProgram, WhoseBrokerIsGoneForGoodEndsSoThatTheKubeletLeavesItAlone)
   const base::TempFolder folder;
   const auto start = [&](const char* lost_seconds) {
     return Program("fusion-executor",
-                   {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--patience-seconds", "0", "--contact-file",
-                    folder / "contact", "--broker-lost-seconds", lost_seconds, "--termination-log", folder / "message"})
+                   {"--broker", kUnreachableBroker, "--name", "a", "--metrics-address", "off", "--broker-timeout-seconds", "0",
+                    "--contact-file", folder / "contact", "--broker-lost-seconds", lost_seconds, "--termination-log", folder / "message"})
         .Wait();
   };
   const auto message = [&] { return base::ReadSmallFile(folder / "message", 1000).value_or("none"); };
@@ -82,7 +82,7 @@ class Greeted final : public v1::Broker::Service {
   }
   ~Greeted() override { server_->Shutdown(std::chrono::system_clock::now()); }
   const std::string& address() const { return address_; }
-  // Null: nobody has come within a minute.
+  // Null: none has come within a minute.
   std::optional<v1::Hello> Hello() {
     std::future<v1::Hello> greeting = greeting_.get_future();
     if (greeting.wait_for(std::chrono::minutes(1)) != std::future_status::ready) return std::nullopt;
@@ -167,7 +167,7 @@ TEST(ExecutorProgram, PlaintextIsServedToOthersOnlyWithAWord) {
 }
 
 TEST(ExecutorProgram, SecondsThatAreNoneAreNamedWithTheirFlag) {
-  for (const std::string flag : {"--patience-seconds", "--broker-lost-seconds"}) {
+  for (const std::string flag : {"--broker-timeout-seconds", "--broker-lost-seconds"}) {
     for (const char* seconds : {"nan", "inf", "-1"}) {
       // Wherever they are taken, it is over at once all the same.
       Program program("fusion-executor",

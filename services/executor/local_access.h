@@ -1,6 +1,6 @@
 // What of its machine an executor opens to the run that it works for.
 //
-// An executor that a run starts itself, or that Kubernetes starts for it, has the rights of whoever owns the run. One that joins by itself
+// An executor that a run starts itself, or that Kubernetes starts for it, has the rights of the run's owner. One that joins by itself
 // is somebody else's: the job it is sent names paths, and what lies there would leave the machine as training data, as parameters or in the
 // words of an error. So it is closed, but for what its owner has opened.
 #pragma once

@@ -93,7 +93,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   app.add_flag(
-      "--fastest", flags.host.fastest,
+      "--allow-nondeterminism", flags.host.fastest,
       "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
       "stages");
   CLI::Option* const closed = app.add_flag("--closed", flags.host.access.closed,
@@ -108,7 +108,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->needs(closed);
   app.add_flag("--phases", flags.phases, "Print what it is doing on stdout, a line each");
   app.add_flag("--spare", flags.host.spare, "Be a spare: no stage until another executor is lost");
-  app.add_option("--patience-seconds", flags.session.timeout_seconds, "How long the broker may stay away")
+  app.add_option("--broker-timeout-seconds", flags.session.timeout_seconds, "How long the broker may stay away")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
   CLI::Option* const file =
@@ -204,7 +204,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   if (!monitoring.ok()) ExitImmediately(monitoring.status(), base::ExitCodeFor(monitoring.status()), contact);
   const daemon::OnStopSignal on_stop([&] { session.Stop(); });
   std::optional<security::RenewalThread> renewal;
-  // Not before it attends: the broker renews nobody else's, and after a refusal the next try is an hour away.
+  // Not before it attends: the broker renews no others, and after a refusal the next try is an hour away.
   const auto renew_from_now_on = [&] {
     const std::shared_ptr<v1::Broker::Stub> broker =
         v1::Broker::NewStub(BrokerChannel(session_options.address, credentials->channel, /*own_connection=*/false));

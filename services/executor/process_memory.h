@@ -7,7 +7,7 @@ namespace fusionllm::services {
 
 int64_t ResidentBytes();
 int64_t PeakResidentBytes();
-// Starts the high-water mark anew, after giving freed memory back to the system.
+// Resets the high-water mark, after giving freed memory back to the system.
 void ResetPeak();
 
 }  // namespace fusionllm::services

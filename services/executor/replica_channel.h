@@ -1,4 +1,4 @@
-// Letters between the replicas of a stage, as messages of the plan epoch: they come and go with those of the stages, and end with them.
+// Chunks between the replicas of a stage, as messages of the plan epoch: they come and go with those of the stages, and end with them.
 #pragma once
 
 #include <cstddef>

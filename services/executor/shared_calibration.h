@@ -21,7 +21,7 @@ class SharedCalibration {
   SharedCalibration(std::string directory, std::string incarnation)
       : directory_(std::move(directory)), incarnation_(std::move(incarnation)) {}
 
-  // What is a device's own (name, site, memory, scale, spare) is that of who measured. None: nobody measured that yet, or what lies there
+  // What is a device's own (name, site, memory, scale, spare) is that of who measured. None: that was not measured yet, or what lies there
   // cannot be read.
   std::optional<wire::DeviceProfile> Find(const std::string& backend, int threads) const;
   // Errors: those of writing.

@@ -22,7 +22,7 @@ class SiteShardServer {
  public:
   // Both outlive the keeper.
   SiteShardServer(checkpoint::SiteStore& store, CheckpointClient& client);
-  // Carries out what it has been told to remove, and sends nothing any more.
+  // Carries out what it was asked to remove, and sends nothing any more.
   ~SiteShardServer();
 
   void OnSend(const v1::SendShard& order);

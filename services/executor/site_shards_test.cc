@@ -223,7 +223,7 @@ TEST_F(SiteShardsTest, AFileThatIsDamagedThereMakesTheCheckpointUnusableWithItsN
   EXPECT_FALSE(fs::exists(absl::StrCat(saved, "/", kFile)));
 }
 
-TEST_F(SiteShardsTest, AFileThatIsGoneThereIsToldInTheWordsOfWhoLooked) {
+TEST_F(SiteShardsTest, AMissingFileIsReportedInTheReadersWords) {
   const std::string saved = Save(20);
   ASSERT_GT(fs::remove_all(folder_ / "paris"), 0u);
   const absl::Status status = Restore("paris-0", saved).status();
@@ -232,7 +232,7 @@ TEST_F(SiteShardsTest, AFileThatIsGoneThereIsToldInTheWordsOfWhoLooked) {
   EXPECT_THAT(unusable_, SizeIs(1));
 }
 
-// Whoever is root reads all files: a link to itself is what nobody can open.
+// Root reads all files: a link to itself cannot be opened by anyone.
 TEST_F(SiteShardsTest, ReportsUnreadableSiteFileWithoutBlockingOthers) {
   const std::string saved = Save(20), path = PathIn("paris", saved);
   fs::remove(path);
@@ -247,7 +247,7 @@ TEST_F(SiteShardsTest, ReportsUnreadableSiteFileWithoutBlockingOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "far from the patience with a broker that is away";
 }
 
-TEST_F(SiteShardsTest, WhatIsNoFileThereIsToldAndWaitedForByNobody) {
+TEST_F(SiteShardsTest, WhatIsNoFileIsReportedAndNotWaitedFor) {
   const std::string saved = Save(20), path = PathIn("paris", saved);
   fs::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -265,7 +265,7 @@ TEST_F(SiteShardsTest, AReadErrorIsNotTriedAgainAndComesWithWhatTheBrokerSays) {
   EXPECT_THAT(unasked.message(), AllOf(HasSubstr("symbolic links"), HasSubstr("the broker says: "), HasSubstr("was not asked")));
 }
 
-TEST_F(SiteShardsTest, AFileThatCannotBeReadOnIsToldInTheWordsOfWhoRead) {
+TEST_F(SiteShardsTest, AFileThatStopsBeingReadableIsReportedInTheReadersWords) {
   const std::string saved = Save(20);
   mute_.insert("paris-0");
   auto read = std::async(std::launch::async, [&] { return Restore("tokyo-0", saved); });

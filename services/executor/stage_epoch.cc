@@ -59,7 +59,7 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
                                    [loss = epoch.loss](const std::string& peer) { loss->Record(peer); });
 }
 
-// The group ends with the inbox, whoever cancels that and whatever it is waiting for.
+// The group ends with the inbox, who ever cancels that and whatever it is waiting for.
 void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpoch& epoch) {
   const collective::Membership member{
       .group = absl::StrCat("stage-", epoch.stage), .epoch = epoch.number, .rank = epoch.replica, .size = epoch.replicas};
@@ -117,7 +117,7 @@ void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::prot
 
 StageEpoch::~StageEpoch() {
   executor.reset();
-  if (group != nullptr) group->Leave();  // on this thread, whoever may still be about to end it
+  if (group != nullptr) group->Leave();  // on this thread, for others may still be about to end it
 }
 
 absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
@@ -233,10 +233,10 @@ v1::ExecutorMessage TimesReportOf(const StageEpoch& epoch, const runtime::StageS
   report.set_forward_seconds(times.forward_seconds);
   report.set_backward_seconds(times.backward_seconds);
   report.set_wait_seconds(times.wait_seconds);
-  report.set_overrun_seconds(times.lateness_seconds);
+  report.set_lateness_seconds(times.lateness_seconds);
   report.set_epoch_steps(epoch.steps);
   report.set_epoch_busy_seconds(epoch.busy_seconds);
-  report.set_epoch_overrun_seconds(epoch.overrun_seconds);
+  report.set_epoch_lateness_seconds(epoch.lateness_seconds);
   report.set_peak_memory_bytes(std::max<int64_t>(0, PeakResidentBytes() - memory_at_join));
   for (const runtime::TraceSpan& span : epoch.spans) {
     v1::Span& out = *report.add_spans();

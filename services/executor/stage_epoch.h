@@ -105,7 +105,7 @@ struct StageEpoch {
   std::vector<runtime::TraceSpan> spans;
   int64_t steps = 0;  // done; with their sums:
   double busy_seconds = 0;
-  double overrun_seconds = 0;
+  double lateness_seconds = 0;
 };
 
 // What stages of this executor are built from. Everything outlives the epoch.

@@ -45,12 +45,12 @@ struct HostOptions {
   int threads = 0;                // 0: the device's, or all cores
   int64_t memory_bytes = 0;       // 0: the device's, or what the machine has
   std::string device = "cpu";     // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
-  bool device_by_default = true;  // nobody asked for that one: an emulated device is the CPU whatever there is
+  bool device_by_default = true;  // that one was not asked for: an emulated device is the CPU whatever there is
   bool fastest = false;           // kernels::BackendOptions::deterministic, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
   LocalAccess access;
-  // Told what this executor is at now ("measuring this machine"), on the worker's thread; empty: nobody asks.
+  // Gets what this executor is at now ("measuring this machine"), on the worker's thread; may be empty.
   std::function<void(const std::string&)> on_phase;
 };
 

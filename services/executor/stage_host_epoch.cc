@@ -11,8 +11,8 @@
 namespace fusionllm::services {
 namespace {
 
-// Steps of an epoch, counted from 1, whose timeline is told, for the report to pick a typical one from: late enough to be warm, soon enough
-// for a short run, and ever rarer after that.
+// Steps of an epoch, counted from 1, whose timeline is reported, for the report to pick a typical one from: late enough to be warm, soon
+// enough for a short run, and ever rarer after that.
 constexpr int64_t kTracedFrom = 3;
 constexpr int64_t kTracedTo = 5;
 bool IsTraced(int64_t step) { return step >= kTracedFrom && (step <= kTracedTo || std::has_single_bit(static_cast<uint64_t>(step))); }
@@ -99,7 +99,7 @@ runtime::StageCallbacks StageHost::CallbacksOf(StageEpoch& epoch) {
 void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& times) {
   ++epoch.steps;
   epoch.busy_seconds += times.busy_seconds;
-  epoch.overrun_seconds += times.lateness_seconds;
+  epoch.lateness_seconds += times.lateness_seconds;
   {
     const std::lock_guard lock(mutex_);
     last_step_ = times.step;
@@ -130,7 +130,7 @@ void StageHost::Start(uint32_t number) {
     last = epoch_->executor->Run(epoch_->first_step, total);
     if (!last.ok()) last = AnnotateOutOfMemory(last.status(), *epoch_);
   }
-  // A lost peer ends the epoch: nobody waits for shards that are still on their way.
+  // A lost peer ends the epoch: shards are not waited for that are still on their way.
   if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);
   if (shards_ != nullptr) shards_->Wait();
   report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status(), data_plane_));

@@ -57,7 +57,7 @@ absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& document, absl::s
 // A caller that has gone or whose time is up needs no answer. Asked before each costly part, and all through a search.
 absl::Status SchedulerService::CheckNotCancelled(const grpc::ServerContext& context) const {
   if (stopping_) return absl::UnavailableError("the scheduler is stopping");
-  // The end of a call's time also cancels it: asked first, so that it is told apart.
+  // The end of a call's time also cancels it: asked first, so that it is distinguished.
   if (context.deadline() < std::chrono::system_clock::now()) return absl::DeadlineExceededError("the caller's deadline has passed");
   if (context.IsCancelled()) return absl::CancelledError("the caller has cancelled");
   return absl::OkStatus();
@@ -132,7 +132,7 @@ grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::Re
         .steps_left = request->steps_left(), .running_step_s = request->running_step_seconds(), .fixed_s = request->fixed_seconds()};
     replan_options.figures_only = request->figures_only();
     if (request->bias() != 0) replan_options.bias = request->bias();
-    if (request->has_least_gain()) replan_options.min_improvement = request->least_gain();
+    if (request->has_min_improvement()) replan_options.min_improvement = request->min_improvement();
     if (request->restore_bytes_per_second() != 0) replan_options.restore.bytes_per_s = request->restore_bytes_per_second();
     FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, Search<wire::ReplanResult>(*context, [&] {
                                  return planning::ReplanWorkload(*subject.workload, subject.profiles, running, subject.options,

@@ -2,7 +2,7 @@
 // (proto/fusionllm/v1/scheduler.proto).
 //
 // Stateless and thread-safe; a call plans on its handler thread for milliseconds to seconds. At most max_concurrent calls plan at a time,
-// further ones are told RESOURCE_EXHAUSTED at once rather than queued behind work that their deadline may not outlive. A call that was
+// further ones get RESOURCE_EXHAUSTED at once rather than queued behind work that their deadline may not outlive. A call that was
 // cancelled or whose deadline has passed stops planning and gives its place up.
 #pragma once
 
@@ -51,10 +51,10 @@ class SchedulerService final : public v1::Scheduler::Service {
 
   absl::Status CheckNotCancelled(const grpc::ServerContext& context) const;
   absl::StatusOr<PlanInput> Read(const grpc::ServerContext& context, const v1::PlanRequest& request) const;
-  // `search` counted, and ended with the reason for which nobody waits for it.
+  // `search` counted, and ended with the reason for which its client is gone.
   template <typename Answer>
   absl::StatusOr<Answer> Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search);
-  // One of at most max_concurrent answers, told to the probe and the log. `what`: "a plan".
+  // One of at most max_concurrent answers, reported to the metrics and the log. `what`: "a plan".
   grpc::Status Serve(absl::string_view what, const PlanCall& question);
 
   const SchedulerOptions options_;

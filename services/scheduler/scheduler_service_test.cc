@@ -85,7 +85,7 @@ class SchedulerServiceTest : public ::testing::Test {
     return request;
   }
 
-  // Only the client is told of an end by the deadline or by itself: the search must not go on for nobody.
+  // Only the client hears of an end by the deadline or by itself: the search must not go on without it.
   void AwaitSearches(int count) {
     while (service_.searching() != count) std::this_thread::yield();
   }

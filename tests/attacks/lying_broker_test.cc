@@ -62,7 +62,7 @@ spec:
     Program scheduler("fusion-scheduler", {"--listen", "127.0.0.1:0", "--insecure"}, Log("scheduler"));
     Program broker("fusion-broker",
                    {"--job", folder_ / "job.yaml", "--output", output, "--base", folder_ / "home", "--listen", "127.0.0.1:0", "--scheduler",
-                    scheduler.Address(), "--expect", "victim", "--data-device", "victim"},
+                    scheduler.Address(), "--expected-executors", "victim", "--data-device", "victim"},
                    Log("broker"));
     Names arguments = {"--broker", broker.Address(), "--name", "victim", "--closed"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());

@@ -18,7 +18,7 @@ using ::testing::Not;
 
 constexpr char kKnown[] = " --api-versions monitoring.coreos.com/v1 ";
 
-TEST_F(ChartTest, WhoeverGivesRightsInAllNamespacesIsTold) {
+TEST_F(ChartTest, RightsInAllNamespacesAreNoted) {
   const auto warning = HasSubstr("may read and write Secrets and make Pods in all namespaces");
   for (const char* role : {"--set role=hub", "--set role=member"}) {
     EXPECT_THAT(Notes(role), AllOf(warning, HasSubstr("rbac.jobNamespaces={NAMESPACE,...}"))) << role;
@@ -35,7 +35,7 @@ TEST_F(ChartTest, MemberNotesSayHowToMakeAndRenewItsToken) {
   EXPECT_THAT(Notes("--set role=member,member.token=false"), Not(HasSubstr("create token")));
 }
 
-TEST_F(ChartTest, WhoeverHasNoSchedulerIsToldHowJobsAreSpread) {
+TEST_F(ChartTest, WithoutASchedulerTheNotesSayHowJobsAreSpread) {
   const auto note = HasSubstr("No scheduler is asked where jobs run fastest");
   EXPECT_THAT(Notes(""), AllOf(note, HasSubstr("--set scheduler.enabled=true")));
   EXPECT_THAT(Notes("--set scheduler.enabled=true"), Not(note));
@@ -49,7 +49,7 @@ TEST_F(ChartTest, NotesWarnOfRemovedFeatureGates) {
   EXPECT_THAT(Notes(""), Not(warning));
 }
 
-TEST_F(ChartTest, WhoeverSetsWhatTheRoleDoesNotUseIsToldByName) {
+TEST_F(ChartTest, ValuesThatTheRoleDoesNotUseAreNamed) {
   const auto none = Not(HasSubstr("Without effect"));
   for (const auto& [value, name] : std::vector<std::pair<const char*, const char*>>{
            {"scheduler.enabled=true", "scheduler.enabled"},
@@ -88,7 +88,7 @@ TEST_F(ChartTest, NotesWarnAboutRulesWithoutMonitors) {
   EXPECT_THAT(Notes(kKnown), AllOf(Not(down), Not(jobs)));
 }
 
-TEST_F(ChartTest, WhoeverAsksForMonitorsThatAreNotMadeIsToldWhy) {
+TEST_F(ChartTest, MonitorsThatAreNotMadeAreExplained) {
   for (const char* what : {"serviceMonitor", "podMonitor", "prometheusRule"}) {
     const std::string asked = absl::StrCat("--set metrics.", what, ".enabled=true");
     const std::string nothing = "No ServiceMonitor, PodMonitor or PrometheusRule was made: ";

@@ -37,7 +37,7 @@ TEST_F(ChartTest, JobsAreStoppedBeforeTheOperatorGoes) {
   const YAML::Node pod = PodOf(hook);
   EXPECT_EQ(pod["serviceAccountName"].as<std::string>(), "fusion-fusionllm") << "the operator may do it, nobody else need be allowed";
   EXPECT_EQ(pod["containers"][0]["image"].as<std::string>(), "localhost/fusionllm/operator:0.1.0");
-  EXPECT_THAT(Texts(pod["containers"][0]["args"]), IsSupersetOf({"--stop-jobs=suspend", "--stop-patience=240"}));
+  EXPECT_THAT(Texts(pod["containers"][0]["args"]), IsSupersetOf({"--stop-jobs=suspend", "--stop-timeout-seconds=240"}));
 }
 
 TEST_F(ChartTest, JobsAreDeletedWhereTheirDefinitionGoesToo) {
@@ -46,7 +46,7 @@ TEST_F(ChartTest, JobsAreDeletedWhereTheirDefinitionGoesToo) {
   };
   EXPECT_THAT(arguments("--set crds.keep=false"), Contains("--stop-jobs=delete"));
   EXPECT_THAT(arguments("--set uninstall.how=delete,uninstall.timeoutSeconds=60"),
-              IsSupersetOf({"--stop-jobs=delete", "--stop-patience=60"}));
+              IsSupersetOf({"--stop-jobs=delete", "--stop-timeout-seconds=60"}));
   EXPECT_THAT(arguments("--set 'rbac.jobNamespaces={a,b}'"), Contains("--watch-namespaces=a,b")) << "it may change no others";
 }
 
@@ -93,7 +93,7 @@ TEST_F(ChartTest, AnOperatorThatListsForLongIsNotTakenForDead) {
   EXPECT_EQ(probe("--set operator.startupProbe.failureThreshold=300")["failureThreshold"].as<int>(), 300);
 }
 
-TEST_F(ChartTest, APodIsPlacedAndFurnishedAsToldTo) {
+TEST_F(ChartTest, APodIsPlacedAndFurnishedAsItsValuesSay) {
   const YAML::Node pod = PodOf(
       OfKind(
           Objects("--set scheduler.enabled=true "
@@ -171,7 +171,7 @@ TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   for (const YAML::Node& map : OfKind(own, "ConfigMap")) EXPECT_EQ(NameOf(map), "fusion-fusionllm-config");
 }
 
-TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereToldTo) {
+TEST_F(ChartTest, ClusterProfilesAreReadOnlyWhereAValueSaysSo) {
   const std::string right = "clusterprofiles";
   for (const auto& [role, rights] : RightsByRole(Objects(""))) EXPECT_THAT(rights, Not(Contains(HasSubstr(right)))) << role;
   EXPECT_THAT(Arguments(""), ::testing::Each(Not(HasSubstr("--cluster-profile-providers"))));
@@ -285,7 +285,7 @@ TEST_F(ChartTest, TheTestAsksTheOperatorAndTriesAJob) {
   const std::string name = "fusion-fusionllm-test";
   const YAML::Node pod = Named(objects, "Pod", name);
   EXPECT_THAT(Texts(pod["spec"]["containers"][0]["args"]),
-              UnorderedElementsAre("--ask-ready=fusion-fusionllm-metrics:8080", "--try-job=system"));
+              UnorderedElementsAre("--check-ready=fusion-fusionllm-metrics:8080", "--dry-run-job=system"));
   EXPECT_TRUE(pod["spec"]["automountServiceAccountToken"].as<bool>());
   EXPECT_EQ(pod["spec"]["serviceAccountName"].as<std::string>(), name);
   EXPECT_THAT(Rights(Named(objects, "Role", name)), UnorderedElementsAre("create fusionjobs"));
@@ -319,8 +319,8 @@ TEST_F(ChartTest, TheTestDoesWithWhatThereIs) {
   const auto arguments = [](const std::string& options) {
     return Texts(OfKind(Objects(options), "Pod").at(0)["spec"]["containers"][0]["args"]);
   };
-  EXPECT_THAT(arguments("--set metrics.enabled=false"), UnorderedElementsAre("--try-job=system"));
-  EXPECT_THAT(arguments("--set rbac.create=false"), UnorderedElementsAre("--ask-ready=fusion-fusionllm-metrics:8080"));
+  EXPECT_THAT(arguments("--set metrics.enabled=false"), UnorderedElementsAre("--dry-run-job=system"));
+  EXPECT_THAT(arguments("--set rbac.create=false"), UnorderedElementsAre("--check-ready=fusion-fusionllm-metrics:8080"));
   EXPECT_THAT(Kinds(Objects("--set rbac.create=false,metrics.enabled=false")), Not(Contains("Pod")));
 }
 

@@ -95,7 +95,7 @@ TEST_F(ChartTest, PodsAreRestricted) {
   ExpectRestricted(OfKind(objects, "Job").at(0)["spec"]["template"]["spec"], "the hook");
 }
 
-TEST_F(ChartTest, ImagesAreOfTheChartsVersionUnlessTold) {
+TEST_F(ChartTest, ImagesAreOfTheChartsVersionByDefault) {
   EXPECT_THAT(Arguments(""),
               ::testing::IsSupersetOf({"localhost/fusionllm/operator:0.1.0", "--broker-image=localhost/fusionllm/broker:0.1.0",
                                        "--scheduler-image=localhost/fusionllm/scheduler:0.1.0",

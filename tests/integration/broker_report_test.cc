@@ -51,7 +51,7 @@ spec:
     std::filesystem::create_directories(folder_ / "out");
     broker_.emplace("fusion-broker",
                     std::vector<std::string>{"--job", folder_ / "job.yaml", "--output", folder_ / "out", "--base", folder_.path(),
-                                             "--listen", "127.0.0.1:0", "--scheduler", scheduler_->Address(), "--expect", "a",
+                                             "--listen", "127.0.0.1:0", "--scheduler", scheduler_->Address(), "--expected-executors", "a",
                                              "--final-report", folder_ / "report.json", "--metrics-address", "127.0.0.1:0"},
                     folder_ / "broker.log");
     executor_.emplace("fusion-executor", std::vector<std::string>{"--broker", broker_->Address(), "--name", "a"}, folder_ / "executor.log");

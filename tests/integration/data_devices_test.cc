@@ -56,13 +56,20 @@ spec:
     const std::string output = folder_ / absl::StrCat("out-", ++runs_);
     std::filesystem::create_directories(output);
     scheduler_.emplace("fusion-scheduler", Names{"--listen", "127.0.0.1:0", "--insecure"}, LogOf("scheduler"));
-    Names arguments = {"--job",         folder_ / "job.yaml",
-                       "--output",      output,
-                       "--base",        ".",
-                       "--listen",      "127.0.0.1:0",
-                       "--scheduler",   scheduler_->Address(),
-                       "--expect",      absl::StrJoin(executors, ","),
-                       "--data-device", absl::StrJoin(data, ",")};
+    Names arguments = {"--job",
+                       folder_ / "job.yaml",
+                       "--output",
+                       output,
+                       "--base",
+                       ".",
+                       "--listen",
+                       "127.0.0.1:0",
+                       "--scheduler",
+                       scheduler_->Address(),
+                       "--expected-executors",
+                       absl::StrJoin(executors, ","),
+                       "--data-device",
+                       absl::StrJoin(data, ",")};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     broker_.emplace("fusion-broker", arguments, LogOf("broker"), folder_.path());
     address_ = broker_->Address();
@@ -133,7 +140,7 @@ spec:
 
 TEST_F(DataDevicesTest, TheOneThatReadsTheDataIsLostAndAnotherThatHasThemReadsOn) {
   Start({"a", "b", "c"}, {"a", "c"});
-  ASSERT_FALSE(WaitForEvent("DataReaderChosen").is_null()) << "the planner was asked about both";
+  ASSERT_FALSE(WaitForEvent("DataStageSelected").is_null()) << "the planner was asked about both";
   ASSERT_FALSE(WaitForEvent("CheckpointSaved").is_null());
   const json plans = Lines("plan");
   ASSERT_FALSE(plans.empty());
@@ -154,15 +161,16 @@ TEST_F(DataDevicesTest, WhereThePlannerRefusesTheFirstOfThemAnotherReads) {
   ASSERT_THAT(plans, SizeIs(1));
   EXPECT_EQ(DevicesOf(plans[0])[0], "c");
   const json events = Lines("event");
-  const auto chosen = std::find_if(events.begin(), events.end(), [](const json& parsed) { return parsed["reason"] == "DataReaderChosen"; });
+  const auto chosen =
+      std::find_if(events.begin(), events.end(), [](const json& parsed) { return parsed["reason"] == "DataStageSelected"; });
   ASSERT_NE(chosen, events.end());
   EXPECT_EQ((*chosen)["device"], "c");
   EXPECT_THAT((*chosen)["message"].get<std::string>(), HasSubstr("not a: PinConflict: "));
 }
 
-TEST_F(DataDevicesTest, WhereAllHaveComeButTheOneThatHasThemThatIsTold) {
+TEST_F(DataDevicesTest, WhenOnlyTheExecutorWithTheDataIsMissingThatIsReported) {
   Start({"a", "b"}, {"a"}, /*steps=*/3, {}, "", /*late=*/{"a"});
-  const json awaited = WaitForEvent("DataAwaited");
+  const json awaited = WaitForEvent("WaitingForData");
   ASSERT_FALSE(awaited.is_null());
   EXPECT_EQ(awaited["message"], "nobody who has the training data is here: a is waited for, 110 s without news at most");
   StartExecutor("a");
@@ -170,10 +178,10 @@ TEST_F(DataDevicesTest, WhereAllHaveComeButTheOneThatHasThemThatIsTold) {
 }
 
 TEST_F(DataDevicesTest, TheOnlyOneThatHasThemIsAwaitedAndGoesOnWithItsStage) {
-  Start({"a", "b", "c"}, {"b"}, 1'000'000, {"--await-data-seconds", "300"});
+  Start({"a", "b", "c"}, {"b"}, 1'000'000, {"--data-timeout-seconds", "300"});
   Kill("b");
   if (HasFatalFailure()) return;
-  const json awaited = WaitForEvent("DataAwaited");
+  const json awaited = WaitForEvent("WaitingForData");
   ASSERT_FALSE(awaited.is_null());
   EXPECT_THAT(awaited["message"].get<std::string>(), HasSubstr("b is waited for"));
   StartExecutor("b");

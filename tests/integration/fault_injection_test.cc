@@ -136,7 +136,7 @@ TEST_F(FaultInjectionTest, AFullDiskAtTheStartIsAFailureAndNoBadInput) {
   EXPECT_EQ(umount(small.c_str()), 0);
 }
 
-TEST_F(FaultInjectionTest, AFullDiskAtACheckpointIsToldAndTrainingGoesOn) {
+TEST_F(FaultInjectionTest, AFullDiskAtACheckpointIsReportedAndTrainingGoesOn) {
   const std::string small = Path("small");
   std::filesystem::create_directory(small);
   if (geteuid() != 0 || mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64k") != 0) {

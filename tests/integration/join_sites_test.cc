@@ -81,7 +81,7 @@ class JoinSitesTest : public JoinTest {
   static std::vector<std::string> Recalled(const Fusionctl& run, int64_t step) {
     std::vector<std::string> messages;
     for (const json& line : run.lines()) {
-      if (line.value("reason", "") == "ShardRecalled" && line.value("step", int64_t{0}) == step)
+      if (line.value("reason", "") == "ShardFetched" && line.value("step", int64_t{0}) == step)
         messages.push_back(line.value("message", ""));
     }
     return messages;
@@ -227,7 +227,7 @@ TEST_F(JoinSitesTest, ResumesWhenAbsentSiteReturnsInsteadOfRestarting) {
   ExpectSameLosses(*run, *undisturbed, done + 1, kSteps);
 }
 
-TEST_F(JoinSitesTest, TheRiskIsToldOnceHoweverManyBrokersARunHas) {
+TEST_F(JoinSitesTest, TheRiskIsReportedOnceHoweverManyBrokersARunHas) {
   const auto run = Listen(3, With(kEveryTen));
   const auto paris = Site("p", "paris"), tokyo = Site("t", "tokyo");
   ASSERT_TRUE(run->WaitForEvent("ShardsInSites")) << run->words() << paris->words() << tokyo->words();
@@ -260,8 +260,8 @@ TEST_F(JoinSitesTest, ASiteThatIsAwayIsNamedWhileItIsWaitedForAndAnInterruptEnds
   ASSERT_LT(done, kSteps);
   const auto run = Listen(3, settings);
   const auto paris = Site("p", "paris"), lima = Site("t", "lima");
-  ASSERT_TRUE(run->WaitForEvent("SiteAwaited")) << run->words();
-  EXPECT_THAT(EventsNamed(*run, "SiteAwaited"),
+  ASSERT_TRUE(run->WaitForEvent("WaitingForSite")) << run->words();
+  EXPECT_THAT(EventsNamed(*run, "WaitingForSite"),
               Contains(AllOf(HasSubstr("2 files of "), HasSubstr("site tokyo"), HasSubstr("-of-00003.safetensors"), HasSubstr("s more"))));
   const auto begin = std::chrono::steady_clock::now();
   run->Interrupt();

@@ -90,7 +90,7 @@ TEST_F(JoinTest, RejectsUnreachableMachineAndOthersTrain) {
   ASSERT_TRUE(good->WaitForWords("joined the run")) << good->words();
   const auto lost = Join("lost", {"--name", "lost", "--listen", "127.0.0.1:0", "--advertise", router.address()});
   EXPECT_EQ(lost->Wait(), 1) << run->words();
-  EXPECT_THAT(lost->words(), HasSubstr(absl::StrCat("turned away: the other machines cannot reach lost at ", router.address())));
+  EXPECT_THAT(lost->words(), HasSubstr(absl::StrCat("rejected: the other machines cannot reach lost at ", router.address())));
   const auto instead = Join("instead", {"--name", "instead"});
   EXPECT_EQ(run->Wait(), 0) << run->words() << good->words();
   EXPECT_EQ(good->Wait(), 0) << good->words();
@@ -137,7 +137,7 @@ TEST_F(JoinTest, TokensNamesAndAddressesThatAreWrongAreRefusedInWords) {
   EXPECT_THAT(CredentialFolders(), SizeIs(0));
 }
 
-TEST_F(JoinTest, NobodyAtTheAddressIsSaidAtOnce) {
+TEST_F(JoinTest, AnAddressWithoutABrokerIsReportedAtOnce) {
   const auto run = Listen(2);
   run->Interrupt();
   ASSERT_EQ(run->Wait(), 130);

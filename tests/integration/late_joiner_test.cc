@@ -138,7 +138,7 @@ TEST_F(NewcomerTest, AnExecutorThatIsStartedAgainIsPlannedInWithoutLosingAStepOr
   ASSERT_GE(stages.size(), 3u);
   EXPECT_THAT(std::vector<size_t>(stages.begin(), stages.begin() + 3), ElementsAre(3, 2, 3)) << EventsText(*run);
   EXPECT_THAT(Summary(*run)["stages"], SizeIs(3));
-  EXPECT_TRUE(Event(*run, "PlanKept").is_null());
+  EXPECT_TRUE(Event(*run, "ReplanDeclined").is_null());
 }
 
 TEST_F(NewcomerTest, WhereAnotherStageWouldOnlyAddLatencyTheRunKeepsItsPlanAndSaysWhy) {
@@ -149,7 +149,7 @@ TEST_F(NewcomerTest, WhereAnotherStageWouldOnlyAddLatencyTheRunKeepsItsPlanAndSa
   auto run = Start({steps, "spec.checkpoint={path: checkpoints, everySteps: 10}"});
   LoseAndStartAgain(*run, "a-1");
   if (HasFatalFailure()) return;
-  const auto kept = run->WaitForEvent("PlanKept", kRunLimit);
+  const auto kept = run->WaitForEvent("ReplanDeclined", kRunLimit);
   ASSERT_TRUE(kept) << run->Stderr();
   EXPECT_EQ((*kept)["device"], "a-1");
   EXPECT_THAT((*kept)["message"].get<std::string>(), ::testing::MatchesRegex("a-1 stays a spare: .+"));

@@ -36,11 +36,11 @@ TEST_F(ResumeTest, GoesOnInAnotherNumberOfStagesWithTheSameBits) {
   const auto fresh = RunToEnd({Steps(10), Checkpoints(5)}, {"--fresh"}, "third");
   EXPECT_EQ(FirstStep(*fresh), 1);
   EXPECT_THAT(Reasons(*fresh), Not(Contains("Restored")));
-  EXPECT_THAT(Event(*fresh, "CheckpointSetAside").dump(), HasSubstr("step-000010.earlier-1"));
+  EXPECT_THAT(Event(*fresh, "CheckpointMovedAside").dump(), HasSubstr("step-000010.earlier-1"));
   EXPECT_TRUE(std::filesystem::exists(Path("kept/step-000010.earlier-1/manifest.json"))) << "the first run's is not lost";
 }
 
-TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreTold) {
+TEST_F(ResumeTest, DataThatHaveGrownSinceTheCheckpointAreReported) {
   const auto first = RunToEnd({Steps(4), Checkpoints(2)}, {}, "first");
   EXPECT_TRUE(Event(*first, "DataChanged").is_null());
   const auto same = RunToEnd({Steps(6), Checkpoints(2)}, {}, "same");

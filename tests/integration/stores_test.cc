@@ -131,7 +131,7 @@ TEST_F(StoresTest, AReplicaIsFallenBackUponWhereTheFirstPlaceIsLostOrDamaged) {
   EXPECT_THAT(Event(*second, "CheckpointFetched").dump(), HasSubstr(Path("replica")));
 }
 
-TEST_F(StoresTest, WhatIsWrongWithAStoreIsToldBeforeAnythingIsStarted) {
+TEST_F(StoresTest, AStoreErrorIsReportedBeforeAnythingIsStarted) {
   auto missing = Start({"spec.data.path=s3://models/nothing"}, {}, "a");
   ExpectEnd(*missing, 2);
   EXPECT_THAT(missing->Stderr(), AllOf(HasSubstr("spec.data.path"), HasSubstr("s3://models/nothing")));

@@ -86,7 +86,7 @@ TEST_F(WatchTest, SwitchesPlanAwayFromDegradedLinkWithoutLoss) {
   EXPECT_THAT(devices, AllOf(SizeIs(2), Contains("a-2")));
 }
 
-TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyTold) {
+TEST_F(WatchTest, WithoutCheckpointsADegradedLinkIsOnlyReported) {
   WriteSites();
   auto run = Start({"spec.training.steps=60", kFreeHead, "spec.strategy.stages=2"});
   ASSERT_TRUE(run->WaitForStep(5, kStartLimit)) << run->Stderr();

@@ -116,10 +116,10 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
       const std::vector<std::string> command = pod["spec"]["containers"][0]["command"];
       const auto value = [&](const std::string& flag) { return *(std::find(command.begin(), command.end(), flag) + 1); };
       double timeout_s = 0;
-      ASSERT_TRUE(absl::SimpleAtod(value("--await-executors-seconds"), &timeout_s));
+      ASSERT_TRUE(absl::SimpleAtod(value("--executor-timeout-seconds"), &timeout_s));
       broker_uid_ = uid;
       run_ended_ = false;
-      run_ = std::make_unique<SimulatedRun>(absl::StrSplit(value("--expect"), ','), timeout_s, draws_, kept_, clock_.Now());
+      run_ = std::make_unique<SimulatedRun>(absl::StrSplit(value("--expected-executors"), ','), timeout_s, draws_, kept_, clock_.Now());
       SetStatus(client, name, RunningStatus(true));
     }
     if (!run_->Ended() || run_ended_) return;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "tests/tidy/identifiers.h"
 
 namespace fusionllm::tidy {
 namespace {
@@ -128,6 +130,53 @@ void CheckCompressedMessages(absl::string_view path, const std::vector<absl::str
   }
 }
 
+// A word of this project alone, in the singular and in lower case, and what the field says.
+struct PrivateWord {
+  absl::string_view word;
+  absl::string_view term;
+};
+
+constexpr PrivateWord kPrivateWords[] = {
+    {"anew", "again, restarted or re-planned"},
+    {"letter", "chunk, or character of a text"},
+    {"nobody", "the subject that is missing: no executor, no peer"},
+    {"patience", "timeout"},
+    {"poke", "enqueue"},
+    {"seat", "rank"},
+    {"story", "events"},
+    {"stories", "events or scenarios"},
+    {"told", "reported, sent or events"},
+    {"whoever", "the subject: an executor, a user"},
+    {"wish", "desired state"},
+    {"wishes", "desired state"},
+};
+
+// Empty: `name` has no private word. NOBODY of a macro of others is none.
+absl::string_view TermInsteadOf(absl::string_view name) {
+  const std::vector<absl::string_view> parts = PartsOf(name);
+  if (parts.size() > 1 && parts[0] == "k" && parts[1] == "Most") return "kMax..";
+  if (parts.size() > 1 && parts[0] == "k" && parts[1] == "Least") return "kMin..";
+  for (absl::string_view part : parts) {
+    const char first = absl::ascii_tolower(static_cast<unsigned char>(part[0]));
+    part.remove_prefix(1);
+    for (const PrivateWord& banned : kPrivateWords) {
+      const absl::string_view rest = banned.word.substr(1);
+      if (first == banned.word[0] && (part == rest || absl::StripSuffix(part, "s") == rest)) return banned.term;
+    }
+  }
+  return "";
+}
+
+void CheckNames(const SourceFile& file, const std::vector<absl::string_view>& lines, std::vector<Finding>& findings) {
+  constexpr absl::string_view kRule = "private-word";
+  for (const Identifier& identifier : IdentifiersOf(file.text)) {
+    const absl::string_view term = TermInsteadOf(identifier.name);
+    if (term.empty() || IsAllowed(lines[static_cast<size_t>(identifier.line) - 1], kRule)) continue;
+    findings.push_back({file.path, identifier.line, std::string(kRule),
+                        absl::StrCat(identifier.name, ": a name has the words that people of the field search for: ", term)});
+  }
+}
+
 // Prose may be as long as its subject; generated and recorded data have their own formats.
 bool HasLengthLimit(absl::string_view path) {
   return IsCpp(path) || absl::EndsWith(path, ".proto") || absl::EndsWith(path, ".cmake") || absl::EndsWith(path, ".sh") ||
@@ -142,6 +191,7 @@ std::vector<Finding> CheckBans(const SourceFile& file) {
   if (!lines.empty() && lines.back().empty()) lines.pop_back();
 
   if (!absl::StartsWith(file.path, "tests/tidy/")) {
+    if (IsCpp(file.path)) CheckNames(file, lines, findings);
     for (size_t i = 0; i < lines.size(); ++i) {
       for (const Ban& ban : kBans) {
         if (ban.applies(file.path) && ban.breaks(lines[i]) && !IsAllowed(lines[i], ban.rule)) {

@@ -21,6 +21,8 @@ inline constexpr int kMaxLines = 1000;
 //   iostream          <iostream> in lib/: static initialisers, and libraries do not print
 //   fail-open         a script of e2e/ takes the silence of a command that failed for its answer
 //   machine-path      a path that exists on one machine only
+//   private-word      a name in C++ code has a word that only this project uses (told, patience, kMost..) where the field has a term;
+//                     a comment or a string may have it
 //   pragma-once       a header without #pragma once
 //   length            more than kMaxLines lines (an error) or kWarnLines (a warning)
 // Files of this folder are exempt from banned text: they have to spell it.

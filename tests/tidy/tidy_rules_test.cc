@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/tidy/bans.h"
 #include "tests/tidy/folder_table.h"
+#include "tests/tidy/identifiers.h"
 #include "tests/tidy/includes.h"
 #include "tests/tidy/reasons.h"
 #include "tests/tidy/registration.h"
@@ -76,6 +77,11 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"SomethingElseSaid", "e2e/a.sh", "[ \"$(uid_of \"$1\")\" != \"$2\" ]", "fail-open", "e2e/a.sh",
                 "uid=$(uid_of \"$1\") && [ \"$uid\" != \"$2\" ]; [ \"$(now)\" = \"$2\" ]"},
         BanCase{"MachinePath", "docs/a.md", "see /home/main", "machine-path", "docs/a.md", "see frame/home/main and $HOME/work/x"},
+        BanCase{"PrivateWord", "lib/a/a.cc", "bool ToldTwice();", "private-word", "lib/a/a.cc", "bool Seattle();  // told by \"Patience\""},
+        BanCase{"PrivateWordInSnakeCase", "lib/a/a_test.cc", "int64_t letter_bytes = 1;", "private-word", "lib/a/a_test.cc",
+                "Renew(letterbox, CURLOPT_NOBODY, \"letter_bytes\");"},
+        BanCase{"PrivateWordOfAConstant", "lib/a/a.h", "constexpr int kMostBytes = 1;", "private-word", "lib/a/a.h",
+                "constexpr int kMaxBytes = AtMost(1), kAlmostMost = 2;"},
         BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
     [](const auto& info) { return info.param.name; });
 
@@ -110,6 +116,26 @@ TEST(BansTest, LengthWarnsAbove500AndFailsAbove1000) {
   EXPECT_EQ(warned[0].severity, Severity::kWarning);
   EXPECT_EQ(CheckBans({"lib/a/a.cc", lines(1000)})[0].severity, Severity::kWarning);
   EXPECT_EQ(CheckBans({"lib/a/a.cc", lines(1001)})[0].severity, Severity::kError);
+}
+
+TEST(IdentifiersTest, CommentsStringsAndCharactersHaveNone) {
+  const auto names = [](const std::string& text) {
+    std::vector<std::string> found;
+    for (const Identifier& identifier : IdentifiersOf(text)) found.push_back(absl::StrCat(identifier.name, ":", identifier.line));
+    return found;
+  };
+  EXPECT_THAT(names("a_1 = b; // c\nd /* e\nf */ g"), ElementsAre("a_1:1", "b:1", "d:2", "g:3"));
+  EXPECT_THAT(names("a(\"b \\\" c\", 'd', '\\'', 1'000, 'e') f"), ElementsAre("a:1", "f:1"));
+  EXPECT_THAT(names("a(R\"x(b\n\" )\" c)x\") d"), ElementsAre("a:1", "d:2"));
+  EXPECT_THAT(names("\"a\nb"), ElementsAre("b:2")) << "a string ends with its line";
+  EXPECT_THAT(names("/* a"), IsEmpty());
+}
+
+TEST(IdentifiersTest, PartsBeginAtCapitalsUnderscoresAndDigits) {
+  EXPECT_THAT(PartsOf("kMaxBytes"), ElementsAre("k", "Max", "Bytes"));
+  EXPECT_THAT(PartsOf("AHubOfURLs_left2go_"), ElementsAre("A", "Hub", "Of", "UR", "Ls", "left", "go"));
+  EXPECT_THAT(PartsOf("HTTPCode"), ElementsAre("HTTP", "Code"));
+  EXPECT_THAT(PartsOf("_1_"), IsEmpty());
 }
 
 TEST(BansTest, TheLintMaySpellWhatItBans) { EXPECT_THAT(Bans("tests/tidy/a.cc", "// TODO\n"), IsEmpty()); }
@@ -248,7 +274,7 @@ TEST(RegistrationTest, AHeaderWithoutABuildFileIsAWarning) {
   EXPECT_EQ(findings[0].severity, Severity::kWarning);
 }
 
-TEST(RepositoryTest, TextIsToldFromData) {
+TEST(RepositoryTest, TextIsDistinguishedFromData) {
   EXPECT_TRUE(IsText("lib/a/a.cc"));
   EXPECT_TRUE(IsText("docker/Dockerfile"));
   EXPECT_FALSE(IsText("tests/golden/a.safetensors"));

@@ -30,7 +30,7 @@ table() {
 field() { sed -n "s/^$2: *//p" "helm/$1/Chart.yaml"; }
 
 readme() {
-  printf '# %s\n\n<!-- Generated from Chart.yaml and values.yaml: `tools/check-generated.sh --write` writes it anew. -->\n\n%s\n\n' "$1" "$(field "$1" description)"
+  printf '# %s\n\n<!-- Generated from Chart.yaml and values.yaml: `tools/check-generated.sh --write` rewrites it. -->\n\n%s\n\n' "$1" "$(field "$1" description)"
   printf 'Version %s, for Kubernetes %s. A value that is not in the table is refused.\n\n```\n%s\n```\n\n' \
     "$(field "$1" version)" "$(field "$1" kubeVersion | sed 's/"//g; s/>=\(.*\)-0/\1 or newer/')" "$2"
   printf '%s\n\n' "$3"

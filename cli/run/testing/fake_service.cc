@@ -1,7 +1,7 @@
 // A stand-in for the programs of a run: `fake_service ROLE SCRIPT PROTOCOL-ARGUMENTS...`, ROLE scheduler, broker or executor.
 //
 // It notes its arguments in SCRIPT.ROLE.calls (a line for each start) and its pid in SCRIPT.pids. A scheduler and an executor then wait to
-// be told to go. A broker says where it listens, then does what the file SCRIPT says, line by line:
+// be asked to go. A broker says where it listens, then does what the file SCRIPT says, line by line:
 //   print TEXT     TEXT to stdout
 //   wait FILE      until FILE exists
 //   wait-term      until SIGTERM has come
@@ -74,7 +74,7 @@ int Play(const std::string& script, int start) {
 int main(int argc, char** argv) {
   const std::string role = argv[1];
   const std::string script = argv[2];
-  // `stubborn-executor` stays when it is told to go.
+  // `stubborn-executor` stays when it is asked to go.
   const bool stubborn = role == "stubborn-executor";
   sigset_t term;
   sigemptyset(&term);

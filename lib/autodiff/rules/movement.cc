@@ -26,7 +26,7 @@ void Concat(RuleContext& c) {
   }
 }
 
-// Parts that nobody needed have a gradient of zero.
+// Parts that no op needed have a gradient of zero.
 void Split(RuleContext& c) {
   std::vector<ValueId> parts;
   for (int i = 0; i < static_cast<int>(c.op().outputs.size()); ++i) {

@@ -1,4 +1,4 @@
-// Networks of equal parts whose best division into blocks of recomputation can be told by hand (lib/autodiff/recompute_blocks.h). All take
+// Networks of equal parts whose best division into blocks of recomputation can be found by hand (lib/autodiff/recompute_blocks.h). All take
 // f32 "images" of kBlockWidth numbers a sample and compare what they make of them with such a target; untyped.
 #pragma once
 

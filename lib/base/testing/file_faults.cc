@@ -3,7 +3,8 @@
 //
 // FUSIONLLM_FILE_FAULTS="program=fusion-executor path=/corpus operation=open error=13 skip=2": in processes of that name, operations of
 // that kind (open, read, write, sync, rename, mkdir, remove; to follow a link is to read it) on files whose path has `path` in it fail with
-// that errno, all but the first `skip`. FUSIONLLM_FILE_FAULTS_LOG: the first failures of each process are told here, as "OPERATION PATH".
+// that errno, all but the first `skip`. FUSIONLLM_FILE_FAULTS_LOG: the first failures of each process are written here, as "OPERATION
+// PATH".
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>

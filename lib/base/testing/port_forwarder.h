@@ -56,7 +56,7 @@ class PortForwarder {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   // Where connections lead from now on; until then they are closed at once.
   void To(int port) { target_ = port; }
-  // Until somebody has dialled the port; false when nobody does.
+  // Until somebody has dialled the port; false when no one does.
   bool WaitForConnection(std::chrono::seconds timeout) {
     std::unique_lock lock(mutex_);
     return news_.wait_for(lock, timeout, [this] { return dialled_; });

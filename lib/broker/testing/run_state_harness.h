@@ -86,7 +86,7 @@ class RunStateHarness {
     for (const std::string& device : devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
   }
 
-  // The stages do as SendStop told them.
+  // The stages do as SendStop asked them.
   void EndAtBoundary() {
     const int64_t step = state.last_step();
     SaveShards(step);
@@ -147,7 +147,7 @@ class RunStateHarness {
   std::vector<std::string> stage_devices;
   std::function<void(const RequestPlan&, PlanSummary&)> refine_plan;  // what the scheduler answers besides devices
   std::function<std::optional<PlanRefused>(const RequestPlan&)> refuse;
-  std::function<bool(const Action&)> ignores;  // orders that nobody answers
+  std::function<bool(const Action&)> ignores;  // orders that are not answered
   std::optional<StartTimer> timer;             // as the shell has it
   std::vector<Action> all;
   std::vector<Event> answers;

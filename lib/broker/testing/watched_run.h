@@ -11,7 +11,7 @@
 
 namespace fusionllm::broker::testing {
 
-// Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that nobody needs yet.
+// Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that is not needed yet.
 class MonitoredRun : public ::testing::Test {
  protected:
   void Start(RunOptions options, const std::string& codec = "fp32") {

@@ -112,7 +112,7 @@ class NcclCommunicator final : public Communicator {
     return Until(lock, "waiting for the device", timeout_, [this]() -> absl::StatusOr<bool> {
       const cudaError_t asked = cudaStreamQuery(device_.stream());
       if (asked == cudaSuccess) return true;
-      cudaGetLastError();  // so that nobody takes it for his own
+      cudaGetLastError();  // so that no later call takes it for its own
       if (asked == cudaErrorNotReady) return false;
       return kernels::cuda::ToStatus(asked, Named("waiting for the device"));
     });

@@ -1,7 +1,7 @@
 // Replicas on NVIDIA GPUs of one site, each with a card of its own: NCCL, over NVLink, PCIe or the network, whichever it finds.
 //
 // Its calls go into the device's stream. Communicators are made so that none of NCCL's functions blocks: what is not done yet is asked for
-// again and again, which an abort or the end of somebody's timeout ends; NCCL is then told to let its kernels go (ncclCommAbort), so that
+// again and again, which an abort or the end of somebody's timeout ends; NCCL is then asked to let its kernels go (ncclCommAbort), so that
 // who waits for the device (Device::Finish, copies to the host) goes on as well, with tensors of no worth.
 #pragma once
 

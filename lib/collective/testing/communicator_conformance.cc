@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kShort = absl::Milliseconds(200);
 // Far longer than anything here takes; who hangs is found by it and not by ctest.
 constexpr Timeouts kLong = {.to_join = absl::Minutes(1), .per_call = absl::Minutes(1)};
-constexpr size_t kTrap = 64;  // bytes after each tensor, which nobody may write
+constexpr size_t kTrap = 64;  // bytes after each tensor, which must not be written
 
 // A tensor in a member's memory, with a trap behind it.
 class Placed {

@@ -1,4 +1,4 @@
-// Chunks between members in one process, for tests: with all that channel may do, by seed, and what it may not.
+// Chunks between members in one process, for tests: with all that a channel may do, by seed.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class InMemoryNetwork {
   struct FaultOptions {
     bool late = false;  // chunks overtake each other at random, and some come only when their receiver has nothing else to wait for
     uint32_t seed = 1;  // of that
-    // What becomes of a chunk, before it goes, on the sender's thread; may change its bytes, and use the post network. False: it is lost.
+    // What becomes of a chunk, before it goes, on the sender's thread; may change its bytes, and use the network. False: it is lost.
     std::function<bool(int from, int to, const Chunk&, std::vector<std::byte>&)> handle;
   };
   explicit InMemoryNetwork(int members) : InMemoryNetwork(members, FaultOptions()) {}
@@ -36,7 +36,7 @@ class InMemoryNetwork {
 
   PointToPointChannel& channel(int rank) { return *mailboxes_[static_cast<size_t>(rank)]; }
 
-  // From now on nothing reaches this member, and nothing comes from it. Who sends to it is told so, or finds out in time.
+  // From now on nothing reaches this member, and nothing comes from it. Who sends to it hears of it, or finds out in time.
   void Lose(int rank, bool silently);
 
   struct Sent {
@@ -44,7 +44,7 @@ class InMemoryNetwork {
     Chunk chunk;
     size_t bytes;
   };
-  std::vector<Sent> sent() const;  // all of it so far, by whoever sent first
+  std::vector<Sent> sent() const;  // all of it so far, in the order in which they were sent
 
  private:
   using Bytes = std::vector<std::byte>;

@@ -205,7 +205,7 @@ class CudaTensorCodec final : public TensorCodec {
   }
 
   // A buffer for the message, whose verdict finds nothing yet. What lies between the parts leaves as well, and is zeros: so nothing is read
-  // that nobody wrote, which is what compute-sanitizer's initcheck looks for.
+  // that was not written, which is what compute-sanitizer's initcheck looks for.
   absl::StatusOr<std::byte*> Begin(const Parcel& parcel) {
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(parcel.bytes_on_device()));
     FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer, Parcel::kMaskOffset));

@@ -40,7 +40,7 @@ __device__ T SumBefore(T value, T* all) {
     const T below = __shfl_up_sync(0xffffffffu, through, distance);
     if (lane >= distance) through += below;
   }
-  __syncthreads();  // whoever still reads the sums before
+  __syncthreads();  // threads that still read the sums before
   if (lane == 31) of_warp[warp] = through;
   __syncthreads();
   T before = 0, total = 0;

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) Keep(Elements all, uint32_t tiles, W
     return static_cast<uint32_t>(sums >> kAboveShift) + (equals < kth.remaining ? equals : kth.remaining);
   };
   while (true) {
-    __syncthreads();  // whoever is still at the tile before
+    __syncthreads();  // threads that are still at the tile before
     if (threadIdx.x == 0) taken = atomicAdd(&work.progress->tiles, 1u);
     for (int i = threadIdx.x; i < kWordsOfTile; i += kThreads) above[i] = equal[i] = 0;
     __syncthreads();
@@ -146,7 +146,7 @@ SelectionAlgorithm DefaultAlgorithm(int64_t n, int64_t k) {
 size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionAlgorithm way) { return PlacesFor(n, k, way).end; }
 
 cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionAlgorithm way,
-                           std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
+                       std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
   const Places at = PlacesFor(n, k, way);
   const Workspace work{.progress = reinterpret_cast<Progress*>(workspace),
                        .digits = reinterpret_cast<uint32_t*>(workspace + at.digits),

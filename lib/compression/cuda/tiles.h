@@ -15,7 +15,7 @@ inline constexpr unsigned long long kEqualMask = (1ull << kAboveShift) - 1;
 inline constexpr unsigned long long kOwnSum = 1ull << 62, kSumThrough = 1ull << 63, kSumMask = kOwnSum - 1;
 
 // The sum over the tiles before; all threads must come, and get it. A block waits for tiles that were taken up before its own alone, by
-// blocks that have told their own sums or will without waiting; so it ends in whatever order blocks run.
+// blocks that have published their own sums or will without waiting; so it ends in whatever order blocks run.
 __device__ inline unsigned long long SumOfTilesBefore(volatile unsigned long long* tiles, uint32_t tile, unsigned long long own) {
   __shared__ uint32_t nearest;  // of the sums looked at, the one that says all before it
   if (threadIdx.x == 0) tiles[tile] = own | (tile == 0 ? kSumThrough : kOwnSum);

@@ -259,7 +259,7 @@ void ExpectSameErrors(TensorCodec& codec) {
   const Placed placed(codec.memory(), values);
   ASSERT_TRUE(codec.Encode(top_k, Direction::kForward, placed.span(), nullptr, nullptr, &got, &selection).ok());
   values[123] = std::nanf("");                                          // kept
-  values[0] = host.sent_mask.Indices()[0] == 0 ? 1.0f : std::nanf("");  // not kept: nobody looks at it
+  values[0] = host.sent_mask.Indices()[0] == 0 ? 1.0f : std::nanf("");  // not kept: it is not looked at
   const Placed spoiled(codec.memory(), values);
   ExpectSameStatus(Encode(top_k, Direction::kBackward, values, &host.sent_mask, nullptr, &want, nullptr),
                    codec.Encode(top_k, Direction::kBackward, spoiled.span(), &selection, nullptr, &got, nullptr));

@@ -1,5 +1,5 @@
 // What every TensorCodec must do as compression::Encode and Decode do it: the same bytes, numbers, residuals and errors. For tests;
-// failures are reported to gtest, and tensors are followed by sentinels that nobody may overwrite.
+// failures are reported to gtest, and tensors are followed by sentinels that must not be overwritten.
 #pragma once
 
 #include "lib/compression/tensor_codec.h"

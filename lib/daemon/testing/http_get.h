@@ -13,11 +13,11 @@
 namespace fusionllm::daemon {
 
 struct HttpResponse {
-  int code = 0;  // 0: nobody answered
+  int code = 0;  // 0: no answer
   std::string head, body;
 };
 
-// A socket over which `text` has gone to `address`, 127.0.0.1:PORT or [::1]:PORT; reads on it end after a minute. -1: nobody listens.
+// A socket over which `text` has gone to `address`, 127.0.0.1:PORT or [::1]:PORT; reads on it end after a minute. -1: nothing listens.
 inline int OpenHttp(const std::string& address, const std::string& text) {
   const size_t colon = address.rfind(':');
   const uint16_t port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));

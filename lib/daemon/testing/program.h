@@ -17,7 +17,7 @@ namespace fusionllm::daemon {
 class Program {
  public:
   // What it writes to `descriptor` can be read by Line(). `threads_max`: of it and whatever else its user runs; root, whom no limit binds,
-  // becomes nobody for it.
+  // becomes the user nobody for it.
   Program(const std::string& name, std::vector<std::string> arguments, int descriptor = STDOUT_FILENO, rlim_t threads_max = RLIM_INFINITY) {
     const char* folder = std::getenv("FUSIONLLM_BIN_DIR");
     arguments.insert(arguments.begin(), std::string(folder == nullptr ? "." : folder) + "/" + name);

@@ -17,7 +17,7 @@ struct ProductCase {
   float alpha, beta;
 };
 
-// A matrix stored with two columns more than it has; those are NaN, so that whoever reads them shows it.
+// A matrix stored with two columns more than it has; those are NaN, so that code that reads them shows it.
 struct Matrix {
   Matrix(int64_t rows, int64_t columns, uint64_t seed) : ld(columns + 2), values(static_cast<size_t>(rows * ld), std::nanf("")) {
     const base::CounterRng random(seed, "matrix");

@@ -21,7 +21,7 @@ void TakeLarger(const float* x, int32_t place, int64_t channels, float* best, in
   }
 }
 
-// Chunks are rows of the output. Workspace: a row of places per slot, for when nobody wants them.
+// Chunks are rows of the output. Workspace: a row of places per slot, for when they are not wanted.
 class MaxPool : public PooledKernel {
  public:
   MaxPool(PreparedOp op, std::shared_ptr<WorkerPool> pool)

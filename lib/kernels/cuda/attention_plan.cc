@@ -33,7 +33,7 @@ absl::StatusOr<bool> IsFasterPlan(Device& device, const AttentionSpec& spec, con
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace,
                              take(static_cast<int64_t>(std::max(first.workspace_bytes(), second.workspace_bytes()))));
   const AttentionTensors tensors = {qkv.data(), y.data(), reinterpret_cast<float*>(lse.data()), dy.data(), dqkv.data()};
-  // One that fails is left out below, and is to be told of.
+  // One that fails is left out below, and is to be reported.
   FUSIONLLM_RETURN_IF_ERROR(first.Run(tensors, workspace.data()));
   const std::array<const AttentionPlan*, 2> plans = {&first, &second};
   FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest,

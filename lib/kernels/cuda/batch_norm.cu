@@ -234,7 +234,7 @@ class BatchNormGrad : public OverChannels<T> {
                   .dx = OutputAs<T>(arguments, kDx),
                   .rows = this->rows(),
                   .columns = this->channels()};
-    // The second kernel takes dy from where the first has put it: in the place of dx, where nobody else wants it.
+    // The second kernel takes dy from where the first has put it: in the place of dx, where no other kernel wants it.
     if (kThrough >= 0 && g.through == nullptr) g.through = g.dx;
     const int64_t stretches = this->stretches(kRowsMapped);
     FUSIONLLM_RETURN_IF_ERROR(Sum(g, stretches));

@@ -147,7 +147,7 @@ struct Gradient {
   const T* dy;
   const T* added;  // what is added to dy, or null
   const T* relu;   // what the relu gave, or null
-  T* sum;          // dy + added, or null where nobody else wants it
+  T* sum;          // dy + added, or null where no other kernel wants it
   T* through;      // what the relu lets through of it; null as `sum`, or where there is no relu
   const float *means, *rstds, *weight;
   float* partials;  // of each stretch: the sums of dy * (x - mean) * rstd and of dy
@@ -178,7 +178,7 @@ struct HeldRows {
   }
 };
 
-// Leaves what comes to the norm in `sum` and `through`, for whoever wants it and for GradientOfQuads: so nothing is added or masked twice,
+// Leaves what comes to the norm in `sum` and `through`, for what wants it and for GradientOfQuads: so nothing is added or masked twice,
 // and what it is made of is read once. An element is read by the thread that writes it.
 template <Coming kComing, typename T>
 __global__ void __launch_bounds__(kQuadThreads, 2) SumGradientsOfQuads(Gradient<T> g, int64_t stretches) {

@@ -17,7 +17,7 @@ struct RangeCheck {
   int64_t limit;
 };
 
-// Whether `value` lies in [0, limit). Of several values out of range one is told: the first to be seen.
+// Whether `value` lies in [0, limit). Of several values out of range one is reported: the first to be seen.
 __device__ inline bool InRange(const RangeCheck& check, int32_t value, int64_t position) {
   if (value >= 0 && value < check.limit) return true;
   if (atomicCAS(&check.fault->found, 0, check.number + 1) == 0) {

@@ -38,7 +38,7 @@ __global__ void AddWeightGradient(const T* of_plan, float* dweight, WeightOrder 
   }
 }
 
-// `y` may be `sums`. Where factors are bf16 the bias is rounded as they are (widened_kernel.h).
+// `y` may be `sums`. Where factors are bf16 the bias is rounded as they are (upcast_kernel.h).
 template <typename T>
 __global__ void AddBias(const float* sums, const float* bias, T* y, int64_t count, int64_t channels, bool rounded) {
   for (int64_t i = FirstElement(); i < count; i += ElementStride()) {

@@ -251,7 +251,7 @@ TEST_P(CudnnAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) {
   ExpectTheFormulas(backward.ok());
 }
 
-// Forward has the same bits each time, and where nobody reads lse.
+// Forward has the same bits each time, and where lse is not read.
 TEST_P(CudnnAttentionTest, ForwardHasTheSameBitsEachTime) {
   const AttentionCase& c = GetParam();
   const OpCase forward = Forward(c, RandomRows(c, 3, "qkv"));

@@ -173,7 +173,7 @@ TEST_P(CudaBatchNormTest, GradientWithTheSumAndThatOfTheReluBeforeIt) {
   }
 }
 
-// dx nobody wants: what comes to the norm may be wanted none the less.
+// dx is not wanted: what comes to the norm may be wanted none the less.
 TEST_P(CudaBatchNormTest, ParameterGradientsAloneHaveTheSameBits) {
   const TensorType type = Elements(70, 64);
   const OpCase norm = NormCase(RandomFloats(type, 1));
@@ -237,7 +237,7 @@ TEST_P(CudaBatchNormTest, NotANumberPassesARelu) {
   EXPECT_NE(target_.Run(add).outputs[0].bytes[0], std::byte{0});
 }
 
-// Where memory is given anew, a row's outputs lie where its kernel lets them.
+// Where memory is given again, a row's outputs lie where its kernel lets them.
 TEST_P(CudaBatchNormTest, RowsRunInPlaceOfWhatTheyReadOnce) {
   const TensorType type = Elements(8, 64);
   const OpCase norm = NormCase(Array(type));

@@ -100,7 +100,7 @@ std::vector<double> NormalDoubles(int64_t count, absl::string_view name) {
   return values;
 }
 
-// Runs the plan on numbers that are drawn, over what nobody may read, and compares the result with the sums of the definition.
+// Runs the plan on numbers that are drawn, over what must not be read, and compares the result with the sums of the definition.
 void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionSpec& spec) {
   const ConvolutionShape& s = spec.shape;
   const bool forward = spec.pass == Pass::kForward, grad_input = spec.pass == Pass::kGradInput,

@@ -183,7 +183,7 @@ TEST_F(CudaDeviceWorkTest, WhatWaitsForTheDeviceCannotBeRecordedAndDoesNoHarm) {
   EXPECT_THAT(Read(), Each(2.0f));
 }
 
-// Libraries may refuse what is recorded alone; whoever runs it as it is gets its own error.
+// Libraries may refuse what is recorded alone; one who runs it as it is gets its own error.
 TEST_F(CudaDeviceWorkTest, WhatFailsWhenItIsRecordedCannotBeRecordedAndTheStreamGoesOn) {
   const auto recording = CaptureStream(*device_, [] { return absl::InvalidArgumentError("op 'x': no"); });
   EXPECT_TRUE(absl::IsUnimplemented(recording.status()));

@@ -51,8 +51,8 @@ constexpr cudnnBackendAttributeType_t CudnnTypeOf(const cudnnBackendHeurMode_t*)
 constexpr cudnnBackendAttributeType_t CudnnTypeOf(const cudnnBackendNumericalNote_t*) { return CUDNN_TYPE_NUMERICAL_NOTE; }
 constexpr cudnnBackendAttributeType_t CudnnTypeOf(const cudnnBackendBehaviorNote_t*) { return CUDNN_TYPE_BEHAVIOR_NOTE; }
 
-// One of the library's descriptors. Attributes are set in a row; the first that fails is told by Finalize. `library` must outlive it, and
-// so must the descriptors that it is given.
+// One of the library's descriptors. Attributes are set in a row; the first that fails is reported by Finalize. `library` must outlive it,
+// and so must the descriptors that it is given.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);

@@ -222,8 +222,8 @@ class CudnnAttention final : public AttentionPlan {
   const std::shared_ptr<const CudnnAttentionGraph> graph_;
 };
 
-// Made once in the process for a spec and a card, whoever asks: making one takes seconds. Answers that there is no way are kept, too, and
-// no other errors.
+// Made once in the process for a spec and a card, for all callers: making one takes seconds. Answers that there is no way are kept, too,
+// and no other errors.
 absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnHandle& cudnn, int device, int capability,
                                                                     const AttentionSpec& spec) {
   static std::mutex mutex;

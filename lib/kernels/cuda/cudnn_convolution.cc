@@ -74,7 +74,7 @@ absl::StatusOr<CudnnAlgorithm> Choose(const CudnnHandle& cudnn, Device& device, 
   return std::move(algorithms[0]);
 }
 
-// Chosen once in the process for a spec, a card and a way of choosing, whoever asks: ops of one shape share it. Answers that there is no
+// Chosen once in the process for a spec, a card and a way of choosing, for all callers: ops of one shape share it. Answers that there is no
 // way are kept as well, and no other errors.
 absl::StatusOr<CudnnAlgorithm> ChosenFor(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
   static std::mutex mutex;

@@ -36,7 +36,7 @@ std::string Description(const Card& card) {
 class CudnnTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    // Whoever has a driver has its own.
+    // One who has a driver has its own.
     if (!base::SharedLibrary::Open({"libcuda.so.1"}).ok()) {
       ASSERT_TRUE(base::SharedLibrary::Open({FUSIONLLM_ABSENT_DRIVER}).ok());
     }
@@ -111,7 +111,7 @@ TEST_F(CudnnTest, WithoutACardItSaysSoAndGathersMayStandIn) {
 }
 
 TEST_F(CudnnTest, TakesTheDataOfAPlanWithAndWithoutAWorkspace) {
-  char place[4];  // addresses, which nobody follows
+  char place[4];  // addresses, which are not followed
   for (void* const workspace : {static_cast<void*>(nullptr), static_cast<void*>(&place[3])}) {
     const auto data = DataOf(library(), &place[0], &place[1], &place[2], workspace);
     EXPECT_TRUE(data.ok()) << data.status();

@@ -82,7 +82,7 @@ class Device::StreamMemory final : public tensor::Memory {
   absl::StatusOr<tensor::MemoryBlock> Allocate(size_t bytes) override {
     void* data = nullptr;
     if (const cudaError_t error = cudaMalloc(&data, bytes == 0 ? 1 : bytes); error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // so that nobody takes it for his own
+      cudaGetLastError();  // so that no later call takes it for its own
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
       return tensor::OutOfMemoryError(absl::StrFormat(

@@ -67,7 +67,7 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   cudaStream_t stream() const { return stream_; }
   tensor::Memory& memory();
-  // Of its memory, whoever has the rest. Waits for what was asked for.
+  // Of its memory, whichever process has the rest. Waits for what was asked for.
   absl::StatusOr<size_t> FreeBytes();
   PinnedPool& pinned() { return pinned_; }
   Outgoing& outgoing() { return *outgoing_; }

@@ -100,7 +100,7 @@ class CublasGemm final : public Gemm {
     }
     if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s_.ldc));
     // Of these the heuristic asks for no alignment: it takes that of the address, and null for one without (cublasLt.h,
-    // CUBLASLT_MATMUL_DESC_BIAS_POINTER). Nobody reads what is there.
+    // CUBLASLT_MATMUL_DESC_BIAS_POINTER). What is there is not read.
     const auto* const somewhere = reinterpret_cast<const void*>(uintptr_t{kMinAlignment});
     if (s_.bias || Sums()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, somewhere));
     if (UsesAux()) FUSIONLLM_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere));
@@ -229,7 +229,8 @@ class CublasGemm final : public Gemm {
     return algorithms[0];
   }
 
-  // Once in the process for a shape, a card and a way of choosing, whoever asks. That there is no way is kept as well, and no other error.
+  // Once in the process for a shape, a card and a way of choosing, for all callers. That there is no way is kept as well, and no other
+  // error.
   absl::Status Choose() {
     using Key = std::tuple<int, AlgorithmChoice, GemmShape>;
     static std::mutex mutex;

@@ -39,7 +39,7 @@ class CudaGraph final : public CapturedGraph {
 };
 
 absl::Status NotRecorded(cudaError_t why) {
-  cudaGetLastError();  // so that nobody takes it for his own
+  cudaGetLastError();  // so that no later call takes it for its own
   return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", cudaGetErrorString(why)));
 }
 
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<CapturedGraph>> CaptureStream(Device& device, abs
   const cudaError_t ended = cudaStreamEndCapture(device.stream(), &graph);
   if (!asked.ok()) {
     if (graph != nullptr) cudaGraphDestroy(graph);
-    cudaGetLastError();  // so that nobody takes it for his own
+    cudaGetLastError();  // so that no later call takes it for its own
     return absl::UnimplementedError(absl::StrCat("kernels that cannot be recorded: ", asked.message()));
   }
   if (ended != cudaSuccess || graph == nullptr) return NotRecorded(ended);

@@ -53,7 +53,7 @@ template <typename T>
 __device__ T SumOverBlock(T value) {
   __shared__ T of_warp[32];
   value = SumOverWarp(value);
-  __syncthreads();  // whoever still reads the sum before
+  __syncthreads();  // threads that still read the sum before
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   T sum = 0;

@@ -88,7 +88,7 @@ __device__ inline Online OverBlock(Online own) {
     const int32_t first = __shfl_xor_sync(0xffffffffu, own.first, mask);
     own.Merge(top, sum, first);
   }
-  __syncthreads();  // whoever still reads those of the row before
+  __syncthreads();  // threads that still read those of the row before
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
   __syncthreads();
   Online all = of_warp[0];

@@ -2,7 +2,7 @@
 // lse, and rowsum(dP * P) equals rowsum(dy * y). What is rounded, and when, is said in matrix_attention.cu; scale comes last, in fp32.
 //
 // Two kernels, for dq and for dk with dv, each with its rows in blocks and the other side passing by. One kernel would multiply 5 tiles
-// where these multiply 7; but its dq would be added up in memory, in fp32 and across blocks: by atomics, whose order is nobody's, or by
+// where these multiply 7; but its dq would be added up in memory, in fp32 and across blocks: by atomics, whose order is not fixed, or by
 // blocks that wait for their turn. So every sum belongs to one warp, and nothing but its result goes to memory.
 #include "lib/kernels/cuda/attention.h"
 #include "lib/kernels/cuda/attention_tiles.h"

@@ -112,7 +112,7 @@ absl::StatusOr<bool> IsFasterProduct(Device& device, const GemmShape& s, const G
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock workspace,
                              device.memory().Allocate(std::max(first.workspace_bytes(), second.workspace_bytes())));
   const GemmData data{.a = a.data(), .b = b.data(), .c = c.data(), .bias = bias.data()};
-  // One that fails is left out below, and is to be told of.
+  // One that fails is left out below, and is to be reported.
   FUSIONLLM_RETURN_IF_ERROR(first.Run(data, workspace.data()));
   const std::array<const Gemm*, 2> ways = {&first, &second};
   FUSIONLLM_ASSIGN_OR_RETURN(const size_t fastest,

@@ -34,7 +34,7 @@ Event::~Event() {
 }
 
 absl::Status Event::Record(cudaStream_t stream) {
-  // Whoever waits sleeps: the processor may be somebody else's.
+  // A waiting thread sleeps: the processor may be somebody else's.
   if (event_ == nullptr) {
     FUSIONLLM_RETURN_IF_ERROR(
         ToStatus(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "making an event"));

@@ -35,7 +35,7 @@ absl::Status Copy(const PreparedOp& op, const KernelArguments& arguments) {
   return absl::OkStatus();
 }
 
-// Element i of the output comes from element `from[i]`; a permutation is told by the strides of the input's axes in output order.
+// Element i of the output comes from element `from[i]`; a permutation is given by the strides of the input's axes in output order.
 absl::Status Transpose(const PreparedOp& op, const KernelArguments& arguments) {
   const std::vector<int64_t> permutation = op.attributes.Ints("permutation");
   const tensor::Shape& in = op.in(0);

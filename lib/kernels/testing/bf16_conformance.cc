@@ -121,7 +121,7 @@ void ForPairs(int size, Check check) {
   }
 }
 
-// What the fp32 kernel gives, rounded where the case asks for it. A NaN's payload is nobody's promise, but none of these is one.
+// What the fp32 kernel gives, rounded where the case asks for it. A NaN's payload is not promised, but none of these is one.
 void ExpectRounded(const RunResult& in_f32, const RunResult& got) {
   ASSERT_TRUE(in_f32.status.ok()) << in_f32.status;
   ASSERT_TRUE(got.status.ok()) << got.status;

@@ -33,14 +33,14 @@ void ExpectSameBits(const RunResult& want, const RunResult& got);
 // Every op against the reference, for seeds 0 .. seeds - 1, in training.
 void ExpectAgreement(const Target& target, uint32_t seeds, int size);
 void ExpectAgreementInEvaluation(const Target& target, int size);
-// Parameter gradients add to what is there where they are told to.
+// Parameter gradients add to what is there where they are asked to.
 void ExpectGradientsAdd(const Target& target, int size);
 void ExpectMissingOutputsChangeNoOther(const Target& target, const OpCase& op_case);
 void ExpectMissingOutputsChangeNoOther(const Target& target, int size);
 // Where a kernel says that it runs in place, the bits are the same. Returns whether it does, or how many do.
 bool ExpectSameInPlace(const Target& target, const OpCase& op_case);
 int ExpectSameInPlace(const Target& target, int size);
-// Tokens and labels out of range are told with their position and value.
+// Tokens and labels out of range are reported with their position and value.
 void ExpectRangesChecked(const Target& target);
 void ExpectLargeOpsAgree(const Target& target);
 

@@ -51,7 +51,7 @@ class Door {
 
 struct Shared {
   Reserved reserved;
-  absl::Status late;  // the first error of a kernel that nobody has heard of
+  absl::Status late;  // the first error of a kernel that was not reported yet
   absl::Status TakeError() { return std::exchange(late, absl::OkStatus()); }
 };
 
@@ -62,7 +62,7 @@ class ApartMemory final : public tensor::Memory {
   absl::StatusOr<tensor::MemoryBlock> Allocate(size_t bytes) override {
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte * data, shared_.reserved.Take(bytes));
     const Door open(shared_.reserved);
-    std::memset(data, 0xFF, bytes);  // of whoever reads before it writes, floats are NaN
+    std::memset(data, 0xFF, bytes);  // of code that reads before it writes, floats are NaN
     return tensor::MemoryBlock(*this, data, bytes);
   }
   absl::Status Zero(std::byte* to, size_t bytes) override {

@@ -1,4 +1,4 @@
-// A back end whose tensors live in memory that the host cannot touch, as a device's: whoever follows one of its addresses outside of a
+// A back end whose tensors live in memory that the host cannot touch, as a device's: code that follows one of its addresses outside of a
 // kernel or a copy dies of SIGSEGV. For tests of what runs on devices, on machines that have none.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace fusionllm::kernels::testing {
 
-// The kernels of `inner` ("ref", "cpu"), in memory of its own. Data out of range that a kernel finds is told late, by Finish or the next
-// copy to the host. Not thread-safe.
+// The kernels of `inner` ("ref", "cpu"), in memory of its own. Data out of range that a kernel finds is reported late, by Finish or the
+// next copy to the host. Not thread-safe.
 absl::StatusOr<std::unique_ptr<Backend>> IsolatedMemoryBackend(absl::string_view inner);
 
 }  // namespace fusionllm::kernels::testing

@@ -45,7 +45,7 @@ struct ClientConfig {
   std::string token;
   std::string token_file;  // goes before `token`
   std::optional<ExecConfig> exec;
-  // JSON that a program which wants to know about the cluster is told besides: the cluster's kExecExtension.
+  // JSON that a program which wants to know about the cluster gets besides: the cluster's kExecExtension.
   std::string exec_cluster_config;
   std::string ns;  // where objects without one belong; empty: "default"
   // Ways to say who we are that are not supported: to leave them out would make us somebody else.

@@ -26,7 +26,8 @@ bool IsToken(absl::string_view text);
 // What else is said of a token; the token is not.
 inline constexpr char kNoToken[] = "holds a control character, such as a line end, and is no token";
 
-// Whatever it is that a program, a file or this machine failed at, the caller is nobody: Unauthenticated, with why. Cancelled stays so.
+// Whatever it is that a program, a file or this machine failed at, the caller has no identity: Unauthenticated, with why. Cancelled stays
+// so.
 absl::Status NoCredentials(const absl::Status& why);
 
 class CredentialSource {

@@ -37,7 +37,7 @@ std::string Text(const json& object, const char* field) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// What the program is told: $KUBERNETES_EXEC_INFO.
+// What the program gets: $KUBERNETES_EXEC_INFO.
 absl::StatusOr<std::string> ExecInfo(const ExecConfig& exec, const ClientConfig& config) {
   json spec = {{"interactive", false}};
   if (exec.provide_cluster_info) {
@@ -66,7 +66,7 @@ class ExecPlugin : public CredentialSource {
   }
 
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) override {
-    // Held while the program runs: whoever comes meanwhile wants the same answer.
+    // Held while the program runs: who comes meanwhile wants the same answer.
     const std::lock_guard lock(mutex_);
     const absl::Duration now = clock_.Monotonic();
     const bool usable = last_ != nullptr && !refused_;

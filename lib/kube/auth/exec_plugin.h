@@ -22,7 +22,7 @@ absl::Status CheckExecVersion(absl::string_view api_version);
 absl::Status CheckExecCommand(absl::string_view command);
 
 // InvalidArgument: an apiVersion that is not known, or a program that needs a terminal. `config` describes the cluster to a program that
-// wants to know, which is told what the authority's file holds now; errors: of that file. `clock` and `metrics` (which may be null) must
+// wants to know, which gets what the authority's file holds now; errors: of that file. `clock` and `metrics` (which may be null) must
 // outlive the source.
 absl::StatusOr<std::shared_ptr<CredentialSource>> MakeExecPlugin(const ExecConfig& exec, const ClientConfig& config, Clock& clock,
                                                                  const ExecMetrics* metrics = nullptr,

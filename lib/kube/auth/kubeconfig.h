@@ -1,9 +1,9 @@
 // Kubeconfig files: clusters, users, and contexts that join one of each.
 //
-// Limits: 1 MiB a file, 1,000 entries of a kind, 64 KiB of what a program is told of a cluster. Unknown fields are left alone, as kubectl
-// does, and so are empty entries of a list, as a template leaves them. White space behind a token is cut off. A known field of the wrong
-// type, a token with control characters, data that is no base64 and a second cluster, user or context of a name are errors that name the
-// file, the line and the field. What a scalar without quotes is, base/yaml_scalar.h says: `token: 1_000` is a number, and no token.
+// Limits: 1 MiB a file, 1,000 entries of a kind, 64 KiB of what a program gets to know of a cluster. Unknown fields are left alone, as
+// kubectl does, and so are empty entries of a list, as a template leaves them. White space behind a token is cut off. A known field of the
+// wrong type, a token with control characters, data that is no base64 and a second cluster, user or context of a name are errors that name
+// the file, the line and the field. What a scalar without quotes is, base/yaml_scalar.h says: `token: 1_000` is a number, and no token.
 #pragma once
 
 #include <map>

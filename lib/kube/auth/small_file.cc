@@ -22,7 +22,7 @@ absl::Status CannotRead(const std::string& path, int error) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  // Not to hang on a pipe that nobody writes to.
+  // Not to hang on a pipe that is not written to.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return CannotRead(path, errno);
   struct Close {

@@ -87,7 +87,7 @@ class ApiClient {
 
   // Answers are the object (a List for List) as JSON.
   virtual absl::StatusOr<std::string> Get(const Resource& resource, const ObjectKey& key, const CallOptions& call = {}) = 0;
-  // As Get, but answers PartialObjectMetadata: whether a Secret is there can be asked without being told what it holds.
+  // As Get, but answers PartialObjectMetadata: whether a Secret is there can be asked without learning what it holds.
   virtual absl::StatusOr<std::string> GetMetadata(const Resource& resource, const ObjectKey& key, const CallOptions& call = {}) = 0;
   // `ns` empty: all namespaces, or a kind that has none.
   virtual absl::StatusOr<std::string> List(const Resource& resource, absl::string_view ns, const ListOptions& options = {},

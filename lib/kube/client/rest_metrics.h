@@ -1,5 +1,5 @@
 // What clients of API servers tell, under the names that dashboards of Kubernetes controllers know (rest_client_*). One for a process;
-// servers are told apart by their host and port. Thread-safe; its registry must outlive it.
+// servers are distinguished by their host and port. Thread-safe; its registry must outlive it.
 #pragma once
 
 #include <string>

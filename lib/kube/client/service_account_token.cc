@@ -50,7 +50,7 @@ absl::StatusOr<ServiceAccountToken> ReadServiceAccountToken(absl::string_view to
                            .secret = TextAt(claims, "kubernetes.io", "secret", "name"),
                            .secret_uid = TextAt(claims, "kubernetes.io", "secret", "uid")};
   const json& end = At(claims, "exp");
-  if (end.is_null()) return read;  // whose issue, too, is not told
+  if (end.is_null()) return read;  // whose issue, too, is not known
   const std::optional<absl::Time> issued_at = TimeOf(At(claims, "iat"));
   read.expires_at = TimeOf(end);
   if (!issued_at.has_value() || !read.expires_at.has_value() || *read.expires_at <= *issued_at) return NoToken("its times make no sense");

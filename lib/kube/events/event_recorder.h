@@ -1,7 +1,7 @@
 // Tells users what happened to an object: events of events.k8s.io/v1, which `kubectl describe` shows.
 //
 // Record() never waits: a thread of the recorder writes. What repeats becomes one event with a count; what repeats too often about one
-// object is left out; what somebody else has seen is written once, whoever records it again; when the server is away, up to
+// object is left out; what somebody else has seen is written once, even if it is recorded again; when the server is away, up to
 // kMaxWaitingEvents wait and the rest is dropped. Events are for people: nothing may depend on one arriving. What was written is
 // remembered by fingerprints, in some 100 bytes an event. Thread-safe.
 #pragma once

@@ -43,8 +43,8 @@ struct CurlTransportOptions {
   absl::Duration connect_timeout = absl::Seconds(30);  // name, TCP and TLS together
   absl::Duration tls_timeout = absl::Seconds(10);      // the TLS handshake alone
   size_t max_idle_connections = 8;
-  // Of idle connections a stream takes one that has been idle for less than this: an older one may have nobody behind it any more, which a
-  // call finds out by a deadline, and whoever has lost a stream is better off with a new one.
+  // Of idle connections a stream takes one that has been idle for less than this: an older one may have no peer behind it any more, which a
+  // call finds out by a deadline, and one who has lost a stream is better off with a new one.
   absl::Duration fresh_for = absl::Seconds(1);
 };
 

@@ -123,7 +123,7 @@ TEST(CurlTransport, AStuckStreamHoldsUpNoOtherCall) {
     ended = client->Stream(Get("/watch"), {}, sink, stop.get_token()).status();
   });
   {
-    // Told of the headers before the first byte of the body.
+    // Gets the headers before the first byte of the body.
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return opened; });
   }

@@ -48,7 +48,7 @@ absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text) {
   if (text.size() > kMaxUrlBytes) return Bad(text, "is too long");
   const std::unique_ptr<CURLU, FreeUrl> url(curl_url());
   if (url == nullptr) return absl::ResourceExhaustedError("out of memory for a URL");
-  // Without a scheme "host:6443" reads as the scheme "host": kubectl takes it for http, which nobody means.
+  // Without a scheme "host:6443" reads as the scheme "host": kubectl takes it for http, which no one means.
   const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, std::string(text).c_str(), 0);
   if (code == CURLUE_BAD_SCHEME || code == CURLUE_UNSUPPORTED_SCHEME) return Bad(text, "must begin with https:// or http://");
   if (code != CURLUE_OK) return Bad(text, absl::StrCat("cannot be read: ", curl_url_strerror(code)));

@@ -1,7 +1,7 @@
 // A client that writes only while it may: a process that lost the lead, and does not know yet, must not write in the next leader's place.
 //
 // Every write first asks; its refusal is the call's error, and nothing is sent. What has been asked for already is on its way: a process
-// that is stopped between the two writes all the same when it goes on. Whoever must exclude that, too, writes under a condition that the
+// that is stopped between the two writes all the same when it goes on. One who must exclude that, too, writes under a condition that the
 // server checks (a resource version). Thread-safe.
 #pragma once
 

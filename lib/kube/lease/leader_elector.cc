@@ -114,7 +114,7 @@ absl::StatusOr<bool> LeaderElector::TryAcquireOrRenew(std::stop_token stop) {
     const std::lock_guard lock(mutex_);
     record = observed_;
   }
-  // The holder writes without reading first: usually nobody else does.
+  // The holder writes without reading first: usually no other does.
   if (record.has_value() && record->holder() == options_.identity) {
     const absl::StatusOr<bool> written = Write(*record, started, stop);
     if (!written.ok() || *written) return written;

@@ -1,6 +1,6 @@
 // One of several equal processes leads; the others wait. By a Lease object on the API server, as client-go does it.
 //
-// Nobody believes another's clock: a lease counts as abandoned when this process has seen no writing of its holder for the lease's
+// No process believes another's clock: a lease counts as abandoned when this process has seen no writing of its holder for the lease's
 // duration, by its own monotonic clock. A leader that could not renew for `renew_deadline` has lost, whatever its other threads are doing:
 // a watchdog of its own says so, well before anybody else may take over. What it then calls should end the process: a shutdown that takes
 // its time may still be writing when the next leader begins.
@@ -72,11 +72,11 @@ class LeaderElector {
 
   // Whether it still leads. Turns false at the deadline by itself, even if no thread gets to run.
   bool IsLeader() const;
-  // Greater with each change of leaders, as long as nobody deletes the Lease object: goes with writes that a late one must not undo.
+  // Greater with each change of leaders, as long as the Lease object is not deleted: goes with writes that a late one must not undo.
   int64_t epoch() const;
-  // Asks the server who holds the lease. OK: this process, now. FailedPrecondition: another, or nobody. Else: no answer. Blocks.
+  // Asks the server who holds the lease. OK: this process, now. FailedPrecondition: another, or none. Else: no answer. Blocks.
   absl::Status Confirm(std::stop_token stop);
-  // Who holds the lease, as last seen; empty: nobody.
+  // Who holds the lease, as last seen; empty: no process.
   std::string leader() const;
   // Unavailable for a leader that has not renewed for the length of the lease and `timeout`, and still runs: for liveness probes.
   absl::Status Check(absl::Duration timeout = absl::Seconds(20)) const;

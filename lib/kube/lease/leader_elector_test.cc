@@ -235,7 +235,7 @@ class CountingClock : public testing::SelfAdvancingClock {
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
     waits.push_back(deadline - Monotonic());
     SelfAdvancingClock::WaitUntil(lock, changed, deadline);
-    lock.unlock();  // a stop wakes whoever waits, under that lock
+    lock.unlock();  // a stop wakes what waits, under that lock
     then_(waits.size());
     lock.lock();
   }

@@ -20,7 +20,7 @@ class LeaseRecord {
   explicit LeaseRecord(const ObjectKey& key, int64_t transitions = 0);
   static absl::StatusOr<LeaseRecord> Parse(absl::string_view json);
 
-  const std::string& holder() const { return holder_; }  // empty: nobody
+  const std::string& holder() const { return holder_; }  // empty: no process
   // How long a silence of the holder is borne.
   absl::Duration duration() const { return duration_; }
   // Counts changes of the holder: of two who believe to lead, the one with the greater number does.
@@ -34,7 +34,7 @@ class LeaseRecord {
 
   // `identity` takes or renews the lease.
   void Hold(const std::string& identity, absl::Duration duration, absl::Time now);
-  // Nobody holds it any more; others need not wait.
+  // It is not held any more; others need not wait.
   void Release(absl::Time now);
 
   // With the resource version it was read with, so that the server refuses it if somebody else has written since.

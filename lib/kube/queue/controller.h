@@ -1,4 +1,4 @@
-// Workers that take keys out of a queue and bring what each names closer to what is wanted, until told to stop.
+// Workers that take keys out of a queue and bring what each names closer to what is wanted, until asked to stop.
 //
 // The function is called on several threads at once, never twice at a time with the same key. It looks at the present state and forgets
 // everything between calls. An exception out of it counts as a failure of that key alone. Thread-safe.

@@ -1,4 +1,4 @@
-// What work queues tell, under the names that dashboards of Kubernetes controllers know (workqueue_*). One for a process; queues are told
+// What work queues tell, under the names that dashboards of Kubernetes controllers know (workqueue_*). One for a process; queues are
 // apart by their name. Thread-safe; must outlive its queues, and its registry must outlive it.
 #pragma once
 

@@ -5,7 +5,7 @@
 namespace fusionllm::kube {
 namespace {
 
-// A waiter looks again this often even if nobody wakes it: insurance against a wake-up that was lost.
+// A waiter looks again this often even if it is not woken: insurance against a wake-up that was lost.
 constexpr absl::Duration kHeartbeat = absl::Seconds(10);
 constexpr size_t kKeptEntries = 64;
 
@@ -80,7 +80,7 @@ void WorkQueue::Done(const WorkKey& key) {
   } else {
     EraseIfIdle(found);
   }
-  changed_.notify_all();  // whoever drains waits for this as well
+  changed_.notify_all();  // a drain waits for this as well
 }
 
 void WorkQueue::ShutDown() {

@@ -1,7 +1,7 @@
 // The keys whose objects somebody has to look at. Adding is cheap and may be done from event handlers; workers take keys out.
 //
 // A key that is added again while it waits is there once. A key is never with two workers at a time: added while it is being worked on, it
-// comes again after Done(). So whoever takes it after an Add() sees the state that led to the Add().
+// comes again after Done(). So the worker that takes it after an Add() sees the state that led to the Add().
 //
 // Clusters take turns, so one with many keys does not hold up another. High priority goes before low, except that every kLowPriorityTurn-th
 // key is a low one, if there is one: initial lists and resyncs wait for what users do, but not for ever.

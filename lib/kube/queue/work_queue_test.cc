@@ -71,7 +71,7 @@ TEST_F(WorkQueueTest, AKeyAddedWhileItIsWorkedOnComesOnceMoreAndOnlyAfterwards) 
   const WorkKey key = *queue_.Get();
   queue_.Add(key);
   queue_.Add(key);
-  EXPECT_EQ(queue_.Depth(), 0u);  // nobody else can take it
+  EXPECT_EQ(queue_.Depth(), 0u);  // no other can take it
   queue_.Done(key);
   EXPECT_THAT(TakeAll(), ElementsAre("a"));
 }

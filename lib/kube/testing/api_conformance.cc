@@ -29,7 +29,7 @@ void ApiConformance::TearDown() {
 
 nlohmann::json ApiConformance::ConfigMap(const std::string& name, const std::string& value, const Json& labels) {
   Json object = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", name}}}, {"data", {{"k", value}}}};
-  // An empty map is owned but not stored: whoever applies it after another changes the other's field.
+  // An empty map is owned but not stored: one who applies it after another changes the other's field.
   if (!labels.empty()) object["metadata"]["labels"] = labels;
   return object;
 }

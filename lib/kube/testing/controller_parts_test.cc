@@ -64,7 +64,7 @@ class ControllerParts : public ::testing::TestWithParam<std::string> {
   std::string ns_;
 };
 
-// What a handler was told, and waiting for it.
+// What a handler got, and waiting for it.
 class EventsNamed {
  public:
   void Add(const std::string& line) {

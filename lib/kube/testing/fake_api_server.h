@@ -4,8 +4,8 @@
 // Done as the real one does: create, get, list (selectors, pages, versions), update, JSON and merge patch, server-side apply, delete with
 // preconditions, finalizers and grace periods of Pods, the status subresource, dry runs, watches with bookmarks, initial events and
 // expired versions, metadata only, addresses and node ports for Services; and as its controllers do: the garbage collection of what an
-// owner leaves behind, at once. Tokens of accounts (serviceaccounts/token) are made as fake_token.h has them; nobody checks them. Not done:
-// other defaults, schemas, quota, permissions, the scale subresource, lists with keys that DefaultListKeys() does not know.
+// owner leaves behind, at once. Tokens of accounts (serviceaccounts/token) are made as fake_token.h has them; they are not checked. Not
+// done: other defaults, schemas, quota, permissions, the scale subresource, lists with keys that DefaultListKeys() does not know.
 //
 // Thread-safe. Calls of its transports must have returned before it goes.
 #pragma once

@@ -116,7 +116,7 @@ TEST_F(FakeApiServerTest, OrphansStay) {
 }
 
 TEST_F(FakeApiServerTest, AnOwnerOfAnotherClusterCountsAsGone) {
-  // As a real garbage collector would: nobody may put the hub's uids into a member's objects.
+  // As a real garbage collector would: the hub's uids must not be put into a member's objects.
   Create(kPods, Object(kPods, "p", "uid-of-elsewhere"));
   EXPECT_THAT(Objects(), IsEmpty());
 }

@@ -39,7 +39,7 @@ FieldValues Fields(const nlohmann::json& object, const ListKeys& keys);
 absl::StatusOr<nlohmann::json> ApplyFields(const nlohmann::json& live, const nlohmann::json& applied, const FieldManager& manager,
                                            bool force, const ListKeys& keys, FieldOwners& owners);
 
-// After another write: what it has changed is the manager's alone, what is gone is nobody's.
+// After another write: what it has changed is the manager's alone, what is gone has no owner.
 void TakeOwnership(const nlohmann::json& before, const nlohmann::json& after, const FieldManager& manager, const ListKeys& keys,
                    FieldOwners& owners);
 

@@ -25,7 +25,7 @@ class FakeHttpServer {
   // Frozen it takes connections and requests, answers none and says nothing on watches, as a process that is stopped; thawed it goes on
   // with all of that, also for clients that have given up.
   void Freeze(bool frozen);
-  // Cut it closes each connection once something comes on it or is to be sent, and new ones at once: as if nobody listened.
+  // Cut it closes each connection once something comes on it or is to be sent, and new ones at once: as if nothing listened.
   void Cut(bool cut);
   // Each answer to a request is held back for so long, as by a distant network.
   void SetDelay(absl::Duration delay);

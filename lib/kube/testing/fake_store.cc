@@ -60,7 +60,7 @@ SharedJson FakeStore::Remove(const std::string& collection, const ObjectKey& key
 }
 
 void FakeStore::Compact() {
-  // Even the state of right now gets an older version than the next read: whoever holds a version from before must list again.
+  // Even the state of right now gets an older version than the next read: one who holds a version from before must list again.
   compacted_ = ++version_;
   history_.clear();
 }

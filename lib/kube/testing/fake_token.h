@@ -1,4 +1,4 @@
-// Tokens of service accounts as an API server makes them, but for the signature, which nobody checks. Pure.
+// Tokens of service accounts as an API server makes them, but for the signature, which is not checked. Pure.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Objects as nobody should write them, for tests of what reads objects that others wrote. Header-only.
+// Objects as they should not be written, for tests of what reads objects that others wrote. Header-only.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,7 @@ class RawServer {
  private:
   void Accept();
   void Serve(int socket);
-  // Those whose handlers have returned; `mutex_` is held. A thread that nobody joins keeps its stack.
+  // Those whose handlers have returned; `mutex_` is held. A thread that is not joined keeps its stack.
   void JoinEnded();
 
   const Handler handler_;

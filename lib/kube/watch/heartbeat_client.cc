@@ -47,7 +47,7 @@ void HeartbeatClient::Ask(const std::stop_token& stop) {
   });
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (open_.empty()) {  // nobody would profit
+    if (open_.empty()) {  // none would profit
       clock_.WaitUntil(lock, changed_, absl::InfiniteDuration());
       continue;
     }

@@ -2,7 +2,7 @@
 // acknowledges packets, and a dead watch looks like a quiet one.
 //
 // While watches are open it asks the server for its version, every `period` and with a short timeout. When that fails `misses` times in a
-// row the open watches end with Unavailable, so that whoever follows them tries again and says so. A question that could not be asked for
+// row the open watches end with Unavailable, so that what follows them tries again and says so. A question that could not be asked for
 // want of credentials counts neither way. All other verbs are those of the client it is made of. Thread-safe.
 #pragma once
 

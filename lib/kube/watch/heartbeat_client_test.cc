@@ -13,7 +13,7 @@
 namespace fusionllm::kube {
 namespace {
 
-// Its watches never end by themselves; its version answers as told.
+// Its watches never end by themselves; its version answers as set.
 class QuietServer : public testing::UnimplementedClient {
  public:
   absl::Status Watch(const Resource&, absl::string_view, const WatchOptions&, WatchSink&, std::stop_token stop) override {
@@ -32,7 +32,7 @@ class QuietServer : public testing::UnimplementedClient {
     EXPECT_EQ(path, "/version");
     EXPECT_EQ(call.timeout, absl::Seconds(10));
     const std::lock_guard lock(mutex_);
-    ++questions;  // with the lock: what is told to fail after one was counted is about the next
+    ++questions;  // with the lock: what is set to fail after one was counted is about the next
     if (!failure_.ok()) return failure_;
     return std::string("{}");
   }

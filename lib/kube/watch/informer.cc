@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kKeptPending = 64;
 
-// Caches of one kind in several namespaces are told apart.
+// Caches of one kind in several namespaces are distinguished.
 std::string MetricsName(const WatchScope& scope) {
   return scope.ns.empty() ? scope.resource.Name() : absl::StrCat(scope.resource.Name(), "/", scope.ns);
 }
@@ -233,10 +233,10 @@ void Informer::Enqueue(Listener& listener, const ObjectKey& key, Pending pending
     listener.order.push_back(key);
     return;
   }
-  // It has not been told the change before either: its picture stays, and so does the time since when it is out of date.
+  // It has not got the change before either: its picture stays, and so does the time since when it is out of date.
   Pending& waits = at->second;
   const ObjectPtr& end = pending.last != nullptr ? pending.last : pending.known;
-  if (IsSame(waits.known, end) && !IsSame(end, pending.now)) waits.last = end;  // whatever comes by that name before this is told
+  if (IsSame(waits.known, end) && !IsSame(end, pending.now)) waits.last = end;  // whatever comes by that name before this is delivered
   waits.now = std::move(pending.now);
   waits.resync = false;
 }
@@ -272,7 +272,7 @@ void Informer::Dispatch(const std::stop_token& stop) {
       if (stop.stop_requested()) return;
     }
     if (dispatched) {
-      changed_.notify_all();  // for those who wait for the first list to be told
+      changed_.notify_all();  // for those who wait for the first list to be delivered
       continue;
     }
     clock_.WaitUntil(lock, changed_, deadline);

@@ -1,10 +1,10 @@
 // A cache of the objects of one kind in one cluster, kept up to date, that tells handlers what changed.
 //
 // Handlers are called on one thread of the informer, never two at a time, each change of an object after the one before it. A slow handler
-// holds up neither the reading nor the cache: what changes meanwhile about the same object is told as one change, so what waits is never
-// more than one entry for each object. Handlers may call the informer, but not Stop() it.
+// holds up neither the reading nor the cache: what changes meanwhile about the same object is delivered as one change, so what waits is
+// never more than one entry for each object. Handlers may call the informer, but not Stop() it.
 //
-// Objects that vanished while there was no connection are told as deleted all the same, in the last state known. Thread-safe.
+// Objects that vanished while there was no connection are delivered as deleted all the same, in the last state known. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -35,8 +35,8 @@ struct InformerEvent {
   enum class Kind { kAdded, kUpdated, kDeleted };
   Kind kind;
   ObjectPtr object;  // as it is now; deleted: as it last was
-  ObjectPtr old;     // what this handler was told before; null for kAdded
-  // Not because of a change just now, so not urgent: part of the first list, or told again for safety.
+  ObjectPtr old;     // what this handler got before; null for kAdded
+  // Not because of a change just now, so not urgent: part of the first list, or delivered again for safety.
   bool initial = false;
   bool resync = false;
 };
@@ -66,14 +66,14 @@ class Informer : private ReflectorSink {
   ~Informer() override;
 
   void AddIndex(const std::string& name, IndexFunction function);  // before Start()
-  // At any time; a handler that comes late is told all objects first. Every `resync` it is told all again, from the cache.
+  // At any time; a handler that comes late gets all objects first. Every `resync` it gets all again, from the cache.
   void AddHandler(Handler handler, absl::Duration resync = absl::Hours(10));
 
   void Start();
-  // Waits until no handler runs any more. What was not told is dropped.
+  // Waits until no handler runs any more. What was not delivered is dropped.
   void Stop();
 
-  // Whether the first list is in the cache and every handler that was there by then has been told all of it.
+  // Whether the first list is in the cache and every handler that was there by then has got all of it.
   bool HasSynced() const;
   // Blocks until then. False: not within `timeout`, or stopped.
   bool WaitForSync(absl::Duration timeout) const;
@@ -87,7 +87,7 @@ class Informer : private ReflectorSink {
   // kMaxUnreadable objects cannot be read. Blocks.
   absl::StatusOr<bool> IsConsistent(const CallOptions& call = {.timeout = absl::Minutes(2)}) const;
 
-  // Lists all anew, as after IsConsistent() has said false. Does not block.
+  // Lists all again, as after IsConsistent() has said false. Does not block.
   void Relist() { reflector_.Relist(); }
 
   ObjectPtr Get(const ObjectKey& key) const;
@@ -111,7 +111,7 @@ class Informer : private ReflectorSink {
     absl::Duration resync, next_resync;
     absl::flat_hash_map<ObjectKey, Pending> pending;
     std::deque<ObjectKey> order;
-    int64_t initial_left = -1;  // entries of the first list that it has not been told; -1: there was no list yet
+    int64_t initial_left = -1;  // entries of the first list that it has not got; -1: there was no list yet
   };
 
   void Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) override;

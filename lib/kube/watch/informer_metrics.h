@@ -1,4 +1,4 @@
-// What informers tell of themselves; series are told apart by cluster and resource. One for a process; its registry must outlive it.
+// What informers tell of themselves; series are distinguished by cluster and resource. One for a process; its registry must outlive it.
 // Thread-safe.
 #pragma once
 

@@ -23,7 +23,7 @@ using testing::ListJson;
 using testing::PodJson;
 using ::testing::UnorderedElementsAre;
 
-// What handlers were told, as text.
+// What handlers got, as text.
 class EventLines {
  public:
   void Tell(const InformerEvent& event) {
@@ -73,7 +73,7 @@ TEST_F(InformerTest, TellsWhatThereIsAndWhatChanges) {
   client_.OnWatchThatStays(EventJson("ADDED", PodJson("c", "11")) + EventJson("MODIFIED", PodJson("a", "12")) +
                            EventJson("DELETED", PodJson("b", "13")) + BookmarkJson("20"));
   const auto informer = Make();
-  // Everything about one object is told as one change while the handler is busy: so it waits for the first list to be told.
+  // Everything about one object is delivered as one change while the handler is busy: so it waits for the first list to be delivered.
   std::latch open(1);
   informer->AddHandler([&](const InformerEvent& event) {
     open.wait();
@@ -125,7 +125,7 @@ TEST_F(InformerTest, SlowHandlerGetsCoalescedEvents) {
   std::string changes = EventJson("ADDED", PodJson("short", "11")) + EventJson("ADDED", PodJson("b", "12"));
   for (int version = 13; version < 500; ++version) changes += EventJson("MODIFIED", PodJson("b", std::to_string(version)));
   changes += EventJson("DELETED", PodJson("short", "500"));  // came and went: not worth telling
-  changes += EventJson("DELETED", PodJson("slow", "501"));   // made anew under the same name: two changes
+  changes += EventJson("DELETED", PodJson("slow", "501"));   // made again under the same name: two changes
   changes += EventJson("ADDED", PodJson("slow", "502", "another uid"));
   client_.OnWatchThatStays(changes + BookmarkJson("503"));
   while (informer->resource_version() != "503") std::this_thread::yield();  // though the handler has not come back
@@ -150,7 +150,7 @@ TEST_F(InformerTest, SyncedAfterFirstListIsDispatched) {
     leave.wait();
   });
   informer->Start();
-  EXPECT_FALSE(informer->WaitForSync(absl::ZeroDuration()));  // a cluster that never answers holds nobody up for ever
+  EXPECT_FALSE(informer->WaitForSync(absl::ZeroDuration()));  // a cluster that never answers holds nothing up for ever
   client_.OnList(ListJson({PodJson("a", "5")}, "10"));
   entered.wait();
   EXPECT_EQ(informer->size(), 1u);
@@ -210,7 +210,7 @@ TEST_F(InformerTest, DeletedEventCarriesLastStateOfSameUid) {
   client_.OnWatch([&](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
     sink.OnOpen().IgnoreError();
     sink.OnData(EventJson("MODIFIED", PodJson("busy", "11"))).IgnoreError();
-    entered.wait();  // from here on nothing is told
+    entered.wait();  // from here on nothing is delivered
     sink.OnData(EventJson("MODIFIED", PodJson("listed", "12")) + EventJson("MODIFIED", PodJson("watched", "13")) +
                 EventJson("DELETED", PodJson("watched", "14")) + EventJson("ADDED", PodJson("watched", "15", "another")) +
                 EventJson("MODIFIED", PodJson("watched", "16", "another")) + EventJson("DELETED", PodJson("twice", "17")) +
@@ -295,7 +295,7 @@ TEST_F(InformerTest, ComparesItselfWithTheServer) {
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_informer_divergence_total{cluster=\"paris\",resource=\"pods\"} 2\n"));
 }
 
-// What others have made under our label may be anything, and is no reason to list all anew every ten minutes.
+// What others have made under our label may be anything, and is no reason to list all again every ten minutes.
 TEST_F(InformerTest, WhatCannotBeReadIsNotCompared) {
   const auto broken = [](const std::string& name, const std::string& version) {
     return absl::StrCat(R"({"kind":"Pod","metadata":{"name":")", name, R"(","namespace":"ns","resourceVersion":")", version,

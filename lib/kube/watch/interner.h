@@ -1,6 +1,6 @@
 // Equal values once: thousands of cached objects say the same of themselves, and need not each keep it.
 //
-// Values are immutable, hashable and comparable. One that nobody holds any more is forgotten some time later, so a pool is never more than
+// Values are immutable, hashable and comparable. One that is not held any more is forgotten some time later, so a pool is never more than
 // about twice as large as what is held. Thread-safe.
 #pragma once
 
@@ -30,7 +30,7 @@ class Interner {
     return *values_.insert(std::make_shared<const T>(std::move(value))).first;
   }
 
-  // Those that nobody holds included, if they are not forgotten yet.
+  // Those that are not held included, if they are not forgotten yet.
   size_t size() const {
     const std::lock_guard lock(mutex_);
     return values_.size();

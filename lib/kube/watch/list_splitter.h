@@ -1,7 +1,7 @@
 // Takes the answer to a LIST apart as it comes in: its objects one by one, and the head around them.
 //
 // So a list of 10,000 objects needs the memory of the largest of them, not of all. Time is linear in the bytes. What lies inside an object
-// is only looked at for where it ends; whoever decodes it finds what is wrong with it. Not thread-safe.
+// is only looked at for where it ends; what decodes it finds what is wrong with it. Not thread-safe.
 #pragma once
 
 #include <string>

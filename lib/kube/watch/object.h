@@ -1,6 +1,6 @@
 // What a cache keeps of objects: small structs made from their JSON, never the JSON library's own tree, which takes many times the memory.
 //
-// Objects are immutable once made and shared; whoever wants one changed writes to the server. Whoever caches a kind that is not below
+// Objects are immutable once made and shared; to change one, write to the server. Who caches a kind that is not below
 // derives from Object and passes a decoder of its own. Decoders are thread-safe, take the JSON of one object and answer InvalidArgument
 // when it is none. metadata.managedFields, often the largest part, are never kept, nor is of the rest what no cache is asked for.
 #pragma once
@@ -26,7 +26,7 @@ absl::string_view AnnotationOf(const Annotations& annotations, absl::string_view
 struct ObjectMeta {
   std::string ns, name, uid;
   std::string resource_version;
-  std::string deletion_timestamp;                // empty: nobody has deleted it
+  std::string deletion_timestamp;                // empty: it is not being deleted
   absl::Time created_at = absl::InfinitePast();  // by the server's clock; so where it is not said
   std::vector<std::pair<std::string, std::string>> labels;
 
@@ -75,7 +75,7 @@ struct ContainerStatus {
   bool ready = false;
 };
 
-// Of metadata.ownerReferences, the one that says controller; empty: there is none. Whoever may write the object may write that, too.
+// Of metadata.ownerReferences, the one that says controller; empty: there is none. Who may write the object may write that, too.
 struct ControllingOwner {
   std::string kind, name, uid;
 };

@@ -219,7 +219,7 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(start_over_, false)) {
       version_lost_ = true;  // what the sink has is wrong: only the newest state will do
-      sink_.Watching(false, absl::UnavailableError("listing anew"));
+      sink_.Watching(false, absl::UnavailableError("listing again"));
       return false;
     }
   }
@@ -267,7 +267,7 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
-    // Some proxies hold the head back until the first event, and large caches take minutes: be more patient each time.
+    // Some proxies hold the head back until the first event, and large caches take minutes: wait longer each time.
     header_timeout_ = std::min(2 * header_timeout_, limits_.max_header_timeout);
   }
   return status;

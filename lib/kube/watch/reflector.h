@@ -44,7 +44,7 @@ struct ReflectorLimits {
   size_t max_object_bytes = size_t{16} << 20;
   // Of all objects together, listed or by watch; with more the server is followed no further.
   size_t max_objects = 500'000;
-  size_t max_bytes = SIZE_MAX;  // as Object::Bytes() says; while all is listed anew twice that is held
+  size_t max_bytes = SIZE_MAX;  // as Object::Bytes() says; while all is listed again twice that is held
   // A page may hold few objects, or none, and say that there are more, but not without end: so many pages, and one more for ten objects.
   size_t max_thin_pages = 100;
 };
@@ -76,7 +76,7 @@ class Reflector {
 
   // Until `stop` is requested.
   void Run(std::stop_token stop);
-  // Gives up the watch that is open and lists anew, from the server's newest state. From any thread; does not block.
+  // Gives up the watch that is open and lists again, from the server's newest state. From any thread; does not block.
   void Relist();
   // ResourceExhausted when that is more than the limits allow.
   static absl::Status CheckSize(const ReflectorLimits& limits, size_t objects, size_t bytes);
@@ -117,7 +117,7 @@ class Reflector {
   std::string version_;                  // up to where the sink knows
   bool version_lost_ = false;            // no server has it any more: the next list must ask for the newest state
   bool bookmarks_seen_ = false;          // this server sends them
-  bool full_ = false;                    // the open watch brought more than the sink may keep: what is there must be counted anew
+  bool full_ = false;                    // the open watch brought more than the sink may keep: what is there must be counted again
   std::set<std::string> unknown_types_;  // of events, that the log knows of
   absl::Duration backoff_;
   absl::Duration header_timeout_;

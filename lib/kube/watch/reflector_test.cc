@@ -227,7 +227,7 @@ TEST_F(ReflectorTest, VersionsThatAreGoneAsSoonAsTheyAreListedAreFailures) {
   }
 }
 
-TEST_F(ReflectorTest, AVersionThatAgedUnderALongWatchIsListedAnewAtOnce) {
+TEST_F(ReflectorTest, AVersionThatExpiredUnderALongWatchIsListedAgainAtOnce) {
   client_.OnList(ListJson({}, "1"));
   client_.OnWatch([this](const WatchOptions&, WatchSink& sink, const std::stop_token&) {
     clock_.Advance(absl::Minutes(1));

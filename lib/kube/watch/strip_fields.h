@@ -1,4 +1,4 @@
-// An object as the server sent it, without what nobody here reads: managedFields, which are often half of it, and whole fields.
+// An object as the server sent it, without what is not read here: managedFields, which are often half of it, and whole fields.
 #pragma once
 
 #include <initializer_list>

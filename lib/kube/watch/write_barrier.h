@@ -1,6 +1,6 @@
 // Keeps a controller from deciding by a cache that has not seen its own last writes: it would make everything twice.
 //
-// Whoever writes notes what the server answered; before it decides about an object again it asks whether the caches have caught up. A note
+// The writer notes what the server answered; before it decides about an object again it asks whether the caches have caught up. A note
 // that never comes true (the object was changed and deleted by others meanwhile) is forgotten after `timeout`, so that nothing stops for
 // ever. Thread-safe. Memory: one entry for each object written that its cache has not shown yet.
 #pragma once

@@ -1,4 +1,4 @@
-// A library with NVML's functions and one card, for machines without a driver. What the card does is last_xids by the environment variable
+// A library with NVML's functions and one card, for machines without a driver. What the card does is set by the environment variable
 // FAKE_NVML: "" well; "driver" the library does not begin; "slice" it does not tell how busy it is, nor of errors; "lost" it has fallen off
 // the bus; "broken" its memory has had errors and it is hot. FAKE_NVML_XIDS: numbers of errors that the driver tells from now on, once each
 // time that the variable changes: "79 31".

@@ -246,7 +246,7 @@ class Generator {
     }
   }
 
-  // Squares of everything nobody reads, averaged and added up.
+  // Squares of everything that is not read, averaged and added up.
   ValueId Loss() {
     ValueId loss = kNone;
     for (const ValueId value : values_) {

@@ -1,5 +1,5 @@
 // A whole network as one stage on one thread of the CPU back end, for benchmarks that time its steps. An error ends the process, with its
-// message on stderr: a benchmark has nobody to hand it to.
+// message on stderr: a benchmark has no caller to hand it to.
 #pragma once
 
 #include <cstdint>

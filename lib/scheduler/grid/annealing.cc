@@ -128,7 +128,7 @@ class Annealer {
   bool SwapPieces(Draws& draws, bool longer, double limit) {
     const int longest = std::min(kLongestPiece, stages_ / 2);
     const int length = longer && longest > 1 ? 2 + draws.Below(longest - 1) : 1;
-    // One number for four draws: these are many, and a bias of a part in thousands tells nobody.
+    // One number for four draws: these are many, and a bias of a part in thousands does not matter.
     uint64_t bits = draws.Bits();
     const auto below = [&bits](int bound) {
       const auto drawn = static_cast<int>((bits & 0xffff) * static_cast<uint64_t>(bound) >> 16);

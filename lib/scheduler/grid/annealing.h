@@ -1,4 +1,4 @@
-// Simulated annealing of a grid whose columns are matched anew at every boundary.
+// Simulated annealing of a grid whose columns are matched again at every boundary.
 #pragma once
 
 #include <cstdint>

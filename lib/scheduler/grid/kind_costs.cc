@@ -22,7 +22,7 @@ bool SameCosts(const GridProblem& problem, int a, int b) {
 }  // namespace
 
 KindCosts::KindCosts(const GridProblem& problem) : kind_(problem.devices()), stages_(kStages), boundaries_(kBoundaries) {
-  // Of each kind the first device, and the last one: of one alone, itself, whose cost to itself nobody asks for.
+  // Of each kind the first device, and the last one: of one alone, itself, whose cost to itself is not asked for.
   std::vector<int> first, last;
   Draws draws(1);
   for (int device = 0; device < problem.devices(); ++device) {

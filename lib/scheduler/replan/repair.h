@@ -19,7 +19,7 @@ namespace fusionllm::scheduler::replan {
 std::optional<Assignment> AssignmentOf(const Problem& problem, const RunningPlan& running);
 
 // `assignment` with the stages of device -1 filled: given to devices that have no stage, or to the stages beside them. Several, unjudged;
-// none when nobody is left.
+// none when none is left.
 std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignment);
 
 struct Scored {

@@ -30,17 +30,17 @@ absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& optio
   if (options.steps_left < 0) return absl::InvalidArgumentError(absl::StrCat("steps_left: ", options.steps_left, " is negative"));
   const std::pair<const char*, double> numbers[] = {{"running_step_s", options.running_step_s},
                                                     {"fixed_s", options.fixed_s},
-                                                    {"least_gain", options.min_improvement},
+                                                    {"min_improvement", options.min_improvement},
                                                     {"restore.latency_s", options.restore.latency_s}};
   for (const auto& [name, number] : numbers) {
     if (!std::isfinite(number) || number < 0)
-      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number from 0 on", name, number));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is not a number of at least 0", name, number));
     if (number > kMaxReplanSeconds)
       return absl::InvalidArgumentError(absl::StrFormat("%s: %g is more than %g", name, number, kMaxReplanSeconds));
   }
   for (const auto& [name, number] : {std::pair{"bias", options.bias}, std::pair{"restore.bytes_per_s", options.restore.bytes_per_s}}) {
     if (!std::isfinite(number) || number <= 0)
-      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is no number above 0", name, number));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: %g is not a number above 0", name, number));
   }
   return absl::OkStatus();
 }
@@ -97,7 +97,7 @@ class Replanner {
   // Seconds that are left of the training when it goes on with this, the move included.
   double Total(const Assignment& assignment, const Evaluation& evaluation) const {
     const double steps_s = static_cast<double>(options_.steps_left) * options_.bias * evaluation.cost_s();
-    // With a measured step, the same stages are another plan too: their codecs and depths would be chosen anew.
+    // With a measured step, the same stages are another plan too: their codecs and depths would be chosen again.
     if (stays_.has_value() && assignment == stays_->assignment && options_.running_step_s == 0) return steps_s;
     return steps_s + options_.fixed_s + migrations_.TransferSeconds(assignment);
   }
@@ -127,7 +127,7 @@ class Replanner {
   }
 
   std::variant<ReplanAnswer, PlanError> Figures() {
-    if (!stays_.has_value()) return PlanError{.reason = plan_errors::kRunningPlanCannotGoOn, .message = why_not_};
+    if (!stays_.has_value()) return PlanError{.reason = plan_errors::kRunningPlanInfeasible, .message = why_not_};
     const double step_s = options_.bias * stays_->evaluation.step_s;
     return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,
@@ -215,7 +215,7 @@ class Replanner {
   }
 
   static std::string Moves(const Migration& migration) {
-    if (migration.moved.empty()) return "no op changes its device, codecs and depths are chosen anew";
+    if (migration.moved.empty()) return "no op changes its device, codecs and depths are chosen again";
     const MovedOp &first = migration.moved.front(), &last = migration.moved.back();
     const std::string names = migration.moved.size() == 1 ? first.op : absl::StrCat(first.op, " .. ", last.op);
     return absl::StrFormat("%d op%s (%s) move with %.3g MB in %.3g s", migration.moved.size(), migration.moved.size() == 1 ? "" : "s",

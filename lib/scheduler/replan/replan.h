@@ -1,6 +1,6 @@
 // A running plan and a snapshot of now: whether to stay, and if not, the change that is cheapest over the steps that are left.
 //
-// Candidates are the running stages with their cuts, devices and number changed a little (so that few ops move), with all cuts made anew
+// Candidates are the running stages with their cuts, devices and number changed a little (so that few ops move), with all cuts made again
 // and few devices exchanged (PlanFromWarmStart), of some dozen devices what annealing makes of that, and a plan from scratch. All are
 // judged by one sum: steps left x the time of a step to an equal loss (docs/design/adr/0003) + the cost of the move, which is its transfers
 // (MigrationModel) and the fixed cost of any move. Leaving a plan that still runs must gain `min_improvement` of a step as well, so that
@@ -27,7 +27,7 @@ inline constexpr double kMaxReplanSeconds = 1e9;
 
 struct ReplanOptions {
   int64_t steps_left = 0;  // >= 0
-  // Of the running plan, as measured under the new conditions; 0: simulated, with codecs chosen anew.
+  // Of the running plan, as measured under the new conditions; 0: simulated, with codecs chosen again.
   double running_step_s = 0;
   // What predictions are multiplied by: measured over predicted of the running plan while it ran well.
   double bias = 1;

@@ -12,8 +12,8 @@ namespace fusionllm::scheduler::replicas {
 namespace {
 
 constexpr int kPasses = 4;       // of reversals
-constexpr int kExchanges = 2;    // of devices, before reversals begin anew
-constexpr int kMaxTries = 2000;  // of chains, by beginning anew
+constexpr int kExchanges = 2;    // of devices, before reversals begin again
+constexpr int kMaxTries = 2000;  // of chains, by beginning again
 
 bool IsIdle(const Chain& chain) { return chain.devices.size() < 2 || chain.gradient_bytes == 0; }
 
@@ -109,7 +109,7 @@ Chain NearestNext(const Problem& problem, std::span<const int> devices, size_t s
   return chain;
 }
 
-// The fastest of the chains that it is told of; of equally fast ones the first.
+// The fastest of the chains that it is given; of equally fast ones the first.
 class Fastest {
  public:
   Fastest(const Problem& problem, Chain first) : problem_(problem), best_(std::move(first)), best_s_(Seconds(best_)) {}

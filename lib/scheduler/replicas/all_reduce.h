@@ -47,7 +47,7 @@ inline constexpr int64_t kMinChunkBytes = int64_t{64} << 10;
 inline constexpr int64_t kMaxChunkBytes = int64_t{256} << 10;
 constexpr int64_t ChunkBytes(int64_t bytes) { return std::min(bytes, std::clamp(bytes / kTargetChunks, kMinChunkBytes, kMaxChunkBytes)); }
 
-// What chunks under way take of the memory of the device at `place` of a chain at most. Whoever sends is ahead of the next one by so many
+// What chunks under way take of the memory of the device at `place` of a chain at most. The sender is ahead of the next one by so many
 // chunks for each device from there to the end (collective::kChunksAhead), and all of them may wait at one: those that the first has
 // sent, or the one before this has, and that have not come back. Two of each neighbour's are in motion and lie there twice, as a message
 // and as what the transport sends.

@@ -26,7 +26,7 @@ struct GridConstraints {
 };
 
 // Why the constraints leave no grid: TooManyReplicas, TooFewExecutors; TooManyStages where the model has too few ops for executors.min;
-// ConflictingWishes where another number of executors is asked for than such a grid has. Precondition: they leave none; a number of
+// ConflictingConstraints where another number of executors is asked for than such a grid has. Precondition: they leave none; a number of
 // replicas is requested.
 PlanError NoFeasibleShape(const GridConstraints& constraints, int micro_batches);
 

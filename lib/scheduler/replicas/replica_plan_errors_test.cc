@@ -68,21 +68,21 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ALimitThatIsNone", 2, 0, 1, 3, 1, "TooFewExecutors", "2 pipelines (strategy.replicas) need 2 executors, the job may use 1", 2,
              1},
         Case{"FewerDevicesThanTheLeast", 2, 0, 5, 0, 4, "TooFewExecutors", "executors.min asks for 5 executors, the job may use 4", 5, 4},
-        Case{"TheStagesAreTooFewForTheLeast", 2, 2, 5, 0, 8, "ConflictingWishes",
+        Case{"TheStagesAreTooFewForTheLeast", 2, 2, 5, 0, 8, "ConflictingConstraints",
              "2 pipelines (strategy.replicas) of 2 stages (strategy.stages) use exactly 4 executors, and executors.min asks for 5: lower "
              "it, "
              "or leave the stages to the planner (strategy.stages: 0)",
              5, 4},
         Case{
-            "TheStagesAreTooFewAndNoOthersWouldDo", 2, 2, 5, 0, 5, "ConflictingWishes",
+            "TheStagesAreTooFewAndNoOthersWouldDo", 2, 2, 5, 0, 5, "ConflictingConstraints",
             "2 pipelines (strategy.replicas) of 2 stages (strategy.stages) use exactly 4 executors, and executors.min asks for 5: lower it",
             5, 4},
-        Case{"NoMultipleFromTheLeastToAll", 2, 0, 5, 0, 5, "ConflictingWishes",
+        Case{"NoMultipleFromTheLeastToAll", 2, 0, 5, 0, 5, "ConflictingConstraints",
              "2 pipelines (strategy.replicas) with the same number of stages use 4 executors or 6, but executors.min asks for 5, and the "
              "job "
              "may use 5: set executors.min to 4, or let the job use 6",
              5, 4},
-        Case{"NoMultipleFromTheLeastToTheMost", 4, 0, 5, 7, 8, "ConflictingWishes",
+        Case{"NoMultipleFromTheLeastToTheMost", 4, 0, 5, 7, 8, "ConflictingConstraints",
              "4 pipelines (strategy.replicas) with the same number of stages use 4 executors or 8, but executors.min asks for 5, and the "
              "job "
              "may use 7 (executors.max is 7): set executors.min to 4, or let the job use 8",
@@ -110,7 +110,7 @@ TEST(ReplicaRefusalsTest, AllDevicesMayBeTooManyByOne) {
   PlanRequest request = Site(5);
   request.use_all_devices = true;
   PlanError refusal = PlanErrorFor(request, 2);
-  EXPECT_EQ(refusal.reason, "ConflictingWishes");
+  EXPECT_EQ(refusal.reason, "ConflictingConstraints");
   EXPECT_THAT(refusal.message, HasSubstr("use 4 executors or 6, but all 5 are to be used, and the job may use 5: let the job use 6"));
   request.stages = 2;
   EXPECT_THAT(PlanErrorFor(request, 2).message, HasSubstr("use exactly 4 executors, and all 5 are to be used: let some be left out"));

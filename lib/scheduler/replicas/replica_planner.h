@@ -43,7 +43,7 @@ using ReplicaOutcome = std::variant<ReplicaPlan, PlanError>;
 // is what MakePlan answers for the strategy. More than one is op-fence's alone, and neither pins nor PlanRequest::first_device go with it:
 // an op then runs on several devices. With kAutoReplicas they leave one pipeline, and a sentence says so. Errors: as MakePlan;
 // InvalidArgument for a negative number. Refusals beside MakePlan's: TooManyReplicas (than micro-batches), TooFewExecutors, TooManyStages,
-// ConflictingWishes (a number of executors that no such grid has), InstanceTooLarge, PinConflict, NotAvailable.
+// ConflictingConstraints (a number of executors that no such grid has), InstanceTooLarge, PinConflict, NotAvailable.
 absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas,
                                             StopFunction stop = nullptr);
 

@@ -268,7 +268,7 @@ TEST_P(ReplacedFilesTest, AClientShowsTheNewCertificateFromItsNextConnectionOn) 
   }
 }
 
-// Half a file never is: they are replaced whole. But a folder may be gone for a while, as when it is mounted anew.
+// Half a file never is: they are replaced whole. But a folder may be gone for a while, as when it is mounted again.
 TEST_P(ReplacedFilesTest, WhileTheFilesAreGoneTheLastOnesAreUsed) {
   const std::string folder = Folder(broker_, TextsOf(broker_));
   const Server server(WatchCredentials(folder, "broker", kRefresh)->server);

@@ -28,7 +28,7 @@ grpc::ByteBuffer Bytes(size_t count) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Takes any call, and answers with as many bytes as it is told, compressed if told.
+// Takes any call, and answers with as many bytes as it is asked for, compressed if asked for.
 class AnyService : public grpc::CallbackGenericService {
  public:
   AnyService(size_t answer_bytes, bool compresses) : answer_bytes_(answer_bytes), compresses_(compresses) {}

@@ -1,4 +1,4 @@
-// A channel for whoever dials until it is answered, and to whom names matter that come late or move.
+// A channel for those who dial until it is answered, and for whom names matter that come late or move.
 //
 // A gRPC channel asks for its name again after pauses that grow where there was no answer, to two minutes by its defaults, and after half a
 // minute where there was one. GRPC_ARG_MAX_RECONNECT_BACKOFF_MS is for connections alone, and ChannelResetConnectionBackoff did not shorten

@@ -21,7 +21,7 @@
 namespace fusionllm::transport {
 namespace {
 
-constexpr std::chrono::milliseconds kCancelPoll{100};  // synchronous handlers are not told that their call was cancelled
+constexpr std::chrono::milliseconds kCancelPoll{100};  // synchronous handlers do not see that their call was cancelled
 constexpr std::chrono::seconds kFarewell{2};           // for the second half of a pair to end after the first
 
 absl::StatusOr<std::string> Metadata(const grpc::ServerContext& context, const char* key) {

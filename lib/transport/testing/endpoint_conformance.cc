@@ -60,7 +60,7 @@ void Kill(FaultInjector& cable, std::unique_ptr<Endpoint>& endpoint) {
   endpoint.reset();
 }
 
-// b was started anew, `a` has one message of its former life. What either sends arrives, and `a` is told of so many failures first.
+// b was restarted, `a` has one message of its former life. What either sends arrives, and `a` hears of so many failures first.
 void ExpectRestartedPeer(Endpoint& a, Mailbox& at_a, Endpoint& b, Mailbox& at_b, size_t failures) {
   at_b.Listen(b);
   ASSERT_TRUE(b.Send("a", Header(1), Pattern(10, 0)).ok());

@@ -1,5 +1,5 @@
 // A DNS server on loopback that knows one name, after it has said a number of times that there is none. For gRPC's resolver (c-ares), which
-// is told of it by the address.
+// hears of it by the address.
 #pragma once
 
 #include <arpa/inet.h>

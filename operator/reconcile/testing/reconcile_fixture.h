@@ -50,7 +50,7 @@ inline void AddData(kube::ApiClient& client) {
   EXPECT_TRUE(client.Create(kConfigMaps, "default", text.dump()).ok());
 }
 
-// Nobody waits by this clock: the time comes at once.
+// Nothing waits by this clock: the time comes at once.
 class AutoAdvanceClock : public FakeClock {
  public:
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {

@@ -4,7 +4,7 @@
 Usage: python3 compare.py FOLDER_OF_PROGRAMS [--model gpt2] [--turns 3] [-o table.md]   (needs torch, and torchvision for resnet)
 
 First each side looks for its best micro-batch (and PyTorch for its best settings, see train_pytorch.py); then both run at those, in
-processes of their own, one after the other, --turns times: ours as it is by default, with the same bits in every run, and with --fastest.
+processes of their own, one after the other, --turns times: ours as it is by default, with the same bits in every run, and with --allow-nondeterminism.
 The ratio is ours / PyTorch in tokens or images per second: above 1 we are faster. Options after -- go to both sides: -- --layers 2 --width 64.
 """
 import argparse
@@ -22,7 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PEAKS = ("Peak memory: ours is what the driver says is taken of the card since the program began, CUDA's context included; PyTorch's is what "
          "its allocator has reserved, without the context.")
-WAYS = {"ours": [], "ours, --fastest": ["--fastest"]}  # of training_bench
+WAYS = {"ours": [], "ours, --allow-nondeterminism": ["--allow-nondeterminism"]}  # of training_bench
 
 
 def last_line(text):

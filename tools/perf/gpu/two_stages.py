@@ -109,7 +109,7 @@ def run(arguments, name, stages):
             executors = [f"stage-{i}" for i in range(stages)]
             broker = Program(folder / "broker.log", programs / "fusion-broker", "--job", folder / "job.yaml", "--output", folder / "out",
                              "--base", folder, "--listen", "127.0.0.1:0", "--scheduler", scheduler.address(),
-                             "--expect", ",".join(executors), "--alone", "--fresh")
+                             "--expected-executors", ",".join(executors), "--closed", "--fresh")
             children.append(broker)
             for executor in executors:
                 children.append(Program(folder / f"{executor}.log", programs / "fusion-executor", "--broker", broker.address(),

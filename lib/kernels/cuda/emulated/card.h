@@ -3,7 +3,7 @@
 
 namespace fusionllm::kernels::cuda::emulated {
 
-// Of compute capability MAJOR.0, which is 9 in any process at first: whoever opens the device from then on is told so.
+// Of compute capability MAJOR.0, which is 9 in any process at first: that is what those see who open the device from then on.
 void SetMajorCapability(int major);
 
 }  // namespace fusionllm::kernels::cuda::emulated

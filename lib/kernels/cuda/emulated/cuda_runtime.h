@@ -4,7 +4,7 @@
 //
 // A block's threads are fibers that run in turns, switching at barriers and warp exchanges; blocks run one after the other. So results are
 // those of a card as far as a kernel is free of races; a race may stay hidden, but a wrong index, a missing element, a barrier that not all
-// reach and a sum that is wrong do not. Device memory is out of the host's reach: whoever follows a device address on the host dies of
+// reach and a sum that is wrong do not. Device memory is out of the host's reach: code that follows a device address on the host dies of
 // SIGSEGV. What a stream is asked for is done as late as it may be: when the host waits for it, or another stream does that the host waits
 // for; so a result that is read, memory that is used again, or another stream that goes on before the wait that it needs shows. One launch
 // or copy at a time in a process.

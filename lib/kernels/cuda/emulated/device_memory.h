@@ -5,7 +5,7 @@
 
 namespace fusionllm::kernels::cuda::emulated {
 
-// One at a time in a process; whoever comes second waits. Not for one thread to nest. For what looks at streams alone: opening the memory
+// One at a time in a process; the second waits. Not for one thread to nest. For what looks at streams alone: opening the memory
 // changes the protection of every page of it.
 class DeviceLock {
  public:

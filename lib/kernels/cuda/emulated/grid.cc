@@ -141,7 +141,7 @@ void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<voi
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
-        std::fill(shared.begin(), shared.end(), std::byte{0xFF});  // what nobody wrote is NaN
+        std::fill(shared.begin(), shared.end(), std::byte{0xFF});  // what was not written is NaN
         Block(block, thread).Run();
       }
     }

@@ -134,7 +134,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   *data = taken;
   if (taken == nullptr) return cudaErrorMemoryAllocation;
   mprotect(taken, bytes, PROT_READ | PROT_WRITE);
-  std::memset(taken, 0xFF, bytes);  // of whoever reads before it writes, floats are NaN
+  std::memset(taken, 0xFF, bytes);  // of code that reads before it writes, floats are NaN
   mprotect(taken, bytes, PROT_NONE);
   return cudaSuccess;
 }

@@ -56,7 +56,7 @@ class RecordingSink : public ReflectorSink {
     watching_ = open;
     if (!open && !why.ok()) Add("failed");
   }
-  // As told last.
+  // As delivered last.
   bool watching() const { return watching_; }
   std::vector<std::string> lines() {
     const std::lock_guard lock(mutex_);
