@@ -1,11 +1,15 @@
 #include "lib/wire/json_reader.h"
 
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "lib/base/json_text.h"
+#include "lib/base/log.h"
 
 namespace fusionllm::wire {
 
@@ -35,6 +39,18 @@ ObjectReader::ObjectReader(const json& object, std::string path, absl::Status& s
 }
 
 bool ObjectReader::Has(const char* key) const { return object_.is_object() && object_.contains(key); }
+
+const char* ObjectReader::KeyOrFormer(const char* key, const char* former) const {
+  if (Has(key) || !Has(former)) return key;
+  static absl::Mutex mutex(absl::kConstInit);
+  static auto* const warned = new std::set<std::string>;
+  const absl::MutexLock lock(&mutex);
+  if (warned->insert(former).second) {
+    base::Log(base::LogLevel::kWarning,
+              absl::StrCat(path_, ".", former, " is called ", key, " now; the former name is read in this release only"));
+  }
+  return former;
+}
 
 void ObjectReader::Fail(const char* key, absl::string_view message) {
   if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(path_, ".", key, ": ", message));

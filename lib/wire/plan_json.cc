@@ -167,8 +167,7 @@ PlanReplica ReadReplica(ObjectReader& in) {
 void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
-  // Plans of the previous release have "letter_bytes".
-  in.Integer(in.Has("chunk_bytes") || !in.Has("letter_bytes") ? "chunk_bytes" : "letter_bytes", stage.chunk_bytes, 1, kMaxChunkBytes);
+  in.Integer(in.KeyOrFormer("chunk_bytes", "letter_bytes"), stage.chunk_bytes, 1, kMaxChunkBytes);
   if (!in.ok()) return;
   if (static_cast<int>(stage.by_replica.size()) != replicas) {
     in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));

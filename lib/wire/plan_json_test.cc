@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -181,9 +182,14 @@ TEST(PlanJson, WrongFieldsOfReplicasAreNamed) {
 
 TEST(PlanJson, ReadsTheChunksOfThePreviousRelease) {
   const std::string former = absl::StrReplaceAll(PrintPlan(TwoPipelines()), {{"\"chunk_bytes\"", "\"letter_bytes\""}});
+  ::testing::internal::CaptureStderr();
   const auto parsed = ParsePlan(former);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->stages[0].chunk_bytes, 65536);
+  const auto again = ParsePlan(former);
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(parsed.ok() && again.ok()) << parsed.status();
+  EXPECT_EQ(std::get<PlanDocument>(*parsed), TwoPipelines());
+  EXPECT_THAT(warning, HasSubstr("plan.stages[0].letter_bytes is called chunk_bytes now"));
+  EXPECT_EQ(absl::StrReplaceAll(warning, {{"letter_bytes", ""}}).size() + std::strlen("letter_bytes"), warning.size()) << "once";
 }
 
 TEST(PlanJson, ReplicasHaveTheirOwnFigures) {

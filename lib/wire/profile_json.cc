@@ -182,8 +182,7 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Text("dst", link.dst);
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxProfileSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
-    // Profiles of the previous release have "line".
-    entry.Text(entry.Has("line") ? "line" : "shared_link", link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
+    entry.Text(entry.KeyOrFormer("shared_link", "line"), link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
     ReadOptional(entry, "latency_seconds", kMaxProfileSeconds, link.latency_seconds);
     entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
     if (link.samples > 0) {

@@ -127,7 +127,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
     }
   }
   kube::ReconcileResult result = Conclude(registered, finding, stop);
-  TellAttempts(cluster, finding, result.after);
+  ReportAttempts(cluster, finding, result.after);
   return result;
 }
 
@@ -140,13 +140,13 @@ kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, con
     return kube::ReconcileResult::RequeueAfter(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
   }
   if (!options_.may_tell()) return kube::ReconcileResult::RequeueAfter(kLookEvery);
-  const absl::Status written = Tell(object, finding, std::move(stop));
+  const absl::Status written = Report(object, finding, std::move(stop));
   if (!written.ok()) return kube::ReconcileResult::Failed(written);
   const bool well = finding.connection.ok() && !absl::IsUnauthenticated(finding.credentials);
   return kube::ReconcileResult::RequeueAfter(well ? kLookEvery : kLookForConnectionEvery);
 }
 
-void ClusterRegistry::EmitAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
+void ClusterRegistry::ReportAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
   ConnectMetrics* const metrics = context_.connect_metrics;
   if (metrics == nullptr) return;
   const std::string& name = cluster.metadata.name;
@@ -321,7 +321,7 @@ bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const C
   return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_timeout : options_.connect_timeout);
 }
 
-absl::Status ClusterRegistry::Emit(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
+absl::Status ClusterRegistry::Report(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   kubeapi::FusionClusterStatus status = cluster.status;
   const bool is_hub = cluster.spec.local.has_value() && options_.hub != nullptr;

@@ -116,7 +116,7 @@ class ClusterRegistry : public Members {
   MemberContext WithRenewal(MemberContext context);
   // What is to be done about a finding, and when it is to be looked at again.
   kube::ReconcileResult Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
-  absl::Status Tell(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
+  absl::Status Report(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not restart the count.
@@ -126,7 +126,7 @@ class ClusterRegistry : public Members {
   // What the cluster has, as far as it is time to say it.
   void Describe(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, kubeapi::FusionClusterStatus& status);
   // `again`: when it is looked at next, if that is known.
-  void TellAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const;
+  void ReportAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const;
   // One whose FusionCluster is gone: when it is to be looked at again.
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);

@@ -22,8 +22,8 @@ const ClusterFacts* Find(const std::string& name, const std::vector<ClusterFacts
 
 LinkEstimate Said(const ClusterFacts* from, const std::string& to) {
   if (from == nullptr) return {};
-  const auto at = from->ways.find(to);
-  return at == from->ways.end() ? LinkEstimate() : at->second;
+  const auto at = from->links.find(to);
+  return at == from->links.end() ? LinkEstimate() : at->second;
 }
 
 LinkEstimate Measured(const ClusterFacts* from, const std::string& to) {

@@ -34,7 +34,6 @@ TEST_F(ReflectorTest, ListsFromTheServersCacheAndWatchesFromThere) {
   EXPECT_EQ(watch.resource_version, "10");
   EXPECT_EQ(watch.label_selector, "origin=hub");
   EXPECT_EQ(watch.field_selector, "spec.nodeName=n");
-  EXPECT_TRUE(watch.bookmarks);
   EXPECT_GE(watch.server_timeout, absl::Seconds(300));
   EXPECT_LE(watch.server_timeout, absl::Seconds(600));
 }
