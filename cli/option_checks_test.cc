@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct BadOption {
   const char* name;
@@ -116,7 +117,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FormerOptionsTest, AreReadWithTheNameOfToday) {
   const Outcome outcome = Fusionctl().Run("run job.yaml --gather-seconds=nan");
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("--gather-seconds is called --join-timeout-seconds now"), HasSubstr("not a finite number")));
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("warning: --gather-seconds is called --join-timeout-seconds now"), HasSubstr("not a finite number")));
+}
+
+TEST(FormerOptionsTest, AreUnknownToCommandsThatNeverHadThem) {
+  const Outcome outcome = Fusionctl().Run("demo --fastest");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("no option '--fastest'"), Not(HasSubstr("is called"))));
 }
 
 }  // namespace

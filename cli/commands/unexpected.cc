@@ -48,12 +48,13 @@ constexpr CommandWord kCommandWords[] = {
 // Of options that were renamed in this release.
 struct FormerOption {
   const char *before, *now;
+  std::vector<absl::string_view> commands;  // that have it
 };
-constexpr FormerOption kFormerOptions[] = {
-    {"--fastest", "--allow-nondeterminism"},
-    {"--gather-seconds", "--join-timeout-seconds"},
-    {"--least-gain", "--min-improvement"},
-};
+std::vector<FormerOption> FormerOptions() {
+  return {{"--fastest", "--allow-nondeterminism", {"run", "join"}},
+          {"--gather-seconds", "--join-timeout-seconds", {"run"}},
+          {"--least-gain", "--min-improvement", {"plan"}}};
+}
 
 constexpr const char* kCompares[] = {"compare", "diff", "plot"};
 constexpr const char* kGenerates[] = {"sample", "generate", "infer", "inference", "predict", "chat", "complete"};
@@ -168,12 +169,16 @@ int UnexpectedArguments(const CLI::App& app) {
 }
 
 std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words) {
+  if (words.empty()) return words;
+  const std::string command = words.front();
   for (std::string& word : words) {
     if (word == "--") break;
     const std::string name = word.substr(0, word.find('='));
-    for (const FormerOption& option : kFormerOptions) {
-      if (name != option.before) continue;
-      std::fprintf(stderr, "fusionctl: %s is called %s now; the former name is read in this release only\n", option.before, option.now);
+    for (const FormerOption& option : FormerOptions()) {
+      const bool has_it = std::find(option.commands.begin(), option.commands.end(), command) != option.commands.end();
+      if (name != option.before || !has_it) continue;
+      std::fprintf(stderr, "fusionctl: warning: %s is called %s now; the former name is read in this release only\n", option.before,
+                   option.now);
       word = absl::StrCat(option.now, word.substr(name.size()));
       break;
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -81,15 +83,17 @@ std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job) {
     return std::nullopt;
   }
   std::error_code error;
-  std::vector<fs::path> folders;
+  // --output gives them any name: the newest by the time of their job.yaml first, and no more of them than anybody remembers.
+  std::vector<std::pair<fs::file_time_type, fs::path>> folders;
   for (fs::directory_iterator entry("runs", error), end; !error && entry != end; entry.increment(error)) {
-    if (absl::StartsWith(entry->path().filename().string(), absl::StrCat(job.metadata.name, "-"))) folders.push_back(entry->path());
+    std::error_code no_job;
+    const fs::file_time_type time = fs::last_write_time(entry->path() / "job.yaml", no_job);
+    if (!no_job) folders.emplace_back(time, entry->path());
   }
-  // Their names end in the time: the newest first, and no more of them than anybody remembers.
-  constexpr size_t kMaxFolders = 20;
+  constexpr size_t kMaxFolders = 50;
   std::sort(folders.rbegin(), folders.rend());
   folders.resize(std::min(folders.size(), kMaxFolders));
-  for (const fs::path& folder : folders) {
+  for (const auto& [time, folder] : folders) {
     const std::optional<SavedStep> saved = NewestCheckpoint(job, folder.string());
     const absl::StatusOr<job::FusionJob> earlier = job::LoadFusionJob((folder / "job.yaml").string());
     if (!saved || !earlier.ok() || earlier->metadata.name != job.metadata.name) continue;

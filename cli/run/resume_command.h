@@ -30,11 +30,11 @@ struct SavedStep {
 std::optional<SavedStep> NewestCheckpoint(const job::FusionJob& job, const std::string& folder);
 
 struct UnfinishedRun {
-  std::string folder;  // "runs/NAME-20261127-172639"
+  std::string folder;  // "runs/NAME-20261127-172639", or as --output named it
   int64_t step = 0;
   int64_t steps = 0;  // that it was to make
 };
-// The newest run of a job of this name in runs/NAME-* below the working directory that ended before its last step, and the job's, and that
+// The newest run of a job of this name in runs/ below the working directory that ended before its last step, and the job's, and that
 // no process holds. A job whose checkpoints lie elsewhere goes on by itself, and one that says where it begins is understood: none.
 std::optional<UnfinishedRun> FindUnfinishedRun(const job::FusionJob& job);
 

@@ -106,6 +106,15 @@ TEST_F(GoOnTest, TheNewestRunThatEndedEarlyIsFound) {
   EXPECT_FALSE(FindUnfinishedRun(job_)) << "a later one came to its end";
 }
 
+TEST_F(GoOnTest, ARunInAFolderThatTheUserNamedIsFound) {
+  MakeRun("runs/first", 40);
+  const auto found = FindUnfinishedRun(job_);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->folder, "runs/first");
+  job_.metadata.name = "u";
+  EXPECT_FALSE(FindUnfinishedRun(job_)) << "its job.yaml says t";
+}
+
 TEST_F(GoOnTest, ARunThatGoesOnIsLeftAlone) {
   MakeRun("runs/t-20260101-000000", 40);
   const auto lock = FolderLock::Take(folder_ / "runs/t-20260101-000000", "");

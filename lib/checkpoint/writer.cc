@@ -131,7 +131,7 @@ absl::StatusOr<std::string> SetAside(const std::string& target, int64_t first_se
     FUSIONLLM_RETURN_IF_ERROR(base::Rename(target, aside));
     return aside;
   }
-  return base::FileError(error.value(), "set aside", target);
+  return base::FileError(error.value(), "move aside", target);
 }
 
 absl::Status PointLatest(const std::string& root, const std::string& name) {

@@ -437,7 +437,7 @@ void ApplyOverrides(std::span<const std::string> overrides, Node& root, Problems
     const int index = static_cast<int>(i);
     const size_t equals = overrides[i].find('=');
     if (equals == std::string::npos || equals == 0) {
-      problems.AddAtOverride(index, "", "write PATH=VALUE, as in spec.training.steps=50");
+      problems.AddAtOverride(index, "", "write FIELD=VALUE, as in spec.training.steps=50");
       continue;
     }
     Node value;

@@ -398,8 +398,8 @@ TEST(JobOverridesTest, ErrorsNameTheOption) {
             "--set spec.training: spec.training.steps: duplicate key, first given on line 1");
   EXPECT_EQ(ErrorOf(yaml, {"spec.training.microBatchSize=3"}),
             "--set spec.training.microBatchSize: must divide globalBatchSize, and 32 is no multiple of 3");
-  EXPECT_EQ(ErrorOf(yaml, {"spec.training.steps"}), "--set spec.training.steps: write PATH=VALUE, as in spec.training.steps=50");
-  EXPECT_EQ(ErrorOf(yaml, {"=5"}), "--set : write PATH=VALUE, as in spec.training.steps=50");
+  EXPECT_EQ(ErrorOf(yaml, {"spec.training.steps"}), "--set spec.training.steps: write FIELD=VALUE, as in spec.training.steps=50");
+  EXPECT_EQ(ErrorOf(yaml, {"=5"}), "--set : write FIELD=VALUE, as in spec.training.steps=50");
   EXPECT_EQ(ErrorOf(yaml, {"spec.strategy.pins[3].ops=a"}), "--set spec.strategy.pins[3].ops: spec.strategy.pins[3]. does not exist");
   EXPECT_EQ(ErrorOf(yaml, {"metadata.name.x=a"}), "--set metadata.name.x: metadata.name.x does not exist: what holds it is no mapping");
   EXPECT_THAT(ErrorOf(yaml, {"spec.training.steps=[1"}), StartsWith("--set spec.training.steps: not YAML: "));

@@ -106,7 +106,7 @@ absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, co
                           reader.path(), other, job.metadata.name, base::Pluralize(job.spec.training.steps, "step")));
     }
     return absl::FailedPreconditionError(
-        absl::StrFormat("spec.training.steps: %d, and %s has seen %s already; give more steps, another folder, or start over (--fresh, "
+        absl::StrFormat("spec.training.steps is %d, and %s has seen %s already; give more steps, another folder, or start over (--fresh, "
                         "spec.checkpoint.resume: never)",
                         job.spec.training.steps, reader.path(), base::Pluralize(step, "step")));
   }

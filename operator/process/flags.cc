@@ -107,10 +107,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "JSON file with the access providers, programs that print credentials, by which FusionClusters that name a ClusterProfile "
                  "are reached. Default: such FusionClusters are not used");
   app.add_option("--workers", flags.workers, "Jobs that are worked on at a time")->check(CLI::Range(1, 256))->capture_default_str();
-  app.add_option_function<std::string>(
-         "--feature-gates", [&flags](const std::string&) { flags.feature_gates = true; }, "Gone")
-      ->check(CheckRemovedGates)
-      ->group("");  // not in --help
+  const auto take_removed_gates = [&flags](const std::string& text) {
+    // By hand: a check of an option that is not in --help has no name to report it by.
+    if (const std::string wrong = CheckRemovedGates(text); !wrong.empty()) throw CLI::ValidationError("--feature-gates", wrong);
+    flags.feature_gates = true;
+  };
+  app.add_option_function<std::string>("--feature-gates", take_removed_gates, "Gone")->group("");
   daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, flags.common);
 }
 

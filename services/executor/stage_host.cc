@@ -31,7 +31,7 @@ namespace fusionllm::services {
 namespace {
 
 // Also what a machine does that joins a run which goes on without it.
-constexpr char kWaiting[] = "waiting for the plan, as a spare until it has a stage for this machine";
+constexpr char kWaiting[] = "waiting for a plan with a stage for this machine";
 
 constexpr int64_t kFetchNewsNs = 5'000'000'000;
 constexpr size_t kMaxRetriedBytes = 2048;

@@ -32,7 +32,7 @@ TEST_F(JoinTest, TwoMachinesThatOnlyDialOutTrainTheSameLossesAsOneProcess) {
   EXPECT_EQ(second->Wait(), 0) << second->words();
   EXPECT_THAT(second->words(), HasSubstr("as joined-0"));
   EXPECT_THAT(second->words(), ::testing::ContainsRegex("waiting for the other machines \\.\\.\nmeasuring this machine \\.\\.\n(.*\n)*"
-                                                        "waiting for the plan, as a spare until it has a stage for this machine "
+                                                        "waiting for a plan with a stage for this machine "
                                                         "\\.\\.\nbuilding stage [12] \\.\\.\ntraining stage [12] \\.\\.\n"));
 
   const json summary = run->lines().back();
