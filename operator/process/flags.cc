@@ -112,7 +112,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
     if (const std::string wrong = CheckRemovedGates(text); !wrong.empty()) throw CLI::ValidationError("--feature-gates", wrong);
     flags.feature_gates = true;
   };
-  app.add_option_function<std::string>("--feature-gates", take_removed_gates, "Gone")->group("");
+  app.add_option_function<std::string>("--feature-gates", take_removed_gates, "It is gone")->group("");
   daemon::AddCommonFlags(app, kProgram, services::kBuildVersion, flags.common);
 }
 
