@@ -86,7 +86,9 @@ TEST_F(GoOnTest, AnInterruptedRunWithoutACheckpointSaysThatItStartsAgain) {
 TEST_F(GoOnTest, TheNewestRunThatEndedEarlyIsFound) {
   EXPECT_FALSE(FindUnfinishedRun(job_)) << "there is no folder runs";
   MakeRun("runs/t-20260101-000000", 40);
+  job_.metadata.name = "other";
   MakeRun("runs/other-20260105-000000", 40);
+  job_.metadata.name = "t";
   const auto found = FindUnfinishedRun(job_);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->folder, "runs/t-20260101-000000");
