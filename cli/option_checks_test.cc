@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "cli/testing/fusionctl.h"
 
 namespace fusionllm::cli {
@@ -119,6 +120,14 @@ TEST(FormerOptionsTest, AreReadWithTheNameOfToday) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("warning: --gather-seconds is called --join-timeout-seconds now"), HasSubstr("not a finite number")));
+}
+
+TEST(FormerOptionsTest, AreReadBehindOptionsOfTheProgram) {
+  for (const char* before : {"--format json --log-level error", "--format=json"}) {
+    const Outcome outcome = Fusionctl().Run(absl::StrCat(before, " run job.yaml --gather-seconds=nan"));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("--gather-seconds is called --join-timeout-seconds now")) << before;
+  }
 }
 
 TEST(FormerOptionsTest, AreUnknownToCommandsThatNeverHadThem) {

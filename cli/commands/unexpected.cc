@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands/command.h"
 #include "cli/commands/option_checks.h"
@@ -169,8 +170,11 @@ int UnexpectedArguments(const CLI::App& app) {
 }
 
 std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words) {
-  if (words.empty()) return words;
-  const std::string command = words.front();
+  // fusionctl's own options, each with a value, may stand before the command.
+  size_t first = 0;
+  while (first < words.size() && absl::StartsWith(words[first], "-")) first += absl::StrContains(words[first], '=') ? 1 : 2;
+  if (first >= words.size()) return words;
+  const std::string command = words[first];
   for (std::string& word : words) {
     if (word == "--") break;
     const std::string name = word.substr(0, word.find('='));

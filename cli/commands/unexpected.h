@@ -12,8 +12,8 @@ namespace fusionllm::cli {
 int UnknownCommand(const CLI::App& app);
 int UnexpectedArguments(const CLI::App& app);
 
-// A command line's words with options under the names that they have now. One under the name that it had in the previous release is still
-// read in this one, and the new name is written to stderr.
+// The words of a command line, without the program's, with options under the names that they have now. One under the name that it had in
+// the previous release is still read in this one, by the commands that had it, and a warning with the new name is written to stderr.
 std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words);
 
 }  // namespace fusionllm::cli
