@@ -2,6 +2,8 @@
 // itself, or goes on without what it lost, and says which file it was and what the system said; it neither tries for ever nor keeps silent.
 // Half of the seeds go on from a checkpoint. FUSIONLLM_SEEDS=500 runs this many seeds instead of the few of every day, and
 // FUSIONLLM_SEEDS="17 18" those from 17 to before 18.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -135,14 +137,32 @@ std::string NameToTell(const std::string& path) {
   return name;
 }
 
+// The runtime of a sanitizer must be the first library that is loaded, and what stands in LD_PRELOAD comes before a program's own.
+std::string LibrariesToPreload() {
+  std::string libraries;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr char kFunctionOfTheRuntime[] = "__asan_init";
+#else
+  constexpr char kFunctionOfTheRuntime[] = "__tsan_init";
+#endif
+  Dl_info runtime = {};
+  if (dladdr(dlsym(RTLD_DEFAULT, kFunctionOfTheRuntime), &runtime) != 0) libraries = absl::StrCat(runtime.dli_fname, ":");
+#endif
+  return libraries + FUSIONLLM_FILE_FAULTS_LIBRARY;
+}
+
 class FileFaultsTest : public RunTest {
  protected:
-  void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer's runtime wants to be the first library that is loaded";
-#endif
+  ~FileFaultsTest() override { SetNoFault(); }
+
+  // In programs that start from now on; `log` is written once an operation has failed.
+  static void SetFault(const std::string& fault, const std::string& log) {
+    setenv("LD_PRELOAD", LibrariesToPreload().c_str(), 1);
+    setenv("FUSIONLLM_FILE_FAULTS", fault.c_str(), 1);
+    setenv("FUSIONLLM_FILE_FAULTS_LOG", log.c_str(), 1);
   }
-  ~FileFaultsTest() override {
+  static void SetNoFault() {
     for (const char* name : {"LD_PRELOAD", "FUSIONLLM_FILE_FAULTS", "FUSIONLLM_FILE_FAULTS_LOG"}) unsetenv(name);
   }
 
@@ -171,12 +191,10 @@ class FileFaultsTest : public RunTest {
                             std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
     }
     const std::string log = Path(absl::StrCat("fault-", ++runs_, ".txt"));
-    setenv("LD_PRELOAD", FUSIONLLM_FILE_FAULTS_LIBRARY, 1);
-    setenv("FUSIONLLM_FILE_FAULTS", fault.Text().c_str(), 1);
-    setenv("FUSIONLLM_FILE_FAULTS_LOG", log.c_str(), 1);
+    SetFault(fault.Text(), log);
     auto run = Start(Settings(6), {}, output);
     const int code = run->Wait(kRunLimit);
-    for (const char* name : {"LD_PRELOAD", "FUSIONLLM_FILE_FAULTS", "FUSIONLLM_FILE_FAULTS_LOG"}) unsetenv(name);
+    SetNoFault();
     EXPECT_TRUE(run->AllProcessesExited(30));
     if (!std::filesystem::exists(log)) {
       EXPECT_EQ(code, 0) << run->Stderr();
@@ -252,10 +270,7 @@ TEST_F(FileFaultsTest, EveryFailureEndsInAMessage) {
 // As where the files of a claim are another user's.
 TEST_F(FileFaultsTest, DataThatAnExecutorMayNotReadEndTheRunAtOnceAsBadInput) {
   WriteTopology(2, 0);
-  setenv("LD_PRELOAD", FUSIONLLM_FILE_FAULTS_LIBRARY, 1);
-  setenv("FUSIONLLM_FILE_FAULTS", absl::StrCat("program=fusion-executor path=/text.txt operation=open error=", EACCES, " skip=0").c_str(),
-         1);
-  setenv("FUSIONLLM_FILE_FAULTS_LOG", Path("fault.txt").c_str(), 1);
+  SetFault(absl::StrCat("program=fusion-executor path=/text.txt operation=open error=", EACCES, " skip=0"), Path("fault.txt"));
   auto run = Start({"spec.training.steps=6", "spec.strategy.stages=2"});
   ExpectEnd(*run, 2);
   EXPECT_THAT(run->Stderr(), ::testing::ContainsRegex("on a-[01]: .*text.txt.*: Permission denied"));
