@@ -57,10 +57,15 @@ const Faults& Wanted() {
   return *faults;
 }
 
+// False until libraries below this one are initialised: a sanitizer's runtime is one, and makes folders before its functions may be called.
+bool is_ready = false;
+[[gnu::constructor]] void BeReady() { is_ready = true; }
+
 std::array<std::atomic<bool>, kMaxDescriptors> watched;
 std::atomic<int> seen = 0;
 
 bool IsMeant(const char* path) {
+  if (!is_ready) return false;
   const Faults& faults = Wanted();
   return faults.error != 0 && path != nullptr && program_invocation_short_name == faults.program &&
          strstr(path, faults.path.c_str()) != nullptr;
