@@ -32,7 +32,7 @@ absl::Status CheckServedPlaintext(const std::string& tls_directory, bool insecur
   if (base::IsLoopback(at.host)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--listen ", listen_address,
-                   " is reached from other machines, and without --tls FOLDER whoever asks is served in clear: "
+                   " is reached from other machines, and without --tls FOLDER every client is served in clear text: "
                    "give --tls, listen on 127.0.0.1, or say --insecure"));
 }
 

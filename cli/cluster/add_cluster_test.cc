@@ -302,7 +302,7 @@ TEST_F(AddClusterTest, RightsThatSomebodyElseGrantedStay) {
   ASSERT_TRUE(Add().ok());
   EXPECT_THAT(member_server_.objects(), AllOf(Contains("rolebindings.rbac.authorization.k8s.io default/fusion-hub-work"),
                                               Contains("clusterrolebindings.rbac.authorization.k8s.io fusion-hub-work")));
-  EXPECT_THAT(output_, Contains("member: left ClusterRoleBinding fusion-hub-work, which somebody else made"));
+  EXPECT_THAT(output_, Contains("member: left ClusterRoleBinding fusion-hub-work, which something else made"));
 }
 
 // As its schema and admission policies would.

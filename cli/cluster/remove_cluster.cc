@@ -23,8 +23,8 @@ absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& h
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> jobs, JobsInCluster(hub, options.name));
   if (jobs.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("cluster ", options.name, " has objects of ", JobsText(jobs),
-                                                    "; delete them first, or take --force, which leaves in the cluster what nobody can "
-                                                    "reach then"));
+                                                    "; delete them first, or take --force, which leaves in the cluster what cannot be "
+                                                    "reached then"));
 }
 
 absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const Tell& tell) {

@@ -98,7 +98,7 @@ TEST_F(RemoveClusterTest, ObjectsOfOthersAreLeftAndReported) {
   ASSERT_TRUE(Remove().ok());
   EXPECT_THAT(hub_server_.objects(), Contains("secrets fusionllm/paris"));
   EXPECT_THAT(hub_server_.objects(), Not(Contains(HasSubstr("fusionclusters"))));
-  EXPECT_THAT(output_, Contains(HasSubstr("left Secret fusionllm/paris, which somebody else made")));
+  EXPECT_THAT(output_, Contains(HasSubstr("left Secret fusionllm/paris, which something else made")));
 }
 
 TEST_F(RemoveClusterTest, AClusterThatIsHeldIsReportedWithWhatHoldsIt) {

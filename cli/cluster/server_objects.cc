@@ -78,7 +78,7 @@ absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& wher
   if (!found.ok()) return Named(found.status(), where, resource, key);
   if (found->is_null()) return false;
   if (!MadeByUs(*found)) {
-    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which somebody else made"));
+    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which something else made"));
     return false;
   }
   const auto deleted = client.Delete(resource, key, {.uid = TextAt(*found, "/metadata/uid")});

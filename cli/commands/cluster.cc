@@ -136,8 +136,8 @@ void AddAddCommand(CLI::App& cluster, const Globals& globals, Action& action) {
       ->allow_extra_args(false);
   command->add_flag(
       "--all-namespaces", options.all_namespaces,
-      "these rights in all namespaces, those of others and their Secrets included: whoever may write jobs in a namespace of the "
-      "hub has Pods in the member's of the same name");
+      "these rights in all namespaces, those of others and their Secrets included: who may write jobs in a namespace of the hub "
+      "has Pods in the member's of the same name");
   command
       ->add_option("--job-service-account", options.job_service_accounts,
                    "service account that Pods of jobs may use, besides their namespace's default (repeatable)")

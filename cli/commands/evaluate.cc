@@ -57,7 +57,7 @@ class FileOrder final : public runtime::BatchSource {
 class NoPeers final : public runtime::MessagePort {
  public:
   absl::Status Send(int, const runtime::MessageKey&, runtime::Payload) override {
-    return absl::InternalError("a model in one stage has nobody to send to");
+    return absl::InternalError("a model in one stage has no other stage to send to");
   }
 };
 

@@ -70,7 +70,7 @@ constexpr OptionWord kOptionWords[] = {
     {"run", "resumefromcheckpoint", kGoesOn},
     {"run", "continue", kGoesOn},
     {"run", "restore", kGoesOn},
-    {"run", "logfile", "what is told goes to stderr: 2> run.log keeps it, and events.jsonl in the run's folder has every step"},
+    {"run", "logfile", "messages go to stderr: 2> run.log keeps it, and events.jsonl in the run's folder has every step"},
     {"run", "config", "the job's file is written without an option: fusionctl run job.yaml"},
     {"run", "job", "the job's file is written without an option: fusionctl run job.yaml"},
 };

@@ -74,7 +74,7 @@ absl::Status Explain(const grpc::Status& status, const std::string& address, con
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::InvalidArgumentError(said);
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::UnavailableError(absl::StrCat("nobody answers at ", address, "; is the run still waiting there?"));
+      return absl::UnavailableError(absl::StrCat("no answer from ", address, "; is the run still waiting there?"));
     case grpc::StatusCode::UNAVAILABLE:
       if (absl::StrContains(said, "andshake") || absl::StrContains(said, "CERTIFICATE_VERIFY")) {
         if (const absl::Status dates = security::CheckDates(ca_pem, "the certificate of the run that this token is for"); !dates.ok()) {

@@ -248,6 +248,9 @@ TEST_F(RunJobTest, AnEndWithoutStepsOfItsOwnSaysSo) {
   Script({R"(print {"type":"error","code":"INTERNAL","reason":"","message":"the disk is full"})", "exit 1"});
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(stderr_, HasSubstr("fusionctl: failed before its first step: the disk is full\n"));
+  Script({R"(print {"type":"error","code":"INVALID_ARGUMENT","reason":"","message":"no such key"})", "exit 2"});
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(stderr_, HasSubstr("fusionctl: cannot start: no such key\n"));
 }
 
 TEST_F(RunJobTest, AMissingProgramIsNamed) {

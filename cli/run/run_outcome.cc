@@ -27,6 +27,7 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
     return absl::StrCat("interrupted ", steps, lost ? "; nothing of it is kept: the run has no checkpoints" : "");
   }
   if (result.exit_code == kExitInfeasible) return "no plan";
+  if (none && result.exit_code == kExitBadInput) return "cannot start";
   return absl::StrCat("failed ", steps);
 }
 

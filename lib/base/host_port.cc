@@ -120,7 +120,7 @@ absl::Status CheckDialableHost(absl::string_view host) {
 
 absl::Status CheckDialable(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const Parsed parsed, Parse(text));
-  if (parsed.port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": nobody can dial port 0"));
+  if (parsed.port == 0) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": port 0 cannot be dialed"));
   if (IsWildcardAddress(parsed.host)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", parsed.host, " stands for any address"));
   }

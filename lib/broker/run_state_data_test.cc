@@ -331,7 +331,7 @@ TEST_F(DataRun, AnnouncesWaitForDataDevicesOnce) {
   ASSERT_EQ(state().phase(), Phase::kGathering);
   ASSERT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
   EXPECT_EQ(run_->EventsNamed("WaitingForData")[0].message,
-            "nobody who has the training data is here: a0 or d0 is waited for, 110 s without news at most");
+            "no device that has the training data is here: a0 or d0 is waited for, 110 s without news at most");
   ASSERT_TRUE(run_->timer.has_value());
   EXPECT_EQ(run_->timer->seconds, 110);
   Lose("c0");
@@ -340,7 +340,7 @@ TEST_F(DataRun, AnnouncesWaitForDataDevicesOnce) {
   run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
   EXPECT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
-  EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 or d0 was waited for");
+  EXPECT_EQ(Failure(), "no device that has the training data has joined: a0 or d0 was waited for");
 }
 
 TEST_F(DataRun, ARunThatOthersMayJoinWaitsForTheDataWithoutALimitAndSaysSo) {
@@ -355,7 +355,7 @@ TEST_F(DataRun, ARunThatOthersMayJoinWaitsForTheDataWithoutALimitAndSaysSo) {
   run_->Feed(TimerFired{.id = run_->timer->id});
   ASSERT_THAT(run_->EventsNamed("WaitingForData"), SizeIs(1));
   EXPECT_EQ(run_->EventsNamed("WaitingForData")[0].message,
-            "nobody who has the training data is here: local-0 is waited for, without a limit");
+            "no device that has the training data is here: local-0 is waited for, without a limit");
   EXPECT_FALSE(run_->timer.has_value());
   run_->Join("local-0");
   EXPECT_EQ(state().phase(), Phase::kRunning);
@@ -397,7 +397,7 @@ TEST_F(DataRun, WhereTheyDoNotComeTheRunEndsInsteadOfWaitingForEver) {
   run_->Feed(JoinTimeout{});
   for (int i = 0; i < 2; ++i) run_->Feed(TimerFired{.id = run_->timer->id});
   EXPECT_EQ(state().phase(), Phase::kFailed);
-  EXPECT_EQ(Failure(), "nobody who has the training data has joined: a0 was waited for");
+  EXPECT_EQ(Failure(), "no device that has the training data has joined: a0 was waited for");
 }
 
 TEST_F(DataRun, WhereAllHaveTheDataNoExecutorIsNamed) {

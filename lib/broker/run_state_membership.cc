@@ -137,8 +137,8 @@ void RunState::BeginWithoutMissing() {
   const std::vector<std::string> missing = Missing();
   if ((data_was_here_ || awaits_data_.has_value()) && FailWithoutData()) return;
   if (OnlyDataIsMissing() && options_.min_executors == 0) {
-    Fail(absl::DeadlineExceededError(
-        absl::StrCat("nobody who has the training data has joined: ", absl::StrJoin(options_.data_devices, " or "), " was waited for")));
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+        "no device that has the training data has joined: ", absl::StrJoin(options_.data_devices, " or "), " was waited for")));
     return;
   }
   if (!awaits_lost_.empty()) {
@@ -190,7 +190,7 @@ bool RunState::FailWithoutData() {
 void RunState::EmitWaitingForData(const std::string& how_long) {
   Do(EmitEvent{.reason = "WaitingForData",
                .step = last_step_,
-               .message = absl::StrFormat("nobody who has the training data is here: %s is waited for, %s",
+               .message = absl::StrFormat("no device that has the training data is here: %s is waited for, %s",
                                           absl::StrJoin(options_.data_devices, " or "), how_long)});
 }
 

@@ -252,7 +252,7 @@ void RunState::Handle(const TimerFired& event) {
       for (const std::string& name : std::set<std::string>(waiting_)) {
         const auto member = members_.find(name);
         if (member != members_.end())
-          Handle(Left{.name = name, .incarnation = member->second.incarnation, .why = "did not stop when told to"});
+          Handle(Left{.name = name, .incarnation = member->second.incarnation, .why = "did not stop when asked to"});
       }
       break;
     case Phase::kDone:

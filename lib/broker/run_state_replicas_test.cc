@@ -364,7 +364,7 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
   ASSERT_EQ(Of<SendAbort>(run.all).size(), 1u);
   EXPECT_EQ(Of<SendAbort>(run.all)[0].name, "c0");
   run.Feed(TimerFired{.id = run.timer->id});
-  EXPECT_THAT(run.EventsNamed("ExecutorLost").back().message, HasSubstr("did not stop when told to"));
+  EXPECT_THAT(run.EventsNamed("ExecutorLost").back().message, HasSubstr("did not stop when asked to"));
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_THAT(run.EventsNamed("Replanned").back().message, HasSubstr("3 stages on a0, b0, d0"));
   EXPECT_EQ(Of<RequestPlan>(run.all).back().codec_limit, "int8") << "the plan that was due";

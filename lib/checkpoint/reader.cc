@@ -210,7 +210,7 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere e
   if (fs::exists(manifest, error)) return OpenCheckpoint(folder, elsewhere);
   if (error) return base::FileError(error.value(), "look for", manifest);  // such as a folder that may not be searched
   if (HasLostItsManifest(folder)) {
-    return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be told"));
+    return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be checked"));
   }
   // In this order, as Hugging Face's from_pretrained: an index that is there besides is mostly left over from before.
   const std::string single = absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1));

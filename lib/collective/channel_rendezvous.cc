@@ -35,7 +35,8 @@ absl::StatusOr<std::vector<std::string>> ChannelRendezvous::Exchange(const Membe
     if (rank == member.rank) continue;
     absl::StatusOr<std::vector<std::byte>> brought = absl::DeadlineExceededError("");
     while (absl::IsDeadlineExceeded(brought.status())) {
-      if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was told to wait no longer for the others"));
+      if (stop.stop_requested())
+        return absl::CancelledError(absl::StrCat(member.ToString(), " was stopped while it waited for the others"));
       const absl::Time now = absl::Now();
       if (now >= deadline) {
         return absl::UnavailableError(

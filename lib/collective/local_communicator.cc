@@ -298,7 +298,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvo
     return all.status();
   }
   if (shared_group == nullptr && absl::SimpleAtoi(all->front().secret, &number)) shared_group = OfThisProcess().Find(number);
-  if (shared_group == nullptr) return absl::InternalError(absl::StrCat(member.ToString(), ": replica 0 told of no group that there is"));
+  if (shared_group == nullptr) return absl::InternalError(absl::StrCat(member.ToString(), ": replica 0 named a group that does not exist"));
   return std::make_unique<LocalCommunicator>(member, memory, timeout.per_call, std::move(shared_group));
 }
 

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Members
     if (!meeting.brought[rank]) missing.push_back(rank);
   }
   meeting.brought[static_cast<size_t>(member.rank)].reset();  // so that those who come later do not count on it
-  if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was told to wait no longer for the others"));
+  if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(member.ToString(), " was stopped while it waited for the others"));
   return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s to come", member.ToString(), absl::FormatDuration(timeout),
                                                 absl::StrJoin(missing, ", ")));
 }

@@ -117,8 +117,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShapes(const DatasetConfig& config)
     if (!status.ok()) return status;
   }
   if (config.num_classes > 0 && shapes.num_classes > config.num_classes) {
-    return absl::InvalidArgumentError(absl::StrCat("spec.data.shapes.numClasses is ", shapes.num_classes, ", but the model tells only ",
-                                                   config.num_classes, " classes apart"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.data.shapes.numClasses is ", shapes.num_classes, ", but the model has only ", config.num_classes, " classes"));
   }
   return std::make_unique<Shapes>(shapes);
 }

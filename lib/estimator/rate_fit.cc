@@ -90,7 +90,7 @@ absl::StatusOr<LinkFit> FitLink(std::span<const TransferSample> samples) {
   }
   const Terms rates = FitRobustly(all);
   if (rates[2] <= 0)
-    return absl::FailedPreconditionError("larger transfers took no longer: the bandwidth cannot be told from these samples");
+    return absl::FailedPreconditionError("larger transfers took no longer: the bandwidth cannot be computed from these samples");
   LinkFit fit{.latency_s = rates[0], .bytes_per_s = 1 / rates[2], .samples = static_cast<int>(all.size())};
   double squares = 0;
   for (const Observation& o : all) squares += std::pow(RelativeError(o, rates), 2);

@@ -79,7 +79,7 @@ void CheckTraining(const Training& training, const Report& report) {
                                                          {"spec.training.gradientClipNorm", training.gradient_clip_norm}};
   for (const auto& [field, value] : used_in_fp32) {
     if (value != 0 && static_cast<float>(value) == 0) {
-      report({field}, absl::StrCat("must be 0 or a number that can be told from 0 in fp32, got ", NumberText(value)));
+      report({field}, absl::StrCat("must be 0 or a number that differs from 0 in fp32, got ", NumberText(value)));
     }
   }
   if (training.schedule.min_learning_rate > optimizer.learning_rate) {

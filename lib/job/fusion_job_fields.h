@@ -32,7 +32,7 @@ void Visit(V& v, ModelSettings& m) {
           "preset.");
   v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
   v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
-  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "Number of classes that family resnet tells apart. Omitted: 10.");
+  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "Number of classes of family resnet. Omitted: 10.");
   v.Field("imageSize", m.image_size, {.min = 8, .max = 4096},
           "resnet: pixels of a side. Omitted: shapes.imageSize, 32 for cifar10, 28 for idx (that of MNIST; other files need it).");
   v.Field("layers", m.layers, {.min = 1, .max = 1e7}, "mlp: widths, input first; at least two. Required for mlp.");
@@ -100,8 +100,8 @@ void Visit(V& v, Data& d) {
   const bool files = d.kind != DataKind::kShapes;
   v.Field(
       "path", d.path, {.one_or_many = true, .applies = files, .belongs_to = "data that is read from files, not to shapes"},
-      "Files or folders, read in sorted order, relative to the job file, or s3://BUCKET/KEY of an object or of all below it, which whoever "
-      "reads them fetches first. Of a folder of images or tokens those for training are read (train*, data_batch*). Required unless kind "
+      "Files or folders, read in sorted order, relative to the job file, or s3://BUCKET/KEY of an object or of all below it, which each "
+      "reader fetches first. Of a folder of images or tokens those for training are read (train*, data_batch*). Required unless kind "
       "is shapes.");
   v.Field(
       "encoding", d.encoding, {.applies = d.kind == DataKind::kText, .belongs_to = "data of kind text"},
@@ -308,7 +308,7 @@ void Visit(V& v, Placement& p) {
 
 template <class V>
 void Visit(V& v, FailureRule& r) {
-  v.Field("name", r.name, {.required = true, .name = true}, "Name of the rule, told in conditions and events.");
+  v.Field("name", r.name, {.required = true, .name = true}, "Name of the rule, shown in conditions and events.");
   v.Field("action", r.action, {.required = true},
           "FailJob; RestartJob (all executors, counted); RestartJobAndIgnoreMaxRestarts (not counted); RestartExecutor (it alone, not "
           "counted); Ignore (an executor that has failed is not replaced before the job starts again); ReplaceCluster (its executors move "
@@ -369,10 +369,10 @@ void Visit(V& v, Spec& s) {
           "True: nothing of the job is made; of a job that runs a checkpoint is saved, and its Pods end.");
   v.Field("managedBy", s.managed_by, {.max_length = 63, .kubernetes_only = true},
           "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted, or fusionllm.io/fusion-operator: this operator.");
-  v.Field(
-      "queueName", s.queue_name, {.name = true, .kubernetes_only = true},
-      "Queue that the job counts to, for lists and selectors alone: whoever keeps the queue holds the job back by spec.suspend. Kueue goes "
-      "by the label kueue.x-k8s.io/queue-name.");
+  v.Field("queueName", s.queue_name, {.name = true, .kubernetes_only = true},
+          "Queue that the job counts to, for lists and selectors alone: the controller of the queue holds the job back by spec.suspend. "
+          "Kueue goes "
+          "by the label kueue.x-k8s.io/queue-name.");
   v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true},
           "What happens when a Pod of the job fails or is lost: which failures start it again, and which fail it.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},

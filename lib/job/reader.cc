@@ -93,7 +93,7 @@ std::string ReadScalar(const Node& node, const Rule& rule, double& out) {
         base::IsDecimalNumber(lower) || lower.find("inf") != std::string::npos || lower.find("nan") != std::string::npos;
     return absl::StrCat(not_finite ? "must be a finite number" : "must be a number", Got(node));
   }
-  if (scalar.number == 0 && IsTooSmall(node.text)) return absl::StrCat("must be 0 or a number that can be told from 0", Got(node));
+  if (scalar.number == 0 && IsTooSmall(node.text)) return absl::StrCat("must be 0 or a number that differs from 0", Got(node));
   std::string wrong = CheckBounds(scalar.number, rule, Got(node));
   if (wrong.empty()) out = scalar.number == 0 ? 0 : scalar.number;  // -0 becomes 0
   return wrong;

@@ -81,7 +81,7 @@ std::string ReferencePage() {
       "Unknown keys, wrong types and values out of range are errors that name file, line and field. No default and not required: absence "
       "means what the last column says, or nothing. `status`, and what the API server alone writes in `metadata` (`creationTimestamp`, "
       "`uid`, `managedFields`, `finalizers` and so on), are passed over in a FusionJob: a file may be what `kubectl get -o yaml` or "
-      "`kustomize build` printed. Characters that nobody sees (a no-break space, a zero-width space) are refused outside quotes, block "
+      "`kustomize build` printed. Invisible characters (a no-break space, a zero-width space) are refused outside quotes, block "
       "text and remarks.\n\n"
       "Units: `bit`, `kbit`, `Mbit`, `Gbit` per second (decimal); `Ki`, `Mi`, `Gi`, `Ti` bytes; `us`, `ms`, `s`. "
       "Limits: 1 MiB of UTF-8 text, 100,000 values, 64 levels (a topology: 4 MiB, 400,000 values); "

@@ -45,7 +45,7 @@ bool SetCondition(std::vector<Condition>& conditions, Condition wanted, absl::Ti
 template <class V>
 void Visit(V& v, Condition& c) {
   v.Field("type", c.type, {.required = true, .max_length = 316}, "What the condition says, in CamelCase.");
-  v.Field("status", c.status, {.required = true}, "Whether the condition holds, or Unknown where nobody can say.");
+  v.Field("status", c.status, {.required = true}, "Whether the condition holds, or Unknown where it cannot be known.");
   v.Field("observedGeneration", c.observed_generation, {.min = 0}, "Generation of the spec that this was decided on.");
   v.Field("lastTransitionTime", c.last_transition_time, {.required = true}, "When the status changed last.");
   v.Field("reason", c.reason, {.required = true, .max_length = 1024}, "Why, in one CamelCase word, for machines.");

@@ -83,7 +83,7 @@ void Visit(V& v, FusionClusterStatus& s) {
   v.Field("conditions", s.conditions, {.max_items = kMaxConditions, .list_key = "type"}, "What is so, and since when.");
   v.Field("kubernetesVersion", s.kubernetes_version, {.max_length = kMaxShortText}, "Version of its API server.");
   v.Field("clusterUID", s.cluster_uid, {.max_length = kMaxShortText},
-          "UID of its namespace kube-system: tells a cluster registered twice, or replaced under the same name.");
+          "UID of its namespace kube-system: shows whether a cluster is registered twice, or was replaced under the same name.");
   v.Field("apiEnablements", s.api_enablements, {.max_items = 64, .max_length = kMaxShortText},
           "Of the APIs that jobs may be queued or grouped with, those that it serves, as GROUP/VERSION. The operator needs none of them.");
   v.Field("resourceSummary", s.resource_summary, {}, "What its nodes have.");

@@ -24,7 +24,7 @@ void Visit(V& v, ClusterStatus& c) {
   v.Field(
       "endpoint", c.endpoint, {.max_length = kMaxShortText},
       "Where executors there are reached from other clusters: HOST:PORT of each, its Service's or its Pod's, as many as fit and how many "
-      "more there are, or `relay HOST:PORT` where they only dial out. Absent: nobody outside dials them, or it is not known yet.");
+      "more there are, or `relay HOST:PORT` where they only dial out. Absent: nothing outside dials them, or it is not known yet.");
   v.Field("lastHeartbeatTime", c.last_heartbeat_time, {}, "When it was seen connected last, while it is not.");
   v.Field("message", c.message, {}, "What is refused or waited for there, or that it is lost, for people.");
 }

@@ -74,7 +74,7 @@ constexpr ConditionDoc kClusterConditions[] = {
     {kClockSynced,
      "The clock of its API server differs from the operator's by less than 5 s (2.5 s to be True again), as the dates of its answers tell. "
      "Jobs run all the same; "
-     "certificates and tokens are valid by the clock of whoever checks them. Absent: it does not say."},
+     "certificates and tokens are valid by the clock of the machine that checks them. Absent: it does not say."},
     {kTokenRenewed,
      "The token in the Secret, which has the label `fusionllm.io/renew-token`, ends when the message says, and is renewed before. False: "
      "it "

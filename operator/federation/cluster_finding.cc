@@ -50,7 +50,7 @@ void SetConditions(const ClusterFinding& finding, const std::string& not_ours, i
   } else if (!identity.uid.empty() || (was_conflict != nullptr && was_conflict->reason == "NotOurs")) {
     // What was found of who it is stays until it is asked again.
     set(kubeapi::kConflict, false, "NoConflict",
-        identity.message.empty() ? "No other FusionCluster names this cluster, and nothing of somebody else is in the way of jobs there."
+        identity.message.empty() ? "No other FusionCluster names this cluster, and no object of others is in the way of jobs there."
                                  : identity.message);
   }
   if (!identity.uid.empty() && identity.conflict.empty()) status.cluster_uid = identity.uid;

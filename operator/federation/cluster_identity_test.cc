@@ -7,7 +7,7 @@
 namespace fusionllm::op {
 namespace {
 
-constexpr char kNoConflict[] = "False No other FusionCluster names this cluster, and nothing of somebody else is in the way of jobs there.";
+constexpr char kNoConflict[] = "False No other FusionCluster names this cluster, and no object of others is in the way of jobs there.";
 
 using testing::ClusterRegistryTest;
 using ::testing::ElementsAre;
@@ -170,7 +170,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
     const std::lock_guard lock(mutex_);
     conflicts_["paris"] = what;
   };
-  set("ConfigMap x belongs to somebody else");
+  set("ConfigMap x exists already and is not owned by this job");
   // The cache must have the status that it is to change.
   const auto comes_to_be = [&](const std::string& condition) {
     return Eventually([&] {
@@ -178,7 +178,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
       return Condition("paris", "Conflict") == condition;
     });
   };
-  EXPECT_TRUE(comes_to_be("True ConfigMap x belongs to somebody else"));
+  EXPECT_TRUE(comes_to_be("True ConfigMap x exists already and is not owned by this job"));
   set("");
   EXPECT_TRUE(comes_to_be(kNoConflict));
 }

@@ -53,7 +53,7 @@ class Stopper {
         if (!job->deleted_at.has_value() && !asked_.contains(job->resource_version)) Ask(*job, stop);
       }
       if (running.empty()) return absl::OkStatus();
-      if (stop.stop_requested()) return absl::CancelledError("told to end before all jobs were stopped");
+      if (stop.stop_requested()) return absl::CancelledError("asked to end before all jobs were stopped");
       if (clock_.Monotonic() >= deadline) return TooLate(std::move(running));
       std::unique_lock lock(mutex_);
       const absl::Duration next = std::min(deadline, clock_.Monotonic() + kTryAgain);

@@ -116,7 +116,7 @@ void Hung(const HungOptions& options) {
   front.Freeze(true);
   const bool noticed = Federation::WaitUntil([&] { return fleet.Connected() == options.members - 1; }, absl::Minutes(10));
   if (noticed) {
-    std::printf("a member that answers nothing is told as not connected after %.1f s\n", absl::ToDoubleSeconds(Now() - frozen));
+    std::printf("a member that answers nothing is reported as not connected after %.1f s\n", absl::ToDoubleSeconds(Now() - frozen));
   } else {
     std::printf("a member that answers nothing was not noticed within ten minutes\n");
   }
@@ -130,7 +130,7 @@ void Failover(const FailoverOptions& options) {
       "|\n|---|---|---|---|\n");
   auto leading = std::make_unique<OperatorProcess>(fleet.Arguments(true), fleet.log());
   leading->WaitReady();
-  Federation::Await("somebody leads", [&] { return !Holder(fleet).empty(); });
+  Federation::Await("an operator leads", [&] { return !Holder(fleet).empty(); });
   for (int round = 0; round < 2 * options.rounds; ++round) {
     auto standby = std::make_unique<OperatorProcess>(fleet.Arguments(true), fleet.log());
     standby->WaitReady();

@@ -11,7 +11,7 @@ constexpr char kStarted[] = "2026-11-27T15:51:56.665Z info fusion-executor: comp
 constexpr char kServes[] = "metrics on http://HOST:PORT/metrics\n";
 
 TEST(TerminationMessage, ThatAProgramWroteIsTakenAsItIs) {
-  EXPECT_EQ(SentenceOf("told to end: stage 0 on east-0: no such key"), "told to end: stage 0 on east-0: no such key");
+  EXPECT_EQ(SentenceOf("asked to end: stage 0 on east-0: no such key"), "asked to end: stage 0 on east-0: no such key");
   EXPECT_EQ(SentenceOf(R"({"exit_code":3,"error":"needs 8 GiB"})"), R"({"exit_code":3,"error":"needs 8 GiB"})");
   EXPECT_EQ(SentenceOf(""), "");
 }

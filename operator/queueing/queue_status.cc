@@ -84,7 +84,7 @@ std::optional<QueueStatus> QueueStatusOf(const Queued& queued, WorkloadAccess ac
                                        place, "."));
   }
   if (WorkloadIs(*workload, "Finished")) {
-    return Holds(kQueued, absl::StrCat("Queued: its Workload was finished by somebody else", After(": ", MessageOf(*workload, "Finished")),
+    return Holds(kQueued, absl::StrCat("Queued: its Workload was finished by another client", After(": ", MessageOf(*workload, "Finished")),
                                        "; it waits again in ", place, "."));
   }
   if (WorkloadIs(*workload, "Evicted")) {

@@ -253,7 +253,7 @@ TEST_F(ExecutorServicesTest, AServiceOfSomebodyElseIsLeftAlone) {
   SettleBoth();
   EXPECT_EQ(TokyoService()["spec"]["selector"], theirs["spec"]["selector"]);
   EXPECT_EQ(Condition("Scheduled"), "False Conflict");
-  EXPECT_THAT(ReadyMessage(), HasSubstr("Service train-tokyo-0 in cluster tokyo belongs to somebody else"));
+  EXPECT_THAT(ReadyMessage(), HasSubstr("Service train-tokyo-0 in cluster tokyo exists already and is not owned by this job"));
   ASSERT_TRUE(tokyo_client_->Delete(kServices, {"default", "train-tokyo-0"}).ok());
   clock_.Advance(absl::Seconds(15));
   SettleBoth();

@@ -18,7 +18,7 @@ JobMetrics::JobMetrics(metrics::Registry& registry)
           Seconds())),
       restart_(
           registry.AddHistogram({"job_restart_latency_seconds",
-                                 "From the failure or loss that ended an attempt until a later one had made a step, as its broker tells "
+                                 "From the failure or loss that ended an attempt until a later one had made a step, as its broker reports "
                                  "every five seconds."},
                                 Seconds())),
       restarts_(registry.AddCounter({"job_restarts_total",

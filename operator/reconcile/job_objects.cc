@@ -44,7 +44,8 @@ absl::Status JobObjects::Put(const kube::Resource& resource, json object, const 
 }
 
 absl::Status JobObjects::BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name) const {
-  return absl::AlreadyExistsError(absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " belongs to somebody else"));
+  return absl::AlreadyExistsError(
+      absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " exists already and is not owned by this job"));
 }
 
 std::string OwnerUidOf(const json& object) { return TextAt(ControllerOf(object), "uid"); }

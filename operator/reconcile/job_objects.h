@@ -18,7 +18,7 @@ class JobObjects {
   // Both must outlive it.
   JobObjects(Member& member, const JobIdentity& job, kube::CallOptions call) : member_(member), job_(job), call_(std::move(call)) {}
 
-  // The job's object of that name; null: there is none. AlreadyExists: it belongs to somebody else.
+  // The job's object of that name; null: there is none. AlreadyExists: the one that exists is not owned by this job.
   absl::StatusOr<nlohmann::json> Find(const kube::Resource& resource, const std::string& name) const;
   // `there`: what Find() said, so that none is overwritten that has taken its name since, which is Unavailable.
   absl::Status Put(const kube::Resource& resource, nlohmann::json object, const nlohmann::json& there) const;

@@ -276,7 +276,8 @@ TEST_F(JobReconcilerTest, ASecretOfSomebodyElseIsNotOverwritten) {
   Settle();
   EXPECT_EQ(Condition("Ready"), "False Conflict");
   EXPECT_EQ(Condition("Scheduled"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Secret train-authority in namespace default belongs to somebody else"));
+  EXPECT_THAT(ConditionObject("Scheduled")["message"],
+              HasSubstr("Secret train-authority in namespace default exists already and is not owned by this job"));
   EXPECT_THAT(PodNames(), IsEmpty());
   EXPECT_EQ(json::parse(looking_->Get(kSecrets, {"default", "train-authority"}).value())["data"], secret["data"]);
 }

@@ -89,9 +89,9 @@ absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside,
   }
   const std::string address = base::JoinHostPort(reached, absl::StrCat(port));
   if (const absl::Status dialable = base::CheckDialable(address); !dialable.ok()) {
-    reach.missing = absl::StrCat("nobody can dial ", Called(wanted), ": ", std::string(dialable.message()));
+    reach.missing = absl::StrCat("no executor can dial ", Called(wanted), ": ", std::string(dialable.message()));
   } else if (base::IsLoopback(reached)) {
-    reach.missing = absl::StrCat("nobody elsewhere can dial ", Called(wanted), ": ", reached,
+    reach.missing = absl::StrCat("executors elsewhere cannot dial ", Called(wanted), ": ", reached,
                                  " leads each machine to itself; set spec.network.address to one that other clusters reach");
   } else {
     reach.outside = address;
@@ -124,7 +124,7 @@ absl::StatusOr<json> JobServices::Ensure(const json& wanted, const ServiceReach&
   if (answer.ok()) {
     json there = kube::ParseJson(*answer);
     if (TextAt(there, "metadata", "labels", kJobUidLabel) != job_.uid) {
-      return absl::AlreadyExistsError(absl::StrCat(Called(wanted), " belongs to somebody else"));
+      return absl::AlreadyExistsError(absl::StrCat(Called(wanted), " exists already and is not owned by this job"));
     }
     if (!At(there, "metadata", "deletionTimestamp").is_null()) {
       missing = absl::StrCat(Called(wanted), " is still being deleted");

@@ -119,7 +119,7 @@ TEST_F(JobServicesTest, ALoadBalancerHasAnAddressOrAName) {
 TEST_F(JobServicesTest, ReportsUnreachableService) {
   EXPECT_THAT(Reach(kLoadBalancer), EndsWith("no address yet"));
   Balance({{"hostname", "$(POD_IP)"}});
-  EXPECT_THAT(Reach(kLoadBalancer), StartsWith("nobody can dial Service train-paris-0 in cluster paris"));
+  EXPECT_THAT(Reach(kLoadBalancer), StartsWith("no executor can dial Service train-paris-0 in cluster paris"));
 }
 
 TEST_F(JobServicesTest, WhatIsThereIsNotWrittenAgain) {

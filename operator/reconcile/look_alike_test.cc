@@ -189,7 +189,7 @@ TEST_F(LookAlikeTest, APodInTheWayStaysAndTheJobSaysSo) {
     SimulateCluster();
   }
   EXPECT_TRUE(looking_->Get(kPods, {"default", "train-broker-r0"}).ok());
-  EXPECT_THAT(Job()["status"].dump(), ::testing::HasSubstr("belongs to somebody else"));
+  EXPECT_THAT(Job()["status"].dump(), ::testing::HasSubstr("is not owned by this job"));
 }
 
 }  // namespace

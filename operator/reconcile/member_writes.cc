@@ -30,7 +30,7 @@ absl::StatusOr<json> FindPodOfThatName(Member& member, const JobIdentity& job, c
   if (items.empty()) return json();
   // By its labels alone anybody's may look like the job's.
   if (kube::TextAt(items.front(), "metadata", "labels", kJobUidLabel) != job.uid || OwnerNameOf(items.front()) != OwnerConfigMapName(job)) {
-    return absl::AlreadyExistsError(absl::StrCat(Described(job, name), " belongs to somebody else"));
+    return absl::AlreadyExistsError(absl::StrCat(Described(job, name), " exists already and is not owned by this job"));
   }
   return items.front();
 }

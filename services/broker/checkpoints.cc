@@ -129,7 +129,7 @@ absl::Status CheckStaged(const std::string& directory, const broker::CommitCheck
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string sum, checkpoint::Sha256OfFile(path));
     if (sum != file.sha256) {
       return absl::DataLossError(
-          absl::StrFormat("%s of step %d is not what its executor reported: its checksum is %s there, and was told as %s", file.name,
+          absl::StrFormat("%s of step %d is not what its executor reported: its checksum is %s there, and was reported as %s", file.name,
                           commit.step, sum, file.sha256));
     }
   }

@@ -217,7 +217,7 @@ grpc::Status ExecutorSessions::Attend(grpc::ServerContext* context,
   while (stream->Read(&message)) {
     const std::lock_guard lock(session->delivery);
     if (!session->current) break;
-    if (message.has_leaving()) why = "it was told to end";
+    if (message.has_leaving()) why = "it was asked to end";
     handlers_.on_message(hello.name(), hello.incarnation(), message);
   }
   Close(*session);
@@ -253,7 +253,7 @@ grpc::Status ExecutorSessions::Renew(grpc::ServerContext* context, const v1::Ren
                         absl::StrCat("executor '", shown.name, "' attends with another key, so this certificate is not renewed"));
   }
   if (handlers_.on_renew == nullptr) {
-    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this broker renews no certificates: whoever started the run does");
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this broker renews no certificates: what started the run does");
   }
   absl::StatusOr<v1::RenewResponse> answer = handlers_.on_renew(shown.pem);
   if (!answer.ok()) return grpc::Status(static_cast<grpc::StatusCode>(answer.status().code()), std::string(answer.status().message()));

@@ -36,7 +36,7 @@ TEST_F(ExecutorSessionsTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
     EXPECT_TRUE(peer.End().ok());
   }
   AwaitNotes(3);
-  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 2: it was told to end"));
+  EXPECT_THAT(Notes(), ElementsAre("joined a", "a said 7", "left a 2: it was asked to end"));
   EXPECT_FALSE(executor_sessions_->IsConnected("a"));
   EXPECT_FALSE(executor_sessions_->Send("a", {}));
 }

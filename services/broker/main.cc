@@ -70,20 +70,21 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
                  "The executors that have the training data, separated by commas: one gets the first stage")
       ->delimiter(',');
   app.add_option("--data-timeout-seconds", flags.data_timeout_seconds,
-                 "When all of --data-device have been lost under the run: wait for one to be started again. 0: nobody does that")
+                 "When all of --data-device have been lost under the run: wait for one to be started again. 0: do not wait")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
-  app.add_option(
-         "--executor-timeout-seconds", flags.executor_timeout_seconds,
-         "Somebody restarts lost executors of --expected-executors: how long to wait for them before the first step, and later where "
-         "no plan is possible without them. 0: nobody does; wait a short while, and end the run if one never joins")
+  app.add_option("--executor-timeout-seconds", flags.executor_timeout_seconds,
+                 "For executors of --expected-executors that are restarted after a loss: how long to wait for them before the first step, "
+                 "and later "
+                 "where no plan is possible without them. 0: none are restarted; wait a short while, and end the run if one never joins")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
   app.add_flag("--allow-join", flags.open,
                "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
-  app.add_flag("--closed", flags.alone, "No executors come but those of --expected-executors: nobody of another site is waited for")
+  app.add_flag("--closed", flags.alone, "No executors join but those of --expected-executors: wait for none of another site")
       ->excludes("--allow-join");
-  app.add_option("--join-timeout-seconds", flags.join_timeout_seconds, "Plan with whoever has joined by then")->check(daemon::CheckSeconds);
+  app.add_option("--join-timeout-seconds", flags.join_timeout_seconds, "After this long, plan with the executors that have joined")
+      ->check(daemon::CheckSeconds);
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
@@ -146,7 +147,7 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
   std::set<std::string> sites;
   for (const checkpoint::FileEntry& file : reader->elsewhere()) sites.insert(file.site);
   RunLoop& loop = *setup.loop;
-  absl::Status brought = absl::CancelledError("their executors were told to end as well");
+  absl::Status brought = absl::CancelledError("their executors were asked to end as well");
   if (!setup.shard_fetcher->AllLeave(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
     loop.LogEvent(
         {.reason = "CollectingShards",

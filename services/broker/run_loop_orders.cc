@@ -238,7 +238,7 @@ void RunLoop::SendRetention(int64_t step) {
     Execute(broker::EmitEvent{
         .reason = "SiteCleanupSkipped",
         .step = step,
-        .message = absl::StrCat("sites keep the parts of all checkpoints for now: which are named cannot be told: ", why)});
+        .message = absl::StrCat("sites keep the parts of all checkpoints for now: the named checkpoints cannot be listed: ", why)});
     return;
   }
   not_tidied_.clear();

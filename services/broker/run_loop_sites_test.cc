@@ -204,13 +204,13 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   v1::ExecutorMessage leaving;
   leaving.mutable_leaving();
   loop_->OnMessage("a", 2, leaving);
-  loop_->OnLeft("a", 2, "it was told to end");
+  loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   recall_.RunEnds(std::chrono::hours(1));
   const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
   const absl::Status brought = recall_.FetchShard(checkpoints_ + "/step-000002", file, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(brought)) << brought;
-  EXPECT_THAT(brought.message(), HasSubstr("told to end"));
+  EXPECT_THAT(brought.message(), HasSubstr("asked to end"));
 }
 
 // Its word comes later than its broker's end where its link is slow, and the broker collects parts then.
@@ -219,7 +219,7 @@ TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) 
   Kept();
   recall_.Joined("b", "oslo");
   loop_->Stop();
-  loop_->OnLeft("a", 2, "it was told to end");
+  loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   v1::ExecutorMessage leaving;
   leaving.mutable_leaving();

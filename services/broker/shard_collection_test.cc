@@ -94,7 +94,7 @@ TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
   auto collected = Collect(recall);
   ASSERT_EQ(collected.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   const absl::Status status = collected.get();
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("site london: "), HasSubstr("site rome: "), HasSubstr("told to end")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("site london: "), HasSubstr("site rome: "), HasSubstr("asked to end")));
   EXPECT_EQ(notices, 0);
 }
 

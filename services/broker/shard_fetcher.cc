@@ -161,7 +161,7 @@ absl::Status ShardFetcher::AwaitHolder(std::unique_lock<std::mutex>& lock, const
   };
   while (HolderOf(site, {}).empty()) {
     if (closed_ || cancelled()) return CalledOff();
-    if (run_ends_ && IsLeft(site)) return absl::UnavailableError("all its executors that hold shards were told to end");
+    if (run_ends_ && IsLeft(site)) return absl::UnavailableError("all its executors that hold shards were asked to end");
     const Clock::time_point deadline = absence.begin + absence_timeout_;
     if (absent_.contains(site) || Clock::now() >= deadline) {
       absent_.insert(site);

@@ -105,7 +105,7 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
   recall.RunEnds(std::chrono::hours(1));
   const absl::Status status = brought.get();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("told to end"));
+  EXPECT_THAT(status.message(), HasSubstr("asked to end"));
 }
 
 TEST_F(ShardFetcherTest, AllLeaveWhereEachHolderOfTheSitesWasOrderedToEnd) {

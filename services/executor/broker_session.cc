@@ -43,7 +43,7 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
       news_.notify_all();
       return status;
     }
-    if (stopped_) return absl::CancelledError("the executor was told to stop");
+    if (stopped_) return absl::CancelledError("the executor was asked to stop");
     if (welcomed) give_up = Clock::now() + timeout;
     if (Clock::now() >= give_up) {
       stopped_ = true;

@@ -37,14 +37,15 @@ void AddGpuMetrics(metrics::Registry& registry, std::shared_ptr<const nvml::Gpu>
                "to less than half).",
        .labels = {"reason"}});
   const Counter ecc = registry.AddCounter(
-      {.name = "gpu_ecc_uncorrected_errors_total", .help = "Of the card's memories, since its driver was loaded, whoever used it."});
-  const Counter xids = registry.AddCounter(
-      {.name = "gpu_xid_errors_total", .help = "Errors of the card that the driver has told since the executor began.", .labels = {"xid"}});
+      {.name = "gpu_ecc_uncorrected_errors_total", .help = "Of the card's memories, by all processes, since its driver was loaded."});
+  const Counter xids = registry.AddCounter({.name = "gpu_xid_errors_total",
+                                            .help = "Errors of the card that its driver has reported since the executor started.",
+                                            .labels = {"xid"}});
   if (gpu == nullptr) return;
   registry.OnCollect([=, gpu = std::move(gpu), lost = std::make_shared<bool>(false)] {
     // First, and of a card that is lost, too: the error tells why.
     for (const uint64_t xid : gpu->TakeXids()) {
-      base::Log(base::LogLevel::kError, absl::StrCat("the driver tells of an error of the card, Xid ", xid));
+      base::Log(base::LogLevel::kError, absl::StrCat("the driver reports an error of the card, Xid ", xid));
       xids.Add(1, {absl::StrCat(xid)});
     }
     const absl::StatusOr<nvml::Reading> now = gpu->Read();

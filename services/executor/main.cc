@@ -115,7 +115,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       app.add_option("--contact-file", flags.contact.file,
                      "File that keeps, from one start of this program to the next, when the broker was last heard of");
   app.add_option("--broker-lost-seconds", flags.broker_lost_seconds,
-                 "Where it was not for so long, an end with a failure becomes one with exit code 0, that nobody starts it again; 0: never")
+                 "Where it was not for so long, a failure ends with exit code 0, so that it is not restarted; 0: never")
       ->needs(file)
       ->check(daemon::CheckSeconds);
   app.add_option("--termination-log", flags.contact.termination_log, "File that gets the reason of a failure, as Kubernetes shows it");
@@ -215,7 +215,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   const absl::Status status = session.Run([&] { return host.Hello(); },
                                           [&](const v1::BrokerMessage& message) {
                                             if (message.has_shutdown()) {
-                                              const std::string reason = absl::StrCat("told to end: ", message.shutdown().reason());
+                                              const std::string reason = absl::StrCat("asked to end: ", message.shutdown().reason());
                                               if (message.shutdown().failed()) run_failed = reason;
                                               base::Log(run_failed.empty() ? base::LogLevel::kInfo : base::LogLevel::kWarning, reason);
                                             }

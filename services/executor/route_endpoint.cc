@@ -30,7 +30,8 @@ bool RouteEndpoint::ByRelay(absl::string_view peer) const {
 
 absl::StatusOr<transport::Endpoint*> RouteEndpoint::WayTo(absl::string_view peer) const {
   if (!ByRelay(peer)) return direct_.get();
-  if (relay_ == nullptr) return absl::NotFoundError(absl::StrCat(peer, " can only be met at a relay, and this executor was told of none"));
+  if (relay_ == nullptr)
+    return absl::NotFoundError(absl::StrCat(peer, " is only reachable through a relay, and this executor was given none"));
   return relay_.get();
 }
 

@@ -34,7 +34,7 @@ int Main(int argc, char** argv) {
   });
   CLI::Option* tls =
       app.add_option("--tls", tls_directory, "Folder with ca.pem, scheduler.pem, scheduler.key: clients need a certificate of that CA");
-  app.add_flag("--insecure", insecure, "Serve without TLS, whoever asks")->excludes(tls);
+  app.add_flag("--insecure", insecure, "Serve all clients, without TLS")->excludes(tls);
   app.add_option("--max-concurrent", options.max_concurrent, "Calls that may plan at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

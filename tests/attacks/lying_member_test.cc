@@ -194,7 +194,7 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   AwaitSaid(kReplaced, "Conflict", "True ClusterReplaced: ");
   AwaitSaid(kGarbage, "Connected", "False NotConnected: ");
   EXPECT_TRUE(Federation::WaitUntil(
-      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "belongs to somebody else"); }, kTestTimeout));
+      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "is not owned by this job"); }, kTestTimeout));
   TouchCluster(kForged);
   AwaitSaid(kForged, "Conflict", "True NotOurs: ");
   AwaitSaid(kToken, "TokenRenewed", "False RenewalFailed: ");

@@ -172,7 +172,7 @@ TEST_F(DataDevicesTest, WhenOnlyTheExecutorWithTheDataIsMissingThatIsReported) {
   Start({"a", "b"}, {"a"}, /*steps=*/3, {}, "", /*late=*/{"a"});
   const json awaited = WaitForEvent("WaitingForData");
   ASSERT_FALSE(awaited.is_null());
-  EXPECT_EQ(awaited["message"], "nobody who has the training data is here: a is waited for, 110 s without news at most");
+  EXPECT_EQ(awaited["message"], "no device that has the training data is here: a is waited for, 110 s without news at most");
   StartExecutor("a");
   EXPECT_EQ(broker_->Wait(), base::kExitDone);
 }

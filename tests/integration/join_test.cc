@@ -116,7 +116,7 @@ TEST_F(JoinTest, TokensNamesAndAddressesThatAreWrongAreRefusedInWords) {
   EXPECT_THAT(refused("local", {"--name", "local-0"}, right), HasSubstr("choose another --name"));
   EXPECT_THAT(refused("any", {"--listen", "0.0.0.0:0"}, right), HasSubstr("stands for any"));
   EXPECT_THAT(refused("nowhere", {"--listen", "127.0.0.1:0", "--advertise", "lab:0"}, right),
-              AllOf(HasSubstr("--advertise"), HasSubstr("nobody can dial port 0")));
+              AllOf(HasSubstr("--advertise"), HasSubstr("port 0 cannot be dialed")));
   EXPECT_THAT(refused("deaf", {"--advertise", "lab:7001"}, right), HasSubstr("--listen"));
 
   const auto first = Join("first", {"--name", "lab"}, right);

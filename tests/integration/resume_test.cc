@@ -127,7 +127,7 @@ TEST_F(ResumeTest, FewerStepsThanTheCheckpointHasSeenAreRefusedInWords) {
   RunToEnd({Steps(6), Checkpoints(0)}, {}, "first");
   auto again = Start({Steps(4), Checkpoints(0)}, {}, "second");
   ExpectEnd(*again, 2);
-  EXPECT_THAT(again->Stderr(), AllOf(HasSubstr("spec.training.steps is 4"), HasSubstr("step-000006 has seen 6 steps"),
+  EXPECT_THAT(again->Stderr(), AllOf(HasSubstr("cannot start: --set spec.training.steps is 4"), HasSubstr("step-000006 has seen 6 steps"),
                                      Not(HasSubstr("fusion-broker ended"))))
       << "a refusal, and no crash";
 }

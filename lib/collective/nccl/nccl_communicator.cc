@@ -70,7 +70,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   absl::Status Begin(const ncclUniqueId& id, absl::Duration timeout, const std::stop_token& stop) {
-    const std::stop_callback on_stop(stop, [this] { Abort(absl::CancelledError("told to wait no longer for the others")); });
+    const std::stop_callback on_stop(stop, [this] { Abort(absl::CancelledError("stopped while waiting for the others")); });
     std::unique_lock lock(mutex_);
     FUSIONLLM_RETURN_IF_ERROR(ended_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, c
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<MemberInfo> all, Meet(rendezvous, member, own, options.timeout.to_join, stop));
   if (all.front().secret.size() != sizeof(id.internal)) {
-    return absl::InvalidArgumentError(absl::StrCat(member.ToString(), ": replica 0 told an id of ", all.front().secret.size(), " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(member.ToString(), ": replica 0 sent an id of ", all.front().secret.size(), " bytes"));
   }
   std::memcpy(id.internal, all.front().secret.data(), sizeof(id.internal));
   auto communicator = std::make_unique<NcclCommunicator>(member, library, device, options.timeout.per_call);

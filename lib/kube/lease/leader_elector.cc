@@ -241,7 +241,7 @@ absl::Status LeaderElector::Confirm(std::stop_token stop) {
   const std::string holder = read.ok() ? leader() : "";
   if (IsLeader() && holder == options_.identity) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the lease ", options_.lease.ToString(), " is held by ", holder.empty() ? "nobody" : holder));
+      absl::StrCat("the lease ", options_.lease.ToString(), " is held by ", holder.empty() ? "no one" : holder));
 }
 
 absl::Status LeaderElector::Check(absl::Duration timeout) const {

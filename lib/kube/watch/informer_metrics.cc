@@ -25,7 +25,7 @@ InformerMetrics::InformerMetrics(metrics::Registry& registry)
           Spec("cluster_watch_last_event_timestamp_seconds", "When the watch last brought anything, bookmarks included."))),
       objects_(registry.AddGauge(Spec("informer_store_objects", "Objects in the cache."))),
       version_(registry.AddGauge(Spec("informer_store_resource_version", "Up to where the cache follows the server, rounded."))),
-      queued_(registry.AddGauge(Spec("informer_queued_items", "Changes that handlers have not been told yet."))),
+      queued_(registry.AddGauge(Spec("informer_queued_items", "Changes that handlers have not seen yet."))),
       latency_(registry.AddHistogram(Spec("informer_processing_latency_seconds", "From a change's arrival until its handler was done."),
                                      metrics::ExponentialBuckets(1e-5, 4, 12))) {}
 

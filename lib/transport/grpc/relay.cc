@@ -182,7 +182,7 @@ class Relay::Service : public grpc::Service {
     std::unique_lock lock(mu_);
     const auto found = calls_.find(id);
     if (found == calls_.end() || found->second->to != name || found->second->answer != nullptr || found->second->dial_done || stopping_) {
-      return absl::NotFoundError(absl::StrCat("nobody waits for ", name, " to answer"));
+      return absl::NotFoundError(absl::StrCat("no peer waits for ", name, " to answer"));
     }
     const std::shared_ptr<Call> call = found->second;
     call->answer_context = &context;
