@@ -20,23 +20,20 @@ for member in "${members[@]}"; do
 done
 took "a hub and two members with accounts for it"
 
-# token_of MEMBER SECRET: once the member has filled it in.
-token_of() { kubectl_of "$1" --namespace fusionllm get secret "$2" --output 'jsonpath={.data.token}' | base64 -d; }
-has_token() { [ -n "$(token_of "$1" "$2")" ]; }
-# As helm's notes tell: token_kubeconfig MEMBER SECRET FILE
+# token_kubeconfig MEMBER SECRET FILE: as helm's notes tell, with a token that ends with SECRET.
 token_kubeconfig() {
-  local config=(kubectl_of "$1" --kubeconfig "$3" config)
-  until_true "a token in $2 of $1" has_token "$1" "$2"
-  kubectl_of "$1" --namespace fusionllm get secret "$2" --output 'jsonpath={.data.ca\.crt}' | base64 -d >"$scratch/ca.crt"
+  local config=(kubectl_of "$1" --kubeconfig "$3" config) token
+  token=$(kubectl_of "$1" --namespace fusionllm create token $account --bound-object-kind Secret --bound-object-name "$2")
+  kubectl_of "$1" --namespace fusionllm get configmap kube-root-ca.crt --output 'jsonpath={.data.ca\.crt}' >"$scratch/ca.crt"
   rm -f "$3"
   "${config[@]}" set-cluster "$1" --server "$(server_of "$1")" --certificate-authority "$scratch/ca.crt" --embed-certs >/dev/null
-  "${config[@]}" set-credentials hub --token "$(token_of "$1" "$2")" >/dev/null
+  "${config[@]}" set-credentials hub --token "$token" >/dev/null
   "${config[@]}" set-context "$1" --cluster "$1" --user hub >/dev/null
   "${config[@]}" use-context "$1" >/dev/null
 }
 connected() { condition_is "fusioncluster/$1" CredentialsValid True && condition_is "fusioncluster/$1" Connected True; }
 for member in "${members[@]}"; do
-  token_kubeconfig "$member" $account-token "$scratch/$member.kubeconfig"
+  token_kubeconfig "$member" $account-tokens "$scratch/$member.kubeconfig"
   register "$member" "$scratch/$member.kubeconfig"
 done
 for member in "${members[@]}"; do until_true "the connection to $member" connected "$member"; done
@@ -69,15 +66,10 @@ undisturbed() {
 used_by_operator() { audit_log "$1" | grep -c "\"user\":{\"username\":\"$2\".*\"userAgent\":\"fusion-operator" || true; }
 
 # ---- another token ----
-kubectl_of quito --namespace fusionllm apply --filename - >/dev/null <<SECRET
-apiVersion: v1
-kind: Secret
-type: kubernetes.io/service-account-token
-metadata: {name: second, annotations: {kubernetes.io/service-account.name: $account}}
-SECRET
+kubectl_of quito --namespace fusionllm create secret generic second >/dev/null
 token_kubeconfig quito second "$scratch/second.kubeconfig"
 register quito "$scratch/second.kubeconfig"
-kubectl_of quito --namespace fusionllm delete secret $account-token >/dev/null
+kubectl_of quito --namespace fusionllm delete secret $account-tokens >/dev/null
 refused() { [[ $(kubectl_of quito --kubeconfig "$1" --namespace team get configmaps 2>&1) == *Unauthorized* ]]; }
 until_true "quito to refuse the old token" refused "$scratch/quito.kubeconfig"
 until_true "the connection to quito" connected quito
@@ -106,7 +98,7 @@ certificate_in_place_of_token() {
   register turin "$scratch/certificate.kubeconfig"
   uses_certificate() { [ "$(used_by_operator turin $name)" -gt 0 ]; }
   until_true "requests to turin with the certificate" uses_certificate
-  kubectl_of turin --namespace fusionllm delete secret $account-token >/dev/null
+  kubectl_of turin --namespace fusionllm delete secret $account-tokens >/dev/null
   until_true "the connection to turin" connected turin
   works_in turin
   undisturbed
