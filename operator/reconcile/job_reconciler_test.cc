@@ -289,7 +289,7 @@ TEST_F(JobReconcilerTest, AConfigMapOfSomebodyElseIsNotOverwritten) {
   Submit();
   Settle();
   EXPECT_EQ(Condition("Scheduled"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("ConfigMap train-job in namespace default belongs to"));
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("ConfigMap train-job in namespace default exists already"));
   EXPECT_THAT(PodNames(), IsEmpty());
   const json there = json::parse(looking_->Get(kConfigMaps, {"default", "train-job"}).value());
   EXPECT_EQ(there["data"], theirs["data"]);

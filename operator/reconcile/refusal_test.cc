@@ -263,7 +263,7 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
   Submit();
   Settle();
   EXPECT_EQ(Condition("Scheduled"), "False Conflict");
-  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Pod train-local-1-r0 in namespace default belongs to"));
+  EXPECT_THAT(ConditionObject("Scheduled")["message"], HasSubstr("Pod train-local-1-r0 in namespace default exists already"));
   EXPECT_EQ(json::parse(looking_->Get(kPods, {"default", "train-local-1-r0"}).value())["metadata"]["uid"], before["metadata"]["uid"]);
   ASSERT_TRUE(looking_->Delete(kPods, {"default", "train-local-1-r0"}, {.grace_period_seconds = 0}).ok());
   clock_.Advance(absl::Seconds(15));

@@ -125,7 +125,7 @@ TEST_F(TwoClustersTest, ReportsConflictWithJobOfAnotherHub) {
   EXPECT_FALSE(TokyoPod("train-tokyo-0-r0").contains("spec"));
   EXPECT_EQ(Condition("Ready"), "False Conflict");
   EXPECT_THAT(std::string(ConditionObject("Ready")["message"]),
-              HasSubstr("Cluster tokyo: ConfigMap train-anchor in namespace default belongs"));
+              HasSubstr("Cluster tokyo: ConfigMap train-anchor in namespace default exists already"));
   EXPECT_EQ(Condition("Scheduled"), "False Conflict");
   EXPECT_THAT(reconciler_->conflicts().In("tokyo"), HasSubstr("train-anchor"));
   const kube::ReconcileResult again = ReconcileTokyo();
