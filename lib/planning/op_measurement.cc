@@ -67,7 +67,7 @@ class GraphMeasurer {
         options_(options),
         memory_bytes_(memory_bytes) {
     config_.micro_batches = config_.in_flight = in_flight;
-    config_.schedule = runtime::PipelineSchedule::k1F1B;
+    config_.schedule = schedule::k1F1B;
   }
 
   absl::StatusOr<OpMeasurements> Run(const std::vector<int>& slice_of_forward_op) {

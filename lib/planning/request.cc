@@ -10,6 +10,7 @@
 #include "lib/planning/cost_models.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/graph_request.h"
 #include "lib/scheduler/text_format.h"
 
@@ -135,17 +136,7 @@ void LimitExecutors(const job::Executors& requested, int64_t executors, int64_t 
 
 // What the job says about executors, strategy and placement.
 void AddConstraints(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
-  switch (spec.strategy.pipeline_schedule) {
-    case job::PipelineSchedule::kAuto:
-      request.schedule = scheduler::Schedule::kAuto;
-      break;
-    case job::PipelineSchedule::kGpipe:
-      request.schedule = scheduler::Schedule::kGPipe;
-      break;
-    case job::PipelineSchedule::k1f1b:
-      request.schedule = scheduler::Schedule::k1F1B;
-      break;
-  }
+  request.schedule = schedule::Find(job::ToString(spec.strategy.pipeline_schedule)).value_or(schedule::k1F1B);  // none of them: auto
   request.max_in_flight = options.max_in_flight.value_or(static_cast<int>(spec.strategy.in_flight));
   request.max_egress_bytes = spec.placement.max_egress_bytes_per_step;
   request.stages = options.stages.value_or(static_cast<int>(spec.strategy.stages));

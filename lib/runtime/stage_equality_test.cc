@@ -138,7 +138,7 @@ TEST_P(StageEqualityTest, ScheduleAndDepthDoNotChangeABit) {
     ExpectSame(MustRun(training_, options), expected, absl::StrCat(in_flight, " in flight"));
   }
   PipelineOptions gpipe = Options(3);
-  gpipe.config.schedule = PipelineSchedule::kGPipe;
+  gpipe.config.schedule = schedule::kGPipe;
   ExpectSame(MustRun(training_, gpipe), expected, "GPipe");
 }
 
