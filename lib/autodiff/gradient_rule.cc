@@ -77,6 +77,7 @@ const GradientRule* FindRule(absl::string_view op_type) {
     rules::AddNormalization(*list);
     rules::AddPooling(*list);
     rules::AddReduction(*list);
+    rules::AddSoftmax(*list);
     return list;
   }();
   const auto found = std::find_if(all->begin(), all->end(), [op_type](const GradientRule& rule) { return rule.type == op_type; });

@@ -24,6 +24,7 @@ std::vector<OpSchema> BuildSchemas() {
   ops::AddNormalization(schemas);
   ops::AddPooling(schemas);
   ops::AddReduction(schemas);
+  ops::AddSoftmax(schemas);
   for (OpSchema& schema : schemas) {
     if (!schema.parameter_count) schema.parameter_count = [n = static_cast<int>(schema.parameters.size())](const Attributes&) { return n; };
     if (!schema.output_count) schema.output_count = [n = static_cast<int>(schema.outputs.size())](const Attributes&) { return n; };

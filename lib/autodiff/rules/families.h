@@ -17,5 +17,6 @@ void AddMovement(std::vector<GradientRule>& rules);
 void AddNormalization(std::vector<GradientRule>& rules);
 void AddPooling(std::vector<GradientRule>& rules);
 void AddReduction(std::vector<GradientRule>& rules);
+void AddSoftmax(std::vector<GradientRule>& rules);
 
 }  // namespace fusionllm::autodiff::rules

@@ -13,16 +13,12 @@ void Normalize(RuleContext& c, absl::string_view type, const opdag::Attributes& 
 
 void LayerNorm(RuleContext& c) { Normalize(c, "layer_norm_grad", {}); }
 void BatchNorm(RuleContext& c) { Normalize(c, "batch_norm_grad", {}); }
-void Softmax(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "softmax_grad", {c.output(0), c.dy()})); }
-void LogSoftmax(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "log_softmax_grad", {c.output(0), c.dy()})); }
 
 }  // namespace
 
 void AddNormalization(std::vector<GradientRule>& rules) {
   rules.push_back({"layer_norm", LayerNorm});
   rules.push_back({"batch_norm", BatchNorm});
-  rules.push_back({"softmax", Softmax});
-  rules.push_back({"log_softmax", LogSoftmax});
 }
 
 }  // namespace fusionllm::autodiff::rules

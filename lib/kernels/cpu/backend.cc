@@ -20,7 +20,7 @@ const std::map<std::string, Factory>& Factories() {
   static const auto* const factories = [] {
     auto* all = new std::map<std::string, Factory>;
     for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
-                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
+                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
       for (const Entry& entry : family) all->emplace(std::string(entry.type), entry.make);
     }
     return all;

@@ -31,6 +31,7 @@ std::span<const Entry> MovementKernels();
 std::span<const Entry> NormalizationKernels();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 

@@ -20,7 +20,7 @@ const std::map<std::string, Entry>& Entries() {
     auto* all = new std::map<std::string, Entry>;
     for (const auto family :
          {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LayerNormKernels(),
-          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
+          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
       for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
     }
     return all;

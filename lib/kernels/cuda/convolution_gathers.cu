@@ -9,7 +9,6 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMaxBlocks = 65535;
 
 // As kernels get it.
 struct Window {

@@ -62,6 +62,7 @@ std::span<const Entry> LayerNormKernels();
 std::span<const FusedEntry> LayerNormFusions();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 // The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
 // tensors that are neither f32 nor bf16.

@@ -16,7 +16,6 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr double kDefaultEpsilon = 1e-5;
-constexpr unsigned kMaxBlocks = 65535;
 constexpr int kRowThreads = 128;
 constexpr int kWarps = kRowThreads / 32;
 
@@ -231,8 +230,6 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
     }
   }
 }
-
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
 
 // ---- The ops ----------------------------------------------------------------------------------------------------------------------------
 

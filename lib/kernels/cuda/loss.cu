@@ -10,7 +10,6 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr int64_t kDefaultIgnored = -100;  // torch's
-constexpr unsigned kMaxBlocks = 65535;
 constexpr int64_t kMaxPartials = 256;
 
 unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }

@@ -93,7 +93,6 @@ __global__ void GradientOfMax(const T* dy, const int32_t* index, T* dx, Window w
 
 // A thread for a quad of a place of an image: across a block quads, down it columns of the image; the grid has blocks of columns, rows and
 // samples.
-constexpr unsigned kMaxBlocks = 65535;
 
 dim3 ImageGrid(int64_t batch, int64_t height, int64_t width, int64_t channels) {
   const int64_t down = QuadBlock(channels).y;

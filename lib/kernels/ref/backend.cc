@@ -41,7 +41,7 @@ const Entry* Find(absl::string_view type) {
   static const auto* const table = [] {
     auto* entries = new std::map<std::string, Entry, std::less<>>;
     for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
-                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
+                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
       for (const Entry& entry : family) entries->emplace(std::string(entry.type), entry);
     }
     return entries;

@@ -29,6 +29,7 @@ std::span<const Entry> MovementKernels();
 std::span<const Entry> NormalizationKernels();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 // nullptr when there is no such op.
 const Entry* Find(absl::string_view type);

@@ -1,4 +1,4 @@
-// Layer norm, batch norm and softmax.
+// Layer norm and batch norm.
 #include "lib/base/status_macros.h"
 #include "lib/opdag/ops/families.h"
 #include "lib/opdag/ops/shape_rules.h"
@@ -80,33 +80,11 @@ void AddBatchNorm(std::vector<OpSchema>& schemas) {
   schemas.push_back(std::move(backward));
 }
 
-void AddSoftmax(std::vector<OpSchema>& schemas) {
-  for (const char* type : {"softmax", "log_softmax"}) {
-    OpSchema forward = MakeSchema(type, OpKind::kNonParametric, OpClass::kNormalization, {"x"}, {"y"});
-    forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("x", InputType(graph, op, 0), 1));
-      return Types{InputType(graph, op, 0)};
-    };
-    forward.flops = [](const Graph& graph, const Op& op) { return 11 * InputElements(graph, op); };
-    schemas.push_back(std::move(forward));
-
-    OpSchema backward = MakeBackward(absl::StrCat(type, "_grad"), OpClass::kNormalization, {"y", "dy"}, {"dx"});
-    backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("y", InputType(graph, op, 0), 1));
-      FUSIONLLM_RETURN_IF_ERROR(WantSame("y", InputType(graph, op, 0), "dy", InputType(graph, op, 1)));
-      return Types{InputType(graph, op, 0)};
-    };
-    backward.flops = [](const Graph& graph, const Op& op) { return 4 * InputElements(graph, op); };
-    schemas.push_back(std::move(backward));
-  }
-}
-
 }  // namespace
 
 void AddNormalization(std::vector<OpSchema>& schemas) {
   AddLayerNorm(schemas);
   AddBatchNorm(schemas);
-  AddSoftmax(schemas);
 }
 
 }  // namespace fusionllm::opdag::ops
