@@ -11,7 +11,6 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-
 template <typename T>
 __global__ void GatherRows(const int32_t* tokens, const float* wte, const float* wpe, T* y, int64_t count, int64_t length, int64_t dim,
                            RangeCheck check) {

@@ -12,8 +12,6 @@ namespace {
 constexpr int64_t kDefaultIgnored = -100;  // torch's
 constexpr int64_t kMaxPartials = 256;
 
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
-
 // What a row adds to the sums.
 struct RowLoss {
   float loss;
