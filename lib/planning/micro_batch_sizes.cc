@@ -28,7 +28,7 @@ constexpr size_t kMaxRefined = 6;
 using scheduler::kInfinity;
 
 bool HasBatchNorm(const opdag::Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const opdag::Op& op) { return op.type == "batch_norm"; });
+  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const opdag::Op& op) { return op.kind == opdag::OpKind::kBatchNorm; });
 }
 
 // By op; empty for those that take no time.

@@ -76,7 +76,7 @@ void NarrowIds(const workload::Workload& workload, const estimator::GraphCosts& 
     if (costs.values[v].dtype != tensor::DType::kI32) continue;
     const opdag::Op& origin = graph.op(costs.values[v].producer);
     int64_t below = 0;
-    if (origin.type == "placeholder") {
+    if (origin.kind == opdag::OpKind::kPlaceholder) {
       const bool image_labels = workload.targets_per_sample == 1;
       below = text ? 256 : image_labels ? workload.data.num_classes : workload.data.vocabulary_size;
     }

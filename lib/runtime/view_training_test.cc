@@ -72,7 +72,7 @@ TEST(ViewTrainingOfParametersTest, AReshapedGradientOfAParameterIsStillGiven) {
   for (autodiff::ParameterUse& use : reshaped.uses) {
     opdag::Op op;
     op.name = absl::StrCat("reshaped", use.gradient);
-    op.type = "reshape";
+    op.kind = opdag::OpKind::kReshape;
     op.inputs = {use.gradient};
     op.attributes = {{"shape", reshaped.graph.value(use.gradient).type.shape.dims()}};
     op.forward_op = use.op;

@@ -27,7 +27,7 @@ constexpr double kMeasuredSeconds = 0.2;
 
 bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
   return std::any_of(program.forward.ops.begin(), program.forward.ops.end(),
-                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).type == "placeholder"; });
+                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).kind == opdag::OpKind::kPlaceholder; });
 }
 
 runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage, int replica) {

@@ -7,6 +7,8 @@
 
 namespace fusionllm::autodiff::rules {
 
+using opdag::OpKind;
+
 void AddAttention(std::vector<GradientRule>& rules);
 void AddConvolution(std::vector<GradientRule>& rules);
 void AddElementwise(std::vector<GradientRule>& rules);

@@ -17,7 +17,7 @@ using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
 using Factory = MadeKernel (*)(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 struct Entry {
-  absl::string_view type;
+  OpKind kind;
   Factory make;
 };
 

@@ -3,8 +3,10 @@
 namespace fusionllm::kernels::cpu {
 
 std::span<const Entry> ReductionKernels() {
-  static constexpr Entry kEntries[] = {
-      {"reduce", MakeReference}, {"reduce_max_grad", MakeReference}, {"broadcast_to", MakeReference}, {"sum_to", MakeReference}};
+  static constexpr Entry kEntries[] = {{OpKind::kReduce, MakeReference},
+                                       {OpKind::kReduceMaxGrad, MakeReference},
+                                       {OpKind::kBroadcastTo, MakeReference},
+                                       {OpKind::kSumTo, MakeReference}};
   return kEntries;
 }
 

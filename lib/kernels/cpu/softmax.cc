@@ -53,8 +53,10 @@ class SoftmaxGrad : public RowKernel {
 }  // namespace
 
 std::span<const Entry> SoftmaxKernels() {
-  static constexpr Entry kEntries[] = {
-      {"softmax", Make<Softmax>}, {"softmax_grad", Make<SoftmaxGrad>}, {"log_softmax", MakeReference}, {"log_softmax_grad", MakeReference}};
+  static constexpr Entry kEntries[] = {{OpKind::kSoftmax, Make<Softmax>},
+                                       {OpKind::kSoftmaxGrad, Make<SoftmaxGrad>},
+                                       {OpKind::kLogSoftmax, MakeReference},
+                                       {OpKind::kLogSoftmaxGrad, MakeReference}};
   return kEntries;
 }
 

@@ -34,7 +34,7 @@ struct Bf16Entry {
 };
 
 struct Entry {
-  absl::string_view type;
+  OpKind kind;
   Factory make;         // on f32
   Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/upcast_kernel.h)
 };
@@ -43,7 +43,7 @@ struct Entry {
 using FusedRow = std::vector<PreparedFusedOp>;
 using FusedFactory = MadeKernel (*)(FusedRow row, Device& device);
 struct FusedEntry {
-  std::array<absl::string_view, kMaxFusedOps> types;  // of the ops; empty behind the last
+  std::array<OpKind, kMaxFusedOps> kinds;  // of the ops; kNone behind the last
   FusedFactory make;
 };
 

@@ -191,8 +191,8 @@ class EmbeddingGrad : public EmbeddingBase {
 }  // namespace
 
 std::span<const Entry> EmbeddingKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<Embedding>("embedding", "-", "b"),
-                                       OnBothTypes<EmbeddingGrad>("embedding_grad", "-b", "ff")};
+  static constexpr Entry kEntries[] = {OnBothTypes<Embedding>(OpKind::kEmbedding, "-", "b"),
+                                       OnBothTypes<EmbeddingGrad>(OpKind::kEmbeddingGrad, "-b", "ff")};
   return kEntries;
 }
 

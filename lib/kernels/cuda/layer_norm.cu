@@ -401,13 +401,14 @@ MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
 }  // namespace
 
 std::span<const Entry> LayerNormKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<LayerNorm>("layer_norm", "b", "bff"),
-                                       OnBothTypes<LayerNormGrad>("layer_norm_grad", "bbff", "bff")};
+  static constexpr Entry kEntries[] = {OnBothTypes<LayerNorm>(OpKind::kLayerNorm, "b", "bff"),
+                                       OnBothTypes<LayerNormGrad>(OpKind::kLayerNormGrad, "bbff", "bff")};
   return kEntries;
 }
 
 std::span<const FusedEntry> LayerNormFusions() {
-  static constexpr FusedEntry kEntries[] = {{{"add", "layer_norm"}, FuseAddLayerNorm}, {{"layer_norm_grad", "add"}, FuseLayerNormGradAdd}};
+  static constexpr FusedEntry kEntries[] = {{{OpKind::kAdd, OpKind::kLayerNorm}, FuseAddLayerNorm},
+                                            {{OpKind::kLayerNormGrad, OpKind::kAdd}, FuseLayerNormGradAdd}};
   return kEntries;
 }
 

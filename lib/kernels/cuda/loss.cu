@@ -285,10 +285,10 @@ class MseGrad : public DeviceKernel {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>("cross_entropy", "b-", "f-ff"),
-                                       OnBothTypes<CrossEntropyGrad>("cross_entropy_grad", "b-ff", "b"),
-                                       {"mse", Make<Mse>},
-                                       {"mse_grad", Make<MseGrad>}};
+  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>(OpKind::kCrossEntropy, "b-", "f-ff"),
+                                       OnBothTypes<CrossEntropyGrad>(OpKind::kCrossEntropyGrad, "b-ff", "b"),
+                                       {OpKind::kMse, Make<Mse>},
+                                       {OpKind::kMseGrad, Make<MseGrad>}};
   return kEntries;
 }
 

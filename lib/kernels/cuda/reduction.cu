@@ -150,18 +150,18 @@ MadeKernel MakeWalking(PreparedOp op, Device& device) {
 }
 
 template <template <typename> class K>
-constexpr Entry WalkingEntry(absl::string_view type, absl::string_view inputs) {
-  return {type, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
+constexpr Entry WalkingEntry(opdag::OpKind kind, absl::string_view inputs) {
+  return {kind, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
 }
 
 }  // namespace
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      WalkingEntry<Reduce>("reduce", "b"),
-      WalkingEntry<ReduceMaxGrad>("reduce_max_grad", "bbb"),
-      WalkingEntry<BroadcastTo>("broadcast_to", "b"),
-      WalkingEntry<SumTo>("sum_to", "b"),
+      WalkingEntry<Reduce>(OpKind::kReduce, "b"),
+      WalkingEntry<ReduceMaxGrad>(OpKind::kReduceMaxGrad, "bbb"),
+      WalkingEntry<BroadcastTo>(OpKind::kBroadcastTo, "b"),
+      WalkingEntry<SumTo>(OpKind::kSumTo, "b"),
   };
   return kEntries;
 }

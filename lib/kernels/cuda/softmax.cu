@@ -59,19 +59,19 @@ class SoftmaxGrad : public DeviceKernel {
 };
 
 template <bool kLog>
-constexpr Entry SoftmaxEntry(absl::string_view type) {
-  return {type, Make<Softmax<kLog, float>>, {Make<Softmax<kLog, Bf16>>, "b", "b"}};
+constexpr Entry SoftmaxEntry(opdag::OpKind kind) {
+  return {kind, Make<Softmax<kLog, float>>, {Make<Softmax<kLog, Bf16>>, "b", "b"}};
 }
 template <bool kLog>
-constexpr Entry SoftmaxGradEntry(absl::string_view type) {
-  return {type, Make<SoftmaxGrad<kLog, float>>, {Make<SoftmaxGrad<kLog, Bf16>>, "bb", "b"}};
+constexpr Entry SoftmaxGradEntry(opdag::OpKind kind) {
+  return {kind, Make<SoftmaxGrad<kLog, float>>, {Make<SoftmaxGrad<kLog, Bf16>>, "bb", "b"}};
 }
 
 }  // namespace
 
 std::span<const Entry> SoftmaxKernels() {
-  static constexpr Entry kEntries[] = {SoftmaxEntry<false>("softmax"), SoftmaxEntry<true>("log_softmax"),
-                                       SoftmaxGradEntry<false>("softmax_grad"), SoftmaxGradEntry<true>("log_softmax_grad")};
+  static constexpr Entry kEntries[] = {SoftmaxEntry<false>(OpKind::kSoftmax), SoftmaxEntry<true>(OpKind::kLogSoftmax),
+                                       SoftmaxGradEntry<false>(OpKind::kSoftmaxGrad), SoftmaxGradEntry<true>(OpKind::kLogSoftmaxGrad)};
   return kEntries;
 }
 

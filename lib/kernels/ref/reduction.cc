@@ -84,8 +84,7 @@ absl::Status SumTo(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      {"reduce", Reduce}, {"reduce_max_grad", ReduceMaxGrad}, {"broadcast_to", BroadcastTo}, {"sum_to", SumTo}
-  };
+      {OpKind::kReduce, Reduce}, {OpKind::kReduceMaxGrad, ReduceMaxGrad}, {OpKind::kBroadcastTo, BroadcastTo}, {OpKind::kSumTo, SumTo}};
   return kEntries;
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 absl::Status Softmax(const PreparedOp& op, const KernelArguments& arguments) {
   const int64_t width = op.in(0).dim(-1);
-  const bool log = op.type == "log_softmax";
+  const bool log = op.kind == OpKind::kLogSoftmax;
   for (int64_t row = 0; row < op.in(0).rows(); ++row) {
     const float* x = arguments.inputs[0].f32() + row * width;
     float* y = arguments.outputs[0].f32() + row * width;
@@ -23,7 +23,7 @@ absl::Status Softmax(const PreparedOp& op, const KernelArguments& arguments) {
 
 absl::Status SoftmaxGrad(const PreparedOp& op, const KernelArguments& arguments) {
   const int64_t width = op.in(0).dim(-1);
-  const bool log = op.type == "log_softmax_grad";
+  const bool log = op.kind == OpKind::kLogSoftmaxGrad;
   for (int64_t row = 0; row < op.in(0).rows(); ++row) {
     const float* y = arguments.inputs[0].f32() + row * width;
     const float* dy = arguments.inputs[1].f32() + row * width;
@@ -40,8 +40,10 @@ absl::Status SoftmaxGrad(const PreparedOp& op, const KernelArguments& arguments)
 }  // namespace
 
 std::span<const Entry> SoftmaxKernels() {
-  static constexpr Entry kEntries[] = {
-      {"softmax", Softmax}, {"softmax_grad", SoftmaxGrad}, {"log_softmax", Softmax}, {"log_softmax_grad", SoftmaxGrad}};
+  static constexpr Entry kEntries[] = {{OpKind::kSoftmax, Softmax},
+                                       {OpKind::kSoftmaxGrad, SoftmaxGrad},
+                                       {OpKind::kLogSoftmax, Softmax},
+                                       {OpKind::kLogSoftmaxGrad, SoftmaxGrad}};
   return kEntries;
 }
 

@@ -33,13 +33,13 @@ double ForwardFlops(const TensorType& qkv, const Op& op) {
 }  // namespace
 
 void AddAttention(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("attention", OpKind::kNonParametric, OpClass::kAttention, {"qkv"}, {"y", "lse"});
+  OpSchema forward = MakeSchema(OpKind::kAttention, OpRole::kNonParametric, OpClass::kAttention, {"qkv"}, {"y", "lse"});
   forward.attributes = kAttributes;
   forward.infer = Infer;
   forward.flops = [](const Graph& graph, const Op& op) { return ForwardFlops(InputType(graph, op, 0), op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = MakeBackward("attention_grad", OpClass::kAttention, {"qkv", "y", "lse", "dy"}, {"dqkv"});
+  OpSchema backward = MakeBackward(OpKind::kAttentionGrad, OpClass::kAttention, {"qkv", "y", "lse", "dy"}, {"dqkv"});
   backward.attributes = kAttributes;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types forward_types, Infer(graph, op));

@@ -37,7 +37,7 @@ absl::StatusOr<TensorType> Embedded(const Attributes& attributes, const TensorTy
 }  // namespace
 
 void AddEmbedding(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("embedding", OpKind::kParametric, OpClass::kGather, {"tokens"}, {"y"});
+  OpSchema forward = MakeSchema(OpKind::kEmbedding, OpRole::kParametric, OpClass::kGather, {"tokens"}, {"y"});
   forward.parameters = {"wte", "wpe"};
   forward.optional_parameters = 1;
   forward.attributes = kAttributes;
@@ -55,7 +55,7 @@ void AddEmbedding(std::vector<OpSchema>& schemas) {
   };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = MakeBackward("embedding_grad", OpClass::kGather, {"tokens", "dy"}, {"dwte", "dwpe"});
+  OpSchema backward = MakeBackward(OpKind::kEmbeddingGrad, OpClass::kGather, {"tokens", "dy"}, {"dwte", "dwpe"});
   backward.attributes = kAttributes;
   backward.output_count = TableCount;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
