@@ -37,7 +37,7 @@ std::vector<std::string> SignaturesOf(const workload::Workload& workload) {
   const std::vector<bool> views = autodiff::ViewsOf(workload.training);
   std::vector<std::string> signatures;
   for (size_t op = 0; op < graph.ops().size(); ++op) {
-    const bool free = views[op] || graph.ops()[op].type == "placeholder";
+    const bool free = views[op] || graph.ops()[op].kind == opdag::OpKind::kPlaceholder;
     signatures.push_back(free ? "" : estimator::OpSignature(graph, graph.ops()[op]));
   }
   return signatures;

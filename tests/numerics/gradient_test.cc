@@ -174,7 +174,7 @@ using Coverage = std::map<std::string, int>;
 void Cover(const TrainingCase& run, Coverage& coverage) {
   for (int id = 0; id < run.training.forward_ops; ++id) {
     const opdag::Op& op = run.training.graph.op(id);
-    ++coverage[op.kind == opdag::OpKind::kReduce && op.attributes.Text("kind") == "max" ? "reduce max" : op.kind];
+    ++coverage[op.kind == opdag::OpKind::kReduce && op.attributes.Text("kind") == "max" ? "reduce max" : std::string(opdag::Name(op.kind))];
   }
   const std::vector<autodiff::ParameterUse>& uses = run.training.uses;
   for (size_t i = 1; i < uses.size(); ++i) coverage["shared parameter"] += uses[i].parameter == uses[i - 1].parameter;
