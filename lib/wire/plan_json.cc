@@ -1,6 +1,7 @@
 #include "lib/wire/plan_json.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
