@@ -201,7 +201,7 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
       out.inferred_s += estimate.seconds;
       return;
     }
-    out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).type)->op_class));
+    out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).kind)->op_class));
   };
   std::vector<char> use_gradient(graph.values().size(), 0);
   for (const autodiff::ParameterUse& use : training.uses) use_gradient[use.gradient] = 1;

@@ -49,7 +49,7 @@ absl::StatusOr<ValueId> GraphBuilder::TryAdd(Op op, const std::vector<ParameterC
   absl::StatusOr<std::vector<ParameterId>> parameters = MakeParameters(op, choices);
   if (!parameters.ok()) {
     return absl::Status(parameters.status().code(),
-                        absl::StrCat("op '", op.name, "' (", Name(op.kind), "): ", parameters.status().message()));
+                        absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", parameters.status().message()));
   }
   op.parameters = *std::move(parameters);
   FUSIONLLM_ASSIGN_OR_RETURN(const OpId id, graph_.AddOp(std::move(op)));

@@ -33,7 +33,7 @@ std::vector<OpSchema> BuildSchemas() {
       schema.parameter_types = [](const Attributes&, const std::vector<tensor::TensorType>&) { return std::vector<tensor::TensorType>(); };
     }
   }
-  std::sort(schemas.begin(), schemas.end(), [](const OpSchema& a, const OpSchema& b) { return Name(a.kind) < Name(b.kind); });
+  std::sort(schemas.begin(), schemas.end(), [](const OpSchema& a, const OpSchema& b) { return opdag::Name(a.kind) < opdag::Name(b.kind); });
   return schemas;
 }
 

@@ -20,7 +20,7 @@ bool IsCrossEntropy(const Op& op) { return op.kind == OpKind::kCrossEntropy; }
 bool IsWeight(const Op& op) { return op.kind == OpKind::kPlaceholder && op.attributes.Text("role") == kTargetWeightRole; }
 
 absl::Status OpError(const Op& op, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", Name(op.kind), "): ", reason));
+  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", reason));
 }
 
 // By op: whether the loss depends on it.

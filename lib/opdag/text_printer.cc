@@ -29,7 +29,7 @@ bool HasDefaultNames(const Graph& graph, const Op& op, const OpSchema& schema) {
 
 std::string OpText(const Graph& graph, const Op& op) {
   std::string text =
-      absl::StrCat("  ", NameText(op.name), " = ", Name(op.kind), "(",
+      absl::StrCat("  ", NameText(op.name), " = ", opdag::Name(op.kind), "(",
                    absl::StrJoin(op.inputs, ", ", [&graph](std::string* out, ValueId input) { out->append(ValueText(graph, input)); }));
   if (!HasDefaultNames(graph, op, *FindSchema(op.kind))) {
     absl::StrAppend(&text, "; ", absl::StrJoin(op.parameters, ", ", [&graph](std::string* out, ParameterId parameter) {

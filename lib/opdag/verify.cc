@@ -11,7 +11,7 @@ namespace fusionllm::opdag {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", Name(op.kind), "): ", reason));
+  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", reason));
 }
 
 template <typename T>

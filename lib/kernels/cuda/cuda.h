@@ -105,8 +105,8 @@ bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise);
 // A family's kernel template for both types of elements; letters as in Bf16Entry.
 struct Bf16;
 template <template <typename> class K>
-constexpr Entry OnBothTypes(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, Make<K<float>>, {Make<K<Bf16>>, inputs, outputs}};
+constexpr Entry OnBothTypes(OpKind kind, absl::string_view inputs, absl::string_view outputs) {
+  return {kind, Make<K<float>>, {Make<K<Bf16>>, inputs, outputs}};
 }
 
 // As OutputOrNull, of any element type.

@@ -67,9 +67,13 @@ TEST(ReferenceTest, BackwardOpsMatchFiniteDifferences) {
   }
 }
 
-OpCase OpCaseOf(const char* type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
+OpCase OpCaseOf(absl::string_view type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
                 std::vector<tensor::TensorType> outputs) {
-  OpCase result{.op = {.name = "it", .type = type, .attributes = std::move(attributes), .inputs = inputs, .outputs = std::move(outputs)}};
+  OpCase result{.op = {.name = "it",
+                       .kind = opdag::OpKindOf(type),
+                       .attributes = std::move(attributes),
+                       .inputs = inputs,
+                       .outputs = std::move(outputs)}};
   for (const auto& input : inputs) result.inputs.emplace_back(input);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
@@ -35,7 +36,7 @@ Array Widened(const Array& array) {
 
 bool MultipliesMatrices(const PreparedOp& op) {
   const absl::string_view name = opdag::Name(op.kind);
-  return name.starts_with("linear") || name.starts_with("conv2d") || op.kind == OpKind::kMatmul;
+  return absl::StartsWith(name, "linear") || absl::StartsWith(name, "conv2d") || op.kind == OpKind::kMatmul;
 }
 
 bool AnyBf16(const OpCase& op_case) {

@@ -1,5 +1,6 @@
 #include "lib/kernels/testing/conformance.h"
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/kernels/ref/reference.h"
@@ -85,7 +86,7 @@ void ExpectMissingOutputsChangeNoOther(const Target& target, const OpCase& op_ca
   const RunResult want = target.Run(op_case);
   for (size_t missing = 0; missing < count && count > 1; ++missing) {
     SCOPED_TRACE(::testing::Message() << op_case.op.Prefix() << "without output " << missing);
-    if (missing == 0 && !opdag::Name(op_case.op.kind).ends_with("_grad")) continue;
+    if (missing == 0 && !absl::EndsWith(opdag::Name(op_case.op.kind), "_grad")) continue;
     RunOptions options;
     options.wanted.assign(count, true);
     options.wanted[missing] = false;

@@ -8,7 +8,7 @@
 namespace fusionllm::opdag::ops {
 
 void AddSoftmax(std::vector<OpSchema>& schemas) {
-  for (const auto [kind, grad] :
+  for (const auto& [kind, grad] :
        {std::pair(OpKind::kSoftmax, OpKind::kSoftmaxGrad), std::pair(OpKind::kLogSoftmax, OpKind::kLogSoftmaxGrad)}) {
     OpSchema forward = MakeSchema(kind, OpRole::kNonParametric, OpClass::kNormalization, {"x"}, {"y"});
     forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
