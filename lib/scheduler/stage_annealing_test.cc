@@ -78,7 +78,7 @@ Assignment InDeclaredOrder(const Problem& problem, int stages) {
   return assignment;
 }
 
-class StageAnnealingTest : public ::testing::TestWithParam<Schedule> {};
+class StageAnnealingTest : public ::testing::TestWithParam<schedule::PipelineSchedule> {};
 
 TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
   const PlanRequest request = CitiesInTurns(GetParam());
