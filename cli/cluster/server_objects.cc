@@ -1,6 +1,7 @@
 #include "cli/cluster/server_objects.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

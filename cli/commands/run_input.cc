@@ -135,7 +135,7 @@ std::string FrozenZerosWarning(const workload::Workload& workload) {
   std::vector<std::string> names;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
-    if (op.type != "embedding" || !std::all_of(op.parameters.begin(), op.parameters.end(), is_zero)) continue;
+    if (op.kind != opdag::OpKind::kEmbedding || !std::all_of(op.parameters.begin(), op.parameters.end(), is_zero)) continue;
     names.push_back(absl::StrCat("'", op.name, "'"));
   }
   if (names.empty()) return "";
@@ -151,9 +151,9 @@ std::string ProbabilitiesWarning(const workload::Workload& workload) {
   const opdag::Graph& graph = workload.training.graph;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& loss = graph.op(id);
-    if (loss.type != "cross_entropy") continue;
+    if (loss.kind != opdag::OpKind::kCrossEntropy) continue;
     const opdag::Op& given = graph.op(graph.value(loss.inputs[0]).producer);
-    if (given.type != "softmax" && given.type != "sigmoid") continue;
+    if (given.kind != opdag::OpKind::kSoftmax && given.kind != opdag::OpKind::kSigmoid) continue;
     return absl::StrCat("spec.model.graph: cross_entropy '", loss.name, "' takes the softmax of its logits itself, and '", given.name,
                         "' is a ", given.type, " in front of it; give it what '", given.name, "' is given");
   }
@@ -165,7 +165,7 @@ std::string UnreadPlaceholderWarning(const workload::Workload& workload) {
   const opdag::Graph& graph = workload.training.graph;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
-    if (op.type != "placeholder" || !graph.value(op.outputs[0]).consumers.empty()) continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || !graph.value(op.outputs[0]).consumers.empty()) continue;
     return absl::StrCat("spec.model.graph: nothing reads the placeholder '", op.name, "' (", op.attributes.Text("role"),
                         "): is the loss given what it should be?");
   }

@@ -7,7 +7,7 @@ using opdag::kNone;
 
 // A step of a gradient fold adds two gradients of the value it yields a gradient of; no rule makes such an op.
 bool IsFoldAdd(const TrainingGraph& training, const opdag::Op& op) {
-  if (op.type != "add") return false;
+  if (op.kind != opdag::OpKind::kAdd) return false;
   const opdag::ValueId value = training.differentiates[op.outputs[0]];
   return value != kNone && training.differentiates[op.inputs[0]] == value && training.differentiates[op.inputs[1]] == value;
 }

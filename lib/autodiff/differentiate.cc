@@ -47,9 +47,9 @@ class Differentiator {
     if (graph().loss() == kNone)
       return absl::InvalidArgumentError(absl::StrCat("graph '", graph().name(), "' has no loss to differentiate"));
     for (const Op& op : graph().ops()) {
-      const opdag::OpSchema* schema = opdag::FindSchema(op.type);
+      const opdag::OpSchema* schema = opdag::FindSchema(op.kind);
       if (schema == nullptr || schema->backward_only) {
-        return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): not an op of a forward graph"));
+        return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): not an op of a forward graph"));
       }
     }
     return opdag::Verify(graph());
@@ -63,14 +63,14 @@ class Differentiator {
       for (const opdag::ParameterId parameter : op.parameters) needs = needs || graph().parameter(parameter).trainable;
       for (const ValueId input : op.inputs) needs = needs || needs_[input];
       for (const ValueId output : op.outputs) needs_[output] = needs && tensor::IsFloating(graph().value(output).type.dtype);
-      if (op.type == "cross_entropy") needs_[op.outputs[kCountedOutput]] = false;  // labels alone decide it
+      if (op.kind == opdag::OpKind::kCrossEntropy) needs_[op.outputs[kCountedOutput]] = false;  // labels alone decide it
     }
   }
 
   absl::Status Seed() {
     Op seed;
     seed.name = absl::StrCat(graph().value(graph().loss()).name, ".grad.seed");
-    seed.type = "placeholder";
+    seed.kind = opdag::OpKind::kPlaceholder;
     seed.attributes = {{"role", std::string("loss_gradient")}, {"dtype", std::string("f32")}, {"shape", std::vector<int64_t>{}}};
     seed.forward_op = graph().value(graph().loss()).producer;
     FUSIONLLM_ASSIGN_OR_RETURN(const OpId id, AppendTyped(graph(), std::move(seed)));
@@ -79,9 +79,9 @@ class Differentiator {
     training_.differentiates[training_.loss_gradient] = graph().loss();
     ValueId gradient = training_.loss_gradient;
     const Op& loss = graph().op(graph().value(graph().loss()).producer);
-    if (loss.type == "cross_entropy" && loss.outputs[0] == graph().loss()) {
+    if (loss.kind == opdag::OpKind::kCrossEntropy && loss.outputs[0] == graph().loss()) {
       training_.counted = loss.outputs[kCountedOutput];
-      FUSIONLLM_ASSIGN_OR_RETURN(gradient, Append(absl::StrCat(graph().value(graph().loss()).name, ".grad.weighted"), "mul",
+      FUSIONLLM_ASSIGN_OR_RETURN(gradient, Append(absl::StrCat(graph().value(graph().loss()).name, ".grad.weighted"), opdag::OpKind::kMul,
                                                   {training_.loss_gradient, training_.counted}, {}, graph().op(id).forward_op));
       training_.differentiates[gradient] = graph().loss();
     }
@@ -104,14 +104,15 @@ class Differentiator {
     }
     std::vector<bool> wanted;
     for (const ValueId input : op.inputs) wanted.push_back(needs_[input]);
-    const GradientRule* rule = FindRule(op.type);
+    const GradientRule* rule = FindRule(op.kind);
     // Only the loss itself can get a gradient that nothing below it needs.
     if (!needs_[op.outputs[0]]) return absl::OkStatus();
     if (rule == nullptr)
-      return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): a gradient reaches it and it has no rule"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): a gradient reaches it and it has no rule"));
     for (size_t i = 1; i < output_gradients.size() && !rule->every_output; ++i) {
       if (output_gradients[i] == kNone) continue;
-      return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): the loss depends on its output '",
+      return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): the loss depends on its output '",
                                                      graph().value(op.outputs[i]).name, "', which has no gradient rule"));
     }
 
@@ -135,24 +136,25 @@ class Differentiator {
   absl::Status Accumulate(ValueId value, ValueId term, OpId consumer, int input) {
     if (training_.differentiates[term] != kNone) {
       // The rule passed on a gradient that belongs to another value: give this one its own.
-      FUSIONLLM_ASSIGN_OR_RETURN(term, Append(absl::StrCat(graph().op(consumer).name, ".grad.pass_", input), "reshape", {term},
-                                              {{"shape", graph().value(value).type.shape.dims()}}, consumer));
+      FUSIONLLM_ASSIGN_OR_RETURN(term, Append(absl::StrCat(graph().op(consumer).name, ".grad.pass_", input), opdag::OpKind::kReshape,
+                                              {term}, {{"shape", graph().value(value).type.shape.dims()}}, consumer));
     }
     training_.differentiates[term] = value;
     ValueId sum = term;
     if (const ValueId partial = training_.gradient_of[value]; partial != kNone) {
-      FUSIONLLM_ASSIGN_OR_RETURN(sum, Append(absl::StrCat(graph().value(value).name, ".grad.sum"), "add", {partial, term}, {}, consumer));
+      FUSIONLLM_ASSIGN_OR_RETURN(
+          sum, Append(absl::StrCat(graph().value(value).name, ".grad.sum"), opdag::OpKind::kAdd, {partial, term}, {}, consumer));
       training_.differentiates[sum] = value;
     }
     training_.gradient_of[value] = sum;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<ValueId> Append(std::string name, std::string type, std::vector<ValueId> inputs, opdag::Attributes attributes,
+  absl::StatusOr<ValueId> Append(std::string name, opdag::OpKind kind, std::vector<ValueId> inputs, opdag::Attributes attributes,
                                  OpId forward_op) {
     Op op;
     op.name = std::move(name);
-    op.type = std::move(type);
+    op.kind = kind;
     op.inputs = std::move(inputs);
     op.attributes = std::move(attributes);
     op.forward_op = forward_op;

@@ -31,8 +31,8 @@ Graph TinyGpt2(int64_t layers, bool tied = true) {
   return Typed(opdag::BuildGpt2({.layers = layers, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4, .tied = tied}));
 }
 
-int CountOps(const Graph& graph, absl::string_view type) {
-  return static_cast<int>(std::count_if(graph.ops().begin(), graph.ops().end(), [type](const Op& op) { return op.type == type; }));
+int CountOps(const Graph& graph, opdag::OpKind kind) {
+  return static_cast<int>(std::count_if(graph.ops().begin(), graph.ops().end(), [kind](const Op& op) { return op.kind == kind; }));
 }
 
 TEST(DifferentiateTest, KeepsTheForwardOpsAndReachesEveryParameter) {
@@ -87,8 +87,8 @@ TEST(DifferentiateTest, ATiedParameterHasOneGradientForEachUse) {
 
 TEST(DifferentiateTest, ComputesNoGradientForDataAndLabels) {
   const TrainingGraph training = *Differentiate(Typed(opdag::BuildMlp({.layers = {4, 3, 2}})));
-  EXPECT_EQ(CountOps(training.graph, "linear_grad_input"), 1) << "the first layer reads images";
-  EXPECT_EQ(CountOps(training.graph, "linear_grad_weight"), 2);
+  EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradInput), 1) << "the first layer reads images";
+  EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradWeight), 2);
   EXPECT_EQ(training.gradient_of[training.graph.op(training.graph.FindOp("images")).outputs[0]], kNone);
 }
 
@@ -103,9 +103,9 @@ TEST(DifferentiateTest, FanOutFoldsInDescendingOrderOfConsumers) {
   const TrainingGraph training = *Differentiate(Typed(builder.Finish(builder.Add("loss", "mse", {d, x}))));
   const Graph& graph = training.graph;
   const Op& outer = graph.op(graph.value(training.gradient_of[h]).producer);
-  ASSERT_EQ(outer.type, "add");
+  ASSERT_EQ(outer.kind, opdag::OpKind::kAdd);
   const Op& inner = graph.op(graph.value(outer.inputs[0]).producer);
-  ASSERT_EQ(inner.type, "add");
+  ASSERT_EQ(inner.kind, opdag::OpKind::kAdd);
   const auto consumer = [&](ValueId term) { return graph.op(graph.op(graph.value(term).producer).forward_op).name; };
   EXPECT_EQ(consumer(inner.inputs[0]), "d");
   EXPECT_EQ(consumer(inner.inputs[1]), "b");
@@ -141,8 +141,8 @@ TEST(DifferentiateTest, AFrozenParameterGetsNoGradient) {
   const ValueId y = builder.Add("free", "linear", {h}, {{"out", int64_t{3}}});
   const TrainingGraph training = *Differentiate(Typed(builder.Finish(builder.Add("loss", "mse", {y, x}))));
   EXPECT_EQ(training.uses.size(), 2u);
-  EXPECT_EQ(CountOps(training.graph, "linear_grad_weight"), 1);
-  EXPECT_EQ(CountOps(training.graph, "linear_grad_input"), 0) << "nothing below the free layer learns";
+  EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradWeight), 1);
+  EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradInput), 0) << "nothing below the free layer learns";
 }
 
 TEST(PlaceTest, BackwardRunsWhereForwardRunsAndEachCutSendsOneGradientBack) {
@@ -181,8 +181,8 @@ TEST(PlaceTest, BackwardRunsWhereForwardRunsAndEachCutSendsOneGradientBack) {
 
 TEST(RuleTest, EveryForwardOpHasARuleOrIsASource) {
   for (const opdag::OpSchema* schema : opdag::AllSchemas()) {
-    const bool source = schema->type == "placeholder" || schema->type == "constant";
-    EXPECT_EQ(FindRule(schema->type) != nullptr, !schema->backward_only && !source) << schema->type;
+    const bool source = schema->kind == opdag::OpKind::kPlaceholder || schema->kind == opdag::OpKind::kConstant;
+    EXPECT_EQ(FindRule(schema->kind) != nullptr, !schema->backward_only && !source) << schema->name();
   }
 }
 

@@ -25,12 +25,12 @@ bool RuleContext::WantsParameters() const {
                      [this](opdag::ParameterId parameter) { return graph_.parameter(parameter).trainable; });
 }
 
-ValueId RuleContext::Emit(absl::string_view suffix, absl::string_view type, std::vector<ValueId> inputs, opdag::Attributes attributes,
+ValueId RuleContext::Emit(absl::string_view suffix, opdag::OpKind kind, std::vector<ValueId> inputs, opdag::Attributes attributes,
                           std::vector<opdag::ParameterId> parameters) {
   if (!status_.ok()) return kNone;
   opdag::Op op;
   op.name = suffix.empty() ? absl::StrCat(op_.name, ".grad") : absl::StrCat(op_.name, ".grad.", suffix);
-  op.type = std::string(type);
+  op.kind = kind;
   op.inputs = std::move(inputs);
   op.attributes = std::move(attributes);
   op.parameters = std::move(parameters);
@@ -46,7 +46,7 @@ ValueId RuleContext::Output(ValueId first, int index) const {
 
 ValueId RuleContext::SumToInput(ValueId value, int input) {
   if (!status_.ok() || shape(value) == shape(op_.inputs[input])) return value;
-  return Emit(absl::StrCat("sum_", input), "sum_to", {value}, {{"shape", shape(op_.inputs[input]).dims()}});
+  return Emit(absl::StrCat("sum_", input), opdag::OpKind::kSumTo, {value}, {{"shape", shape(op_.inputs[input]).dims()}});
 }
 
 void RuleContext::Fail(absl::Status status) {
@@ -64,7 +64,7 @@ absl::StatusOr<opdag::OpId> AppendTyped(opdag::Graph& graph, opdag::Op op) {
   return id;
 }
 
-const GradientRule* FindRule(absl::string_view op_type) {
+const GradientRule* FindRule(opdag::OpKind kind) {
   static const auto* const all = [] {
     auto* list = new std::vector<GradientRule>();
     rules::AddAttention(*list);
@@ -77,9 +77,10 @@ const GradientRule* FindRule(absl::string_view op_type) {
     rules::AddNormalization(*list);
     rules::AddPooling(*list);
     rules::AddReduction(*list);
+    rules::AddSoftmax(*list);
     return list;
   }();
-  const auto found = std::find_if(all->begin(), all->end(), [op_type](const GradientRule& rule) { return rule.type == op_type; });
+  const auto found = std::find_if(all->begin(), all->end(), [kind](const GradientRule& rule) { return rule.kind == kind; });
   return found == all->end() ? nullptr : &*found;
 }
 

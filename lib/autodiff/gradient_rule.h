@@ -32,8 +32,8 @@ class RuleContext {
   bool WantsParameters() const;  // any of the op's parameters is trainable
 
   // Appends a backward op named "<forward op>.grad[.suffix]" and returns its first output. The first error sticks.
-  opdag::ValueId Emit(absl::string_view suffix, absl::string_view type, std::vector<opdag::ValueId> inputs,
-                      opdag::Attributes attributes = {}, std::vector<opdag::ParameterId> parameters = {});
+  opdag::ValueId Emit(absl::string_view suffix, opdag::OpKind kind, std::vector<opdag::ValueId> inputs, opdag::Attributes attributes = {},
+                      std::vector<opdag::ParameterId> parameters = {});
   opdag::ValueId Output(opdag::ValueId first, int index) const;
   // `value` summed to the shape of input `input`, if broadcasting made it larger.
   opdag::ValueId SumToInput(opdag::ValueId value, int input);
@@ -59,13 +59,13 @@ class RuleContext {
 };
 
 struct GradientRule {
-  absl::string_view type;
+  opdag::OpKind kind;
   void (*apply)(RuleContext& context) = nullptr;
   bool every_output = false;  // gradients may flow into any output, not the first alone
 };
 
 // nullptr when the op has none: placeholder and constant, which no gradient reaches, and ops that autodiff itself made.
-const GradientRule* FindRule(absl::string_view op_type);
+const GradientRule* FindRule(opdag::OpKind kind);
 
 // Appends an op to a typed graph under a name that is free ("name", "name_2", ..) and types it.
 absl::StatusOr<opdag::OpId> AppendTyped(opdag::Graph& graph, opdag::Op op);

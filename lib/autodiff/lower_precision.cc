@@ -19,11 +19,11 @@ using opdag::Value;
 using opdag::ValueId;
 using tensor::DType;
 
-bool IsData(const Op& op) { return op.type == "placeholder" || op.type == "constant"; }
+bool IsData(const Op& op) { return op.kind == opdag::OpKind::kPlaceholder || op.kind == opdag::OpKind::kConstant; }
 
 bool IsLoss(const Op& op) {
-  const opdag::OpSchema* schema = opdag::FindSchema(op.type);
-  return schema != nullptr && schema->kind == opdag::OpKind::kLoss;
+  const opdag::OpSchema* schema = opdag::FindSchema(op.kind);
+  return schema != nullptr && schema->role == opdag::OpRole::kLoss;
 }
 
 // By forward op: it is a loss, or reads what comes from one.
@@ -40,7 +40,7 @@ std::vector<bool> AtOrAfterALoss(const TrainingGraph& training) {
 // Whether a gradient may flow through this output of a forward op.
 bool CarriesGradients(const Op& op, ValueId output) {
   if (op.outputs[0] == output) return true;
-  const GradientRule* rule = FindRule(op.type);
+  const GradientRule* rule = FindRule(op.kind);
   return rule != nullptr && rule->every_output;
 }
 

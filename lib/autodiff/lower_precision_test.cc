@@ -51,7 +51,7 @@ void ExpectLowered(const TrainingGraph& before, const TrainingGraph& after) {
     ++lowered;
     EXPECT_EQ(before.graph.value(id).type.dtype, DType::kF32);
     EXPECT_GT(value.type.shape.rank(), 0);
-    EXPECT_NE(producer.type, "placeholder");
+    EXPECT_NE(producer.kind, opdag::OpKind::kPlaceholder);
     if (value.producer < after.forward_ops) {
       EXPECT_LT(value.consumers.front(), after.forward_ops) << "only backward ops read it";
     } else {
@@ -90,9 +90,9 @@ TEST(LowerPrecisionTest, OfGpt2TheStatisticsTheLossAndParametersStay) {
   TrainingGraph training = Gpt2();
   ASSERT_TRUE(LowerPrecision(training).ok());
   for (const opdag::Op& op : training.graph.ops()) {
-    if (op.forward_op != kNone || op.type == "placeholder") continue;
+    if (op.forward_op != kNone || op.kind == opdag::OpKind::kPlaceholder) continue;
     SCOPED_TRACE(op.name);
-    const bool loss = op.type == "cross_entropy";
+    const bool loss = op.kind == opdag::OpKind::kCrossEntropy;
     EXPECT_EQ(TypeOf(training, op.name), loss ? DType::kF32 : DType::kBF16);
     for (int i = 1; i < static_cast<int>(op.outputs.size()); ++i) EXPECT_EQ(TypeOf(training, op.name, i), DType::kF32) << i;
   }

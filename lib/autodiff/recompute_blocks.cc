@@ -63,7 +63,7 @@ class Division {
   bool IsForward(OpId op) const { return op < training_.forward_ops; }
   OpId HostOf(OpId op) const { return IsForward(op) ? op : graph_.op(op).forward_op; }
   // Placeholders cannot be run again.
-  bool IsKeptAnyway(ValueId value) const { return graph_.op(graph_.value(value).producer).type == "placeholder"; }
+  bool IsKeptAnyway(ValueId value) const { return graph_.op(graph_.value(value).producer).kind == opdag::OpKind::kPlaceholder; }
 
   void FindShown() {
     shown_.resize(graph_.values().size());

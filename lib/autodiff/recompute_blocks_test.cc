@@ -46,7 +46,7 @@ Names Crossing(const TrainingGraph& training, const RecomputeBlocks& blocks) {
   Names names;
   for (OpId op = 0; op < training.forward_ops; ++op) {
     const opdag::Op& node = training.graph.op(op);
-    if (node.type != "placeholder" && blocks.crosses[node.outputs[0]]) names.push_back(node.name);
+    if (node.kind != opdag::OpKind::kPlaceholder && blocks.crosses[node.outputs[0]]) names.push_back(node.name);
   }
   return names;
 }
@@ -54,7 +54,7 @@ Names Crossing(const TrainingGraph& training, const RecomputeBlocks& blocks) {
 Names RunOnce(const TrainingGraph& training, const RecomputeBlocks& blocks) {
   Names names;
   for (OpId op = 0; op < training.forward_ops; ++op) {
-    if (training.graph.op(op).type != "placeholder" && !blocks.runs_again[op]) names.push_back(training.graph.op(op).name);
+    if (training.graph.op(op).kind != opdag::OpKind::kPlaceholder && !blocks.runs_again[op]) names.push_back(training.graph.op(op).name);
   }
   return names;
 }
@@ -82,7 +82,7 @@ std::vector<Reading> ReadingsOf(const TrainingGraph& training) {
       if (graph.value(input).producer >= training.forward_ops) continue;
       const ValueId value = shown(input);
       const OpId producer = graph.value(value).producer;
-      if (graph.op(producer).type == "placeholder") continue;
+      if (graph.op(producer).kind == opdag::OpKind::kPlaceholder) continue;
       Reading& reading = readings[value];
       reading.producer = producer;
       reading.last = std::max(reading.last, forward ? id : graph.op(id).forward_op);

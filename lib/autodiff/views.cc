@@ -9,7 +9,7 @@ std::vector<bool> ViewsOf(const TrainingGraph& training) {
   std::vector<bool> views;
   views.reserve(graph.ops().size());
   for (const opdag::Op& op : graph.ops()) {
-    const bool renames = op.type == "reshape" || op.type == "flatten";
+    const bool renames = op.kind == opdag::OpKind::kReshape || op.kind == opdag::OpKind::kFlatten;
     views.push_back(renames && graph.value(op.inputs[0]).type.dtype == graph.value(op.outputs[0]).type.dtype &&
                     !of_parameter[op.inputs[0]] && !of_parameter[op.outputs[0]]);
   }

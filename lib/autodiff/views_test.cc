@@ -61,7 +61,7 @@ TEST(ViewsTest, GradientsOfParametersAreNeitherShownNorViews) {
   const auto reshape = [&](const char* name, ValueId of) {
     opdag::Op op;
     op.name = name;
-    op.type = "reshape";
+    op.kind = opdag::OpKind::kReshape;
     op.inputs = {of};
     op.attributes = {{"shape", training.graph.value(of).type.shape.dims()}};
     op.forward_op = use.op;

@@ -20,7 +20,7 @@ using opdag::ValueId;
 
 int64_t BytesOf(const Graph& graph, ValueId value) { return static_cast<int64_t>(graph.value(value).type.bytes()); }
 
-bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
+bool IsPlaceholder(const Op& op) { return op.kind == opdag::OpKind::kPlaceholder; }
 
 // The forward op whose stage a backward op shares. The seed placeholder goes with the loss.
 OpId HostOf(const TrainingGraph& training, OpId id) {
@@ -157,7 +157,7 @@ std::string OpSignature(const Graph& graph, const Op& op) {
   for (const auto& [name, value] : op.attributes.values()) {
     if (name != "name") attributes.Set(name, value);  // dropout's stream: no matter to time
   }
-  std::string text = absl::StrCat(op.type, "{", opdag::ToString(attributes), "}(");
+  std::string text = absl::StrCat(opdag::Name(op.kind), "{", opdag::ToString(attributes), "}(");
   for (size_t i = 0; i < op.inputs.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : "", graph.value(op.inputs[i]).type.ToString());
   for (size_t i = 0; i < op.parameters.size(); ++i)
     absl::StrAppend(&text, i > 0 ? ", " : "; ", graph.parameter(op.parameters[i]).type.ToString());
@@ -180,7 +180,7 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
     if (IsPlaceholder(op)) {
       return {.seconds = id < training.forward_ops ? model.data_seconds_per_byte * static_cast<double>(BytesOf(graph, op.outputs[0])) : 0};
     }
-    const opdag::OpSchema* schema = opdag::FindSchema(op.type);
+    const opdag::OpSchema* schema = opdag::FindSchema(op.kind);
     // Whatever a profile says: those that were made when reshapes were copies have them in it.
     if (schema == nullptr || views[id]) return {};
     const auto [entry, added] = known.try_emplace(OpSignature(graph, op));
@@ -201,7 +201,7 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
       out.inferred_s += estimate.seconds;
       return;
     }
-    out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).type)->op_class));
+    out.fitted_classes.set(static_cast<size_t>(opdag::FindSchema(graph.op(id).kind)->op_class));
   };
   std::vector<char> use_gradient(graph.values().size(), 0);
   for (const autodiff::ParameterUse& use : training.uses) use_gradient[use.gradient] = 1;

@@ -48,7 +48,7 @@ TEST(GraphCostTest, AnMlpCostsWhatArithmeticSays) {
     parameters += op.parameter_bytes;
     gradients += op.gradient_bytes;
     optimizer += op.optimizer_bytes;
-    if (training.graph.op(op.op).type == "linear") {
+    if (training.graph.op(op.op).kind == opdag::OpKind::kLinear) {
       forward += op.forward_flops;
       backward += op.backward_flops;
     }
@@ -170,7 +170,7 @@ TEST(GraphCostTest, SecondsOfAllOpsAddUp) {
   EXPECT_EQ(std::count(views.begin(), views.end(), true), 8) << "two sums in each of two blocks pass on what came to them";
   for (size_t id = 0; id < views.size(); ++id) {
     const opdag::Op& op = training.graph.ops()[id];
-    const opdag::OpClass op_class = opdag::FindSchema(op.type)->op_class;
+    const opdag::OpClass op_class = opdag::FindSchema(op.kind)->op_class;
     if (op_class == opdag::OpClass::kFree || views[id]) continue;
     const opdag::OpCost cost = opdag::CostOf(training.graph, op);
     expected_s += 1e-6 + cost.flops * 1e-10 + static_cast<double>(cost.bytes_read + cost.bytes_written) * 1e-9;

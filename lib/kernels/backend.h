@@ -103,7 +103,7 @@ class Backend {
   virtual absl::string_view name() const = 0;
   // One line for logs: library, version, instruction set chosen.
   virtual std::string Describe() const = 0;
-  virtual bool Supports(absl::string_view op_type) const = 0;
+  virtual bool Supports(opdag::OpKind kind) const = 0;
   // Prepares a kernel for one op of a typed graph. What bf16 tensors mean is said in upcast_kernel.h. Errors: Unimplemented naming op type
   // and back end, or a dtype that the back end does not compute in.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) = 0;

@@ -80,16 +80,16 @@ TEST_P(BackendParityTest, TwoKernelsOfOneBackEndRunAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Sizes, BackendParityTest, ::testing::Values(1, 2, 4));
 
 TEST(OpCasesTest, HoldEveryOpOfTheSchemasForwardAndBackward) {
-  std::set<std::string> held = {"placeholder"};  // filled by the runtime
-  for (const OpCase& op_case : AllCases(1, 2)) held.insert(op_case.op.type);
-  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE(held.contains(schema->type)) << schema->type;
+  std::set<OpKind> held = {OpKind::kPlaceholder};  // filled by the runtime
+  for (const OpCase& op_case : AllCases(1, 2)) held.insert(op_case.op.kind);
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE(held.contains(schema->kind)) << schema->name();
 }
 
 TEST(CpuBackendTest, HasAKernelForEveryOpOfTheSchemas) {
   const auto backend = CreateBackend("cpu", {.threads = 2});
   ASSERT_TRUE(backend.ok());
   EXPECT_THAT((*backend)->Describe(), HasSubstr("2 threads"));
-  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->kind)) << schema->name();
 }
 
 TEST(CpuBackendTest, LargeOpsAgreeWithTheReferenceAndForAnyNumberOfThreads) {

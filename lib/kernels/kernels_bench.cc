@@ -118,7 +118,7 @@ class Step {
     for (const auto& ids : {graph_.op(id).inputs, graph_.op(id).outputs}) {
       for (const opdag::ValueId v : ids) {
         if (last_use_[v] > id || values_[v].view().data == nullptr) continue;
-        if (graph_.op(graph_.value(v).producer).type == "placeholder") continue;
+        if (graph_.op(graph_.value(v).producer).kind == OpKind::kPlaceholder) continue;
         free_[graph_.value(v).type.ToString()].push_back(std::move(values_[v]));
         values_[v] = tensor::Tensor();
       }
@@ -196,8 +196,8 @@ void RegisterOps(const char* model, Builder build) {
   const opdag::Graph& graph = step->graph();
   for (opdag::OpId id = 0; id < static_cast<opdag::OpId>(graph.ops().size()); ++id) {
     const opdag::Op& op = graph.op(id);
-    if (op.type == "placeholder" || op.type == "reshape" || op.type == "flatten") continue;
-    std::string name = absl::StrCat(model, "/", op.type);
+    if (op.kind == OpKind::kPlaceholder || op.kind == OpKind::kReshape || op.kind == OpKind::kFlatten) continue;
+    std::string name = absl::StrCat(model, "/", opdag::Name(op.kind));
     for (const opdag::ValueId v : op.inputs) absl::StrAppend(&name, " ", graph.value(v).type.ToString());
     absl::StrAppend(&name, " -> ", graph.value(op.outputs[0]).type.ToString());
     if (op.attributes.Has("kernel")) absl::StrAppend(&name, " kernel ", op.attributes.Ints("kernel")[0]);

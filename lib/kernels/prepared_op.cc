@@ -1,6 +1,7 @@
 #include "lib/kernels/prepared_op.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
@@ -8,19 +9,18 @@
 namespace fusionllm::kernels {
 namespace {
 
-bool MovesElements(absl::string_view type) {
-  for (absl::string_view mover : {"placeholder", "reshape", "flatten", "transpose", "concat", "split", "slice", "pad_slice"}) {
-    if (type == mover) return true;
-  }
-  return false;
+bool MovesElements(OpKind kind) {
+  constexpr std::array kMovers = {OpKind::kPlaceholder, OpKind::kReshape, OpKind::kFlatten, OpKind::kTranspose,
+                                  OpKind::kConcat,      OpKind::kSplit,   OpKind::kSlice,   OpKind::kPadSlice};
+  return std::find(kMovers.begin(), kMovers.end(), kind) != kMovers.end();
 }
 
 }  // namespace
 
-std::string PreparedOp::Prefix() const { return absl::StrCat("op '", name, "' (", type, "): "); }
+std::string PreparedOp::Prefix() const { return absl::StrCat("op '", name, "' (", opdag::Name(kind), "): "); }
 
 absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op& op) {
-  PreparedOp prepared{.name = op.name, .type = op.type, .attributes = op.attributes};
+  PreparedOp prepared{.name = op.name, .kind = op.kind, .attributes = op.attributes};
   const auto collect = [&](const auto& ids, const auto& table, std::vector<tensor::TensorType>& types) {
     for (const auto id : ids) {
       if (id < 0 || static_cast<size_t>(id) >= table.size()) return false;
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& grap
 }
 
 bool MovesBytesOnly(const PreparedOp& op) {
-  if (!MovesElements(op.type)) return false;
+  if (!MovesElements(op.kind)) return false;
   const tensor::DType dtype = op.outputs[0].dtype;
   const auto same = [dtype](const tensor::TensorType& type) { return type.dtype == dtype; };
   return std::all_of(op.inputs.begin(), op.inputs.end(), same) && std::all_of(op.outputs.begin(), op.outputs.end(), same);

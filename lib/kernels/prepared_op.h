@@ -18,9 +18,11 @@
 
 namespace fusionllm::kernels {
 
+using opdag::OpKind;
+
 struct PreparedOp {
   std::string name;
-  std::string type;
+  OpKind kind = OpKind::kNone;
   opdag::Attributes attributes;
   std::vector<tensor::TensorType> inputs;
   std::vector<tensor::TensorType> parameters;

@@ -33,7 +33,7 @@ TEST_F(PreparedRowTest, EachOpKnowsWhereItReadsTheOneBefore) {
   ASSERT_TRUE(row.ok()) << row.status();
   ASSERT_EQ(row->size(), 3);
   const std::vector<PreparedFusedOp>& ops = *row;
-  EXPECT_EQ(ops[0].op.type, "tanh");
+  EXPECT_EQ(ops[0].op.kind, OpKind::kTanh);
   EXPECT_EQ(ops[1].through, 1) << "the second addend";
   EXPECT_EQ(ops[2].through, 0);
   EXPECT_FALSE(ops[0].wanted);

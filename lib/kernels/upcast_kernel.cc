@@ -33,10 +33,11 @@ class Plain final : public Bf16Conversion {
   }
 };
 
-bool MultipliesMatrices(absl::string_view type) {
-  constexpr std::array<absl::string_view, 7> kTypes = {
-      "linear", "linear_grad_input", "linear_grad_weight", "conv2d", "conv2d_grad_input", "conv2d_grad_weight", "matmul"};
-  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+bool MultipliesMatrices(OpKind kind) {
+  constexpr std::array kKinds = {OpKind::kLinear, OpKind::kLinearGradInput, OpKind::kLinearGradWeight,
+                                 OpKind::kConv2d, OpKind::kConv2dGradInput, OpKind::kConv2dGradWeight,
+                                 OpKind::kMatmul};
+  return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
 }
 
 bool AnyBf16(const std::vector<TensorType>& types) {
@@ -62,7 +63,7 @@ class UpcastKernel final : public Kernel {
   UpcastKernel(const PreparedOp& op, std::unique_ptr<Kernel> inner, std::shared_ptr<const Bf16Conversion> conversion)
       : prefix_(op.Prefix()), inner_(std::move(inner)), conversion_(std::move(conversion)) {
     inner_bytes_ = Take(inner_->workspace_bytes());
-    const bool factors = MultipliesMatrices(op.type);
+    const bool factors = MultipliesMatrices(op.kind);
     for (const TensorType& type : op.inputs) inputs_.push_back(CopyOf(type, factors));
     for (const TensorType& type : op.parameters) parameters_.push_back(CopyOf(type, factors));
     for (const TensorType& type : op.outputs) outputs_.push_back(CopyOf(type, /*round=*/false));

@@ -47,7 +47,8 @@ TEST_P(UpcastKernelTest, MissingOutputsChangeNoOther) {
 INSTANTIATE_TEST_SUITE_P(Sizes, UpcastKernelTest, ::testing::Values(1, 3));
 
 OpCase Scale(DType from, DType to) {
-  OpCase op_case{.op = {.name = "s", .type = "scale", .attributes = {{"factor", 3.0}}, .inputs = {{from, {4}}}, .outputs = {{to, {4}}}}};
+  OpCase op_case{
+      .op = {.name = "s", .kind = OpKind::kScale, .attributes = {{"factor", 3.0}}, .inputs = {{from, {4}}}, .outputs = {{to, {4}}}}};
   op_case.inputs.emplace_back(op_case.op.inputs[0]);
   return op_case;
 }
@@ -69,11 +70,11 @@ TEST(UpcastOpTest, OtherFloatsAreRefusedByTheOpsName) {
 }
 
 TEST(UpcastOpTest, ElementsThatAreOnlyMovedAreNotWidened) {
-  PreparedOp op{.type = "concat", .inputs = {{DType::kBF16, {4}}, {DType::kBF16, {2}}}, .outputs = {{DType::kBF16, {6}}}};
+  PreparedOp op{.kind = OpKind::kConcat, .inputs = {{DType::kBF16, {4}}, {DType::kBF16, {2}}}, .outputs = {{DType::kBF16, {6}}}};
   EXPECT_FALSE(NeedsUpcast(op));
   op.inputs[1].dtype = DType::kF32;
   EXPECT_TRUE(NeedsUpcast(op)) << "of two sizes";
-  op.type = "add";
+  op.kind = OpKind::kAdd;
   op.inputs[1].dtype = DType::kBF16;
   EXPECT_TRUE(NeedsUpcast(op));
   for (TensorType* type : {&op.inputs[0], &op.inputs[1], &op.outputs[0]}) type->dtype = DType::kF32;

@@ -14,7 +14,7 @@ void AddParameter(const Parameter& parameter, Footprint& weight) {
 void AddWork(const Graph& graph, const Op& op, Footprint& weight) {
   if (graph.batch() == 0) return;
   weight.flops += CostOf(graph, op).flops;
-  if (op.type == "constant") return;
+  if (op.kind == OpKind::kConstant) return;
   for (const ValueId output : op.outputs) weight.activation_bytes += static_cast<int64_t>(graph.value(output).type.bytes());
 }
 

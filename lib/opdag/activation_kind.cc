@@ -44,7 +44,7 @@ class Kinds {
   }
 
  private:
-  const OpSchema& SchemaOf(const Op& op) const { return *FindSchema(op.type); }
+  const OpSchema& SchemaOf(const Op& op) const { return *FindSchema(op.kind); }
   OpClass ClassOf(const Op& op) const { return SchemaOf(op).op_class; }
   int64_t Elements(ValueId v) const { return graph_.value(v).type.elements(); }
   bool HasTrainable(const Op& op) const {
@@ -83,7 +83,7 @@ class Kinds {
     if (graph_.loss() != kNone) marks[graph_.loss()] = 1;
     for (OpId id = 0; id < end_; ++id) {
       const Op& op = graph_.op(id);
-      if (SchemaOf(op).kind != OpKind::kLoss) continue;
+      if (SchemaOf(op).role != OpRole::kLoss) continue;
       for (const ValueId v : op.inputs) marks[v] = learned_[v];
     }
     // Up to the last op that learns or mixes features.
@@ -108,7 +108,7 @@ class Kinds {
     CarryBack(
         [&](const Op& op) {
           const bool softmax = ClassOf(op) == OpClass::kNormalization && op.parameters.empty();
-          return Moves(op) || softmax || op.type == "scale" || op.type == "add" || op.type == "mul";
+          return Moves(op) || softmax || op.kind == OpKind::kScale || op.kind == OpKind::kAdd || op.kind == OpKind::kMul;
         },
         marks);
     return marks;
@@ -116,7 +116,7 @@ class Kinds {
 
   // An add of two learned branches of one size.
   bool Merges(const Op& op) const {
-    if (op.type != "add" || LearnedInputs(op) != 2) return false;
+    if (op.kind != OpKind::kAdd || LearnedInputs(op) != 2) return false;
     return Elements(op.inputs[0]) == Elements(op.outputs[0]) && Elements(op.inputs[1]) == Elements(op.outputs[0]);
   }
 
@@ -158,7 +158,7 @@ class Kinds {
     return std::any_of(consumers.begin(), consumers.end(), [&](OpId id) {
       const Op& op = graph_.op(id);
       if (id >= end_) return false;
-      return op.type == "layer_norm" || (Moves(op) && op.inputs.size() == 1 && LayerNormReads(op.outputs[0]));
+      return op.kind == OpKind::kLayerNorm || (Moves(op) && op.inputs.size() == 1 && LayerNormReads(op.outputs[0]));
     });
   }
 
@@ -204,7 +204,7 @@ class Kinds {
     Marks marks(graph_.values().size());
     for (OpId id = 0; id < end_; ++id) {
       const Op& op = graph_.op(id);
-      if (ClassOf(op) == OpClass::kNormalization && SchemaOf(op).kind == OpKind::kParametric) marks[op.outputs[0]] = 1;
+      if (ClassOf(op) == OpClass::kNormalization && SchemaOf(op).role == OpRole::kParametric) marks[op.outputs[0]] = 1;
     }
     CarryForward([&](const Op& op) { return op.inputs.size() == 1 && Moves(op); }, marks);
     return marks;

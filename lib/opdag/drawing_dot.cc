@@ -14,7 +14,7 @@ std::string Quoted(absl::string_view text) {
 
 std::string Node(const Graph& graph, OpId id, const std::string& type) {
   const Op& op = graph.op(id);
-  std::string label = absl::StrCat(op.name, "\n", op.type);
+  std::string label = absl::StrCat(op.name, "\n", opdag::Name(op.kind));
   if (!type.empty()) absl::StrAppend(&label, " ", type);
   // Only our own line break may reach dot as one.
   const std::string quoted = absl::StrReplaceAll(Quoted(absl::StrReplaceAll(label, {{"\n", "\x01"}})), {{"\x01", "\\n"}});

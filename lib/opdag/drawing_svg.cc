@@ -123,7 +123,7 @@ class Svg {
   void Box(OpId id, const Footprint& weight) {
     const Op& op = graph_.op(id);
     const double x = X(id) - kBoxWidth / 2;
-    std::string hover = absl::StrCat(op.name, " = ", op.type, " {", ToString(op.attributes), "}");
+    std::string hover = absl::StrCat(op.name, " = ", opdag::Name(op.kind), " {", ToString(op.attributes), "}");
     for (const ParameterId parameter : op.parameters) {
       absl::StrAppend(&hover, " | ", graph_.parameter(parameter).name, " ", graph_.parameter(parameter).type.ToString());
     }
@@ -136,7 +136,7 @@ class Svg {
                           Escaped(Shortened(op.name)));
     const std::string type = types_[op.outputs[0]];
     absl::StrAppendFormat(&out_, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#334\">%s</text>", X(id), Y(id) + 28,
-                          Escaped(absl::StrCat(op.type, type.empty() ? "" : "  ", type)));
+                          Escaped(absl::StrCat(opdag::Name(op.kind), type.empty() ? "" : "  ", type)));
     if (weight.parameters + weight.state_elements > 0) {
       absl::StrAppendFormat(&out_, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"9\" fill=\"#667\">%s</text>", X(id),
                             Y(id) + 40, Escaped(absl::StrCat(FormatCount(static_cast<double>(weight.parameters)), " parameters")));

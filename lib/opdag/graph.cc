@@ -8,7 +8,7 @@ namespace fusionllm::opdag {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): ", reason));
+  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", reason));
 }
 
 }  // namespace
@@ -29,9 +29,9 @@ absl::StatusOr<ParameterId> Graph::AddParameter(Parameter parameter) {
 }
 
 absl::StatusOr<OpId> Graph::AddOp(Op op) {
-  if (op.name.empty()) return absl::InvalidArgumentError(absl::StrCat("an op of type '", op.type, "' has an empty name"));
+  if (op.name.empty()) return absl::InvalidArgumentError(absl::StrCat("an op of type '", opdag::Name(op.kind), "' has an empty name"));
   if (ops_.size() >= kMaxOps) return OpError(op, absl::StrCat("a graph holds at most ", kMaxOps, " ops"));
-  const OpSchema* schema = FindSchema(op.type);
+  const OpSchema* schema = FindSchema(op.kind);
   if (schema == nullptr) return OpError(op, "no op type has this name");
   if (op_by_name_.contains(op.name)) return OpError(op, "another op has the same name");
   for (const AttributeSchema& attribute : schema->attributes) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/opdag/attributes.h"
+#include "lib/opdag/op_kind.h"
 #include "lib/tensor/tensor.h"
 
 namespace fusionllm::opdag {
@@ -51,7 +52,7 @@ struct Parameter {
 
 struct Op {
   std::string name;  // unique; "block.0.attn.c_attn"
-  std::string type;  // a name in the schema registry; "linear"
+  OpKind kind = OpKind::kNone;
   Attributes attributes;
   std::vector<ValueId> inputs;
   std::vector<ParameterId> parameters;  // in the order of the schema

@@ -13,7 +13,7 @@ GraphBuilder::GraphBuilder(absl::string_view graph_name, int64_t probe_batch) : 
 }
 
 absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& op, const std::vector<ParameterChoice>& choices) {
-  const OpSchema* schema = FindSchema(op.type);
+  const OpSchema* schema = FindSchema(op.kind);
   if (schema == nullptr) return absl::InvalidArgumentError("no op type has this name");
   FUSIONLLM_RETURN_IF_ERROR(CheckSignature(*schema, op.attributes, op.inputs.size()));
   std::vector<tensor::TensorType> inputs;
@@ -48,7 +48,8 @@ absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& 
 absl::StatusOr<ValueId> GraphBuilder::TryAdd(Op op, const std::vector<ParameterChoice>& choices) {
   absl::StatusOr<std::vector<ParameterId>> parameters = MakeParameters(op, choices);
   if (!parameters.ok()) {
-    return absl::Status(parameters.status().code(), absl::StrCat("op '", op.name, "' (", op.type, "): ", parameters.status().message()));
+    return absl::Status(parameters.status().code(),
+                        absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", parameters.status().message()));
   }
   op.parameters = *std::move(parameters);
   FUSIONLLM_ASSIGN_OR_RETURN(const OpId id, graph_.AddOp(std::move(op)));
@@ -61,7 +62,11 @@ ValueId GraphBuilder::Add(absl::string_view name, absl::string_view type, std::v
   if (!status_.ok()) return kNone;
   Op op;
   op.name = std::string(name);
-  op.type = std::string(type);
+  op.kind = OpKindOf(type);
+  if (op.kind == OpKind::kNone) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("op '", name, "' (", type, "): no op type has this name"));
+    return kNone;
+  }
   op.inputs = std::move(inputs);
   op.attributes = std::move(attributes);
   const absl::StatusOr<ValueId> value = TryAdd(std::move(op), parameters);

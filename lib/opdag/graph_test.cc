@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 Op MakeOp(std::string name, std::string type, std::vector<ValueId> inputs, Attributes attributes = {}) {
   Op op;
   op.name = std::move(name);
-  op.type = std::move(type);
+  op.kind = OpKindOf(type);
   op.inputs = std::move(inputs);
   op.attributes = std::move(attributes);
   return op;

@@ -80,15 +80,15 @@ TEST(GraphsPageTest, HasARowForEveryOpAndForNothingElse) {
   const std::map<std::string, Row> rows = Rows();
   std::set<std::string> on_page, registered;
   for (const auto& [type, row] : rows) on_page.insert(type);
-  for (const OpSchema* schema : AllSchemas()) registered.insert(schema->type);
+  for (const OpSchema* schema : AllSchemas()) registered.insert(schema->name());
   EXPECT_EQ(on_page, registered);
 }
 
 TEST(GraphsPageTest, EveryRowNamesWhatTheOpHas) {
   const std::map<std::string, Row> rows = Rows();
   for (const OpSchema* schema : AllSchemas()) {
-    SCOPED_TRACE(schema->type);
-    const auto found = rows.find(schema->type);
+    SCOPED_TRACE(schema->name());
+    const auto found = rows.find(schema->name());
     if (found == rows.end()) continue;  // the test above tells
     const Row& row = found->second;
     for (const std::string& input : schema->inputs) EXPECT_THAT(row.inputs, HasSubstr(Code(input)));

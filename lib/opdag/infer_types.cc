@@ -39,11 +39,12 @@ absl::Status Infer(Graph& graph, const Op& op, const OpSchema& schema) {
 
 absl::Status InferOp(Graph& graph, OpId id) {
   const Op& op = graph.op(id);
-  const OpSchema* schema = FindSchema(op.type);
-  if (schema == nullptr) return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "': no op type is named '", op.type, "'"));
+  const OpSchema* schema = FindSchema(op.kind);
+  if (schema == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "': no op type is named '", opdag::Name(op.kind), "'"));
   const absl::Status status = Infer(graph, op, *schema);
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("op '", op.name, "' (", op.type, "): ", status.message()));
+  return absl::Status(status.code(), absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", status.message()));
 }
 
 absl::Status InferTypes(Graph& graph, int64_t batch) {

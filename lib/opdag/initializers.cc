@@ -7,7 +7,7 @@ namespace {
 
 // How many inputs one output element sums over.
 double FanIn(const OpSchema& schema, const Attributes& attributes, const tensor::Shape& weight) {
-  if (schema.type == "linear") return static_cast<double>(weight[attributes.Text("layout", "io") == "io" ? 0 : 1]);
+  if (schema.kind == OpKind::kLinear) return static_cast<double>(weight[attributes.Text("layout", "io") == "io" ? 0 : 1]);
   return static_cast<double>(weight[1]) * static_cast<double>(weight[2]) * static_cast<double>(weight[3]);
 }
 
@@ -16,10 +16,10 @@ double FanIn(const OpSchema& schema, const Attributes& attributes, const tensor:
 ParameterInit DefaultInit(const OpSchema& schema, const Attributes& attributes, const std::vector<tensor::TensorType>& types, size_t slot) {
   using Kind = Initializer::Kind;
   const std::string& name = schema.parameters[slot];
-  if (schema.type == "linear" || schema.type == "conv2d") {
+  if (schema.kind == OpKind::kLinear || schema.kind == OpKind::kConv2d) {
     return {{Kind::kUniform, 1 / std::sqrt(FanIn(schema, attributes, types[0].shape))}, true};
   }
-  if (schema.type == "embedding") return {{Kind::kNormal, 0.02}, true};
+  if (schema.kind == OpKind::kEmbedding) return {{Kind::kNormal, 0.02}, true};
   const bool state = name == "running_mean" || name == "running_var" || name == "num_batches_tracked";
   const bool ones = name == "weight" || name == "running_var";
   return {{ones ? Kind::kOnes : Kind::kZeros, 0}, !state};

@@ -61,7 +61,7 @@ TEST(OpHintsTest, OpsOfAnotherNameAreNamed) {
 }
 
 TEST(OpHintsTest, OpsThatExistNeedNoHint) {
-  for (const OpSchema* schema : AllSchemas()) EXPECT_EQ(HintForOp(schema->type), "") << schema->type;
+  for (const OpSchema* schema : AllSchemas()) EXPECT_EQ(HintForOp(schema->name()), "") << schema->name();
 }
 
 TEST(OpHintsTest, AttributesAmongTheInputsAreSentIntoBraces) {

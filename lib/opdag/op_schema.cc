@@ -1,6 +1,7 @@
 #include "lib/opdag/op_schema.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -24,6 +25,7 @@ std::vector<OpSchema> BuildSchemas() {
   ops::AddNormalization(schemas);
   ops::AddPooling(schemas);
   ops::AddReduction(schemas);
+  ops::AddSoftmax(schemas);
   for (OpSchema& schema : schemas) {
     if (!schema.parameter_count) schema.parameter_count = [n = static_cast<int>(schema.parameters.size())](const Attributes&) { return n; };
     if (!schema.output_count) schema.output_count = [n = static_cast<int>(schema.outputs.size())](const Attributes&) { return n; };
@@ -31,7 +33,7 @@ std::vector<OpSchema> BuildSchemas() {
       schema.parameter_types = [](const Attributes&, const std::vector<tensor::TensorType>&) { return std::vector<tensor::TensorType>(); };
     }
   }
-  std::sort(schemas.begin(), schemas.end(), [](const OpSchema& a, const OpSchema& b) { return a.type < b.type; });
+  std::sort(schemas.begin(), schemas.end(), [](const OpSchema& a, const OpSchema& b) { return opdag::Name(a.kind) < opdag::Name(b.kind); });
   return schemas;
 }
 
@@ -119,12 +121,16 @@ absl::string_view Name(OpClass op_class) {
   return "";
 }
 
-const OpSchema* FindSchema(absl::string_view type) {
-  const std::vector<OpSchema>& schemas = Schemas();
-  const auto found = std::lower_bound(schemas.begin(), schemas.end(), type,
-                                      [](const OpSchema& schema, absl::string_view wanted) { return schema.type < wanted; });
-  return found != schemas.end() && found->type == type ? &*found : nullptr;
+const OpSchema* FindSchema(OpKind kind) {
+  static const auto* const by_kind = [] {
+    auto* all = new std::array<const OpSchema*, kOpKindCount>();
+    for (const OpSchema& schema : Schemas()) (*all)[static_cast<size_t>(schema.kind)] = &schema;
+    return all;
+  }();
+  return (*by_kind)[static_cast<size_t>(kind)];
 }
+
+const OpSchema* FindSchema(absl::string_view name) { return FindSchema(OpKindOf(name)); }
 
 const std::vector<const OpSchema*>& AllSchemas() {
   static const auto* const pointers = [] {
@@ -158,7 +164,7 @@ std::string OutputName(const OpSchema& schema, int index) {
 }
 
 OpCost CostOf(const Graph& graph, const Op& op) {
-  const OpSchema* schema = FindSchema(op.type);
+  const OpSchema* schema = FindSchema(op.kind);
   OpCost cost;
   if (schema == nullptr) return cost;
   if (schema->flops) cost.flops = schema->flops(graph, op);

@@ -64,7 +64,8 @@
 
 namespace fusionllm::opdag {
 
-enum class OpKind { kPlaceholder, kParametric, kNonParametric, kLoss };
+// What an op is to training.
+enum class OpRole { kPlaceholder, kParametric, kNonParametric, kLoss };
 
 // Classes of ops that share one pair of effective rates in the estimator: what bounds their speed is alike.
 enum class OpClass { kFree, kMatmul, kAttention, kConvolution, kNormalization, kElementwise, kGather, kReduction, kDataMovement };
@@ -88,8 +89,8 @@ struct AttributeSchema {
 };
 
 struct OpSchema {
-  std::string type;
-  OpKind kind = OpKind::kNonParametric;
+  OpKind kind = OpKind::kNone;
+  OpRole role = OpRole::kNonParametric;
   OpClass op_class = OpClass::kElementwise;
   std::vector<std::string> inputs;  // names; with variadic_inputs the last one repeats (1..kMaxVariadic)
   bool variadic_inputs = false;
@@ -110,13 +111,16 @@ struct OpSchema {
   // FLOPs; bytes are inputs + parameters + outputs unless the rule says otherwise.
   std::function<double(const Graph&, const Op&)> flops;
   std::function<int64_t(const Graph&, const Op&)> bytes_read;  // empty: inputs + parameters, each once
+
+  std::string name() const { return std::string(Name(kind)); }  // of the op type, as in the text form
 };
 
 inline constexpr int kMaxVariadic = 64;
 
-// nullptr when the type is unknown.
-const OpSchema* FindSchema(absl::string_view type);
-// All schemas, sorted by type.
+// nullptr for kNone, and for a name that no op type has.
+const OpSchema* FindSchema(OpKind kind);
+const OpSchema* FindSchema(absl::string_view name);
+// All schemas, sorted by name.
 const std::vector<const OpSchema*>& AllSchemas();
 
 // Whether an op of this type may have these attributes and this many inputs: names and kinds of attributes, arity, and counts of outputs

@@ -97,8 +97,8 @@ TEST(ShapeRuleTest, ImagesNormsAndReductions) {
 TEST(SchemaTest, EveryOpHasWhatTheTablePromises) {
   EXPECT_GT(AllSchemas().size(), 50u);
   for (const OpSchema* schema : AllSchemas()) {
-    SCOPED_TRACE(schema->type);
-    EXPECT_EQ(FindSchema(schema->type), schema);
+    SCOPED_TRACE(schema->name());
+    EXPECT_EQ(FindSchema(schema->name()), schema);
     EXPECT_TRUE(schema->infer && schema->parameter_count && schema->output_count && schema->parameter_types);
     EXPECT_FALSE(schema->outputs.empty());
     if (schema->op_class != OpClass::kFree && schema->op_class != OpClass::kDataMovement) {

@@ -13,16 +13,14 @@ namespace {
 // Outputs of a cross_entropy.
 constexpr int kLoss = 0, kCounted = 3;
 
-bool IsOneOf(absl::string_view type, std::initializer_list<absl::string_view> types) {
-  return std::find(types.begin(), types.end(), type) != types.end();
-}
+bool IsOneOf(OpKind kind, std::initializer_list<OpKind> kinds) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
 
-bool IsCrossEntropy(const Op& op) { return op.type == "cross_entropy"; }
+bool IsCrossEntropy(const Op& op) { return op.kind == OpKind::kCrossEntropy; }
 
-bool IsWeight(const Op& op) { return op.type == "placeholder" && op.attributes.Text("role") == kTargetWeightRole; }
+bool IsWeight(const Op& op) { return op.kind == OpKind::kPlaceholder && op.attributes.Text("role") == kTargetWeightRole; }
 
 absl::Status OpError(const Op& op, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): ", reason));
+  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", reason));
 }
 
 // By op: whether the loss depends on it.
@@ -39,7 +37,7 @@ std::vector<bool> ReachingTheLoss(const Graph& graph) {
 
 // The other input of a `mul` of two different values.
 ValueId OtherFactor(const Op& op, ValueId factor) {
-  if (op.type != "mul" || op.inputs[0] == op.inputs[1]) return kNone;
+  if (op.kind != OpKind::kMul || op.inputs[0] == op.inputs[1]) return kNone;
   return op.inputs[0] == factor ? op.inputs[1] : op.inputs[1] == factor ? op.inputs[0] : kNone;
 }
 
@@ -73,7 +71,7 @@ class LinearityCheck {
  private:
   absl::Status Visit(const Op& op) {
     // A placeholder has other samples in each micro-batch, dropout another mask, and batch norm other statistics.
-    bool varies = IsOneOf(op.type, {"placeholder", "dropout", "batch_norm"});
+    bool varies = IsOneOf(op.kind, {OpKind::kPlaceholder, OpKind::kDropout, OpKind::kBatchNorm});
     OpId of = kNone;  // a cross_entropy
     for (const ValueId input : op.inputs) {
       varies = varies || varies_[input];
@@ -103,12 +101,13 @@ class LinearityCheck {
 
   // In those of its inputs that come of targets.
   bool IsLinear(const Op& op) const {
-    if (IsOneOf(op.type, {"scale", "add", "sub", "neg", "reshape", "flatten", "transpose", "broadcast_to", "concat", "split", "slice"})) {
+    if (IsOneOf(op.kind, {OpKind::kScale, OpKind::kAdd, OpKind::kSub, OpKind::kNeg, OpKind::kReshape, OpKind::kFlatten, OpKind::kTranspose,
+                          OpKind::kBroadcastTo, OpKind::kConcat, OpKind::kSplit, OpKind::kSlice})) {
       return true;
     }
-    if (op.type == "reduce") return op.attributes.Text("kind") != "max";
-    if (op.type == "div") return of_targets_[op.inputs[1]] == kNone && !varies_[op.inputs[1]];
-    if (op.type != "mul") return false;
+    if (op.kind == OpKind::kReduce) return op.attributes.Text("kind") != "max";
+    if (op.kind == OpKind::kDiv) return of_targets_[op.inputs[1]] == kNone && !varies_[op.inputs[1]];
+    if (op.kind != OpKind::kMul) return false;
     const int factor = of_targets_[op.inputs[0]] == kNone ? 0 : 1;
     return (of_targets_[op.inputs[factor]] == kNone && !varies_[op.inputs[factor]]) || IsWeighing(op);
   }
@@ -168,24 +167,24 @@ class Weigher {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<ValueId> Add(std::string name, std::string type, std::vector<ValueId> inputs, Attributes attributes = {}) {
+  absl::StatusOr<ValueId> Add(std::string name, OpKind kind, std::vector<ValueId> inputs, Attributes attributes = {}) {
     while (from_.FindOp(name) != kNone) name += "_";
-    Op op{.name = std::move(name), .type = std::move(type), .attributes = std::move(attributes), .inputs = std::move(inputs)};
+    Op op{.name = std::move(name), .kind = kind, .attributes = std::move(attributes), .inputs = std::move(inputs)};
     FUSIONLLM_ASSIGN_OR_RETURN(const OpId id, to_.AddOp(std::move(op)));
     return to_.op(id).outputs[0];
   }
 
   absl::StatusOr<ValueId> AddWeight(const Op& target) {
     return Add(
-        absl::StrCat(target.name, ".target_weight"), "placeholder", {},
+        absl::StrCat(target.name, ".target_weight"), OpKind::kPlaceholder, {},
         {{"role", std::string(kTargetWeightRole)}, {"dtype", std::string("f32")}, {"shape", std::vector<int64_t>{}}, {"of", target.name}});
   }
 
   // What reads the loss of the op reads it weighed.
   absl::Status Weigh(const Op& target, ValueId weight) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const ValueId sum, Add(absl::StrCat(target.name, ".counted_loss"), "mul",
+    FUSIONLLM_ASSIGN_OR_RETURN(const ValueId sum, Add(absl::StrCat(target.name, ".counted_loss"), OpKind::kMul,
                                                       {value_[target.outputs[kLoss]], value_[target.outputs[kCounted]]}));
-    FUSIONLLM_ASSIGN_OR_RETURN(value_[target.outputs[kLoss]], Add(absl::StrCat(target.name, ".weighed_loss"), "mul", {sum, weight}));
+    FUSIONLLM_ASSIGN_OR_RETURN(value_[target.outputs[kLoss]], Add(absl::StrCat(target.name, ".weighed_loss"), OpKind::kMul, {sum, weight}));
     return absl::OkStatus();
   }
 
@@ -207,8 +206,8 @@ std::vector<OpId> TargetOps(const Graph& graph) {
 
 OpId LabelsOf(const Graph& graph, const Op& cross_entropy) {
   OpId id = graph.value(cross_entropy.inputs[1]).producer;
-  while (IsOneOf(graph.op(id).type, {"reshape", "flatten"})) id = graph.value(graph.op(id).inputs[0]).producer;
-  return graph.op(id).type == "placeholder" ? id : kNone;
+  while (IsOneOf(graph.op(id).kind, {OpKind::kReshape, OpKind::kFlatten})) id = graph.value(graph.op(id).inputs[0]).producer;
+  return graph.op(id).kind == OpKind::kPlaceholder ? id : kNone;
 }
 
 absl::StatusOr<Graph> WeighTargets(const Graph& graph) {

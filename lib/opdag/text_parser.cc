@@ -30,7 +30,7 @@ constexpr size_t kMaxSuggestionCandidates = 10'000;  // a guess among a million 
 std::vector<std::string> KnownOpTypes() {
   std::vector<std::string> types;
   for (const OpSchema* schema : AllSchemas()) {
-    if (!schema->backward_only) types.emplace_back(schema->type);
+    if (!schema->backward_only) types.emplace_back(schema->name());
   }
   return types;
 }

@@ -17,7 +17,7 @@ std::string ValueText(const Graph& graph, ValueId id) {
   int index = 0;
   while (op.outputs[index] != id) ++index;
   const std::string name = NameText(op.name);
-  return index == 0 ? name : absl::StrCat(name, ":", OutputName(*FindSchema(op.type), index));
+  return index == 0 ? name : absl::StrCat(name, ":", OutputName(*FindSchema(op.kind), index));
 }
 
 bool HasDefaultNames(const Graph& graph, const Op& op, const OpSchema& schema) {
@@ -29,9 +29,9 @@ bool HasDefaultNames(const Graph& graph, const Op& op, const OpSchema& schema) {
 
 std::string OpText(const Graph& graph, const Op& op) {
   std::string text =
-      absl::StrCat("  ", NameText(op.name), " = ", op.type, "(",
+      absl::StrCat("  ", NameText(op.name), " = ", opdag::Name(op.kind), "(",
                    absl::StrJoin(op.inputs, ", ", [&graph](std::string* out, ValueId input) { out->append(ValueText(graph, input)); }));
-  if (!HasDefaultNames(graph, op, *FindSchema(op.type))) {
+  if (!HasDefaultNames(graph, op, *FindSchema(op.kind))) {
     absl::StrAppend(&text, "; ", absl::StrJoin(op.parameters, ", ", [&graph](std::string* out, ParameterId parameter) {
       absl::StrAppend(out, "@", NameText(graph.parameter(parameter).name));
     }));
@@ -72,7 +72,7 @@ std::string PrintGraph(const Graph& graph) {
   std::vector<bool> seen(graph.parameters().size(), false);
   for (const Op& op : graph.ops()) {
     text += OpText(graph, op);
-    const OpSchema& schema = *FindSchema(op.type);
+    const OpSchema& schema = *FindSchema(op.kind);
     std::vector<tensor::TensorType> types;
     for (const ParameterId id : op.parameters) types.push_back(graph.parameter(id).type);
     // A parameter starts as its first user says.

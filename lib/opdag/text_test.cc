@@ -133,7 +133,7 @@ void ExpectSame(const Graph& a, const Graph& b) {
   EXPECT_EQ(a.loss(), b.loss());
   for (size_t i = 0; i < a.ops().size(); ++i) {
     EXPECT_EQ(a.op(i).name, b.op(i).name);
-    EXPECT_EQ(a.op(i).type, b.op(i).type);
+    EXPECT_EQ(a.op(i).kind, b.op(i).kind);
     EXPECT_EQ(a.op(i).attributes, b.op(i).attributes);
     EXPECT_EQ(a.op(i).inputs, b.op(i).inputs);
     EXPECT_EQ(a.op(i).parameters, b.op(i).parameters);

@@ -11,7 +11,7 @@ namespace fusionllm::opdag {
 namespace {
 
 absl::Status OpError(const Op& op, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", op.type, "): ", reason));
+  return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "' (", opdag::Name(op.kind), "): ", reason));
 }
 
 template <typename T>
@@ -21,7 +21,7 @@ bool InRange(int32_t id, const std::vector<T>& table) {
 
 absl::Status VerifyOp(const Graph& graph, OpId id) {
   const Op& op = graph.op(id);
-  const OpSchema* schema = FindSchema(op.type);
+  const OpSchema* schema = FindSchema(op.kind);
   if (schema == nullptr) return OpError(op, "no op type has this name");
   if (const absl::Status status = CheckSignature(*schema, op.attributes, op.inputs.size()); !status.ok()) {
     return OpError(op, status.message());

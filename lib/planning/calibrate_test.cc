@@ -47,7 +47,7 @@ std::vector<std::string> Signatures(const workload::Workload& workload) {
   const std::vector<bool> views = autodiff::ViewsOf(workload.training);
   for (size_t id = 0; id < views.size(); ++id) {
     const opdag::Op& op = graph.ops()[id];
-    if (op.type != "placeholder" && !views[id]) signatures.push_back(estimator::OpSignature(graph, op));
+    if (op.kind != opdag::OpKind::kPlaceholder && !views[id]) signatures.push_back(estimator::OpSignature(graph, op));
   }
   return signatures;
 }
@@ -57,7 +57,7 @@ class CountingBackend final : public kernels::Backend {
  public:
   absl::string_view name() const override { return "counting"; }
   std::string Describe() const override { return "counting"; }
-  bool Supports(absl::string_view op_type) const override { return reference_->Supports(op_type); }
+  bool Supports(opdag::OpKind kind) const override { return reference_->Supports(kind); }
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     ++prepared;
     return reference_->Prepare(graph, op);
@@ -195,7 +195,7 @@ TEST(MeasureGraph, SlicesAreConsecutiveOpsOfTheAskedSize) {
   EXPECT_EQ(slices[training.graph.FindOp("targets")], 0);
   int before = 0;
   for (opdag::OpId op = 0; op < training.forward_ops; ++op) {
-    if (training.graph.op(op).type == "placeholder") continue;
+    if (training.graph.op(op).kind == opdag::OpKind::kPlaceholder) continue;
     EXPECT_TRUE(slices[op] == before || slices[op] == before + 1) << training.graph.op(op).name;
     before = slices[op];
   }

@@ -28,7 +28,7 @@ constexpr size_t kMaxRefined = 6;
 using scheduler::kInfinity;
 
 bool HasBatchNorm(const opdag::Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const opdag::Op& op) { return op.type == "batch_norm"; });
+  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const opdag::Op& op) { return op.kind == opdag::OpKind::kBatchNorm; });
 }
 
 // By op; empty for those that take no time.
@@ -37,7 +37,7 @@ std::vector<std::string> SignaturesOf(const workload::Workload& workload) {
   const std::vector<bool> views = autodiff::ViewsOf(workload.training);
   std::vector<std::string> signatures;
   for (size_t op = 0; op < graph.ops().size(); ++op) {
-    const bool free = views[op] || graph.ops()[op].type == "placeholder";
+    const bool free = views[op] || graph.ops()[op].kind == opdag::OpKind::kPlaceholder;
     signatures.push_back(free ? "" : estimator::OpSignature(graph, graph.ops()[op]));
   }
   return signatures;

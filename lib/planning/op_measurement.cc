@@ -22,7 +22,7 @@ using opdag::OpId;
 constexpr int kUpdates = 5;
 constexpr double kLearningRate = 1e-6;
 
-bool IsPlaceholder(const opdag::Op& op) { return op.type == "placeholder"; }
+bool IsPlaceholder(const opdag::Op& op) { return op.kind == opdag::OpKind::kPlaceholder; }
 
 // A slice that is only measured has no peers.
 class NoPeers final : public runtime::MessagePort {
@@ -41,7 +41,7 @@ wire::OpProfile Describe(const opdag::Graph& graph, const runtime::OpTime& time)
   const opdag::Op& op = graph.op(time.op);
   const opdag::OpCost cost = opdag::CostOf(graph, op);
   return {.workspace_bytes = time.workspace_bytes,
-          .op_class = std::string(opdag::Name(opdag::FindSchema(op.type)->op_class)),
+          .op_class = std::string(opdag::Name(opdag::FindSchema(op.kind)->op_class)),
           .flops = cost.flops,
           .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)};
 }
@@ -67,7 +67,7 @@ class GraphMeasurer {
         options_(options),
         memory_bytes_(memory_bytes) {
     config_.micro_batches = config_.in_flight = in_flight;
-    config_.schedule = runtime::PipelineSchedule::k1F1B;
+    config_.schedule = schedule::k1F1B;
   }
 
   absl::StatusOr<OpMeasurements> Run(const std::vector<int>& slice_of_forward_op) {
@@ -112,7 +112,7 @@ class GraphMeasurer {
     return tensor::OutOfMemoryError(absl::StrFormat(
         "op '%s' (%s) needs %s to be measured (%d bytes), for micro-batches of %d with parameters, gradients and the optimizer's state; "
         "this process may use %s",
-        op.name, op.type, size(bytes), bytes, training_.graph.batch(), size(memory_bytes_)));
+        op.name, opdag::Name(op.kind), size(bytes), bytes, training_.graph.batch(), size(memory_bytes_)));
   }
 
   absl::Status MeasureSlice(const std::vector<int>& slice_of_op, int slice, int slices) {

@@ -68,7 +68,7 @@ OpNames OpNamesOf(const workload::Workload& workload) {
   std::set<std::string> groups;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = workload.training.graph.op(id);
-    if (op.type == "placeholder") continue;
+    if (op.kind == opdag::OpKind::kPlaceholder) continue;
     names.ops.push_back(op.name);
     for (size_t dot = op.name.find('.'); dot != std::string::npos && groups.size() < kMaxGuesses; dot = op.name.find('.', dot + 1)) {
       groups.insert(absl::StrCat(op.name.substr(0, dot), ".*"));

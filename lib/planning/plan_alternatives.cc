@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/pluralize.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
@@ -58,9 +59,14 @@ void WeighStages(const workload::Workload& workload, const Profiles& profiles, P
                            : absl::StrFormat(", with micro-batches of %d as here; others may be faster", document.micro_batch_size))});
 }
 
+bool NeedsAllInFlight(const wire::PlanDocument& document) {
+  const std::optional<schedule::PipelineSchedule> schedule = schedule::Find(document.schedule);
+  return !schedule.has_value() || schedule->forwards_first();
+}
+
 // Deeper than a pipeline of this many stages needs, at the price of much of a device's memory.
 bool IsDeepByChoice(const wire::PlanDocument& document) {
-  if (document.schedule != "1f1b") return false;  // gpipe has all micro-batches in flight
+  if (NeedsAllInFlight(document)) return false;
   for (size_t s = 0; s < document.stages.size(); ++s) {
     const wire::PlanStage& stage = document.stages[s];
     const bool much = static_cast<double>(stage.memory_bytes) > kMuchMemory * static_cast<double>(stage.device_memory_bytes);
@@ -79,7 +85,7 @@ void WeighDepth(const workload::Workload& workload, const Profiles& profiles, Pl
   const auto stages = static_cast<int>(document.stages.size());
   options.max_in_flight = stages;
   const std::optional<wire::PlanDocument> fewer = Alternative(workload, profiles, std::move(options));
-  if (!fewer.has_value() || fewer->schedule != "1f1b" || fewer->in_flight > stages) return;
+  if (!fewer.has_value() || NeedsAllInFlight(*fewer) || fewer->in_flight > stages) return;
   const int64_t memory_bytes = LargestStage(*fewer);
   const bool saves = static_cast<double>(memory_bytes) < kWorthwhile * static_cast<double>(LargestStage(document));
   if (!saves || fewer->predicted_step_seconds < document.predicted_step_seconds) return;

@@ -198,10 +198,11 @@ absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload
 }
 
 absl::StatusOr<Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                    const PlannedWorkload& planned, scheduler::RecostMode keep, scheduler::Schedule schedule) {
+                                    const PlannedWorkload& planned, scheduler::RecostMode keep,
+                                    std::optional<schedule::PipelineSchedule> schedule) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, profiles));
   FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, inferred.value_or(profiles), options, planned.recompute));
-  if (schedule != scheduler::Schedule::kAuto) request.request.schedule = schedule;
+  if (schedule.has_value()) request.request.schedule = *schedule;
   const CompressionPolicy codecs(LinkPolicyOf(workload), CodecReferenceDevice(profiles));
   request.request.codec_policy = &codecs;
   return scheduler::RecostPlan(request.request, std::get<Plan>(planned.outcome), keep);

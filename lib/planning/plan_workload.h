@@ -44,8 +44,9 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
 absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
                                                         const PlanOptions& options);
 
-// The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. Schedule::kAuto: the job's.
+// The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. `schedule`: absent: the job's.
 absl::StatusOr<scheduler::Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                               const PlannedWorkload& planned, scheduler::RecostMode keep, scheduler::Schedule schedule);
+                                               const PlannedWorkload& planned, scheduler::RecostMode keep,
+                                               std::optional<schedule::PipelineSchedule> schedule);
 
 }  // namespace fusionllm::planning

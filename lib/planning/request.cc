@@ -10,6 +10,7 @@
 #include "lib/planning/cost_models.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/graph_request.h"
 #include "lib/scheduler/text_format.h"
 
@@ -75,7 +76,7 @@ void NarrowIds(const workload::Workload& workload, const estimator::GraphCosts& 
     if (costs.values[v].dtype != tensor::DType::kI32) continue;
     const opdag::Op& origin = graph.op(costs.values[v].producer);
     int64_t below = 0;
-    if (origin.type == "placeholder") {
+    if (origin.kind == opdag::OpKind::kPlaceholder) {
       const bool image_labels = workload.targets_per_sample == 1;
       below = text ? 256 : image_labels ? workload.data.num_classes : workload.data.vocabulary_size;
     }
@@ -135,17 +136,7 @@ void LimitExecutors(const job::Executors& requested, int64_t executors, int64_t 
 
 // What the job says about executors, strategy and placement.
 void AddConstraints(const job::Spec& spec, const PlanOptions& options, scheduler::PlanRequest& request) {
-  switch (spec.strategy.pipeline_schedule) {
-    case job::PipelineSchedule::kAuto:
-      request.schedule = scheduler::Schedule::kAuto;
-      break;
-    case job::PipelineSchedule::kGpipe:
-      request.schedule = scheduler::Schedule::kGPipe;
-      break;
-    case job::PipelineSchedule::k1f1b:
-      request.schedule = scheduler::Schedule::k1F1B;
-      break;
-  }
+  request.schedule = schedule::Find(job::ToString(spec.strategy.pipeline_schedule)).value_or(schedule::k1F1B);  // none of them: auto
   request.max_in_flight = options.max_in_flight.value_or(static_cast<int>(spec.strategy.in_flight));
   request.max_egress_bytes = spec.placement.max_egress_bytes_per_step;
   request.stages = options.stages.value_or(static_cast<int>(spec.strategy.stages));

@@ -20,7 +20,6 @@ namespace fusionllm::planning {
 namespace {
 
 using scheduler::Plan;
-using scheduler::Schedule;
 
 // Of a step that the options make vary; further ones would hardly change the percentiles.
 constexpr double kMaxJitter = 10;
@@ -87,9 +86,8 @@ class Simulation {
 
   absl::StatusOr<Scenario> Make(const Hardware& hardware, std::vector<std::string> overrides, const ScheduleRequest& requested) const {
     // The two schedules that are models alone start from a plan for 1F1B.
-    if (requested.choice != ScheduleChoice::kAsPlanned) {
-      const bool gpipe = requested.choice == ScheduleChoice::kGPipe;
-      overrides.push_back(absl::StrCat("spec.strategy.pipelineSchedule=", gpipe ? "gpipe" : "1f1b"));
+    if (requested.schedule.has_value()) {
+      overrides.push_back(absl::StrCat("spec.strategy.pipelineSchedule=", requested.schedule->name()));
     }
     Scenario scenario{.options = options_.plan};
     FUSIONLLM_ASSIGN_OR_RETURN(scenario.workload, source_(overrides));
@@ -178,11 +176,11 @@ class Simulation {
   absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const Plan& plan, const ScheduleRequest& requested,
                                    size_t pipeline) const {
     Prepared prepared{.input = plan.pipeline.input, .text = StepTextOf(plan, workload)};
-    if (requested.choice == ScheduleChoice::kSplit) {
+    if (requested.variant == ScheduleVariant::kSplitBackward) {
       FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::SplitBackward(plan.pipeline));
       prepared.text.schedule = "1f1b-split";
       prepared.text.runnable = false;
-    } else if (requested.choice == ScheduleChoice::kInterleaved) {
+    } else if (requested.variant == ScheduleVariant::kInterleaved) {
       FUSIONLLM_ASSIGN_OR_RETURN(prepared.input, scheduler::Interleave(plan.pipeline, requested.virtual_stages));
       prepared.text.schedule = "interleaved";
       prepared.text.runnable = false;
@@ -221,8 +219,8 @@ class Simulation {
                                                const ScheduleRequest& requested) const {
     if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which can only be re-planned");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
-    Schedule schedule = std::get<Plan>(base.planned.outcome).schedule;
-    if (other_job) schedule = Schedule::kAuto;  // what its job says, the change included
+    std::optional<schedule::PipelineSchedule> schedule = std::get<Plan>(base.planned.outcome).schedule;
+    if (other_job) schedule.reset();  // what its job says, the change included
     const workload::Workload* workload = scenario.workload.get();
     const Profiles* profiles = &scenario.profiles;
     JobAtSize as_planned;  // what runs keeps its micro-batches where the changed job leaves the choice

@@ -250,7 +250,7 @@ TEST(SimulateWorkload, FurtherSchedulesAreMarkedAsModels) {
       EXPECT_GT(simulation.step.stages[0].weights_seconds, 0);
     }
   }
-  const ScheduleRequest one{.choice = ScheduleChoice::kInterleaved, .virtual_stages = 1};
+  const ScheduleRequest one{.schedule = schedule::k1F1B, .variant = ScheduleVariant::kInterleaved, .virtual_stages = 1};
   EXPECT_EQ(SimulateWorkload(Source, OnTwoSites(), {.schedule = one}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(ParseSchedule("interleaved:1").ok());
   EXPECT_FALSE(ParseSchedule("zigzag").ok());
@@ -353,6 +353,13 @@ TEST(SimulateWorkload, MeasuredLinksMayChangeToo) {
   }
   const auto error = SimulateWorkload(Source, hardware, {.what_if = {"link:a->c.bandwidth=1Mbit"}}).status();
   EXPECT_THAT(std::string(error.message()), HasSubstr("a-0->b-0"));
+}
+
+TEST(ScheduleNames, AJobMayNameEveryScheduleThatRuns) {
+  std::vector<std::string> of_jobs, of_runs = {"auto"};
+  for (const auto& [name, value] : job::EnumNames<job::PipelineSchedule>::kNames) of_jobs.emplace_back(name);
+  for (const schedule::PipelineSchedule& schedule : schedule::All()) of_runs.emplace_back(schedule.name());
+  EXPECT_THAT(of_jobs, ::testing::UnorderedElementsAreArray(of_runs));
 }
 
 TEST(SimulateWorkload, StopsWhenItIsNotWantedAnyMore) {

@@ -11,8 +11,8 @@ namespace {
 
 // How many classes the op tells apart in an input of ids; 1 where that is not known, since 0 is always in range.
 int64_t ClassesOf(const opdag::Graph& graph, const opdag::Op& op) {
-  if (op.type == "embedding") return std::max<int64_t>(1, graph.parameter(op.parameters[0]).type.shape.dims().front());
-  if (op.type == "cross_entropy") return std::max<int64_t>(1, graph.value(op.inputs[0]).type.shape.dims().back());
+  if (op.kind == opdag::OpKind::kEmbedding) return std::max<int64_t>(1, graph.parameter(op.parameters[0]).type.shape.dims().front());
+  if (op.kind == opdag::OpKind::kCrossEntropy) return std::max<int64_t>(1, graph.value(op.inputs[0]).type.shape.dims().back());
   return 1;
 }
 
@@ -20,7 +20,7 @@ int64_t ClassesOf(const opdag::Graph& graph, const opdag::Op& op) {
 
 SyntheticData::SyntheticData(const opdag::Graph& graph) {
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "placeholder") continue;
+    if (op.kind != opdag::OpKind::kPlaceholder) continue;
     int64_t classes = std::numeric_limits<int64_t>::max();
     const auto& consumers = graph.value(op.outputs[0]).consumers;
     for (const opdag::OpId consumer : consumers) {

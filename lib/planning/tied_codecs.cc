@@ -65,7 +65,7 @@ Choices ChoicesOf(const job::Spec& spec) {
 
 // Rows of a use's gradient that may be other than zero.
 int64_t OccupiedRows(const workload::Workload& workload, const opdag::Op& op, opdag::ParameterId parameter, int64_t rows) {
-  if (op.type != "embedding" || op.parameters.front() != parameter) return rows;
+  if (op.kind != opdag::OpKind::kEmbedding || op.parameters.front() != parameter) return rows;
   const int64_t tokens = workload.training.graph.value(op.inputs.front()).type.elements() * workload.micro_batches;
   const int64_t kinds = workload.data.kind == data::DatasetKind::kText ? std::min(rows, kBytesOfText) : rows;
   return std::min(kinds, tokens);

@@ -21,10 +21,8 @@ namespace {
 constexpr size_t kMaxListed = 20;
 constexpr size_t kMaxGuesses = 4096;  // names that a guess is made among
 
-constexpr std::pair<absl::string_view, ScheduleChoice> kSchedules[] = {{"gpipe", ScheduleChoice::kGPipe},
-                                                                       {"1f1b", ScheduleChoice::k1F1B},
-                                                                       {"1f1b-split", ScheduleChoice::kSplit},
-                                                                       {"interleaved", ScheduleChoice::kInterleaved}};
+constexpr std::pair<absl::string_view, ScheduleVariant> kVariants[] = {{"1f1b-split", ScheduleVariant::kSplitBackward},
+                                                                       {"interleaved", ScheduleVariant::kInterleaved}};
 
 // Those there are, behind a name that is none of them.
 std::string List(absl::string_view wanted, std::vector<std::string> names) {
@@ -344,16 +342,18 @@ absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware, job::Precision pre
 
 std::vector<std::string> ScheduleNames() {
   std::vector<std::string> names;
-  for (const auto& [name, choice] : kSchedules) names.emplace_back(name);
+  for (const schedule::PipelineSchedule& schedule : schedule::All()) names.emplace_back(schedule.name());
+  for (const auto& [name, variant] : kVariants) names.emplace_back(name);
   return names;
 }
 
 absl::StatusOr<ScheduleRequest> ParseSchedule(absl::string_view text) {
-  for (const auto& [name, choice] : kSchedules) {
-    if (text == name) return ScheduleRequest{choice};
+  if (const auto schedule = schedule::Find(text); schedule.has_value()) return ScheduleRequest{.schedule = schedule};
+  for (const auto& [name, variant] : kVariants) {
+    if (text == name) return ScheduleRequest{.schedule = schedule::k1F1B, .variant = variant};
   }
   absl::string_view stages = text;
-  ScheduleRequest interleaved{ScheduleChoice::kInterleaved};
+  ScheduleRequest interleaved{.schedule = schedule::k1F1B, .variant = ScheduleVariant::kInterleaved};
   if (absl::ConsumePrefix(&stages, "interleaved:") && absl::SimpleAtoi(stages, &interleaved.virtual_stages)) {
     FUSIONLLM_RETURN_IF_ERROR(scheduler::CheckVirtualStages(interleaved.virtual_stages));
     return interleaved;

@@ -24,6 +24,7 @@
 #include "lib/estimator/gpu_specs.h"
 #include "lib/job/topology.h"
 #include "lib/planning/profiles.h"
+#include "lib/schedule/pipeline_schedule.h"
 
 namespace fusionllm::planning {
 
@@ -43,11 +44,13 @@ struct Hardware {
 // `precision`: of the job that is planned. Errors: those of ProfilesFromTopology; InvalidArgument for half duplex links of two rates.
 absl::StatusOr<Profiles> ProfilesOf(const Hardware& hardware, job::Precision precision);
 
-enum class ScheduleChoice { kAsPlanned, kGPipe, k1F1B, kSplit, kInterleaved };
+// Models of what 1F1B could be, which the runtime does not run.
+enum class ScheduleVariant { kNone, kSplitBackward, kInterleaved };
 
 struct ScheduleRequest {
-  ScheduleChoice choice = ScheduleChoice::kAsPlanned;
-  int virtual_stages = 2;
+  std::optional<schedule::PipelineSchedule> schedule;  // absent: as planned
+  ScheduleVariant variant = ScheduleVariant::kNone;
+  int virtual_stages = 2;  // of kInterleaved
 };
 // Those that ParseSchedule knows; after the last, ":VIRTUAL_STAGES" may follow.
 std::vector<std::string> ScheduleNames();

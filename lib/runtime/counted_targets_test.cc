@@ -113,14 +113,14 @@ struct Cut {
   int64_t micro_batch_size;
   int stages = 1;
   std::vector<int> shares = {};  // micro-batches of each replica; empty: one replica
-  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  schedule::PipelineSchedule schedule = schedule::k1F1B;
   std::string backend = "ref";
   bool loss_apart = false;  // the op that makes it has the last stage to itself
 };
 
 std::string Describe(const Cut& cut) {
   return absl::StrCat(cut.backend, ", micro-batches of ", cut.micro_batch_size, ", ", cut.stages, " stages, ", cut.shares.size(),
-                      " replicas, ", cut.schedule == PipelineSchedule::kGPipe ? "gpipe" : "1f1b");
+                      " replicas, ", cut.schedule.name());
 }
 
 PipelineOptions OptionsOf(const autodiff::TrainingGraph& training, const Cut& cut) {
@@ -177,12 +177,12 @@ TEST(CountedTargetsTest, LossAndGradientsOfABatchAreTheSameHoweverItIsCut) {
       const auto of_all = static_cast<int>(kSamples / size);
       std::vector<Cut> cuts;
       for (const int stages : {1, 2, 4}) {
-        for (const PipelineSchedule schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGPipe}) {
+        for (const schedule::PipelineSchedule schedule : {schedule::k1F1B, schedule::kGPipe}) {
           cuts.push_back({size, stages, {}, schedule, backend});
         }
       }
-      cuts.push_back({size, 2, {1, of_all - 1}, PipelineSchedule::k1F1B, backend});
-      if (of_all >= 4) cuts.push_back({size, 1, {1, 1, of_all - 2}, PipelineSchedule::k1F1B, backend});
+      cuts.push_back({size, 2, {1, of_all - 1}, schedule::k1F1B, backend});
+      if (of_all >= 4) cuts.push_back({size, 1, {1, 1, of_all - 2}, schedule::k1F1B, backend});
       for (const Cut& cut : cuts) {
         SCOPED_TRACE(Describe(cut));
         ExpectNear(RunCut(cut), whole);
@@ -222,10 +222,10 @@ TEST(CountedTargetsTest, LossesOfOneCutAreTheSameBitsOnAnyNumberOfStages) {
 
 // The cuts of one batch in all the ways that a plan may choose.
 std::vector<Cut> CutsOfComposites(const std::string& backend) {
-  return {{4, 1, {}, PipelineSchedule::k1F1B, backend},          {2, 2, {}, PipelineSchedule::kGPipe, backend},
-          {1, 4, {}, PipelineSchedule::k1F1B, backend},          {1, 3, {}, PipelineSchedule::k1F1B, backend, true},
-          {2, 2, {1, 3}, PipelineSchedule::k1F1B, backend},      {1, 1, {1, 2, 5}, PipelineSchedule::k1F1B, backend},
-          {2, 2, {3, 1}, PipelineSchedule::k1F1B, backend, true}};
+  return {{4, 1, {}, schedule::k1F1B, backend},          {2, 2, {}, schedule::kGPipe, backend},
+          {1, 4, {}, schedule::k1F1B, backend},          {1, 3, {}, schedule::k1F1B, backend, true},
+          {2, 2, {1, 3}, schedule::k1F1B, backend},      {1, 1, {1, 2, 5}, schedule::k1F1B, backend},
+          {2, 2, {3, 1}, schedule::k1F1B, backend, true}};
 }
 
 TEST(CountedTargetsTest, CompositeLossAndItsGradientsAreTheSameHoweverABatchIsCut) {
@@ -255,8 +255,8 @@ TEST(CountedTargetsTest, CompositeLossesOfOneCutAreTheSameBitsOnAnyNumberOfStage
   for (const auto& [kind, statements] : kComposites) {
     const std::string graph = Composite(kind);
     const PipelineResult one = RunCut({.micro_batch_size = 2, .backend = "cpu"}, graph);
-    for (const Cut& cut : {Cut{2, 2, {}, PipelineSchedule::k1F1B, "cpu"}, Cut{2, 4, {}, PipelineSchedule::kGPipe, "cpu"},
-                           Cut{2, 2, {}, PipelineSchedule::k1F1B, "cpu", true}}) {
+    for (const Cut& cut :
+         {Cut{2, 2, {}, schedule::k1F1B, "cpu"}, Cut{2, 4, {}, schedule::kGPipe, "cpu"}, Cut{2, 2, {}, schedule::k1F1B, "cpu", true}}) {
       SCOPED_TRACE(absl::StrCat(kind, ": ", Describe(cut)));
       const PipelineResult several = RunCut(cut, graph);
       EXPECT_EQ(testing::LossBits(several), testing::LossBits(one));
@@ -312,7 +312,7 @@ TEST(CountedTargetsTest, EvaluationOfACompositeLossIsTheMeanOverTheSetWhateverIt
     for (const int64_t set : {1, 3, 7, 8, 13}) {
       const EvaluationResult whole = Evaluated(Composite(kind), set, {.micro_batch_size = 1});
       EXPECT_EQ(whole.accuracy.has_value(), kind != "of two") << kind;
-      for (const Cut& cut : {Cut{2}, Cut{4, 2}, Cut{8}, Cut{4, 2, {1, 1}}, Cut{2, 2, {}, PipelineSchedule::k1F1B, "ref", true}}) {
+      for (const Cut& cut : {Cut{2}, Cut{4, 2}, Cut{8}, Cut{4, 2, {1, 1}}, Cut{2, 2, {}, schedule::k1F1B, "ref", true}}) {
         SCOPED_TRACE(absl::StrCat(kind, ", ", set, " samples, ", Describe(cut)));
         const EvaluationResult result = Evaluated(Composite(kind), set, cut);
         EXPECT_NEAR(result.loss, whole.loss, 1e-6 * whole.loss);

@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> SamplesToEvaluate(std::optional<int64_t> set_samples, st
 int LowestReader(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op) {
   int lowest = -1;
   for (opdag::OpId id = 0; id < training.forward_ops; ++id) {
-    if (training.graph.op(id).type != "placeholder") continue;
+    if (training.graph.op(id).kind != opdag::OpKind::kPlaceholder) continue;
     const int stage = stage_of_op[static_cast<size_t>(id)];
     lowest = lowest < 0 ? stage : std::min(lowest, stage);
   }

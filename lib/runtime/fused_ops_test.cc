@@ -39,7 +39,7 @@ class FakeBackend : public kernels::Backend {
  public:
   absl::string_view name() const override { return "fake"; }
   std::string Describe() const override { return "fake"; }
-  bool Supports(absl::string_view) const override { return true; }
+  bool Supports(opdag::OpKind) const override { return true; }
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph&, const opdag::Op&) override {
     return absl::UnimplementedError("none");
   }
@@ -47,7 +47,7 @@ class FakeBackend : public kernels::Backend {
     if (!error.ok()) return error;
     EXPECT_TRUE(kernels::PrepareRow(graph, row).ok()) << "each reads the one before by its name";
     Types types;
-    for (const kernels::FusedOp& op : row) types.push_back(op.op.type);
+    for (const kernels::FusedOp& op : row) types.emplace_back(opdag::Name(op.op.kind));
     const auto found = rows.find(types);
     if (found == rows.end()) return nullptr;
     wanted.clear();

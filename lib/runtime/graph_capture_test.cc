@@ -17,7 +17,7 @@ class KeepingBackend : public kernels::Backend {
  public:
   absl::string_view name() const override { return "keeping"; }
   std::string Describe() const override { return "keeping"; }
-  bool Supports(absl::string_view) const override { return false; }
+  bool Supports(opdag::OpKind) const override { return false; }
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> Prepare(const opdag::Graph&, const opdag::Op&) override {
     return absl::UnimplementedError("none");
   }
@@ -96,7 +96,7 @@ struct StageOf {
         kernels(training.graph.ops().size()) {
     for (size_t id = 0; id < kernels.size(); ++id) {
       const opdag::Op& op = training.graph.op(static_cast<opdag::OpId>(id));
-      if (op.type != "placeholder") kernels[id] = *backend->Prepare(training.graph, op);
+      if (op.kind != opdag::OpKind::kPlaceholder) kernels[id] = *backend->Prepare(training.graph, op);
     }
   }
   StageProgram program;
@@ -116,7 +116,7 @@ TEST(CaptureRegionsTest, CoverThePassInOrderAndEndWhereSomethingLeavesOrTheHostF
         next = segment.end;
         for (size_t i = segment.begin; i < segment.end; ++i) {
           EXPECT_TRUE(i + 1 == segment.end || pass->ops[i].sends.empty());
-          EXPECT_EQ(segment.is_replayable, training.graph.op(pass->ops[i].op).type != "placeholder");
+          EXPECT_EQ(segment.is_replayable, training.graph.op(pass->ops[i].op).kind != opdag::OpKind::kPlaceholder);
         }
       }
       EXPECT_EQ(next, pass->ops.size());

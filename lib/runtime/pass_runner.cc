@@ -22,7 +22,7 @@ using opdag::ValueId;
 namespace {
 
 absl::Status WithOp(const absl::Status& status, const Op& op) {
-  const std::string prefix = absl::StrFormat("op '%s' (%s): ", op.name, op.type);
+  const std::string prefix = absl::StrFormat("op '%s' (%s): ", op.name, opdag::Name(op.kind));
   if (absl::StartsWith(status.message(), prefix)) return status;  // kernels name their op where they find the fault
   absl::Status named(status.code(), absl::StrCat(prefix, status.message()));
   status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
@@ -49,18 +49,19 @@ MessageKey KeyOf(const CutEdge& edge, const PassContext& context) {
 
 absl::Status NotFit(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& why) {
   return NotFiniteError(absl::StrFormat("op '%s' (%s): its output is not fit to be sent to stage %d at step %d, micro-batch %d: %s",
-                                        op.name, op.type, edge.peer, context.step, context.micro_batch, std::string(why.message())));
+                                        op.name, opdag::Name(op.kind), edge.peer, context.step, context.micro_batch,
+                                        std::string(why.message())));
 }
 
 // What a peer sent is no user's input: a message that the codec refuses comes of two builds that differ, or of a defect.
 absl::Status NotAsAgreed(const Op& op, const CutEdge& edge, const PassContext& context, const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return WithOp(status, op);
   return absl::InternalError(absl::StrFormat("op '%s' (%s): what stage %d sent of it at step %d, micro-batch %d is not as agreed: %s",
-                                             op.name, op.type, edge.peer, context.step, context.micro_batch,
+                                             op.name, opdag::Name(op.kind), edge.peer, context.step, context.micro_batch,
                                              std::string(status.message())));
 }
 
-bool IsPlaceholder(const Op& op) { return op.type == "placeholder"; }
+bool IsPlaceholder(const Op& op) { return op.kind == opdag::OpKind::kPlaceholder; }
 
 double QuantileOf(std::vector<int64_t>& numbers, double quantile) {
   const auto rank = static_cast<size_t>(quantile * static_cast<double>(numbers.size()));

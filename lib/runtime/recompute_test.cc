@@ -138,7 +138,7 @@ std::vector<int> RandomStages(const autodiff::TrainingGraph& training, uint32_t 
   std::mt19937 draw(seed);
   std::vector<int> stage_of(training.forward_ops, 0);
   for (OpId op = 0; op < training.forward_ops; ++op) {
-    if (training.graph.op(op).type == "placeholder") continue;
+    if (training.graph.op(op).kind == opdag::OpKind::kPlaceholder) continue;
     for (const ValueId input : training.graph.op(op).inputs) {
       stage_of[op] = std::max(stage_of[op], stage_of[training.graph.value(input).producer]);
     }

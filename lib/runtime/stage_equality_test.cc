@@ -100,7 +100,7 @@ std::vector<int> StagesInARow(const autodiff::TrainingGraph& training, uint32_t 
   std::vector<int> stage_of(training.forward_ops, 0);
   std::set<int> used = {0};
   for (int op = 0; op < training.forward_ops; ++op) {
-    if (training.graph.op(op).type == "placeholder") continue;
+    if (training.graph.op(op).kind == opdag::OpKind::kPlaceholder) continue;
     for (const opdag::ValueId input : training.graph.op(op).inputs) {
       stage_of[op] = std::max(stage_of[op], stage_of[training.graph.value(input).producer]);
     }
@@ -138,7 +138,7 @@ TEST_P(StageEqualityTest, ScheduleAndDepthDoNotChangeABit) {
     ExpectSame(MustRun(training_, options), expected, absl::StrCat(in_flight, " in flight"));
   }
   PipelineOptions gpipe = Options(3);
-  gpipe.config.schedule = PipelineSchedule::kGPipe;
+  gpipe.config.schedule = schedule::kGPipe;
   ExpectSame(MustRun(training_, gpipe), expected, "GPipe");
 }
 

@@ -214,31 +214,25 @@ class StageExecutor::Impl {
             .learn_times = micro_batch > 0 || config_.micro_batches == 1};
   }
 
-  // Passes of a step.
-  struct Progress {
-    int forward_done = 0, backward_done = 0;
-    bool last_went_back = false;
-  };
-
-  // Runs the next pass that may run; blocks until one may.
-  absl::Status RunNextPass(int64_t step, Progress& done) {
-    const bool all_forward_first = config_.schedule == PipelineSchedule::kGPipe;
-    bool at_once = done.forward_done > 0;  // the first pass of a step waits for the decision on the last one
+  // Runs the next pass of the schedule; blocks until its inputs are there.
+  absl::Status RunNextPass(int64_t step, schedule::Progress& progress) {
+    bool at_once = progress.forwards > 0;  // the first pass of a step waits for the decision on the last one
+    const auto forward_ready = [&] { return inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, progress.forwards))); };
+    const auto backward_ready = [&] { return inbox_.HasAll(runner_->Awaited(program_.backward, ContextOf(step, progress.backwards))); };
     while (true) {
       const uint64_t seen = inbox_.deliveries();
-      const bool backward_allowed =
-          done.backward_done < done.forward_done && (!all_forward_first || done.forward_done == config_.micro_batches);
-      const bool backward_may_run =
-          backward_allowed && inbox_.HasAll(runner_->Awaited(program_.backward, ContextOf(step, done.backward_done)));
-      const bool forward_allowed = done.forward_done < config_.micro_batches && done.forward_done - done.backward_done < config_.in_flight;
-      const bool forward_may_run = forward_allowed && inbox_.HasAll(runner_->Awaited(program_.forward, ContextOf(step, done.forward_done)));
-      if (backward_may_run && !(forward_may_run && done.last_went_back)) {
-        done.last_went_back = true;
-        return RunBackward(step, done.backward_done++, at_once);
+      const std::optional<schedule::Pass> next =
+          config_.schedule.Next(progress, config_.micro_batches, config_.in_flight, forward_ready, backward_ready);
+      if (next == schedule::Pass::kForward) {
+        const int micro_batch = progress.forwards;
+        progress.Begin(*next);
+        progress.forwards_done = progress.forwards;
+        return RunForward(step, micro_batch, at_once);
       }
-      if (forward_may_run) {
-        done.last_went_back = false;
-        return RunForward(step, done.forward_done++, at_once);
+      if (next == schedule::Pass::kBackward) {
+        const int micro_batch = progress.backwards;
+        progress.Begin(*next);
+        return RunBackward(step, micro_batch, at_once);
       }
       const int64_t begin = MonotonicNanoseconds();
       at_once = false;
@@ -285,8 +279,8 @@ class StageExecutor::Impl {
   // All passes of a step, and their losses.
   absl::Status RunPasses(int64_t step) {
     absl::Status status;
-    Progress done;
-    while (status.ok() && done.backward_done < config_.micro_batches) status = RunNextPass(step, done);
+    schedule::Progress progress;
+    while (status.ok() && progress.backwards < config_.micro_batches) status = RunNextPass(step, progress);
     if (status.ok() || IsNotFinite(status)) {
       // Before what it spoiled.
       FUSIONLLM_RETURN_IF_ERROR(SettleLosses(step, config_.micro_batches));
@@ -458,8 +452,8 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autod
                                                                      kernels::Backend& backend, MessagePort& port, Inbox& inbox,
                                                                      BatchSource& source, DeviceThrottle& throttle,
                                                                      StageCallbacks callbacks, collective::Communicator* replicas) {
-  if (config.micro_batches < 1 || config.in_flight < 1 || config.in_flight > config.micro_batches ||
-      (config.schedule == PipelineSchedule::kGPipe && config.in_flight != config.micro_batches)) {
+  if (config.micro_batches < 1 || config.in_flight < config.schedule.MinInFlight(config.micro_batches) ||
+      config.in_flight > config.micro_batches) {
     return absl::InvalidArgumentError(absl::StrFormat("%d micro-batches with %d in flight", config.micro_batches, config.in_flight));
   }
   if (config.batch_micro_batches > 0 &&

@@ -37,18 +37,14 @@
 #include "lib/runtime/op_times.h"
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_program.h"
+#include "lib/schedule/pipeline_schedule.h"
 
 namespace fusionllm::runtime {
 
-enum class PipelineSchedule : uint8_t {
-  k1F1B,   // forwards while fewer than `in_flight` micro-batches are under way, and backwards; in turns where both may run (adr/0006)
-  kGPipe,  // all forward passes, then all backward passes; needs a slot for each micro-batch
-};
-
 struct StageConfig {
   int micro_batches = 1;  // of this replica
-  int in_flight = 1;      // slots; at most micro_batches, and equal to it for GPipe
-  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int in_flight = 1;      // slots; at least schedule.MinInFlight(micro_batches), at most micro_batches
+  schedule::PipelineSchedule schedule = schedule::k1F1B;
   Recompute recompute = Recompute::kNone;
   Reshapes reshapes = Reshapes::kViews;
   kernels::OptimizerConfig optimizer;

@@ -218,7 +218,7 @@ class Builder {
       const ValueId value = open.back();
       open.pop_back();
       const OpId producer = graph_.value(value).producer;
-      stashed_[value] = !IsLocal(producer) || graph_.op(producer).type == "placeholder" || blocks_.crosses[value];
+      stashed_[value] = !IsLocal(producer) || graph_.op(producer).kind == opdag::OpKind::kPlaceholder || blocks_.crosses[value];
       if (stashed_[value]) continue;
       runs_again_[producer] = true;
       for (const ValueId input : graph_.op(producer).inputs) want(input);

@@ -49,8 +49,8 @@ TEST_P(ViewTrainingTest, ViewsDoNotChangeABitOfRandomGraphs) {
     const autodiff::TrainingGraph training = RandomTraining(seed, bf16);
     PipelineOptions options = testing::SmallOptions(training, 1 + static_cast<int>(seed % 3), std::string(backend));
     options.config.recompute = seed % 2 == 0 ? Recompute::kFull : Recompute::kNone;
-    options.config.schedule = seed % 4 < 2 ? PipelineSchedule::k1F1B : PipelineSchedule::kGPipe;
-    if (options.config.schedule == PipelineSchedule::k1F1B) options.config.in_flight = 1 + static_cast<int>(seed % 3);
+    options.config.schedule = seed % 4 < 2 ? schedule::k1F1B : schedule::kGPipe;
+    if (options.config.schedule == schedule::k1F1B) options.config.in_flight = 1 + static_cast<int>(seed % 3);
     options.config.evaluate_every = 2;
     options.config.evaluation_batches = 1;
     const PipelineResult result = ExpectSameBits(training, options);
@@ -72,7 +72,7 @@ TEST(ViewTrainingOfParametersTest, AReshapedGradientOfAParameterIsStillGiven) {
   for (autodiff::ParameterUse& use : reshaped.uses) {
     opdag::Op op;
     op.name = absl::StrCat("reshaped", use.gradient);
-    op.type = "reshape";
+    op.kind = opdag::OpKind::kReshape;
     op.inputs = {use.gradient};
     op.attributes = {{"shape", reshaped.graph.value(use.gradient).type.shape.dims()}};
     op.forward_op = use.op;

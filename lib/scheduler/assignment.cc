@@ -210,15 +210,12 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
 
 bool Evaluator::LimitDepths(Evaluation& evaluation) {
   const PlanRequest& request = problem_.request();
-  int most = request.micro_batches;
-  if (request.max_in_flight > 0) most = std::min(most, request.max_in_flight);
-  const bool gpipe = request.schedule == Schedule::kGPipe;
-  if (gpipe) most = request.micro_batches;
+  const int most = request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight);
   for (size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
     const int64_t fits = DeepestThatFits(stage.memory, problem_.UsableMemory(stage.device), most);
     stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
-    const int least = kept_ != nullptr ? kept_->stages[s].in_flight : gpipe ? most : 1;
+    const int least = kept_ != nullptr ? kept_->stages[s].in_flight : request.schedule.MinInFlight(request.micro_batches);
     if (stage.most_in_flight < least || fits < 0) {
       evaluation.verdict = Evaluation::Feasibility::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
@@ -372,7 +369,7 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, doub
   if (evaluation.cost_s() > cutoff_s * kSurely) return evaluation;
   evaluation.step_s = 1;
   const double most_s = cutoff_s * kSurely / evaluation.cost_s();
-  if (problem_.request().schedule == Schedule::kGPipe) {
+  if (problem_.request().schedule.forwards_first()) {
     for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
     evaluation.step_s = Simulate(most_s);
     return evaluation;

@@ -23,7 +23,7 @@ double Evaluator::ControlSeconds(int src_stage, int dst_stage, int64_t bytes) co
 void Evaluator::BuildPipeline(Evaluation& evaluation) {
   const PlanRequest& request = problem_.request();
   input_.micro_batches = request.micro_batches;
-  input_.schedule = request.schedule == Schedule::kGPipe ? Schedule::kGPipe : Schedule::k1F1B;
+  input_.schedule = request.schedule;
   input_.step_overhead_s = request.step_overhead_s;
   input_.stages.clear();
   for (const Stage& stage : stages_) {

@@ -145,12 +145,11 @@ void ChainSearch::FillMemoryTables() {
 
 int64_t ChainSearch::NeededBytes(int begin, int end, int device) const {
   const PlanRequest& request = problem_.request();
-  int in_flight = 1;
+  int in_flight = request.schedule.MinInFlight(request.micro_batches);
   if (depth_ == Depth::kTextbook) {
-    in_flight = std::min(static_cast<int>(order_.size()) - device, request.micro_batches);
-    if (request.max_in_flight > 0) in_flight = std::min(in_flight, request.max_in_flight);
+    const int most = request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight);
+    in_flight = std::clamp(static_cast<int>(order_.size()) - device, in_flight, most);
   }
-  if (request.schedule == Schedule::kGPipe) in_flight = request.micro_batches;
   return fixed_bytes_[Pair(begin, end)] + in_flight * stash_bytes_[Pair(begin, end)];
 }
 

@@ -73,8 +73,8 @@ double ClosedForm::StepSeconds(const Assignment& assignment) const {
 
 int ClosedForm::DepthThatFits(int begin, int end, int device) const {
   const PlanRequest& request = problem_.request();
-  const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
-  if (request.schedule == Schedule::kGPipe) return most;
+  const int most = request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight);
+  if (request.schedule.forwards_first()) return most;
   const int64_t with_two = NeededBytes(begin, end, device, 2), room = problem_.UsableMemory(device) - with_two;
   if (room < 0) return 1;
   const int64_t with_more = NeededBytes(begin, end, device, 3) - with_two;  // each

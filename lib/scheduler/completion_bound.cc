@@ -40,7 +40,6 @@ CompletionBound::CompletionBound(const Problem& problem, double most_s)
     : problem_(problem),
       most_s_(most_s),
       micro_batches_(problem.request().micro_batches),
-      gpipe_(problem.request().schedule == Schedule::kGPipe),
       sets_(problem.usable().size() <= kMaxDeviceSets),
       adjacent_(problem.positions() + 1),
       buffers_(problem.positions() + 1) {
@@ -73,11 +72,10 @@ CompletionBound::Segment CompletionBound::SegmentOf(int begin, int end, int devi
   const int64_t room = problem_.UsableMemory(device) - problem_.StaticBytes(begin, end) - problem_.ScratchBound(begin, end) -
                        buffers_[begin] - buffers_[end];
   const int64_t stash = problem_.StashBound(begin, end);
-  int64_t held = request.micro_batches;
-  if (!gpipe_ && request.max_in_flight > 0) held = std::min<int64_t>(held, request.max_in_flight);
+  int64_t held = request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight);
   if (room < 0) return segment;
   if (stash > 0) held = std::min(held, room / stash);
-  segment.fits = held >= (gpipe_ ? request.micro_batches : 1);
+  segment.fits = held >= request.schedule.MinInFlight(request.micro_batches);
   if (segment.fits) segment.rounds = (request.micro_batches - 1) / held + 1;
   return segment;
 }
@@ -106,7 +104,8 @@ CompletionBound::Crossing CompletionBound::CrossingOf(const Traffic& traffic, in
 }
 
 double CompletionBound::Repeats(const Segment& segment) const {
-  return (micro_batches_ - 1) * (gpipe_ ? segment.both_s() : std::max(segment.forward_s, segment.backward_s));
+  const bool both = problem_.request().schedule.forwards_first();
+  return (micro_batches_ - 1) * (both ? segment.both_s() : std::max(segment.forward_s, segment.backward_s));
 }
 
 CompletionBound::Rest CompletionBound::After(int cut, uint32_t used, int last) {

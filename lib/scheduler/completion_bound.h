@@ -78,7 +78,6 @@ class CompletionBound {
 
   const Problem& problem_;
   const double most_s_, micro_batches_;
-  const bool gpipe_;
   const bool sets_;
   std::vector<Traffic> adjacent_;  // by cut: of values made just before it and read just behind it
   std::vector<int64_t> buffers_;   // by cut: what these need in memory on either side

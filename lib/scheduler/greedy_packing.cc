@@ -41,9 +41,9 @@ GreedyPacking::GreedyPacking(const Problem& problem)
 
 int GreedyPacking::Depth(const Fill& fill, int stage) const {
   const PlanRequest& request = problem_.request();
-  if (request.schedule == Schedule::kGPipe) return request.micro_batches;
-  const int most = request.max_in_flight > 0 ? std::min(request.max_in_flight, request.micro_batches) : request.micro_batches;
-  return std::clamp(fill.expected_stages - stage, 1, std::min(most, fill.deepest));
+  const int least = request.schedule.MinInFlight(request.micro_batches);
+  const int most = request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight);
+  return std::clamp(fill.expected_stages - stage, least, std::max(least, std::min(most, fill.deepest)));
 }
 
 bool GreedyPacking::FitsAtDepth(const Assignment& assignment) const {

@@ -150,7 +150,7 @@ PipelineInput Disturbed(PipelineInput input, std::mt19937& random) {
 
 struct Case {
   const char* name;
-  Schedule schedule;
+  schedule::PipelineSchedule schedule;
   bool tight_memory = false;
   // Ops keep about 17 times what they send, as a block of a transformer does (34 bytes against 2, arXiv 2205.05198, section 4.1); else
   // about as much as they send.
@@ -256,22 +256,22 @@ TEST(MemoryOfASplitBackward, IsWithinTheDevice) {
 INSTANTIATE_TEST_SUITE_P(
     All, MemoryModel,
     ::testing::Values(
-        Case{.name = "OneForwardOneBackward", .schedule = Schedule::k1F1B, .excess_median = 0.45, .excess_p95 = 1.1},
-        Case{.name = "ShortOfMemory", .schedule = Schedule::k1F1B, .tight_memory = true, .excess_median = 0.45, .excess_p95 = 1},
-        Case{.name = "GPipe", .schedule = Schedule::kGPipe, .excess_median = 0.45, .excess_p95 = 2.2},
-        Case{.name = "GPipeShortOfMemory", .schedule = Schedule::kGPipe, .tight_memory = true, .excess_median = 0.45, .excess_p95 = 1.6},
-        Case{.name = "Transformer", .schedule = Schedule::k1F1B, .keeps_much = true, .excess_median = 0.08, .excess_p95 = 0.35},
+        Case{.name = "OneForwardOneBackward", .schedule = schedule::k1F1B, .excess_median = 0.45, .excess_p95 = 1.1},
+        Case{.name = "ShortOfMemory", .schedule = schedule::k1F1B, .tight_memory = true, .excess_median = 0.45, .excess_p95 = 1},
+        Case{.name = "GPipe", .schedule = schedule::kGPipe, .excess_median = 0.45, .excess_p95 = 2.2},
+        Case{.name = "GPipeShortOfMemory", .schedule = schedule::kGPipe, .tight_memory = true, .excess_median = 0.45, .excess_p95 = 1.6},
+        Case{.name = "Transformer", .schedule = schedule::k1F1B, .keeps_much = true, .excess_median = 0.08, .excess_p95 = 0.35},
         Case{.name = "TransformerShortOfMemory",
-             .schedule = Schedule::k1F1B,
+             .schedule = schedule::k1F1B,
              .tight_memory = true,
              .keeps_much = true,
              .excess_median = 0.08,
              .excess_p95 = 0.5},
-        Case{.name = "TransformerGPipe", .schedule = Schedule::kGPipe, .keeps_much = true, .excess_median = 0.08, .excess_p95 = 0.4},
-        Case{.name = "Recomputation", .schedule = Schedule::k1F1B, .excess_median = 0.45, .excess_p95 = 1.1, .recompute = true},
+        Case{.name = "TransformerGPipe", .schedule = schedule::kGPipe, .keeps_much = true, .excess_median = 0.08, .excess_p95 = 0.4},
+        Case{.name = "Recomputation", .schedule = schedule::k1F1B, .excess_median = 0.45, .excess_p95 = 1.1, .recompute = true},
         // Less is kept, so that what does not depend on it (messages under way, counted at their most) is a greater share.
         Case{.name = "TransformerRecomputation",
-             .schedule = Schedule::kGPipe,
+             .schedule = schedule::kGPipe,
              .keeps_much = true,
              .excess_median = 0.14,
              .excess_p95 = 0.4,

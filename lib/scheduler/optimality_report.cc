@@ -83,7 +83,7 @@ void Compare(uint64_t seed, const testing::SmallInstance& instance, int64_t budg
   if (tally.gaps.back() <= kWorthALine) return;
   std::printf("seed %5lu %-8s %2zu ops %zu devices m=%d%s%s: op-fence %.6f s (%s), exact %.6f s (%s): %+.2f %%\n", seed,
               instance.regime.c_str(), instance.request.ops.size() - 2, instance.request.devices.size(), instance.request.micro_batches,
-              instance.request.schedule == Schedule::kGPipe ? " gpipe" : "", instance.compressed ? " compressed" : "", CostOf(found),
+              instance.request.schedule.forwards_first() ? " gpipe" : "", instance.compressed ? " compressed" : "", CostOf(found),
               Brief(found).c_str(), CostOf(best), Brief(best).c_str(), 100 * tally.gaps.back());
   std::fflush(stdout);
 }

@@ -1,4 +1,5 @@
 #include "lib/scheduler/pipeline_model.h"
+#include "lib/schedule/pipeline_schedule.h"
 
 #include <algorithm>
 #include <limits>
@@ -92,38 +93,39 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double 
   WorkerState& state = states_[worker];
   if (state.busy) return;
   const StageTiming& limits = input.stages[worker];
-  const bool gpipe = input.schedule == Schedule::kGPipe;
   const int passes = kPlain ? input.micro_batches : input.micro_batches * input.virtual_stages;
   const bool interleaved = !kPlain && input.virtual_stages > 1;
-  Pass back{worker, state.backwards};
-  bool may_go_back = state.backwards < state.forwards_done && (!gpipe || state.forwards_done == passes);
-  if (may_go_back && interleaved) {
-    back = InterleavedPass(input, worker, state.backwards, false);
-    may_go_back = forwards_done_[back.stage] > back.micro_batch;
-  }
-  may_go_back = may_go_back && InputsArrived(input, back.stage, back.micro_batch, false);
-  Pass on{worker, state.forwards};
-  const bool fits = !input.split_backward || limits.most_kept == 0 || state.forwards - state.weights < limits.most_kept;
-  bool may_go_on = state.forwards < passes && fits && (gpipe || state.forwards - state.backwards < limits.in_flight);
-  if (may_go_on && interleaved) on = InterleavedPass(input, worker, state.forwards, true);
-  may_go_on = may_go_on && InputsArrived(input, on.stage, on.micro_batch, true);
-  if (kPlain && (may_go_back || may_go_on)) {
+  schedule::Progress& done = state.passes;
+  Pass back{worker, done.backwards}, on{worker, done.forwards};
+  const auto backward_ready = [&] {
+    if (interleaved) {
+      back = InterleavedPass(input, worker, done.backwards, false);
+      if (forwards_done_[back.stage] <= back.micro_batch) return false;
+    }
+    return InputsArrived(input, back.stage, back.micro_batch, false);
+  };
+  const auto forward_ready = [&] {
+    if (input.split_backward && limits.most_kept > 0 && done.forwards - state.weights >= limits.most_kept) return false;
+    if (interleaved) on = InterleavedPass(input, worker, done.forwards, true);
+    return InputsArrived(input, on.stage, on.micro_batch, true);
+  };
+  const std::optional<schedule::Pass> next = input.schedule.Next(done, passes, limits.in_flight, forward_ready, backward_ready);
+  if (kPlain && next.has_value()) {
     // Of the stage itself, if it never waits again.
-    const double left_s = (passes - state.backwards) * limits.backward_s + (passes - state.forwards) * limits.forward_s;
+    const double left_s = (passes - done.backwards) * limits.backward_s + (passes - done.forwards) * limits.forward_s;
     least_s_ = std::max(least_s_, now_s + left_s + tail_s_[worker]);
     if (least_s_ > most_s_) return;
   }
-  if (may_go_back && !(may_go_on && state.last_went_back)) {
-    state.last_went_back = true;
-    ++state.backwards;
+  if (next == schedule::Pass::kBackward) {
+    done.Begin(*next);
     const StageTiming& timing = input.stages[back.stage];
     Begin<kPlain>(worker, TimelineSpan::Kind::kBackward, back, now_s, timing.backward_s - (input.split_backward ? timing.weights_s : 0));
     Push(state.end_s, kBackwardDone, back.stage);
     return;
   }
-  if (may_go_on) {
-    state.last_went_back = false;
-    if (state.forwards++ == 0) state.first_s = now_s;
+  if (next == schedule::Pass::kForward) {
+    if (done.forwards == 0) state.first_s = now_s;
+    done.Begin(*next);
     Begin<kPlain>(worker, TimelineSpan::Kind::kForward, on, now_s, input.stages[on.stage].forward_s);
     Push(state.end_s, kForwardDone, on.stage);
     return;
@@ -282,7 +284,7 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
       case kForwardDone:
         worker = worker_of(event.id);
         states_[worker].busy = false;
-        ++states_[worker].forwards_done;
+        ++states_[worker].passes.forwards_done;
         if (!kPlain) ++forwards_done_[event.id];
         for (int i = out_offset_[event.id]; i < out_offset_[event.id + 1]; ++i) Send<kPlain>(input, out_links_[i], true, event.at_s);
         break;

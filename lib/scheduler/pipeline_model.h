@@ -27,6 +27,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::scheduler {
@@ -98,7 +99,7 @@ struct PipelineInput {
   std::vector<StageLink> links;
   int wires = 0;
   int micro_batches = 1;
-  Schedule schedule = Schedule::k1F1B;  // kAuto counts as k1F1B
+  schedule::PipelineSchedule schedule = schedule::k1F1B;
   bool split_backward = false;
   std::vector<TiedMessage> tied;
   std::vector<EndMessage> reports;    // to stage 0, which decides when it has all
@@ -160,13 +161,10 @@ class PipelineSimulator {
     int32_t id;
   };
   struct WorkerState {
-    int forwards = 0;  // passes started, of all its stages
-    int forwards_done = 0;
-    int backwards = 0;  // started
+    schedule::Progress passes;  // of all its stages
     int backwards_done = 0;
     int weights = 0;  // started
     bool busy = false;
-    bool last_went_back = false;
     double first_s = 0;  // start of the first forward
     double end_s = 0;
   };

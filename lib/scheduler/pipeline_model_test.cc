@@ -53,9 +53,9 @@ TEST(PipelineModelTest, ReproducesUtilisationOfEightStagesAnd32MicroBatches) {
                          Row{.1, 3, .599, .293, .599}}) {
     SCOPED_TRACE(::testing::Message() << "x " << row.x << " a " << row.a);
     PipelineInput input = EqualChain(8, 32, row.x, row.a);
-    input.schedule = Schedule::kGPipe;
+    input.schedule = schedule::kGPipe;
     EXPECT_THAT(Utilisation(input), DoubleNear(row.gpipe, 0.02));
-    input.schedule = Schedule::k1F1B;
+    input.schedule = schedule::k1F1B;
     for (int s = 0; s < 8; ++s) input.stages[s].in_flight = 8 - s;
     EXPECT_THAT(Utilisation(input), DoubleNear(row.textbook, 0.02));
     for (int s = 0; s < 8; ++s) input.stages[s].in_flight = WarmUpDepth(s, 8, row.x + row.a, 3, 32);
@@ -353,7 +353,7 @@ PipelineInput RandomChain(uint32_t seed) {
   const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
   const int stages = 1 + static_cast<int>(seed % 6);
   PipelineInput input = EqualChain(stages, 1 + static_cast<int>(seed % 11), draw(0, 2), draw(0, 2));
-  if (seed % 4 == 0) input.schedule = Schedule::kGPipe;
+  if (seed % 4 == 0) input.schedule = schedule::kGPipe;
   for (StageTiming& stage : input.stages) {
     stage = {.forward_s = draw(0.1, 2), .backward_s = draw(0.1, 4), .update_s = draw(0, 1), .in_flight = 1 + static_cast<int>(draw(0, 6))};
   }

@@ -6,17 +6,6 @@
 
 namespace fusionllm::scheduler {
 
-absl::string_view Name(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::kGPipe:
-      return "gpipe";
-    case Schedule::k1F1B:
-      return "1f1b";
-    default:
-      return "auto";
-  }
-}
-
 LinkCodec PlanLink::Codec() const {
   return {.codec = codec,
           .ratio = ratio,

@@ -101,7 +101,7 @@ struct Plan {
   std::vector<TiedExchange> tied;
   std::vector<std::string> left_out;  // usable devices without a stage: the backup pool, spares included
   int micro_batches = 1;
-  Schedule schedule = Schedule::k1F1B;  // never kAuto
+  schedule::PipelineSchedule schedule = schedule::k1F1B;
   double predicted_step_s = 0;
   std::vector<LowerBound> lower_bounds;
   double lower_bound_s = 0;          // the largest of those that hold: no plan of this job on these devices can be faster
@@ -111,9 +111,6 @@ struct Plan {
   PlanPipeline pipeline;
   bool operator==(const Plan&) const = default;
 };
-
-// "gpipe" or "1f1b" ("auto" for kAuto), as in the job file.
-absl::string_view Name(Schedule schedule);
 
 // How much is missing of what; `what` is "memory_bytes", "egress_bytes", "executors", "ops", "simulations" or "" when nothing is countable.
 struct Shortfall {

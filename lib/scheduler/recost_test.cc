@@ -33,7 +33,7 @@ TEST(RecostTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     PlanRequest request = testing::RandomRequest(seed, {.max_ops = 14, .max_devices = 5});
     if (seed % 3 == 0) request.codec_policy = &ladder;
-    if (seed % 4 == 0) request.schedule = Schedule::kGPipe;
+    if (seed % 4 == 0) request.schedule = schedule::kGPipe;
     for (const char* strategy : {"op-fence", "equal-ops"}) {
       const auto outcome = MakePlan(strategy, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();

@@ -25,7 +25,7 @@ absl::StatusOr<PipelineInput> SplitBackward(const PlanPipeline& pipeline) {
   if (std::all_of(split.stages.begin(), split.stages.end(), [](const StageTiming& stage) { return stage.weights_s == 0; })) {
     return absl::FailedPreconditionError("no op computes gradients of weights apart from those of its inputs");
   }
-  split.schedule = Schedule::k1F1B;
+  split.schedule = schedule::k1F1B;
   split.split_backward = true;
   PipelineInput deeper = split;
   for (StageTiming& stage : deeper.stages) {
@@ -50,7 +50,7 @@ absl::StatusOr<PipelineInput> Interleave(const PlanPipeline& pipeline, int chunk
     return absl::FailedPreconditionError("the device of the last stage is not joined to that of the first");
   }
   PipelineInput input = plain;
-  input.schedule = Schedule::k1F1B;
+  input.schedule = schedule::k1F1B;
   input.virtual_stages = chunks;
   input.wires = static_cast<int>(pipeline.wires.size());
   input.stages.clear();

@@ -29,7 +29,7 @@ PipelineInput RandomPipeline(uint32_t seed) {
   PipelineInput input;
   const int stages = 1 + static_cast<int>(seed % 6);
   input.micro_batches = 1 + static_cast<int>(draw(0, 12));
-  input.schedule = seed % 3 == 0 ? Schedule::kGPipe : Schedule::k1F1B;
+  input.schedule = seed % 3 == 0 ? schedule::kGPipe : schedule::k1F1B;
   input.split_backward = seed % 5 == 1;
   for (int s = 0; s < stages; ++s) {
     const double backward_s = draw(0.1, 3);
@@ -99,7 +99,7 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
     }
     EXPECT_NEAR(use.busy_s(), input.micro_batches * (timing.forward_s + timing.backward_s) + timing.update_s, 1e-9);
     EXPECT_NEAR(use.codec_s, input.micro_batches * 0.07, 0.02 * input.micro_batches * 0.6 + 1e-9);
-    EXPECT_LE(use.peak_in_flight, input.schedule == Schedule::kGPipe ? input.micro_batches : timing.in_flight);
+    EXPECT_LE(use.peak_in_flight, input.schedule == schedule::kGPipe ? input.micro_batches : timing.in_flight);
     EXPECT_GE(use.peak_in_flight, 1);
   }
   int64_t bytes = 0, sent = 0;
@@ -184,7 +184,7 @@ TEST_P(RandomPipelines, NeverBelowTheBoundsAndGPipeIsMonotone) {
   }
   EXPECT_GE(step_s, once_s * (1 - 1e-12));
   // A shared wire serves first come, first served: a delay may change who is first.
-  if (input.schedule != Schedule::kGPipe || GetParam() % 2 == 0 || input.split_backward) return;
+  if (input.schedule != schedule::kGPipe || GetParam() % 2 == 0 || input.split_backward) return;
   for (StageTiming& stage : input.stages) {
     PipelineInput slower = input;
     slower.stages[&stage - input.stages.data()].forward_s *= 1.3;

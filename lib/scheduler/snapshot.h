@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lib/opdag/activation_kind.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/codec_policy.h"
 
 namespace fusionllm::scheduler {
@@ -132,12 +133,6 @@ struct Pin {
   std::string device;
 };
 
-enum class Schedule {
-  kAuto,   // the planner decides
-  kGPipe,  // all forwards, then all backwards
-  k1F1B,   // forwards while fewer than in_flight micro-batches are open, and backwards; in turns where both are ready
-};
-
 // What op-fence may spend by default, below two seconds on 64 devices and 1,000 ops, and for a plan that is good rather than polished,
 // below 100 ms there.
 inline constexpr int64_t kFullSearchBudget = 20'000;
@@ -156,7 +151,7 @@ struct PlanRequest {
   std::vector<SiteLink> site_links;
 
   int micro_batches = 1;
-  Schedule schedule = Schedule::kAuto;
+  schedule::PipelineSchedule schedule = schedule::k1F1B;
   int max_in_flight = 0;  // micro-batches open in a stage, as many of them as memory allows; 0: the planner decides
 
   const LinkCodecPolicy* codec_policy = nullptr;  // nullptr: exact. Not owned, must outlive the call.

@@ -22,7 +22,6 @@ StageAnnealing::StageAnnealing(const Problem& problem, std::vector<int> choice)
       form_(problem),
       choice_(std::move(choice)),
       micro_batches_(problem.request().micro_batches),
-      gpipe_(problem.request().schedule == Schedule::kGPipe),
       used_(problem.request().devices.size()),
       load_s_(problem.request().resources.size()) {
   const PlanRequest& request = problem.request();
@@ -217,8 +216,8 @@ bool StageAnnealing::Fits(const Part& part, int in_flight) const {
   if (!problem_.Allowed(part.begin, part.end, part.device)) return false;
   if (!memory_matters_) return true;
   const PlanRequest& request = problem_.request();
-  in_flight = gpipe_ ? request.micro_batches : std::min(in_flight, request.micro_batches);
-  if (!gpipe_ && request.max_in_flight > 0) in_flight = std::min(in_flight, request.max_in_flight);
+  in_flight = std::clamp(in_flight, request.schedule.MinInFlight(request.micro_batches),
+                         request.schedule.MaxInFlight(request.micro_batches, request.max_in_flight));
   return form_.NeededBytes(part.begin, part.end, part.device, in_flight) <= problem_.UsableMemory(part.device);
 }
 
@@ -435,7 +434,7 @@ bool StageAnnealing::Move(double limit, grid::Draws& draws) {
 }
 
 Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws) {
-  share_ = gpipe_ ? 1 : share;
+  share_ = problem_.request().schedule.forwards_first() ? 1 : share;
   Start(start);
   double energy = Energy(), best = energy;
   const double hottest = kHottest * energy, cooling = std::log(kColdest / kHottest);

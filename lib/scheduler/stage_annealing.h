@@ -107,7 +107,6 @@ class StageAnnealing {
   const ClosedForm form_;
   const std::vector<int> choice_;
   const double micro_batches_;
-  const bool gpipe_;
   bool memory_matters_ = false;                                 // else every device holds everything
   std::vector<std::vector<double>> forward_, backward_, both_;  // by cost class: seconds of the positions before
   std::vector<int> cheap_;                                      // by position: the nearest one where no more is alive than beside it

@@ -18,7 +18,7 @@ namespace fusionllm::scheduler {
 class StageAnnealingPeer {
  public:
   static void Start(StageAnnealing& annealing, const Assignment& start, double share) {
-    annealing.share_ = annealing.gpipe_ ? 1 : share;
+    annealing.share_ = annealing.problem_.request().schedule.forwards_first() ? 1 : share;
     annealing.Start(start);
   }
   static bool Move(StageAnnealing& annealing, double limit, grid::Draws& draws) {
@@ -59,7 +59,7 @@ void ExpectSoundAssignment(const Problem& problem, const Assignment& assignment)
 }
 
 // Three cities of four, declared in turns, so that the declared order crosses at every border.
-PlanRequest CitiesInTurns(Schedule schedule) {
+PlanRequest CitiesInTurns(schedule::PipelineSchedule schedule) {
   PlanRequest request = testing::Chain({.ops = 96, .op_s = 0.004, .cut_bytes = 400'000}, 16);
   for (int round = 0; round < 4; ++round) {
     for (const char* site : {"paris", "tokyo", "quito"}) testing::AddDevice(request, site, 1 + 0.2 * round);
@@ -78,7 +78,7 @@ Assignment InDeclaredOrder(const Problem& problem, int stages) {
   return assignment;
 }
 
-class StageAnnealingTest : public ::testing::TestWithParam<Schedule> {};
+class StageAnnealingTest : public ::testing::TestWithParam<schedule::PipelineSchedule> {};
 
 TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
   const PlanRequest request = CitiesInTurns(GetParam());
@@ -106,10 +106,10 @@ TEST_P(StageAnnealingTest, TheSameDrawsGiveTheSameAssignment) {
   EXPECT_EQ(run(3), run(3));
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, StageAnnealingTest, ::testing::Values(Schedule::k1F1B, Schedule::kGPipe));
+INSTANTIATE_TEST_SUITE_P(Schedules, StageAnnealingTest, ::testing::Values(schedule::k1F1B, schedule::kGPipe));
 
 TEST(StageAnnealingTest, KeepsToPinsMemoryAndTheNumberOfStages) {
-  PlanRequest request = CitiesInTurns(Schedule::k1F1B);
+  PlanRequest request = CitiesInTurns(schedule::k1F1B);
   request.stages = 5;
   request.pins = {{"op20", "tokyo-0"}};
   for (Device& device : request.devices) device.memory_bytes = 220'000'000;  // no device holds more than half

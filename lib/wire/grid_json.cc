@@ -1,5 +1,7 @@
 #include "lib/wire/grid_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/wire/json_reader.h"

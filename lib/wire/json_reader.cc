@@ -1,6 +1,7 @@
 #include "lib/wire/json_reader.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "lib/wire/plan_json.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
@@ -9,6 +10,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/spec.h"
 #include "lib/opdag/activation_kind.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/wire/json_reader.h"
 
 namespace fusionllm::wire {
@@ -345,7 +347,7 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Text("schedule", plan.schedule);
   in.Text("recompute", plan.recompute);
   in.Text("graph_hash", plan.graph_hash);
-  if (in.ok() && plan.schedule != "1f1b" && plan.schedule != "gpipe") in.Fail("schedule", "must be 1f1b or gpipe");
+  if (in.ok() && !schedule::Find(plan.schedule).has_value()) in.Fail("schedule", absl::StrCat("must be ", schedule::NamesText()));
   if (in.ok() && plan.recompute != "none" && plan.recompute != "full") in.Fail("recompute", "must be none or full");
   ReadReplicas(in, plan);
   in.Objects("stages", kMaxPlanStages,

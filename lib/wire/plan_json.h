@@ -131,7 +131,7 @@ struct PlanDocument {
   std::vector<PlanMicroBatchSize> micro_batch_sizes;
   int in_flight = 1;                                 // the largest of the stages'
   std::optional<PlanFewerInFlight> fewer_in_flight;  // where depth takes much memory by choice
-  std::string schedule = "1f1b";                     // or "gpipe"
+  std::string schedule = "1f1b";                     // a name that schedule::Find knows
   std::string recompute = "none";                    // or "full"
   std::string graph_hash;  // 16 hex digits of workload::Workload::graph_hash; an executor with another graph must refuse the plan
   // Pipelines with the same cuts: pipeline d runs on device d of every stage, on the d-th run of a step's micro-batches.

@@ -1,5 +1,6 @@
 #include "lib/wire/profile_json.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"

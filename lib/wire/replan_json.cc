@@ -1,5 +1,6 @@
 #include "lib/wire/replan_json.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

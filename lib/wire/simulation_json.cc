@@ -1,5 +1,7 @@
 #include "lib/wire/simulation_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "lib/base/json_text.h"
 #include "lib/wire/json_reader.h"

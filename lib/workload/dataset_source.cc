@@ -95,7 +95,7 @@ absl::Status CheckSamplesFit(const Workload& workload, const data::SampleType& s
   const int64_t batch = workload.micro_batch_size;
   for (opdag::OpId id = 0; id < workload.training.forward_ops; ++id) {
     const opdag::Op& op = graph.op(id);
-    if (op.type != "placeholder" || op.attributes.Text("role") == opdag::kTargetWeightRole) continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || op.attributes.Text("role") == opdag::kTargetWeightRole) continue;
     const tensor::TensorType& wanted = graph.value(op.outputs[0]).type;
     const tensor::TensorType& given = IsTarget(op) ? sample.target : sample.input;
     const tensor::TensorType whole = BatchOf(given, batch), flat = FlatBatchOf(given, batch);

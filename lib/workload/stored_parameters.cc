@@ -82,7 +82,7 @@ absl::StatusOr<bool> IsTheEmbedding(const checkpoint::CheckpointReader& reader) 
 std::set<std::string> RunningStatistics(const opdag::Graph& graph, const StoredEntries& stored) {
   std::set<std::string> names;
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "batch_norm" || !stored.contains(graph.parameter(op.parameters[0]).name)) continue;
+    if (op.kind != opdag::OpKind::kBatchNorm || !stored.contains(graph.parameter(op.parameters[0]).name)) continue;
     for (const opdag::ParameterId id : op.parameters) {
       const opdag::Parameter& parameter = graph.parameter(id);
       if (!parameter.trainable && !MayBeginAtZero(parameter.type)) names.insert(parameter.name);

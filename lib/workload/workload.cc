@@ -79,7 +79,7 @@ absl::Status CheckKind(const job::FusionJob& job, const std::string& base_direct
   const job::DataKind kind = job.spec.data.kind;
   const bool tokens = job::IsOfTokens(kind);
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "placeholder" || op.attributes.Text("role") != (tokens ? "images" : "tokens")) continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || op.attributes.Text("role") != (tokens ? "images" : "tokens")) continue;
     const tensor::TensorType& type = graph.value(op.outputs[0]).type;
     const std::vector<int64_t>& dims = type.shape.dims();
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -135,7 +135,7 @@ absl::Status InGraph(const job::FusionJob& job, const std::string& base_director
 // Of a graph that the job brings along; those of families are right.
 absl::Status CheckRoles(const opdag::Graph& graph) {
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "placeholder" || op.attributes.Text("role") == opdag::kTargetWeightRole) continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || op.attributes.Text("role") == opdag::kTargetWeightRole) continue;
     if (const std::string role = op.attributes.Text("role"); role != "tokens" && role != "images" && role != "labels") {
       return absl::InvalidArgumentError(
           absl::StrFormat("op '%s' has the role '%s', which spec.data does not fill; it fills tokens, images and labels", op.name, role));

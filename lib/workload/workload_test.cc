@@ -37,7 +37,7 @@ std::string Ids16(int count) {
 std::vector<int32_t> FirstTokens(DatasetSource& source, const Workload& workload, bool evaluation, int64_t step, int micro_batch) {
   const opdag::Graph& graph = workload.training.graph;
   for (const opdag::Op& op : graph.ops()) {
-    if (op.type != "placeholder" || op.attributes.Text("role") != "tokens") continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || op.attributes.Text("role") != "tokens") continue;
     tensor::Tensor out(graph.value(op.outputs[0]).type);
     const absl::Status status = source.Fill(evaluation, step, micro_batch, op, out.view());
     EXPECT_TRUE(status.ok()) << status;
@@ -308,7 +308,7 @@ TEST(DatasetSourceTest, AResNetReadsGrayIdxImages) {
     const auto source = DatasetSource::Open(**workload);
     if (!source.ok()) return source.status();
     for (const opdag::Op& op : (*workload)->training.graph.ops()) {
-      if (op.type != "placeholder" || op.attributes.Text("role") != "images") continue;
+      if (op.kind != opdag::OpKind::kPlaceholder || op.attributes.Text("role") != "images") continue;
       tensor::Tensor out((*workload)->training.graph.value(op.outputs[0]).type);
       return (*source)->Fill(false, 1, 0, op, out.view());
     }

@@ -1,5 +1,6 @@
 #include "operator/federation/watched_objects.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "operator/manifests/data_volumes.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/object_uri.h"

@@ -12,6 +12,7 @@
 #include "lib/runtime/evaluation_pass.h"
 #include "lib/runtime/expected_messages.h"
 #include "lib/runtime/not_finite.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "services/executor/assigned_plan.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
@@ -26,7 +27,7 @@ constexpr double kMeasuredSeconds = 0.2;
 
 bool ReadsData(const runtime::StageProgram& program, const workload::Workload& workload) {
   return std::any_of(program.forward.ops.begin(), program.forward.ops.end(),
-                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).type == "placeholder"; });
+                     [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).kind == opdag::OpKind::kPlaceholder; });
 }
 
 runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage, int replica) {
@@ -36,9 +37,9 @@ runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::Pl
   config.batch_micro_batches = config.micro_batches;
   config.micro_batches = plan.MicroBatchesOf(replica);
   config.first_micro_batch = plan.FirstMicroBatchOf(replica);
-  const bool gpipe = plan.schedule == "gpipe";
-  config.in_flight = gpipe ? config.micro_batches : std::clamp(plan.ReplicaOf(stage, replica).in_flight, 1, config.micro_batches);
-  config.schedule = gpipe ? runtime::PipelineSchedule::kGPipe : runtime::PipelineSchedule::k1F1B;
+  config.schedule = schedule::Find(plan.schedule).value_or(schedule::k1F1B);  // plans of other names are not read
+  config.in_flight =
+      std::clamp(plan.ReplicaOf(stage, replica).in_flight, config.schedule.MinInFlight(config.micro_batches), config.micro_batches);
   config.recompute = plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
   return config;
 }

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const opdag::Graph&
   size_t workspace = 1;
   for (const opdag::Op& op : graph.ops()) {
     std::unique_ptr<kernels::Kernel> kernel;
-    if (op.type != "placeholder") {
+    if (op.kind != opdag::OpKind::kPlaceholder) {
       FUSIONLLM_ASSIGN_OR_RETURN(kernel, evaluator->backend_->Prepare(graph, op));
       workspace = std::max(workspace, kernel->workspace_bytes());
     }

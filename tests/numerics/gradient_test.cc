@@ -155,7 +155,7 @@ TEST_P(GradientTest, DropoutAgreesWithFiniteDifferencesUnderItsOwnMask) {
 
 void FeedRandomGraph(TrainingCase& run, uint64_t seed) {
   for (const opdag::Op& op : run.training.graph.ops()) {
-    if (op.type != "placeholder" || op.outputs[0] == run.training.loss_gradient) continue;
+    if (op.kind != opdag::OpKind::kPlaceholder || op.outputs[0] == run.training.loss_gradient) continue;
     const tensor::TensorView view = run.evaluator->value(op.outputs[0]).view();
     const base::CounterRng rng(seed, op.name);
     for (int64_t i = 0; i < view.type.elements(); ++i) {
@@ -174,7 +174,7 @@ using Coverage = std::map<std::string, int>;
 void Cover(const TrainingCase& run, Coverage& coverage) {
   for (int id = 0; id < run.training.forward_ops; ++id) {
     const opdag::Op& op = run.training.graph.op(id);
-    ++coverage[op.type == "reduce" && op.attributes.Text("kind") == "max" ? "reduce max" : op.type];
+    ++coverage[op.kind == opdag::OpKind::kReduce && op.attributes.Text("kind") == "max" ? "reduce max" : std::string(opdag::Name(op.kind))];
   }
   const std::vector<autodiff::ParameterUse>& uses = run.training.uses;
   for (size_t i = 1; i < uses.size(); ++i) coverage["shared parameter"] += uses[i].parameter == uses[i - 1].parameter;

@@ -31,13 +31,13 @@ Choices ChoicesOf(Evaluator& evaluator, int forward_ops) {
   Choices choices;
   for (int id = 0; id < forward_ops; ++id) {
     const opdag::Op& op = evaluator.graph().op(id);
-    if (op.type == "max_pool2d") {
+    if (op.kind == opdag::OpKind::kMaxPool2d) {
       const tensor::Tensor& index = evaluator.value(op.outputs[1]);
       choices.insert(choices.end(), index.as<int32_t>(), index.as<int32_t>() + index.type().elements());
-    } else if (op.type == "relu") {
+    } else if (op.kind == opdag::OpKind::kRelu) {
       const tensor::Tensor& x = evaluator.value(op.inputs[0]);
       for (int64_t i = 0; i < x.type().elements(); ++i) choices.push_back(x.f32()[i] > 0);
-    } else if (op.type == "reduce" && op.attributes.Text("kind") == "max") {
+    } else if (op.kind == opdag::OpKind::kReduce && op.attributes.Text("kind") == "max") {
       const tensor::Tensor& x = evaluator.value(op.inputs[0]);
       const float* largest = evaluator.value(op.outputs[0]).f32();
       const std::vector<int64_t> reduced = ReducedIndices(x.type().shape, op.attributes.Ints("axes"));

@@ -13,64 +13,66 @@ void Add(RuleContext& c) {
 
 void Sub(RuleContext& c) {
   if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.dy(), 0));
-  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", "neg", {c.dy()}), 1));
+  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kNeg, {c.dy()}), 1));
 }
 
 void Mul(RuleContext& c) {
-  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", "mul", {c.dy(), c.input(1)}), 0));
-  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", "mul", {c.dy(), c.input(0)}), 1));
+  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kMul, {c.dy(), c.input(1)}), 0));
+  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kMul, {c.dy(), c.input(0)}), 1));
 }
 
 // y = a / b: da = dy / b, db = -dy y / b.
 void Div(RuleContext& c) {
-  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", "div", {c.dy(), c.input(1)}), 0));
+  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kDiv, {c.dy(), c.input(1)}), 0));
   if (c.Wants(1)) {
-    const ValueId product = c.Emit("product", "mul", {c.dy(), c.output(0)});
-    const ValueId quotient = c.Emit("quotient", "div", {product, c.input(1)});
-    c.SetInputGradient(1, c.SumToInput(c.Emit("b", "neg", {quotient}), 1));
+    const ValueId product = c.Emit("product", OpKind::kMul, {c.dy(), c.output(0)});
+    const ValueId quotient = c.Emit("quotient", OpKind::kDiv, {product, c.input(1)});
+    c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kNeg, {quotient}), 1));
   }
 }
 
-void Gelu(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "gelu_grad", {c.input(0), c.dy()}, c.attributes())); }
-void Relu(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "relu_grad", {c.output(0), c.dy()})); }
-void Tanh(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "tanh_grad", {c.output(0), c.dy()})); }
-void Sigmoid(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "sigmoid_grad", {c.output(0), c.dy()})); }
-void Exp(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "mul", {c.dy(), c.output(0)})); }
-void Log(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "div", {c.dy(), c.input(0)})); }
-void Neg(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "neg", {c.dy()})); }
-void Dropout(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "dropout_grad", {c.dy()}, c.attributes())); }
+void Gelu(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kGeluGrad, {c.input(0), c.dy()}, c.attributes())); }
+void Relu(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kReluGrad, {c.output(0), c.dy()})); }
+void Tanh(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kTanhGrad, {c.output(0), c.dy()})); }
+void Sigmoid(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kSigmoidGrad, {c.output(0), c.dy()})); }
+void Exp(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kMul, {c.dy(), c.output(0)})); }
+void Log(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kDiv, {c.dy(), c.input(0)})); }
+void Neg(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kNeg, {c.dy()})); }
+void Dropout(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kDropoutGrad, {c.dy()}, c.attributes())); }
 
 // y = sqrt(x): dx = dy / 2y.
 void Sqrt(RuleContext& c) {
-  const ValueId quotient = c.Emit("quotient", "div", {c.dy(), c.output(0)});
-  c.SetInputGradient(0, c.Emit("", "scale", {quotient}, {{"factor", 0.5}}));
+  const ValueId quotient = c.Emit("quotient", OpKind::kDiv, {c.dy(), c.output(0)});
+  c.SetInputGradient(0, c.Emit("", OpKind::kScale, {quotient}, {{"factor", 0.5}}));
 }
 
 void Square(RuleContext& c) {
-  const ValueId product = c.Emit("product", "mul", {c.dy(), c.input(0)});
-  c.SetInputGradient(0, c.Emit("", "scale", {product}, {{"factor", 2.0}}));
+  const ValueId product = c.Emit("product", OpKind::kMul, {c.dy(), c.input(0)});
+  c.SetInputGradient(0, c.Emit("", OpKind::kScale, {product}, {{"factor", 2.0}}));
 }
 
-void Scale(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "scale", {c.dy()}, {{"factor", c.attributes().Number("factor", 1)}})); }
+void Scale(RuleContext& c) {
+  c.SetInputGradient(0, c.Emit("", OpKind::kScale, {c.dy()}, {{"factor", c.attributes().Number("factor", 1)}}));
+}
 
 }  // namespace
 
 void AddElementwise(std::vector<GradientRule>& rules) {
-  rules.insert(rules.end(), {{"add", Add},
-                             {"sub", Sub},
-                             {"mul", Mul},
-                             {"div", Div},
-                             {"gelu", Gelu},
-                             {"relu", Relu},
-                             {"tanh", Tanh},
-                             {"sigmoid", Sigmoid},
-                             {"exp", Exp},
-                             {"log", Log},
-                             {"neg", Neg},
-                             {"dropout", Dropout},
-                             {"sqrt", Sqrt},
-                             {"square", Square},
-                             {"scale", Scale}});
+  rules.insert(rules.end(), {{OpKind::kAdd, Add},
+                             {OpKind::kSub, Sub},
+                             {OpKind::kMul, Mul},
+                             {OpKind::kDiv, Div},
+                             {OpKind::kGelu, Gelu},
+                             {OpKind::kRelu, Relu},
+                             {OpKind::kTanh, Tanh},
+                             {OpKind::kSigmoid, Sigmoid},
+                             {OpKind::kExp, Exp},
+                             {OpKind::kLog, Log},
+                             {OpKind::kNeg, Neg},
+                             {OpKind::kDropout, Dropout},
+                             {OpKind::kSqrt, Sqrt},
+                             {OpKind::kSquare, Square},
+                             {OpKind::kScale, Scale}});
 }
 
 }  // namespace fusionllm::autodiff::rules

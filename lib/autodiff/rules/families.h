@@ -7,6 +7,8 @@
 
 namespace fusionllm::autodiff::rules {
 
+using opdag::OpKind;
+
 void AddAttention(std::vector<GradientRule>& rules);
 void AddConvolution(std::vector<GradientRule>& rules);
 void AddElementwise(std::vector<GradientRule>& rules);
@@ -17,5 +19,6 @@ void AddMovement(std::vector<GradientRule>& rules);
 void AddNormalization(std::vector<GradientRule>& rules);
 void AddPooling(std::vector<GradientRule>& rules);
 void AddReduction(std::vector<GradientRule>& rules);
+void AddSoftmax(std::vector<GradientRule>& rules);
 
 }  // namespace fusionllm::autodiff::rules

@@ -11,18 +11,18 @@ void Linear(RuleContext& c) {
   const std::string layout = c.attributes().Text("layout", "io");
   if (c.WantsParameters()) {
     const bool bias = c.op().parameters.size() > 1;
-    const ValueId dweight = c.Emit("weight", "linear_grad_weight", {c.input(0), c.dy()}, {{"layout", layout}, {"bias", bias}});
+    const ValueId dweight = c.Emit("weight", OpKind::kLinearGradWeight, {c.input(0), c.dy()}, {{"layout", layout}, {"bias", bias}});
     c.SetParameterGradient(0, dweight);
     if (bias) c.SetParameterGradient(1, c.Output(dweight, 1));
   }
   if (c.Wants(0)) {
     const Attributes attributes = {{"layout", layout}, {"in", c.shape(c.input(0)).dim(-1)}};
-    c.SetInputGradient(0, c.Emit("input", "linear_grad_input", {c.dy()}, attributes, {c.op().parameters[0]}));
+    c.SetInputGradient(0, c.Emit("input", OpKind::kLinearGradInput, {c.dy()}, attributes, {c.op().parameters[0]}));
   }
 }
 
 ValueId Product(RuleContext& c, absl::string_view suffix, ValueId a, ValueId b, bool transpose_a, bool transpose_b) {
-  return c.Emit(suffix, "matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+  return c.Emit(suffix, OpKind::kMatmul, {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
 }
 
 ValueId SwapLastAxes(RuleContext& c, absl::string_view suffix, ValueId x) {
@@ -31,11 +31,11 @@ ValueId SwapLastAxes(RuleContext& c, absl::string_view suffix, ValueId x) {
   for (int i = 0; i + 2 < rank; ++i) permutation.push_back(i);
   permutation.push_back(rank - 1);
   permutation.push_back(rank - 2);
-  return c.Emit(suffix, "transpose", {x}, {{"permutation", permutation}});
+  return c.Emit(suffix, OpKind::kTranspose, {x}, {{"permutation", permutation}});
 }
 
 ValueId AsMatrix(RuleContext& c, absl::string_view suffix, ValueId x) {
-  return c.Emit(suffix, "reshape", {x}, {{"shape", std::vector<int64_t>{c.shape(x).rows(), c.shape(x).dim(-1)}}});
+  return c.Emit(suffix, OpKind::kReshape, {x}, {{"shape", std::vector<int64_t>{c.shape(x).rows(), c.shape(x).dim(-1)}}});
 }
 
 // With a' = a or its transpose, b' likewise, y = a' b': da' = dy b'^T and db' = a'^T dy.
@@ -70,8 +70,8 @@ void Matmul(RuleContext& c) {
 }  // namespace
 
 void AddLinear(std::vector<GradientRule>& rules) {
-  rules.push_back({"linear", Linear});
-  rules.push_back({"matmul", Matmul});
+  rules.push_back({OpKind::kLinear, Linear});
+  rules.push_back({OpKind::kMatmul, Matmul});
 }
 
 }  // namespace fusionllm::autodiff::rules

@@ -4,20 +4,20 @@ namespace fusionllm::autodiff::rules {
 namespace {
 
 void CrossEntropy(RuleContext& c) {
-  c.SetInputGradient(0, c.Emit("", "cross_entropy_grad", {c.input(0), c.input(1), c.output(2), c.dy()}, c.attributes()));
+  c.SetInputGradient(0, c.Emit("", OpKind::kCrossEntropyGrad, {c.input(0), c.input(1), c.output(2), c.dy()}, c.attributes()));
 }
 
 void Mse(RuleContext& c) {
-  const opdag::ValueId dx = c.Emit("", "mse_grad", {c.input(0), c.input(1), c.dy()});
+  const opdag::ValueId dx = c.Emit("", OpKind::kMseGrad, {c.input(0), c.input(1), c.dy()});
   if (c.Wants(0)) c.SetInputGradient(0, dx);
-  if (c.Wants(1)) c.SetInputGradient(1, c.Emit("target", "neg", {dx}));
+  if (c.Wants(1)) c.SetInputGradient(1, c.Emit("target", OpKind::kNeg, {dx}));
 }
 
 }  // namespace
 
 void AddLoss(std::vector<GradientRule>& rules) {
-  rules.push_back({"cross_entropy", CrossEntropy});
-  rules.push_back({"mse", Mse});
+  rules.push_back({OpKind::kCrossEntropy, CrossEntropy});
+  rules.push_back({OpKind::kMse, Mse});
 }
 
 }  // namespace fusionllm::autodiff::rules

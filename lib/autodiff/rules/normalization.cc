@@ -4,25 +4,21 @@ namespace fusionllm::autodiff::rules {
 namespace {
 
 // The gradient ops of both norms give dx, dweight, dbias from x, dy and the statistics that the forward kept.
-void Normalize(RuleContext& c, absl::string_view type, const opdag::Attributes& attributes) {
-  const opdag::ValueId dx = c.Emit("", type, {c.input(0), c.dy(), c.output(1), c.output(2)}, attributes, {c.op().parameters[0]});
+void Normalize(RuleContext& c, OpKind kind, const opdag::Attributes& attributes) {
+  const opdag::ValueId dx = c.Emit("", kind, {c.input(0), c.dy(), c.output(1), c.output(2)}, attributes, {c.op().parameters[0]});
   if (c.Wants(0)) c.SetInputGradient(0, dx);
   c.SetParameterGradient(0, c.Output(dx, 1));
   c.SetParameterGradient(1, c.Output(dx, 2));
 }
 
-void LayerNorm(RuleContext& c) { Normalize(c, "layer_norm_grad", {}); }
-void BatchNorm(RuleContext& c) { Normalize(c, "batch_norm_grad", {}); }
-void Softmax(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "softmax_grad", {c.output(0), c.dy()})); }
-void LogSoftmax(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "log_softmax_grad", {c.output(0), c.dy()})); }
+void LayerNorm(RuleContext& c) { Normalize(c, OpKind::kLayerNormGrad, {}); }
+void BatchNorm(RuleContext& c) { Normalize(c, OpKind::kBatchNormGrad, {}); }
 
 }  // namespace
 
 void AddNormalization(std::vector<GradientRule>& rules) {
-  rules.push_back({"layer_norm", LayerNorm});
-  rules.push_back({"batch_norm", BatchNorm});
-  rules.push_back({"softmax", Softmax});
-  rules.push_back({"log_softmax", LogSoftmax});
+  rules.push_back({OpKind::kLayerNorm, LayerNorm});
+  rules.push_back({OpKind::kBatchNorm, BatchNorm});
 }
 
 }  // namespace fusionllm::autodiff::rules

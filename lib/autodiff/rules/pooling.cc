@@ -9,21 +9,21 @@ opdag::Attributes WithInputShape(const RuleContext& c) {
   return attributes;
 }
 
-void MaxPool(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "max_pool2d_grad", {c.dy(), c.output(1)}, WithInputShape(c))); }
-void AveragePool(RuleContext& c) { c.SetInputGradient(0, c.Emit("", "avg_pool2d_grad", {c.dy()}, WithInputShape(c))); }
+void MaxPool(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kMaxPool2dGrad, {c.dy(), c.output(1)}, WithInputShape(c))); }
+void AveragePool(RuleContext& c) { c.SetInputGradient(0, c.Emit("", OpKind::kAvgPool2dGrad, {c.dy()}, WithInputShape(c))); }
 
 void GlobalAveragePool(RuleContext& c) {
   const tensor::Shape& x = c.shape(c.input(0));
   const opdag::Attributes attributes = {{"height", x[1]}, {"width", x[2]}};
-  c.SetInputGradient(0, c.Emit("", "global_avg_pool_grad", {c.dy()}, attributes));
+  c.SetInputGradient(0, c.Emit("", OpKind::kGlobalAvgPoolGrad, {c.dy()}, attributes));
 }
 
 }  // namespace
 
 void AddPooling(std::vector<GradientRule>& rules) {
-  rules.push_back({"max_pool2d", MaxPool});
-  rules.push_back({"avg_pool2d", AveragePool});
-  rules.push_back({"global_avg_pool", GlobalAveragePool});
+  rules.push_back({OpKind::kMaxPool2d, MaxPool});
+  rules.push_back({OpKind::kAvgPool2d, AveragePool});
+  rules.push_back({OpKind::kGlobalAvgPool, GlobalAveragePool});
 }
 
 }  // namespace fusionllm::autodiff::rules

@@ -10,16 +10,16 @@ void Spread(RuleContext& c, double factor) {
   std::vector<int64_t> kept = c.shape(c.input(0)).dims();
   for (const int64_t axis : c.attributes().Ints("axes")) kept[axis] = 1;
   ValueId dy = c.dy();
-  if (factor != 1) dy = c.Emit("scaled", "scale", {dy}, {{"factor", factor}});
-  if (!c.attributes().Bool("keep_dims")) dy = c.Emit("kept", "reshape", {dy}, {{"shape", kept}});
-  c.SetInputGradient(0, c.Emit("", "broadcast_to", {dy}, {{"shape", c.shape(c.input(0)).dims()}}));
+  if (factor != 1) dy = c.Emit("scaled", OpKind::kScale, {dy}, {{"factor", factor}});
+  if (!c.attributes().Bool("keep_dims")) dy = c.Emit("kept", OpKind::kReshape, {dy}, {{"shape", kept}});
+  c.SetInputGradient(0, c.Emit("", OpKind::kBroadcastTo, {dy}, {{"shape", c.shape(c.input(0)).dims()}}));
 }
 
 void Reduce(RuleContext& c) {
   const std::string kind = c.attributes().Text("kind");
   if (kind == "max") {
     opdag::Attributes attributes = {{"axes", c.attributes().Ints("axes")}, {"keep_dims", c.attributes().Bool("keep_dims")}};
-    c.SetInputGradient(0, c.Emit("", "reduce_max_grad", {c.input(0), c.output(0), c.dy()}, std::move(attributes)));
+    c.SetInputGradient(0, c.Emit("", OpKind::kReduceMaxGrad, {c.input(0), c.output(0), c.dy()}, std::move(attributes)));
     return;
   }
   const double repeated = static_cast<double>(c.type(c.input(0)).elements()) / static_cast<double>(c.type(c.output(0)).elements());
@@ -28,6 +28,6 @@ void Reduce(RuleContext& c) {
 
 }  // namespace
 
-void AddReduction(std::vector<GradientRule>& rules) { rules.push_back({"reduce", Reduce}); }
+void AddReduction(std::vector<GradientRule>& rules) { rules.push_back({OpKind::kReduce, Reduce}); }
 
 }  // namespace fusionllm::autodiff::rules

@@ -197,7 +197,7 @@ class AttentionGrad : public PooledKernel {
 }  // namespace
 
 std::span<const Entry> AttentionKernels() {
-  static constexpr Entry kEntries[] = {{"attention", Make<Attention>}, {"attention_grad", Make<AttentionGrad>}};
+  static constexpr Entry kEntries[] = {{OpKind::kAttention, Make<Attention>}, {OpKind::kAttentionGrad, Make<AttentionGrad>}};
   return kEntries;
 }
 

@@ -16,12 +16,13 @@
 namespace fusionllm::kernels::cpu {
 namespace {
 
-const std::map<std::string, Factory>& Factories() {
+const std::map<opdag::OpKind, Factory>& Factories() {
   static const auto* const factories = [] {
-    auto* all = new std::map<std::string, Factory>;
-    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
-                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
-      for (const Entry& entry : family) all->emplace(std::string(entry.type), entry.make);
+    auto* all = new std::map<opdag::OpKind, Factory>;
+    for (const auto family :
+         {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(), LossKernels(),
+          MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
+      for (const Entry& entry : family) all->emplace(entry.kind, entry.make);
     }
     return all;
   }();
@@ -63,7 +64,7 @@ class CpuBackend : public Backend {
     return absl::StrCat("cpu: ", DescribeOneDnn(), ", vector code for ", VectorTarget(), ", ", pool_->threads(),
                         pool_->threads() == 1 ? " thread" : " threads");
   }
-  bool Supports(absl::string_view op_type) const override { return Factories().contains(std::string(op_type)); }
+  bool Supports(opdag::OpKind kind) const override { return Factories().contains(kind); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), pool_);
@@ -78,7 +79,7 @@ class CpuBackend : public Backend {
 MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool>) { return ref::MakeKernel(std::move(op)); }
 
 MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
-  const auto found = Factories().find(op.type);
+  const auto found = Factories().find(op.kind);
   if (found == Factories().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cpu' has no kernel for this op type"));
   }

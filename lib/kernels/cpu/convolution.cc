@@ -183,7 +183,7 @@ MadeKernel MakeGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
 
 std::span<const Entry> ConvolutionKernels() {
   static constexpr Entry kEntries[] = {
-      {"conv2d", MakeForward}, {"conv2d_grad_input", MakeGradInput}, {"conv2d_grad_weight", MakeGradWeight}};
+      {OpKind::kConv2d, MakeForward}, {OpKind::kConv2dGradInput, MakeGradInput}, {OpKind::kConv2dGradWeight, MakeGradWeight}};
   return kEntries;
 }
 

@@ -17,7 +17,7 @@ using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
 using Factory = MadeKernel (*)(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 struct Entry {
-  absl::string_view type;
+  OpKind kind;
   Factory make;
 };
 
@@ -31,6 +31,7 @@ std::span<const Entry> MovementKernels();
 std::span<const Entry> NormalizationKernels();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 

@@ -68,7 +68,7 @@ class EmbeddingGrad : public PooledKernel {
 }  // namespace
 
 std::span<const Entry> EmbeddingKernels() {
-  static constexpr Entry kEntries[] = {{"embedding", Make<Embedding>}, {"embedding_grad", Make<EmbeddingGrad>}};
+  static constexpr Entry kEntries[] = {{OpKind::kEmbedding, Make<Embedding>}, {OpKind::kEmbeddingGrad, Make<EmbeddingGrad>}};
   return kEntries;
 }
 

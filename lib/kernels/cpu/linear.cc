@@ -130,10 +130,10 @@ class MatMul : public PooledKernel {
 }  // namespace
 
 std::span<const Entry> LinearKernels() {
-  static constexpr Entry kEntries[] = {{"linear", Make<Linear>},
-                                       {"linear_grad_input", Make<LinearGradInput>},
-                                       {"linear_grad_weight", Make<LinearGradWeight>},
-                                       {"matmul", Make<MatMul>}};
+  static constexpr Entry kEntries[] = {{OpKind::kLinear, Make<Linear>},
+                                       {OpKind::kLinearGradInput, Make<LinearGradInput>},
+                                       {OpKind::kLinearGradWeight, Make<LinearGradWeight>},
+                                       {OpKind::kMatmul, Make<MatMul>}};
   return kEntries;
 }
 

@@ -106,10 +106,10 @@ class CrossEntropyGrad : public CrossEntropyBase {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {{"cross_entropy", Make<CrossEntropy>},
-                                       {"cross_entropy_grad", Make<CrossEntropyGrad>},
-                                       {"mse", MakeReference},
-                                       {"mse_grad", MakeReference}};
+  static constexpr Entry kEntries[] = {{OpKind::kCrossEntropy, Make<CrossEntropy>},
+                                       {OpKind::kCrossEntropyGrad, Make<CrossEntropyGrad>},
+                                       {OpKind::kMse, MakeReference},
+                                       {OpKind::kMseGrad, MakeReference}};
   return kEntries;
 }
 

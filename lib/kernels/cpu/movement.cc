@@ -5,9 +5,9 @@ namespace fusionllm::kernels::cpu {
 
 std::span<const Entry> MovementKernels() {
   static constexpr Entry kEntries[] = {
-      {"placeholder", MakeReference}, {"constant", MakeReference},  {"reshape", MakeReference},
-      {"flatten", MakeReference},     {"transpose", MakeReference}, {"concat", MakeReference},
-      {"split", MakeReference},       {"slice", MakeReference},     {"pad_slice", MakeReference},
+      {OpKind::kPlaceholder, MakeReference}, {OpKind::kConstant, MakeReference},  {OpKind::kReshape, MakeReference},
+      {OpKind::kFlatten, MakeReference},     {OpKind::kTranspose, MakeReference}, {OpKind::kConcat, MakeReference},
+      {OpKind::kSplit, MakeReference},       {OpKind::kSlice, MakeReference},     {OpKind::kPadSlice, MakeReference},
   };
   return kEntries;
 }

@@ -233,10 +233,10 @@ class BatchNormGrad : public PooledKernel {
 }  // namespace
 
 std::span<const Entry> NormalizationKernels() {
-  static constexpr Entry kEntries[] = {{"layer_norm", Make<LayerNorm>},
-                                       {"layer_norm_grad", Make<LayerNormGrad>},
-                                       {"batch_norm", Make<BatchNorm>},
-                                       {"batch_norm_grad", Make<BatchNormGrad>}};
+  static constexpr Entry kEntries[] = {{OpKind::kLayerNorm, Make<LayerNorm>},
+                                       {OpKind::kLayerNormGrad, Make<LayerNormGrad>},
+                                       {OpKind::kBatchNorm, Make<BatchNorm>},
+                                       {OpKind::kBatchNormGrad, Make<BatchNormGrad>}};
   return kEntries;
 }
 

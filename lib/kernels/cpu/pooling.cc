@@ -125,12 +125,12 @@ class GlobalAveragePoolGrad : public PooledKernel {
 
 std::span<const Entry> PoolingKernels() {
   static constexpr Entry kEntries[] = {
-      {"max_pool2d", Make<MaxPool>},
-      {"max_pool2d_grad", Make<MaxPoolGrad>},
-      {"avg_pool2d", MakeReference},
-      {"avg_pool2d_grad", MakeReference},
-      {"global_avg_pool", Make<GlobalAveragePool>},
-      {"global_avg_pool_grad", Make<GlobalAveragePoolGrad>},
+      {OpKind::kMaxPool2d, Make<MaxPool>},
+      {OpKind::kMaxPool2dGrad, Make<MaxPoolGrad>},
+      {OpKind::kAvgPool2d, MakeReference},
+      {OpKind::kAvgPool2dGrad, MakeReference},
+      {OpKind::kGlobalAvgPool, Make<GlobalAveragePool>},
+      {OpKind::kGlobalAvgPoolGrad, Make<GlobalAveragePoolGrad>},
   };
   return kEntries;
 }

@@ -323,8 +323,8 @@ MadeKernel MakeBf16Attention(PreparedOp op, Device& device) {
 }
 
 template <template <typename> class K, AttentionPass kPass>
-constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, MakeAttention<K<float>>, {MakeBf16Attention<K<Bf16>, kPass>, inputs, outputs}};
+constexpr Entry EntryOf(opdag::OpKind kind, absl::string_view inputs, absl::string_view outputs) {
+  return {kind, MakeAttention<K<float>>, {MakeBf16Attention<K<Bf16>, kPass>, inputs, outputs}};
 }
 
 }  // namespace
@@ -334,8 +334,8 @@ std::unique_ptr<Kernel> MakePlannedAttention(PreparedOp op, Device& device, Atte
 }
 
 std::span<const Entry> AttentionKernels() {
-  static constexpr Entry kEntries[] = {EntryOf<Attention, AttentionPass::kForward>("attention", "b", "bf"),
-                                       EntryOf<AttentionGrad, AttentionPass::kBackward>("attention_grad", "bbfb", "b")};
+  static constexpr Entry kEntries[] = {EntryOf<Attention, AttentionPass::kForward>(OpKind::kAttention, "b", "bf"),
+                                       EntryOf<AttentionGrad, AttentionPass::kBackward>(OpKind::kAttentionGrad, "bbfb", "b")};
   return kEntries;
 }
 

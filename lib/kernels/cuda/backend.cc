@@ -15,28 +15,28 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-const std::map<std::string, Entry>& Entries() {
+const std::map<opdag::OpKind, Entry>& Entries() {
   static const auto* const entries = [] {
-    auto* all = new std::map<std::string, Entry>;
+    auto* all = new std::map<opdag::OpKind, Entry>;
     for (const auto family :
          {AttentionKernels(), BatchNormKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LayerNormKernels(),
-          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels()}) {
-      for (const Entry& entry : family) all->emplace(std::string(entry.type), entry);
+          LinearKernels(), LossKernels(), MovementKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
+      for (const Entry& entry : family) all->emplace(entry.kind, entry);
     }
     return all;
   }();
   return *entries;
 }
 
-// Null where the types of a row (FusedOp, PreparedFusedOp) are none's.
+// Null where no kernel is for the op types of a row (FusedOp, PreparedFusedOp).
 template <typename Row>
 const FusedEntry* FusionOf(const Row& row) {
-  std::array<absl::string_view, kMaxFusedOps> types;
-  if (row.size() > types.size()) return nullptr;
-  std::transform(row.begin(), row.end(), types.begin(), [](const auto& link) { return absl::string_view(link.op.type); });
+  std::array<OpKind, kMaxFusedOps> kinds = {};
+  if (row.size() > kinds.size()) return nullptr;
+  std::transform(row.begin(), row.end(), kinds.begin(), [](const auto& link) { return link.op.kind; });
   for (const auto family : {BatchNormFusions(), ElementwiseFusions(), LayerNormFusions(), LinearFusions()}) {
     for (const FusedEntry& entry : family) {
-      if (entry.types == types) return &entry;
+      if (entry.kinds == kinds) return &entry;
     }
   }
   return nullptr;
@@ -88,7 +88,7 @@ class CudaBackend final : public Backend {
 
   absl::string_view name() const override { return "cuda"; }
   std::string Describe() const override { return absl::StrCat("cuda:", device_->info().index, ": ", device_->info().ToString()); }
-  bool Supports(absl::string_view op_type) const override { return Entries().contains(std::string(op_type)); }
+  bool Supports(opdag::OpKind kind) const override { return Entries().contains(kind); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared), *device_);
@@ -119,7 +119,7 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 MadeKernel MakeKernel(PreparedOp op, Device& device) {
-  const auto found = Entries().find(op.type);
+  const auto found = Entries().find(op.kind);
   if (found == Entries().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' has no kernel for this op type"));
   }

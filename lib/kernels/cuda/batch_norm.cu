@@ -297,19 +297,19 @@ MadeKernel FuseNormGrad(FusedRow row, Device& device) {
 
 std::span<const Entry> BatchNormKernels() {
   static constexpr Entry kEntries[] = {
-      {"batch_norm", Make<BatchNorm<float>>, {Make<BatchNorm<Bf16>>, "b", "bff"}},
-      {"batch_norm_grad", Make<BatchNormGrad<float>>, {Make<BatchNormGrad<Bf16>>, "bbff", "bff"}},
+      {OpKind::kBatchNorm, Make<BatchNorm<float>>, {Make<BatchNorm<Bf16>>, "b", "bff"}},
+      {OpKind::kBatchNormGrad, Make<BatchNormGrad<float>>, {Make<BatchNormGrad<Bf16>>, "bbff", "bff"}},
   };
   return kEntries;
 }
 
 std::span<const FusedEntry> BatchNormFusions() {
   static constexpr FusedEntry kEntries[] = {
-      {{"batch_norm", "relu"}, FuseNext<Next::kRelu>},
-      {{"batch_norm", "add"}, FuseNext<Next::kAdd>},
-      {{"batch_norm", "add", "relu"}, FuseNext<Next::kAddRelu>},
-      {{"relu_grad", "batch_norm_grad"}, FuseNormGrad<Coming::kThroughRelu>},
-      {{"add", "relu_grad", "batch_norm_grad"}, FuseNormGrad<Coming::kAddedThroughRelu>},
+      {{OpKind::kBatchNorm, OpKind::kRelu}, FuseNext<Next::kRelu>},
+      {{OpKind::kBatchNorm, OpKind::kAdd}, FuseNext<Next::kAdd>},
+      {{OpKind::kBatchNorm, OpKind::kAdd, OpKind::kRelu}, FuseNext<Next::kAddRelu>},
+      {{OpKind::kReluGrad, OpKind::kBatchNormGrad}, FuseNormGrad<Coming::kThroughRelu>},
+      {{OpKind::kAdd, OpKind::kReluGrad, OpKind::kBatchNormGrad}, FuseNormGrad<Coming::kAddedThroughRelu>},
   };
   return kEntries;
 }

@@ -258,16 +258,16 @@ MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
 }
 
 template <typename K>
-constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, MakeConvolution<K>, {MakeConvolution<K>, inputs, outputs}};
+constexpr Entry EntryOf(opdag::OpKind kind, absl::string_view inputs, absl::string_view outputs) {
+  return {kind, MakeConvolution<K>, {MakeConvolution<K>, inputs, outputs}};
 }
 
 }  // namespace
 
 std::span<const Entry> ConvolutionKernels() {
-  static constexpr Entry kEntries[] = {EntryOf<Convolution>("conv2d", "e", "e"),
-                                       EntryOf<ConvolutionGradInput>("conv2d_grad_input", "e", "e"),
-                                       {"conv2d_grad_weight", MakeGradWeight, {MakeGradWeight, "ee", "ff"}}};
+  static constexpr Entry kEntries[] = {EntryOf<Convolution>(OpKind::kConv2d, "e", "e"),
+                                       EntryOf<ConvolutionGradInput>(OpKind::kConv2dGradInput, "e", "e"),
+                                       {OpKind::kConv2dGradWeight, MakeGradWeight, {MakeGradWeight, "ee", "ff"}}};
   return kEntries;
 }
 

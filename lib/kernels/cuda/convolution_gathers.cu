@@ -9,8 +9,6 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMaxBlocks = 65535;
-
 // As kernels get it.
 struct Window {
   int64_t batch, in_height, in_width, in_channels, out_height, out_width, out_channels, groups;

@@ -34,7 +34,7 @@ struct Bf16Entry {
 };
 
 struct Entry {
-  absl::string_view type;
+  OpKind kind;
   Factory make;         // on f32
   Bf16Entry bf16 = {};  // other mixtures of types go by way of f32 copies (lib/kernels/upcast_kernel.h)
 };
@@ -43,7 +43,7 @@ struct Entry {
 using FusedRow = std::vector<PreparedFusedOp>;
 using FusedFactory = MadeKernel (*)(FusedRow row, Device& device);
 struct FusedEntry {
-  std::array<absl::string_view, kMaxFusedOps> types;  // of the ops; empty behind the last
+  std::array<OpKind, kMaxFusedOps> kinds;  // of the ops; kNone behind the last
   FusedFactory make;
 };
 
@@ -62,6 +62,7 @@ std::span<const Entry> LayerNormKernels();
 std::span<const FusedEntry> LayerNormFusions();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 // The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
 // tensors that are neither f32 nor bf16.
@@ -104,8 +105,8 @@ bool OfOneType(const PreparedOp& op, int inputs, const PreparedOp& elementwise);
 // A family's kernel template for both types of elements; letters as in Bf16Entry.
 struct Bf16;
 template <template <typename> class K>
-constexpr Entry OnBothTypes(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, Make<K<float>>, {Make<K<Bf16>>, inputs, outputs}};
+constexpr Entry OnBothTypes(OpKind kind, absl::string_view inputs, absl::string_view outputs) {
+  return {kind, Make<K<float>>, {Make<K<Bf16>>, inputs, outputs}};
 }
 
 // As OutputOrNull, of any element type.

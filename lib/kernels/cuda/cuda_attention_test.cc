@@ -158,7 +158,7 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCas
   template <typename Prepare>
   void Take(Prepare prepare) {
     target_.make = [this, prepare](PreparedOp op) -> MadeKernel {
-      const AttentionPass pass = op.type == "attention" ? AttentionPass::kForward : AttentionPass::kBackward;
+      const AttentionPass pass = op.kind == OpKind::kAttention ? AttentionPass::kForward : AttentionPass::kBackward;
       const AttentionCase& c = GetParam();
       const int64_t heads = op.attributes.Int("heads", 1);
       MadeAttentionPlan plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
@@ -180,7 +180,7 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCas
     return array;
   }
   static OpCase Forward(const AttentionCase& c, const Array& qkv) {
-    OpCase forward{.op = {.name = c.name, .type = "attention", .attributes = {{"heads", c.heads}, {"causal", c.causal}}}};
+    OpCase forward{.op = {.name = c.name, .kind = OpKind::kAttention, .attributes = {{"heads", c.heads}, {"causal", c.causal}}}};
     forward.inputs = {qkv};
     forward.op.inputs = {qkv.type};
     forward.op.outputs = {{DType::kBF16, Shape{c.batch, c.length, c.heads * c.size}}, {DType::kF32, Shape{c.batch, c.heads, c.length}}};

@@ -96,7 +96,8 @@ TEST_P(CudaBf16DeviceTest, MostOpsTakeBf16WithoutUpcast) {
     }
     const auto kernel = target_.make(op_case.op), wide = target_.make(in_f32);
     ASSERT_TRUE(kernel.ok() && wide.ok()) << kernel.status() << wide.status();
-    ((*kernel)->workspace_bytes() < (*wide)->workspace_bytes() + copies ? native : copied).insert(op_case.op.type);
+    ((*kernel)->workspace_bytes() < (*wide)->workspace_bytes() + copies ? native : copied)
+        .insert(std::string(opdag::Name(op_case.op.kind)));
   }
   EXPECT_THAT(copied, ::testing::UnorderedElementsAre("conv2d_grad_weight", "mse", "mse_grad"));
   for (const char* hot :

@@ -40,13 +40,13 @@ TEST_P(CudaDeviceTest, HasAKernelForEveryOpOfTheSchemas) {
   const auto backend = CreateCudaBackend(0);
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_THAT((*backend)->Describe(), HasSubstr("cuda:0"));
-  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->kind)) << schema->name();
 }
 
 TEST_P(CudaDeviceTest, OtherFloatsAreRefusedByTheOpsName) {
   for (const tensor::DType other : {tensor::DType::kF32, tensor::DType::kBF16}) {
     const PreparedOp op{
-        .name = "s", .type = "scale", .inputs = {{tensor::DType::kF16, tensor::Shape{4}}}, .outputs = {{other, tensor::Shape{4}}}};
+        .name = "s", .kind = OpKind::kScale, .inputs = {{tensor::DType::kF16, tensor::Shape{4}}}, .outputs = {{other, tensor::Shape{4}}}};
     const auto kernel = target_.make(op);
     EXPECT_EQ(kernel.status().code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(kernel.status().message(), HasSubstr("op 's' (scale): computes in f32 only, not on f16[4]"));

@@ -29,7 +29,7 @@ class CudaDeviceWorkTest : public DeviceFixture<::testing::Test> {
     DeviceFixture::SetUp();
     if (device_ == nullptr) return;
     const tensor::TensorType type{tensor::DType::kF32, tensor::Shape{kCount}};
-    auto doubling = MakeKernel({.name = "double", .type = "add", .inputs = {type, type}, .outputs = {type}}, *device_);
+    auto doubling = MakeKernel({.name = "double", .kind = OpKind::kAdd, .inputs = {type, type}, .outputs = {type}}, *device_);
     ASSERT_TRUE(doubling.ok()) << doubling.status();
     doubling_ = *std::move(doubling);
     block_ = *device_->memory().Allocate(kCount * sizeof(float));
@@ -98,7 +98,8 @@ TEST_F(CudaDeviceWorkTest, ACopyThatWasStartedHasWhatWasThereThen) {
 TEST_F(CudaDeviceWorkTest, ACopyThatWasStartedTellsWhatKernelsFoundBefore) {
   const tensor::TensorType ids{tensor::DType::kI32, tensor::Shape{1}}, table{tensor::DType::kF32, tensor::Shape{4, kCount}},
       row{tensor::DType::kF32, tensor::Shape{1, kCount}};
-  const auto lookup = MakeKernel({.name = "wte", .type = "embedding", .inputs = {ids}, .parameters = {table}, .outputs = {row}}, *device_);
+  const auto lookup =
+      MakeKernel({.name = "wte", .kind = OpKind::kEmbedding, .inputs = {ids}, .parameters = {table}, .outputs = {row}}, *device_);
   ASSERT_TRUE(lookup.ok()) << lookup.status();
   tensor::MemoryBlock rows = *device_->memory().Allocate(table.bytes()), id = *device_->memory().Allocate(sizeof(int32_t));
   ASSERT_TRUE(device_->memory().Zero(rows.data(), rows.size()).ok());

@@ -30,7 +30,7 @@ class CudaEmbeddingTest : public TargetFixture<::testing::TestWithParam<int64_t>
     for (int64_t row = 0; row < GetParam(); ++row) tokens.i32()[row] = token(row);
     const Array dy = testing::RandomArray({DType::kF32, tensor::Shape{1, GetParam(), kDim}}, 1);
     return {.op = {.name = "wte.grad",
-                   .type = "embedding_grad",
+                   .kind = OpKind::kEmbeddingGrad,
                    .inputs = {tokens.type, dy.type},
                    .outputs = {{DType::kF32, tensor::Shape{kVocabulary, kDim}}}},
             .inputs = {tokens, dy}};

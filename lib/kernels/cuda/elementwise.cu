@@ -259,44 +259,45 @@ MadeKernel FuseAddRelu(FusedRow row, Device& device) {
 }
 
 template <typename Function>
-constexpr Entry MapEntry(absl::string_view type) {
-  return {type, Make<Map<float, Function>>, {Make<Map<Bf16, Function>>, "b", "b"}};
+constexpr Entry MapEntry(opdag::OpKind kind) {
+  return {kind, Make<Map<float, Function>>, {Make<Map<Bf16, Function>>, "b", "b"}};
 }
 template <typename Function>
-constexpr Entry ZipEntry(absl::string_view type) {
-  return {type, Make<Zip<float, Function>>, {Make<Zip<Bf16, Function>>, "bb", "b"}};
+constexpr Entry ZipEntry(opdag::OpKind kind) {
+  return {kind, Make<Zip<float, Function>>, {Make<Zip<Bf16, Function>>, "bb", "b"}};
 }
 
 }  // namespace
 
 std::span<const Entry> ElementwiseKernels() {
   static constexpr Entry kEntries[] = {
-      ZipEntry<AddOf>("add"),
-      ZipEntry<SubOf>("sub"),
-      ZipEntry<MulOf>("mul"),
-      ZipEntry<DivOf>("div"),
-      MapEntry<ReluOf>("relu"),
-      ZipEntry<ReluGradOf>("relu_grad"),
-      MapEntry<TanhOf>("tanh"),
-      ZipEntry<TanhGradOf>("tanh_grad"),
-      MapEntry<SigmoidOf>("sigmoid"),
-      ZipEntry<SigmoidGradOf>("sigmoid_grad"),
-      {"gelu", MakeGelu<float>, {MakeGelu<Bf16>, "b", "b"}},
-      {"gelu_grad", MakeGeluGrad<float>, {MakeGeluGrad<Bf16>, "bb", "b"}},
-      MapEntry<ExpOf>("exp"),
-      MapEntry<LogOf>("log"),
-      MapEntry<SqrtOf>("sqrt"),
-      MapEntry<NegOf>("neg"),
-      MapEntry<SquareOf>("square"),
-      {"scale", MakeScale<float>, {MakeScale<Bf16>, "b", "b"}},
-      OnBothTypes<Dropout>("dropout", "b", "b"),
-      OnBothTypes<Dropout>("dropout_grad", "b", "b"),
+      ZipEntry<AddOf>(OpKind::kAdd),
+      ZipEntry<SubOf>(OpKind::kSub),
+      ZipEntry<MulOf>(OpKind::kMul),
+      ZipEntry<DivOf>(OpKind::kDiv),
+      MapEntry<ReluOf>(OpKind::kRelu),
+      ZipEntry<ReluGradOf>(OpKind::kReluGrad),
+      MapEntry<TanhOf>(OpKind::kTanh),
+      ZipEntry<TanhGradOf>(OpKind::kTanhGrad),
+      MapEntry<SigmoidOf>(OpKind::kSigmoid),
+      ZipEntry<SigmoidGradOf>(OpKind::kSigmoidGrad),
+      {OpKind::kGelu, MakeGelu<float>, {MakeGelu<Bf16>, "b", "b"}},
+      {OpKind::kGeluGrad, MakeGeluGrad<float>, {MakeGeluGrad<Bf16>, "bb", "b"}},
+      MapEntry<ExpOf>(OpKind::kExp),
+      MapEntry<LogOf>(OpKind::kLog),
+      MapEntry<SqrtOf>(OpKind::kSqrt),
+      MapEntry<NegOf>(OpKind::kNeg),
+      MapEntry<SquareOf>(OpKind::kSquare),
+      {OpKind::kScale, MakeScale<float>, {MakeScale<Bf16>, "b", "b"}},
+      OnBothTypes<Dropout>(OpKind::kDropout, "b", "b"),
+      OnBothTypes<Dropout>(OpKind::kDropoutGrad, "b", "b"),
   };
   return kEntries;
 }
 
 std::span<const FusedEntry> ElementwiseFusions() {
-  static constexpr FusedEntry kEntries[] = {{{"add", "relu"}, FuseAddRelu<false>}, {{"add", "relu_grad"}, FuseAddRelu<true>}};
+  static constexpr FusedEntry kEntries[] = {{{OpKind::kAdd, OpKind::kRelu}, FuseAddRelu<false>},
+                                            {{OpKind::kAdd, OpKind::kReluGrad}, FuseAddRelu<true>}};
   return kEntries;
 }
 

@@ -11,10 +11,6 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-constexpr unsigned kMaxBlocks = 65535;
-
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
-
 template <typename T>
 __global__ void GatherRows(const int32_t* tokens, const float* wte, const float* wpe, T* y, int64_t count, int64_t length, int64_t dim,
                            RangeCheck check) {
@@ -195,8 +191,8 @@ class EmbeddingGrad : public EmbeddingBase {
 }  // namespace
 
 std::span<const Entry> EmbeddingKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<Embedding>("embedding", "-", "b"),
-                                       OnBothTypes<EmbeddingGrad>("embedding_grad", "-b", "ff")};
+  static constexpr Entry kEntries[] = {OnBothTypes<Embedding>(OpKind::kEmbedding, "-", "b"),
+                                       OnBothTypes<EmbeddingGrad>(OpKind::kEmbeddingGrad, "-b", "ff")};
   return kEntries;
 }
 

@@ -16,6 +16,10 @@ inline unsigned BlocksFor(int64_t count, int threads = kThreads, int64_t most = 
   return static_cast<unsigned>(std::clamp<int64_t>((count + threads - 1) / threads, 1, most));
 }
 
+// A block for each row; blocks go on in strides of the grid.
+inline constexpr unsigned kMaxBlocks = 65535;
+inline unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
+
 #if defined(__CUDACC__)
 
 #define FUSIONLLM_DYNAMIC_SHARED(type, name)                                      \

@@ -16,7 +16,6 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr double kDefaultEpsilon = 1e-5;
-constexpr unsigned kMaxBlocks = 65535;
 constexpr int kRowThreads = 128;
 constexpr int kWarps = kRowThreads / 32;
 
@@ -232,8 +231,6 @@ __global__ void GradientOfRows(const T* x, const T* dy, const float* means, cons
   }
 }
 
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
-
 // ---- The ops ----------------------------------------------------------------------------------------------------------------------------
 
 template <typename T>
@@ -404,13 +401,14 @@ MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
 }  // namespace
 
 std::span<const Entry> LayerNormKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<LayerNorm>("layer_norm", "b", "bff"),
-                                       OnBothTypes<LayerNormGrad>("layer_norm_grad", "bbff", "bff")};
+  static constexpr Entry kEntries[] = {OnBothTypes<LayerNorm>(OpKind::kLayerNorm, "b", "bff"),
+                                       OnBothTypes<LayerNormGrad>(OpKind::kLayerNormGrad, "bbff", "bff")};
   return kEntries;
 }
 
 std::span<const FusedEntry> LayerNormFusions() {
-  static constexpr FusedEntry kEntries[] = {{{"add", "layer_norm"}, FuseAddLayerNorm}, {{"layer_norm_grad", "add"}, FuseLayerNormGradAdd}};
+  static constexpr FusedEntry kEntries[] = {{{OpKind::kAdd, OpKind::kLayerNorm}, FuseAddLayerNorm},
+                                            {{OpKind::kLayerNormGrad, OpKind::kAdd}, FuseLayerNormGradAdd}};
   return kEntries;
 }
 

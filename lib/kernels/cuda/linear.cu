@@ -290,23 +290,23 @@ MadeKernel FuseGradInputGeluGrad(FusedRow row, Device& device) {
 }
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
-constexpr Entry EntryOf(absl::string_view type, absl::string_view inputs, absl::string_view outputs) {
-  return {type, MakeProduct<K, ShapeOf>, {MakeProduct<K, ShapeOf>, inputs, outputs}};
+constexpr Entry EntryOf(opdag::OpKind kind, absl::string_view inputs, absl::string_view outputs) {
+  return {kind, MakeProduct<K, ShapeOf>, {MakeProduct<K, ShapeOf>, inputs, outputs}};
 }
 
 }  // namespace
 
 std::span<const Entry> LinearKernels() {
-  static constexpr Entry kEntries[] = {EntryOf<Linear, LinearShape>("linear", "e", "e"),
-                                       EntryOf<Product, GradInputShape>("linear_grad_input", "e", "e"),
-                                       {"linear_grad_weight", MakeGradWeight, {MakeGradWeight, "ee", "ff"}},
-                                       EntryOf<Product, MatMulShape>("matmul", "ee", "e")};
+  static constexpr Entry kEntries[] = {EntryOf<Linear, LinearShape>(OpKind::kLinear, "e", "e"),
+                                       EntryOf<Product, GradInputShape>(OpKind::kLinearGradInput, "e", "e"),
+                                       {OpKind::kLinearGradWeight, MakeGradWeight, {MakeGradWeight, "ee", "ff"}},
+                                       EntryOf<Product, MatMulShape>(OpKind::kMatmul, "ee", "e")};
   return kEntries;
 }
 
 std::span<const FusedEntry> LinearFusions() {
-  static constexpr FusedEntry kEntries[] = {{{"linear", "gelu"}, FuseLinearGelu},
-                                            {{"linear_grad_input", "gelu_grad"}, FuseGradInputGeluGrad}};
+  static constexpr FusedEntry kEntries[] = {{{OpKind::kLinear, OpKind::kGelu}, FuseLinearGelu},
+                                            {{OpKind::kLinearGradInput, OpKind::kGeluGrad}, FuseGradInputGeluGrad}};
   return kEntries;
 }
 

@@ -10,10 +10,7 @@ namespace fusionllm::kernels::cuda {
 namespace {
 
 constexpr int64_t kDefaultIgnored = -100;  // torch's
-constexpr unsigned kMaxBlocks = 65535;
 constexpr int64_t kMaxPartials = 256;
-
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
 
 // What a row adds to the sums.
 struct RowLoss {
@@ -288,10 +285,10 @@ class MseGrad : public DeviceKernel {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>("cross_entropy", "b-", "f-ff"),
-                                       OnBothTypes<CrossEntropyGrad>("cross_entropy_grad", "b-ff", "b"),
-                                       {"mse", Make<Mse>},
-                                       {"mse_grad", Make<MseGrad>}};
+  static constexpr Entry kEntries[] = {OnBothTypes<CrossEntropy>(OpKind::kCrossEntropy, "b-", "f-ff"),
+                                       OnBothTypes<CrossEntropyGrad>(OpKind::kCrossEntropyGrad, "b-ff", "b"),
+                                       {OpKind::kMse, Make<Mse>},
+                                       {OpKind::kMseGrad, Make<MseGrad>}};
   return kEntries;
 }
 

@@ -188,9 +188,9 @@ class PadSlice : public WindowKernel {
 
 std::span<const Entry> MovementKernels() {
   static constexpr Entry kEntries[] = {
-      {"placeholder", Make<Nothing>}, {"constant", Make<Constant>}, {"reshape", Make<Copy>},
-      {"flatten", Make<Copy>},        {"transpose", MakeTranspose}, {"concat", Make<Concat>},
-      {"split", Make<Split>},         {"slice", Make<Slice>},       {"pad_slice", Make<PadSlice>},
+      {OpKind::kPlaceholder, Make<Nothing>}, {OpKind::kConstant, Make<Constant>}, {OpKind::kReshape, Make<Copy>},
+      {OpKind::kFlatten, Make<Copy>},        {OpKind::kTranspose, MakeTranspose}, {OpKind::kConcat, Make<Concat>},
+      {OpKind::kSplit, Make<Split>},         {OpKind::kSlice, Make<Slice>},       {OpKind::kPadSlice, Make<PadSlice>},
   };
   return kEntries;
 }

@@ -93,7 +93,6 @@ __global__ void GradientOfMax(const T* dy, const int32_t* index, T* dx, Window w
 
 // A thread for a quad of a place of an image: across a block quads, down it columns of the image; the grid has blocks of columns, rows and
 // samples.
-constexpr unsigned kMaxBlocks = 65535;
 
 dim3 ImageGrid(int64_t batch, int64_t height, int64_t width, int64_t channels) {
   const int64_t down = QuadBlock(channels).y;
@@ -342,12 +341,12 @@ class GlobalAveragePoolGrad : public DeviceKernel {
 
 std::span<const Entry> PoolingKernels() {
   static constexpr Entry kEntries[] = {
-      OnBothTypes<MaxPool>("max_pool2d", "b", "b-"),
-      OnBothTypes<MaxPoolGrad>("max_pool2d_grad", "b-", "b"),
-      OnBothTypes<AveragePool>("avg_pool2d", "b", "b"),
-      OnBothTypes<AveragePoolGrad>("avg_pool2d_grad", "b", "b"),
-      OnBothTypes<GlobalAveragePool>("global_avg_pool", "b", "b"),
-      OnBothTypes<GlobalAveragePoolGrad>("global_avg_pool_grad", "b", "b"),
+      OnBothTypes<MaxPool>(OpKind::kMaxPool2d, "b", "b-"),
+      OnBothTypes<MaxPoolGrad>(OpKind::kMaxPool2dGrad, "b-", "b"),
+      OnBothTypes<AveragePool>(OpKind::kAvgPool2d, "b", "b"),
+      OnBothTypes<AveragePoolGrad>(OpKind::kAvgPool2dGrad, "b", "b"),
+      OnBothTypes<GlobalAveragePool>(OpKind::kGlobalAvgPool, "b", "b"),
+      OnBothTypes<GlobalAveragePoolGrad>(OpKind::kGlobalAvgPoolGrad, "b", "b"),
   };
   return kEntries;
 }

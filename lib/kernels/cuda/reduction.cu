@@ -1,3 +1,4 @@
+// Reductions over any axes: a block for each result.
 #include <utility>
 #include <vector>
 
@@ -8,66 +9,6 @@
 
 namespace fusionllm::kernels::cuda {
 namespace {
-
-// ---- Softmax over the last axis: a block for each row
-// -------------------------------------------------------------------------------------
-
-constexpr unsigned kMaxBlocks = 65535;
-
-unsigned BlocksForRows(int64_t rows) { return static_cast<unsigned>(std::clamp<int64_t>(rows, 1, kMaxBlocks)); }
-
-template <bool kLog, typename T>
-__global__ void SoftmaxRows(const T* x, T* y, int64_t rows, int64_t width) {
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T* in = x + row * width;
-    T* out = y + row * width;
-    float top = -INFINITY;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) top = fmaxf(top, in[i]);
-    top = MaxOverBlock(top);
-    float sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += expf(in[i] - top);
-    sum = SumOverBlock(sum);
-    const float log_sum = logf(sum), factor = 1.0f / sum;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) out[i] = kLog ? in[i] - top - log_sum : expf(in[i] - top) * factor;
-  }
-}
-
-template <bool kLog, typename T>
-__global__ void SoftmaxGradRows(const T* y, const T* dy, T* dx, int64_t rows, int64_t width) {
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t first = row * width;
-    float sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x)
-      sum += kLog ? static_cast<float>(dy[first + i]) : dy[first + i] * y[first + i];
-    sum = SumOverBlock(sum);
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-      dx[first + i] = kLog ? dy[first + i] - expf(y[first + i]) * sum : y[first + i] * (dy[first + i] - sum);
-    }
-  }
-}
-
-template <bool kLog, typename T>
-class Softmax : public DeviceKernel {
- public:
-  using DeviceKernel::DeviceKernel;
-  absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxRows<kLog, T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
-  }
-};
-
-template <bool kLog, typename T>
-class SoftmaxGrad : public DeviceKernel {
- public:
-  using DeviceKernel::DeviceKernel;
-  absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxGradRows<kLog, T>, arguments.inputs[0].as<T>(),
-                           arguments.inputs[1].as<T>(), arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
-  }
-};
-
-// ---- Reductions over any axes: a block for each result
-// --------------------------------------------------------------------------------------
 
 // The elements that belong to result r are base.IndexOf(r) + each.IndexOf(0), each.IndexOf(1), .. of the input.
 struct Groups {
@@ -208,31 +149,19 @@ MadeKernel MakeWalking(PreparedOp op, Device& device) {
   return Make<K>(std::move(op), device);
 }
 
-template <bool kLog>
-constexpr Entry SoftmaxEntry(absl::string_view type) {
-  return {type, Make<Softmax<kLog, float>>, {Make<Softmax<kLog, Bf16>>, "b", "b"}};
-}
-template <bool kLog>
-constexpr Entry SoftmaxGradEntry(absl::string_view type) {
-  return {type, Make<SoftmaxGrad<kLog, float>>, {Make<SoftmaxGrad<kLog, Bf16>>, "bb", "b"}};
-}
 template <template <typename> class K>
-constexpr Entry WalkingEntry(absl::string_view type, absl::string_view inputs) {
-  return {type, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
+constexpr Entry WalkingEntry(opdag::OpKind kind, absl::string_view inputs) {
+  return {kind, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
 }
 
 }  // namespace
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      SoftmaxEntry<false>("softmax"),
-      SoftmaxEntry<true>("log_softmax"),
-      SoftmaxGradEntry<false>("softmax_grad"),
-      SoftmaxGradEntry<true>("log_softmax_grad"),
-      WalkingEntry<Reduce>("reduce", "b"),
-      WalkingEntry<ReduceMaxGrad>("reduce_max_grad", "bbb"),
-      WalkingEntry<BroadcastTo>("broadcast_to", "b"),
-      WalkingEntry<SumTo>("sum_to", "b"),
+      WalkingEntry<Reduce>(OpKind::kReduce, "b"),
+      WalkingEntry<ReduceMaxGrad>(OpKind::kReduceMaxGrad, "bbb"),
+      WalkingEntry<BroadcastTo>(OpKind::kBroadcastTo, "b"),
+      WalkingEntry<SumTo>(OpKind::kSumTo, "b"),
   };
   return kEntries;
 }

@@ -97,7 +97,7 @@ absl::Status AttentionGrad(const PreparedOp& op, const KernelArguments& argument
 }  // namespace
 
 std::span<const Entry> AttentionKernels() {
-  static constexpr Entry kEntries[] = {{"attention", Attention}, {"attention_grad", AttentionGrad}};
+  static constexpr Entry kEntries[] = {{OpKind::kAttention, Attention}, {OpKind::kAttentionGrad, AttentionGrad}};
   return kEntries;
 }
 

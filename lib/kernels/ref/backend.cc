@@ -28,7 +28,7 @@ class ReferenceBackend : public Backend {
  public:
   absl::string_view name() const override { return "ref"; }
   std::string Describe() const override { return "ref: plain loops, one thread, sums in double"; }
-  bool Supports(absl::string_view op_type) const override { return Find(op_type) != nullptr; }
+  bool Supports(opdag::OpKind kind) const override { return Find(kind) != nullptr; }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(PreparedOp prepared, PrepareOp(graph, op));
     return MakeKernel(std::move(prepared));
@@ -37,21 +37,22 @@ class ReferenceBackend : public Backend {
 
 }  // namespace
 
-const Entry* Find(absl::string_view type) {
+const Entry* Find(opdag::OpKind kind) {
   static const auto* const table = [] {
-    auto* entries = new std::map<std::string, Entry, std::less<>>;
-    for (const auto family : {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(),
-                              LossKernels(), MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels()}) {
-      for (const Entry& entry : family) entries->emplace(std::string(entry.type), entry);
+    auto* entries = new std::map<opdag::OpKind, Entry>;
+    for (const auto family :
+         {AttentionKernels(), ConvolutionKernels(), ElementwiseKernels(), EmbeddingKernels(), LinearKernels(), LossKernels(),
+          MovementKernels(), NormalizationKernels(), PoolingKernels(), ReductionKernels(), SoftmaxKernels()}) {
+      for (const Entry& entry : family) entries->emplace(entry.kind, entry);
     }
     return entries;
   }();
-  const auto found = table->find(std::string(type));
+  const auto found = table->find(kind);
   return found == table->end() ? nullptr : &found->second;
 }
 
 absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(PreparedOp op) {
-  const Entry* entry = Find(op.type);
+  const Entry* entry = Find(op.kind);
   if (entry == nullptr) return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'ref' has no kernel for this op type"));
   if (NeedsUpcast(op)) return MakeUpcastKernel(op, MakeKernel, PlainBf16Conversion());
   FUSIONLLM_RETURN_IF_ERROR(CheckComputesInF32(op));

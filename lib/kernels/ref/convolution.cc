@@ -82,7 +82,7 @@ absl::Status ConvolutionGradWeight(const PreparedOp& op, const KernelArguments& 
 
 std::span<const Entry> ConvolutionKernels() {
   static constexpr Entry kEntries[] = {
-      {"conv2d", Convolution}, {"conv2d_grad_input", ConvolutionGradInput}, {"conv2d_grad_weight", ConvolutionGradWeight}};
+      {OpKind::kConv2d, Convolution}, {OpKind::kConv2dGradInput, ConvolutionGradInput}, {OpKind::kConv2dGradWeight, ConvolutionGradWeight}};
   return kEntries;
 }
 

@@ -151,16 +151,16 @@ absl::Status Drop(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> ElementwiseKernels() {
   static constexpr Entry kEntries[] = {
-      {"add", Add, true},         {"sub", Sub, true},
-      {"mul", Mul, true},         {"div", Div, true},
-      {"relu", Relu, true},       {"relu_grad", ReluGrad, true},
-      {"tanh", Tanh, true},       {"tanh_grad", TanhGrad, true},
-      {"sigmoid", Sigmoid, true}, {"sigmoid_grad", SigmoidGrad, true},
-      {"gelu", Gelu, true},       {"gelu_grad", GeluGrad, true},
-      {"exp", Exp, true},         {"log", Log, true},
-      {"sqrt", Sqrt, true},       {"neg", Neg, true},
-      {"square", Square, true},   {"scale", Scale, true},
-      {"dropout", Drop, true},    {"dropout_grad", Drop, true},
+      {OpKind::kAdd, Add, true},         {OpKind::kSub, Sub, true},
+      {OpKind::kMul, Mul, true},         {OpKind::kDiv, Div, true},
+      {OpKind::kRelu, Relu, true},       {OpKind::kReluGrad, ReluGrad, true},
+      {OpKind::kTanh, Tanh, true},       {OpKind::kTanhGrad, TanhGrad, true},
+      {OpKind::kSigmoid, Sigmoid, true}, {OpKind::kSigmoidGrad, SigmoidGrad, true},
+      {OpKind::kGelu, Gelu, true},       {OpKind::kGeluGrad, GeluGrad, true},
+      {OpKind::kExp, Exp, true},         {OpKind::kLog, Log, true},
+      {OpKind::kSqrt, Sqrt, true},       {OpKind::kNeg, Neg, true},
+      {OpKind::kSquare, Square, true},   {OpKind::kScale, Scale, true},
+      {OpKind::kDropout, Drop, true},    {OpKind::kDropoutGrad, Drop, true},
   };
   return kEntries;
 }

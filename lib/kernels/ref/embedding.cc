@@ -47,7 +47,7 @@ absl::Status EmbeddingGrad(const PreparedOp& op, const KernelArguments& argument
 }  // namespace
 
 std::span<const Entry> EmbeddingKernels() {
-  static constexpr Entry kEntries[] = {{"embedding", Embedding}, {"embedding_grad", EmbeddingGrad}};
+  static constexpr Entry kEntries[] = {{OpKind::kEmbedding, Embedding}, {OpKind::kEmbeddingGrad, EmbeddingGrad}};
   return kEntries;
 }
 

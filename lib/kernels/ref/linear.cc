@@ -92,8 +92,10 @@ absl::Status MatMul(const PreparedOp& op, const KernelArguments& arguments) {
 }  // namespace
 
 std::span<const Entry> LinearKernels() {
-  static constexpr Entry kEntries[] = {
-      {"linear", Linear}, {"linear_grad_input", LinearGradInput}, {"linear_grad_weight", LinearGradWeight}, {"matmul", MatMul}};
+  static constexpr Entry kEntries[] = {{OpKind::kLinear, Linear},
+                                       {OpKind::kLinearGradInput, LinearGradInput},
+                                       {OpKind::kLinearGradWeight, LinearGradWeight},
+                                       {OpKind::kMatmul, MatMul}};
   return kEntries;
 }
 

@@ -92,8 +92,10 @@ absl::Status MseGrad(const PreparedOp& op, const KernelArguments& arguments) {
 }  // namespace
 
 std::span<const Entry> LossKernels() {
-  static constexpr Entry kEntries[] = {
-      {"cross_entropy", CrossEntropy}, {"cross_entropy_grad", CrossEntropyGrad}, {"mse", Mse}, {"mse_grad", MseGrad}};
+  static constexpr Entry kEntries[] = {{OpKind::kCrossEntropy, CrossEntropy},
+                                       {OpKind::kCrossEntropyGrad, CrossEntropyGrad},
+                                       {OpKind::kMse, Mse},
+                                       {OpKind::kMseGrad, MseGrad}};
   return kEntries;
 }
 

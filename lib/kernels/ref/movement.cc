@@ -124,8 +124,9 @@ absl::Status PadSlice(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> MovementKernels() {
   static constexpr Entry kEntries[] = {
-      {"placeholder", Nothing}, {"constant", Constant}, {"reshape", Copy, true}, {"flatten", Copy, true}, {"transpose", Transpose},
-      {"concat", Concat},       {"split", Split},       {"slice", Slice},        {"pad_slice", PadSlice},
+      {OpKind::kPlaceholder, Nothing}, {OpKind::kConstant, Constant},   {OpKind::kReshape, Copy, true},
+      {OpKind::kFlatten, Copy, true},  {OpKind::kTranspose, Transpose}, {OpKind::kConcat, Concat},
+      {OpKind::kSplit, Split},         {OpKind::kSlice, Slice},         {OpKind::kPadSlice, PadSlice},
   };
   return kEntries;
 }

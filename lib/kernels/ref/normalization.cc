@@ -137,8 +137,10 @@ absl::Status BatchNormGrad(const PreparedOp& op, const KernelArguments& argument
 }  // namespace
 
 std::span<const Entry> NormalizationKernels() {
-  static constexpr Entry kEntries[] = {
-      {"layer_norm", LayerNorm}, {"layer_norm_grad", LayerNormGrad}, {"batch_norm", BatchNorm}, {"batch_norm_grad", BatchNormGrad}};
+  static constexpr Entry kEntries[] = {{OpKind::kLayerNorm, LayerNorm},
+                                       {OpKind::kLayerNormGrad, LayerNormGrad},
+                                       {OpKind::kBatchNorm, BatchNorm},
+                                       {OpKind::kBatchNormGrad, BatchNormGrad}};
   return kEntries;
 }
 

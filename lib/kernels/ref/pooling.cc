@@ -113,12 +113,12 @@ absl::Status GlobalAveragePoolGrad(const PreparedOp& op, const KernelArguments& 
 
 std::span<const Entry> PoolingKernels() {
   static constexpr Entry kEntries[] = {
-      {"max_pool2d", MaxPool},
-      {"max_pool2d_grad", MaxPoolGrad},
-      {"avg_pool2d", AveragePool},
-      {"avg_pool2d_grad", AveragePoolGrad},
-      {"global_avg_pool", GlobalAveragePool},
-      {"global_avg_pool_grad", GlobalAveragePoolGrad},
+      {OpKind::kMaxPool2d, MaxPool},
+      {OpKind::kMaxPool2dGrad, MaxPoolGrad},
+      {OpKind::kAvgPool2d, AveragePool},
+      {OpKind::kAvgPool2dGrad, AveragePoolGrad},
+      {OpKind::kGlobalAvgPool, GlobalAveragePool},
+      {OpKind::kGlobalAvgPoolGrad, GlobalAveragePoolGrad},
   };
   return kEntries;
 }

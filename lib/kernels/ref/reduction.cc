@@ -6,37 +6,6 @@
 namespace fusionllm::kernels::ref {
 namespace {
 
-absl::Status Softmax(const PreparedOp& op, const KernelArguments& arguments) {
-  const int64_t width = op.in(0).dim(-1);
-  const bool log = op.type == "log_softmax";
-  for (int64_t row = 0; row < op.in(0).rows(); ++row) {
-    const float* x = arguments.inputs[0].f32() + row * width;
-    float* y = arguments.outputs[0].f32() + row * width;
-    double top = x[0];
-    for (int64_t i = 1; i < width; ++i) top = std::max(top, static_cast<double>(x[i]));
-    double sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += std::exp(x[i] - top);
-    for (int64_t i = 0; i < width; ++i) y[i] = static_cast<float>(log ? x[i] - top - std::log(sum) : std::exp(x[i] - top) / sum);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SoftmaxGrad(const PreparedOp& op, const KernelArguments& arguments) {
-  const int64_t width = op.in(0).dim(-1);
-  const bool log = op.type == "log_softmax_grad";
-  for (int64_t row = 0; row < op.in(0).rows(); ++row) {
-    const float* y = arguments.inputs[0].f32() + row * width;
-    const float* dy = arguments.inputs[1].f32() + row * width;
-    float* dx = arguments.outputs[0].f32() + row * width;
-    double sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += log ? dy[i] : static_cast<double>(dy[i]) * y[i];
-    for (int64_t i = 0; i < width; ++i) {
-      dx[i] = static_cast<float>(log ? dy[i] - std::exp(static_cast<double>(y[i])) * sum : y[i] * (dy[i] - sum));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // For each element of `shape`, which element of the tensor reduced over `axes` it belongs to.
 class Reduced {
  public:
@@ -115,9 +84,7 @@ absl::Status SumTo(const PreparedOp& op, const KernelArguments& arguments) {
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      {"softmax", Softmax}, {"log_softmax", Softmax},           {"softmax_grad", SoftmaxGrad}, {"log_softmax_grad", SoftmaxGrad},
-      {"reduce", Reduce},   {"reduce_max_grad", ReduceMaxGrad}, {"broadcast_to", BroadcastTo}, {"sum_to", SumTo},
-  };
+      {OpKind::kReduce, Reduce}, {OpKind::kReduceMaxGrad, ReduceMaxGrad}, {OpKind::kBroadcastTo, BroadcastTo}, {OpKind::kSumTo, SumTo}};
   return kEntries;
 }
 

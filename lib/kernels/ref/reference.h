@@ -14,7 +14,7 @@ namespace fusionllm::kernels::ref {
 using RunFunction = absl::Status (*)(const PreparedOp& op, const KernelArguments& arguments);
 
 struct Entry {
-  absl::string_view type;
+  OpKind kind;
   RunFunction run;
   bool in_place = false;  // output 0 may share memory with any input of the same type
 };
@@ -29,9 +29,10 @@ std::span<const Entry> MovementKernels();
 std::span<const Entry> NormalizationKernels();
 std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
+std::span<const Entry> SoftmaxKernels();
 
 // nullptr when there is no such op.
-const Entry* Find(absl::string_view type);
+const Entry* Find(OpKind kind);
 // The kernel of any op type in the tables, on f32 and bf16 tensors. Errors: Unimplemented naming op type and back end, or a dtype.
 absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(PreparedOp op);
 

@@ -67,9 +67,13 @@ TEST(ReferenceTest, BackwardOpsMatchFiniteDifferences) {
   }
 }
 
-OpCase OpCaseOf(const char* type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
+OpCase OpCaseOf(absl::string_view type, opdag::Attributes attributes, std::vector<tensor::TensorType> inputs,
                 std::vector<tensor::TensorType> outputs) {
-  OpCase result{.op = {.name = "it", .type = type, .attributes = std::move(attributes), .inputs = inputs, .outputs = std::move(outputs)}};
+  OpCase result{.op = {.name = "it",
+                       .kind = opdag::OpKindOf(type),
+                       .attributes = std::move(attributes),
+                       .inputs = inputs,
+                       .outputs = std::move(outputs)}};
   for (const auto& input : inputs) result.inputs.emplace_back(input);
   return result;
 }
@@ -90,7 +94,7 @@ TEST(ReferenceTest, CrossEntropyCountsHitsAndSkipsIgnoredLabels) {
 
 TEST(ReferenceTest, BatchNormUpdatesRunningStatisticsWithTheUnbiasedVarianceInTrainingOnly) {
   for (OpCase& op_case : testing::RandomCases(7, 1)) {
-    if (op_case.op.type != "batch_norm") continue;
+    if (op_case.op.kind != OpKind::kBatchNorm) continue;
     const int64_t channels = op_case.op.in(0).dim(-1);
     const int64_t rows = op_case.op.in(0).rows();
     double mean = 0, square = 0;
@@ -135,15 +139,15 @@ TEST(ReferenceTest, DropoutDependsOnTheGlobalSampleAndNotOnTheMicroBatch) {
 TEST(ReferenceTest, HasAKernelForEveryOpOfTheSchemas) {
   const auto backend = CreateBackend("ref", {});
   ASSERT_TRUE(backend.ok());
-  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->type)) << schema->type;
+  for (const opdag::OpSchema* schema : opdag::AllSchemas()) EXPECT_TRUE((*backend)->Supports(schema->kind)) << schema->name();
 }
 
 TEST(ReferenceTest, PreparesAndRunsAnOpOfAGraph) {
   opdag::Graph graph("g");
   const opdag::Attributes shape = {
       {"role", std::string("x")}, {"dtype", std::string("f32")}, {"shape", std::vector<int64_t>{opdag::kBatch, 3}}};
-  ASSERT_TRUE(graph.AddOp({.name = "x", .type = "placeholder", .attributes = shape}).ok());
-  const auto twice = graph.AddOp({.name = "twice", .type = "scale", .attributes = {{"factor", 2.0}}, .inputs = {0}});
+  ASSERT_TRUE(graph.AddOp({.name = "x", .kind = OpKind::kPlaceholder, .attributes = shape}).ok());
+  const auto twice = graph.AddOp({.name = "twice", .kind = OpKind::kScale, .attributes = {{"factor", 2.0}}, .inputs = {0}});
   ASSERT_TRUE(twice.ok()) << twice.status();
   ASSERT_TRUE(opdag::InferTypes(graph, 2).ok());
   const auto backend = CreateBackend("ref", {});

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
@@ -34,7 +35,8 @@ Array Widened(const Array& array) {
 }
 
 bool MultipliesMatrices(const PreparedOp& op) {
-  return op.type.starts_with("linear") || op.type.starts_with("conv2d") || op.type == "matmul";
+  const absl::string_view name = opdag::Name(op.kind);
+  return absl::StartsWith(name, "linear") || absl::StartsWith(name, "conv2d") || op.kind == OpKind::kMatmul;
 }
 
 bool AnyBf16(const OpCase& op_case) {
@@ -56,7 +58,7 @@ std::vector<OpCase> LoweredCases(uint32_t seed, int size) {
   std::vector<OpCase> all;
   for (OpCase& forward : RandomCases(seed, size)) {
     for (size_t i = 0; i < forward.inputs.size(); ++i) LowerInput(forward, i);
-    const size_t carriers = forward.op.type == "constant" ? 0 : forward.op.type == "split" ? forward.op.outputs.size() : 1;
+    const size_t carriers = forward.op.kind == OpKind::kConstant ? 0 : forward.op.kind == OpKind::kSplit ? forward.op.outputs.size() : 1;
     for (size_t i = 0; i < carriers; ++i) {
       TensorType& type = forward.op.outputs[i];
       if (type.dtype == DType::kF32 && type.shape.rank() > 0) type.dtype = DType::kBF16;

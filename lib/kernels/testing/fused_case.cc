@@ -111,7 +111,7 @@ std::vector<PreparedFusedOp> PreparedRow(const RowCase& row, const std::vector<b
 }
 
 OpCase Together(const RowCase& row) {
-  OpCase all{.op = {.name = row[0].op_case.op.name, .type = row[0].op_case.op.type}};
+  OpCase all{.op = {.name = row[0].op_case.op.name, .kind = row[0].op_case.op.kind}};
   for (const auto& [op_case, through] : row) {
     Append(op_case.op.inputs, all.op.inputs);
     Append(op_case.op.parameters, all.op.parameters);
@@ -127,7 +127,7 @@ OpCase Together(const RowCase& row) {
 }
 
 OpCase CaseOf(std::string type, std::vector<Array> inputs, std::vector<Array> parameters, std::vector<tensor::TensorType> outputs) {
-  OpCase op_case{.op = {.name = type, .type = type, .outputs = std::move(outputs)}};
+  OpCase op_case{.op = {.name = type, .kind = opdag::OpKindOf(type), .outputs = std::move(outputs)}};
   for (const Array& input : inputs) op_case.op.inputs.push_back(input.type);
   for (const Array& parameter : parameters) op_case.op.parameters.push_back(parameter.type);
   op_case.inputs = std::move(inputs);

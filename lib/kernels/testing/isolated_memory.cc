@@ -134,7 +134,7 @@ class ApartBackend final : public Backend {
 
   absl::string_view name() const override { return inner_->name(); }
   std::string Describe() const override { return absl::StrCat(inner_->Describe(), ", in memory of its own"); }
-  bool Supports(absl::string_view op_type) const override { return inner_->Supports(op_type); }
+  bool Supports(opdag::OpKind kind) const override { return inner_->Supports(kind); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, inner_->Prepare(graph, op));
     return std::make_unique<ApartKernel>(std::move(kernel), shared_);

@@ -116,7 +116,7 @@ RunResult RunCase(const KernelMaker& make, const OpCase& op_case, const RunOptio
 }
 
 OpCase BackwardCase(const OpCase& forward, const BackwardOp& backward, const std::vector<Array>& outputs, const Array& dy) {
-  OpCase result{.op = {.name = forward.op.name + ".grad", .type = backward.type, .attributes = backward.attributes}};
+  OpCase result{.op = {.name = forward.op.name + ".grad", .kind = opdag::OpKindOf(backward.type), .attributes = backward.attributes}};
   for (const std::string& name : backward.inputs) {
     result.inputs.push_back(Pick(name, forward, outputs, dy));
     result.op.inputs.push_back(result.inputs.back().type);

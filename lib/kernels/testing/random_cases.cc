@@ -29,7 +29,7 @@ class Builder {
 
   OpCase& Add(absl::string_view type, Attributes attributes, std::vector<TensorType> inputs, std::vector<TensorType> parameters,
               std::vector<TensorType> outputs, std::vector<BackwardOp> backward = {}) {
-    OpCase added{.op = {.name = absl::StrCat("the_", type), .type = std::string(type), .attributes = std::move(attributes)}};
+    OpCase added{.op = {.name = absl::StrCat("the_", type), .kind = opdag::OpKindOf(type), .attributes = std::move(attributes)}};
     for (const TensorType& t : inputs) added.inputs.push_back(RandomArray(t, NextSeed()));
     for (const TensorType& t : parameters) added.parameters.push_back(RandomArray(t, NextSeed()));
     added.op.inputs = std::move(inputs);

@@ -1,6 +1,7 @@
 #include "lib/kube/api/json_fields.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "lib/base/json_text.h"
 

@@ -56,7 +56,7 @@ TEST(MlpTest, StacksLinearLayersAndActivations) {
   Graph graph = *BuildMlp({.layers = {784, 256, 10}, .activation = "relu"});
   EXPECT_EQ(TrainableElements(graph), 784 * 256 + 256 + 256 * 10 + 10);
   ASSERT_TRUE(InferTypes(graph, 4).ok());
-  EXPECT_EQ(graph.op(graph.FindOp("layers.0.relu")).type, "relu");
+  EXPECT_EQ(graph.op(graph.FindOp("layers.0.relu")).kind, OpKind::kRelu);
   EXPECT_EQ(graph.FindOp("layers.1.relu"), kNone);
   EXPECT_FALSE(BuildMlp({.layers = {3}}).ok());
   EXPECT_FALSE(BuildMlp({.layers = {3, 2}, .activation = "swish"}).ok());
@@ -75,7 +75,7 @@ TEST(ResNetTest, CountsTheFlopsOfItsConvolutions) {
     ASSERT_TRUE(InferTypes(graph, 1).ok());
     double flops = 0;
     for (const Op& op : graph.ops()) {
-      if (op.type == "conv2d" || op.type == "linear") flops += CostOf(graph, op).flops;
+      if (op.kind == OpKind::kConv2d || op.kind == OpKind::kLinear) flops += CostOf(graph, op).flops;
     }
     EXPECT_NEAR(flops / 2, multiply_adds, 0.01e9);
   }

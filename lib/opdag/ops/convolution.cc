@@ -66,7 +66,7 @@ double Flops(const Attributes& attributes, const TensorType& x) {
 }
 
 OpSchema Forward() {
-  OpSchema schema = MakeSchema("conv2d", OpKind::kParametric, OpClass::kConvolution, {"x"}, {"y"});
+  OpSchema schema = MakeSchema(OpKind::kConv2d, OpRole::kParametric, OpClass::kConvolution, {"x"}, {"y"});
   schema.parameters = {"weight", "bias"};
   schema.optional_parameters = 1;
   schema.attributes = Attributes2d({});
@@ -84,7 +84,7 @@ OpSchema Forward() {
 }
 
 OpSchema ConvolutionGradInput() {
-  OpSchema schema = MakeBackward("conv2d_grad_input", OpClass::kConvolution, {"dy"}, {"dx"});
+  OpSchema schema = MakeBackward(OpKind::kConv2dGradInput, OpClass::kConvolution, {"dy"}, {"dx"});
   schema.parameters = {"weight"};
   schema.attributes = Attributes2d({{"in_shape", AttributeKind::kInts, true}});
   schema.parameter_types = [](const Attributes& attributes, const Types&) -> absl::StatusOr<Types> {
@@ -103,7 +103,7 @@ OpSchema ConvolutionGradInput() {
 }
 
 OpSchema ConvolutionGradWeight() {
-  OpSchema schema = MakeBackward("conv2d_grad_weight", OpClass::kConvolution, {"x", "dy"}, {"dweight", "dbias"});
+  OpSchema schema = MakeBackward(OpKind::kConv2dGradWeight, OpClass::kConvolution, {"x", "dy"}, {"dweight", "dbias"});
   schema.attributes = Attributes2d({});
   schema.output_count = ConvolutionInputs;
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {

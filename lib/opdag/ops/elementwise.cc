@@ -48,15 +48,15 @@ std::function<double(const Graph&, const Op&)> PerElement(double operations) {
   return [operations](const Graph& graph, const Op& op) { return operations * OutputElements(graph, op); };
 }
 
-OpSchema Unary(absl::string_view type, double operations) {
-  OpSchema schema = MakeSchema(type, OpKind::kNonParametric, OpClass::kElementwise, {"x"}, {"y"});
+OpSchema Unary(OpKind kind, double operations) {
+  OpSchema schema = MakeSchema(kind, OpRole::kNonParametric, OpClass::kElementwise, {"x"}, {"y"});
   schema.infer = SameAsFirst;
   schema.flops = PerElement(operations);
   return schema;
 }
 
-OpSchema UnaryGrad(absl::string_view type, std::vector<std::string> inputs, double operations) {
-  OpSchema schema = MakeBackward(type, OpClass::kElementwise, std::move(inputs), {"dx"});
+OpSchema UnaryGrad(OpKind kind, std::vector<std::string> inputs, double operations) {
+  OpSchema schema = MakeBackward(kind, OpClass::kElementwise, std::move(inputs), {"dx"});
   schema.infer = SameAsFirst;
   schema.flops = PerElement(operations);
   return schema;
@@ -65,36 +65,38 @@ OpSchema UnaryGrad(absl::string_view type, std::vector<std::string> inputs, doub
 }  // namespace
 
 void AddElementwise(std::vector<OpSchema>& schemas) {
-  for (const char* type : {"relu", "neg", "square"}) schemas.push_back(Unary(type, kArithmetic));
-  for (const char* type : {"tanh", "sigmoid", "exp", "log", "sqrt"}) schemas.push_back(Unary(type, kTranscendental));
-  for (const char* type : {"add", "sub", "mul", "div"}) {
-    OpSchema schema = MakeSchema(type, OpKind::kNonParametric, OpClass::kElementwise, {"a", "b"}, {"y"});
+  for (const OpKind kind : {OpKind::kRelu, OpKind::kNeg, OpKind::kSquare}) schemas.push_back(Unary(kind, kArithmetic));
+  for (const OpKind kind : {OpKind::kTanh, OpKind::kSigmoid, OpKind::kExp, OpKind::kLog, OpKind::kSqrt}) {
+    schemas.push_back(Unary(kind, kTranscendental));
+  }
+  for (const OpKind kind : {OpKind::kAdd, OpKind::kSub, OpKind::kMul, OpKind::kDiv}) {
+    OpSchema schema = MakeSchema(kind, OpRole::kNonParametric, OpClass::kElementwise, {"a", "b"}, {"y"});
     schema.infer = InferBroadcast;
     schema.flops = PerElement(kArithmetic);
     schemas.push_back(std::move(schema));
   }
 
-  OpSchema gelu = Unary("gelu", kTranscendental);
+  OpSchema gelu = Unary(OpKind::kGelu, kTranscendental);
   gelu.attributes = {{"approximate", AttributeKind::kText}};
   gelu.infer = InferGelu;
-  OpSchema gelu_grad = UnaryGrad("gelu_grad", {"x", "dy"}, 2 * kTranscendental);
+  OpSchema gelu_grad = UnaryGrad(OpKind::kGeluGrad, {"x", "dy"}, 2 * kTranscendental);
   gelu_grad.attributes = gelu.attributes;
   gelu_grad.infer = InferGelu;
   schemas.push_back(std::move(gelu));
   schemas.push_back(std::move(gelu_grad));
 
-  schemas.push_back(UnaryGrad("relu_grad", {"y", "dy"}, kArithmetic));
-  schemas.push_back(UnaryGrad("tanh_grad", {"y", "dy"}, 3 * kArithmetic));
-  schemas.push_back(UnaryGrad("sigmoid_grad", {"y", "dy"}, 3 * kArithmetic));
+  schemas.push_back(UnaryGrad(OpKind::kReluGrad, {"y", "dy"}, kArithmetic));
+  schemas.push_back(UnaryGrad(OpKind::kTanhGrad, {"y", "dy"}, 3 * kArithmetic));
+  schemas.push_back(UnaryGrad(OpKind::kSigmoidGrad, {"y", "dy"}, 3 * kArithmetic));
 
-  OpSchema scale = Unary("scale", 2 * kArithmetic);
+  OpSchema scale = Unary(OpKind::kScale, 2 * kArithmetic);
   scale.attributes = {{"factor", AttributeKind::kNumber}, {"shift", AttributeKind::kNumber}};
   schemas.push_back(std::move(scale));
 
-  OpSchema dropout = Unary("dropout", kTranscendental);
+  OpSchema dropout = Unary(OpKind::kDropout, kTranscendental);
   dropout.attributes = {{"rate", AttributeKind::kNumber, true}, {"name", AttributeKind::kText, false, true}};
   dropout.infer = InferDropout;
-  OpSchema dropout_grad = UnaryGrad("dropout_grad", {"dy"}, kTranscendental);
+  OpSchema dropout_grad = UnaryGrad(OpKind::kDropoutGrad, {"dy"}, kTranscendental);
   dropout_grad.attributes = dropout.attributes;
   dropout_grad.infer = InferDropout;
   schemas.push_back(std::move(dropout));

@@ -17,5 +17,6 @@ void AddMovement(std::vector<OpSchema>& schemas);
 void AddNormalization(std::vector<OpSchema>& schemas);
 void AddPooling(std::vector<OpSchema>& schemas);
 void AddReduction(std::vector<OpSchema>& schemas);
+void AddSoftmax(std::vector<OpSchema>& schemas);
 
 }  // namespace fusionllm::opdag::ops

@@ -25,7 +25,7 @@ TensorType WithLastExtent(const TensorType& type, int64_t extent) {
 double ProductFlops(double rows, int64_t in, int64_t out) { return 2 * rows * static_cast<double>(in) * static_cast<double>(out); }
 
 OpSchema Linear() {
-  OpSchema schema = MakeSchema("linear", OpKind::kParametric, OpClass::kMatmul, {"x"}, {"y"});
+  OpSchema schema = MakeSchema(OpKind::kLinear, OpRole::kParametric, OpClass::kMatmul, {"x"}, {"y"});
   schema.parameters = {"weight", "bias"};
   schema.optional_parameters = 1;
   schema.attributes = {{"out", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}, {"bias", AttributeKind::kBool}};
@@ -49,7 +49,7 @@ OpSchema Linear() {
 }
 
 OpSchema LinearGradInput() {
-  OpSchema schema = MakeBackward("linear_grad_input", OpClass::kMatmul, {"dy"}, {"dx"});
+  OpSchema schema = MakeBackward(OpKind::kLinearGradInput, OpClass::kMatmul, {"dy"}, {"dx"});
   schema.parameters = {"weight"};
   schema.attributes = {{"in", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}};
   schema.parameter_types = [](const Attributes& attributes, const Types& inputs) -> absl::StatusOr<Types> {
@@ -69,7 +69,7 @@ OpSchema LinearGradInput() {
 }
 
 OpSchema LinearGradWeight() {
-  OpSchema schema = MakeBackward("linear_grad_weight", OpClass::kMatmul, {"x", "dy"}, {"dweight", "dbias"});
+  OpSchema schema = MakeBackward(OpKind::kLinearGradWeight, OpClass::kMatmul, {"x", "dy"}, {"dweight", "dbias"});
   schema.attributes = {{"layout", AttributeKind::kText}, {"bias", AttributeKind::kBool}};
   schema.output_count = LinearInputs;
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
@@ -116,7 +116,7 @@ absl::StatusOr<Types> InferMatmul(const Graph& graph, const Op& op) {
 }
 
 OpSchema Matmul() {
-  OpSchema schema = MakeSchema("matmul", OpKind::kNonParametric, OpClass::kMatmul, {"a", "b"}, {"y"});
+  OpSchema schema = MakeSchema(OpKind::kMatmul, OpRole::kNonParametric, OpClass::kMatmul, {"a", "b"}, {"y"});
   schema.attributes = {{"transpose_a", AttributeKind::kBool}, {"transpose_b", AttributeKind::kBool}};
   schema.infer = InferMatmul;
   schema.flops = [](const Graph& graph, const Op& op) {

@@ -17,7 +17,7 @@ absl::StatusOr<int64_t> Rows(const TensorType& logits, const TensorType& labels)
 
 OpSchema CrossEntropy() {
   OpSchema schema =
-      MakeSchema("cross_entropy", OpKind::kLoss, OpClass::kReduction, {"logits", "labels"}, {"loss", "correct", "lse", "counted"});
+      MakeSchema(OpKind::kCrossEntropy, OpRole::kLoss, OpClass::kReduction, {"logits", "labels"}, {"loss", "correct", "lse", "counted"});
   schema.attributes = {{"ignore_index", AttributeKind::kInt}};
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t rows, Rows(InputType(graph, op, 0), InputType(graph, op, 1)));
@@ -28,7 +28,7 @@ OpSchema CrossEntropy() {
 }
 
 OpSchema CrossEntropyGrad() {
-  OpSchema schema = MakeBackward("cross_entropy_grad", OpClass::kReduction, {"logits", "labels", "lse", "dloss"}, {"dlogits"});
+  OpSchema schema = MakeBackward(OpKind::kCrossEntropyGrad, OpClass::kReduction, {"logits", "labels", "lse", "dloss"}, {"dlogits"});
   schema.attributes = {{"ignore_index", AttributeKind::kInt}};
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t rows, Rows(InputType(graph, op, 0), InputType(graph, op, 1)));
@@ -51,7 +51,7 @@ void AddLoss(std::vector<OpSchema>& schemas) {
   schemas.push_back(CrossEntropy());
   schemas.push_back(CrossEntropyGrad());
 
-  OpSchema mse = MakeSchema("mse", OpKind::kLoss, OpClass::kReduction, {"x", "target"}, {"loss"});
+  OpSchema mse = MakeSchema(OpKind::kMse, OpRole::kLoss, OpClass::kReduction, {"x", "target"}, {"loss"});
   mse.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_RETURN_IF_ERROR(CheckMse(graph, op));
     return Types{F32({})};
@@ -59,7 +59,7 @@ void AddLoss(std::vector<OpSchema>& schemas) {
   mse.flops = [](const Graph& graph, const Op& op) { return 3 * InputElements(graph, op); };
   schemas.push_back(std::move(mse));
 
-  OpSchema grad = MakeBackward("mse_grad", OpClass::kElementwise, {"x", "target", "dloss"}, {"dx"});
+  OpSchema grad = MakeBackward(OpKind::kMseGrad, OpClass::kElementwise, {"x", "target", "dloss"}, {"dx"});
   grad.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_RETURN_IF_ERROR(CheckMse(graph, op));
     FUSIONLLM_RETURN_IF_ERROR(WantType("dloss", InputType(graph, op, 2), F32({})));

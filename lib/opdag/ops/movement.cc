@@ -6,8 +6,8 @@
 namespace fusionllm::opdag::ops {
 namespace {
 
-OpSchema Move(absl::string_view type, std::vector<AttributeSchema> attributes) {
-  OpSchema schema = MakeSchema(type, OpKind::kNonParametric, OpClass::kDataMovement, {"x"}, {"y"});
+OpSchema Move(OpKind kind, std::vector<AttributeSchema> attributes) {
+  OpSchema schema = MakeSchema(kind, OpRole::kNonParametric, OpClass::kDataMovement, {"x"}, {"y"});
   schema.attributes = std::move(attributes);
   return schema;
 }
@@ -150,7 +150,7 @@ absl::StatusOr<Types> InferBroadcastTo(const Graph& graph, const Op& op) {
 }  // namespace
 
 void AddMovement(std::vector<OpSchema>& schemas) {
-  OpSchema placeholder = MakeSchema("placeholder", OpKind::kPlaceholder, OpClass::kFree, {}, {"y"});
+  OpSchema placeholder = MakeSchema(OpKind::kPlaceholder, OpRole::kPlaceholder, OpClass::kFree, {}, {"y"});
   placeholder.attributes = {{"role", AttributeKind::kText, true},
                             {"dtype", AttributeKind::kText, true},
                             {"shape", AttributeKind::kInts, true},
@@ -158,7 +158,7 @@ void AddMovement(std::vector<OpSchema>& schemas) {
   placeholder.infer = InferPlaceholder;
   schemas.push_back(std::move(placeholder));
 
-  OpSchema constant = MakeSchema("constant", OpKind::kNonParametric, OpClass::kFree, {}, {"y"});
+  OpSchema constant = MakeSchema(OpKind::kConstant, OpRole::kNonParametric, OpClass::kFree, {}, {"y"});
   constant.attributes = {{"value", AttributeKind::kNumber, true}, {"shape", AttributeKind::kInts, true}};
   constant.infer = InferConstant;
   schemas.push_back(std::move(constant));
@@ -167,25 +167,25 @@ void AddMovement(std::vector<OpSchema>& schemas) {
     schema.infer = infer;
     schemas.push_back(std::move(schema));
   };
-  add(Move("reshape", {{"shape", AttributeKind::kInts, true}}), InferReshape);
-  add(Move("flatten", {{"start", AttributeKind::kInt}}), InferFlatten);
-  add(Move("transpose", {{"permutation", AttributeKind::kInts, true}}), InferTranspose);
-  add(Move("slice", {{"axis", AttributeKind::kInt, true}, {"begin", AttributeKind::kInt, true}, {"end", AttributeKind::kInt, true}}),
+  add(Move(OpKind::kReshape, {{"shape", AttributeKind::kInts, true}}), InferReshape);
+  add(Move(OpKind::kFlatten, {{"start", AttributeKind::kInt}}), InferFlatten);
+  add(Move(OpKind::kTranspose, {{"permutation", AttributeKind::kInts, true}}), InferTranspose);
+  add(Move(OpKind::kSlice, {{"axis", AttributeKind::kInt, true}, {"begin", AttributeKind::kInt, true}, {"end", AttributeKind::kInt, true}}),
       InferSlice);
-  add(Move("broadcast_to", {{"shape", AttributeKind::kInts, true}}), InferBroadcastTo);
+  add(Move(OpKind::kBroadcastTo, {{"shape", AttributeKind::kInts, true}}), InferBroadcastTo);
 
-  OpSchema concat = Move("concat", {{"axis", AttributeKind::kInt, true}});
+  OpSchema concat = Move(OpKind::kConcat, {{"axis", AttributeKind::kInt, true}});
   concat.variadic_inputs = true;
   add(std::move(concat), InferConcat);
 
-  OpSchema split = Move("split", {{"axis", AttributeKind::kInt, true}, {"sizes", AttributeKind::kInts, true}});
+  OpSchema split = Move(OpKind::kSplit, {{"axis", AttributeKind::kInt, true}, {"sizes", AttributeKind::kInts, true}});
   split.outputs = {"y0"};
   split.output_count = [](const Attributes& attributes) {
     return static_cast<int>(std::min<size_t>(attributes.Ints("sizes").size(), 1 << 20));
   };
   add(std::move(split), InferSplit);
 
-  OpSchema pad = MakeBackward("pad_slice", OpClass::kDataMovement, {"dy"}, {"dx"});
+  OpSchema pad = MakeBackward(OpKind::kPadSlice, OpClass::kDataMovement, {"dy"}, {"dx"});
   pad.attributes = {{"axis", AttributeKind::kInt, true}, {"begin", AttributeKind::kInt, true}, {"extent", AttributeKind::kInt, true}};
   add(std::move(pad), InferPadSlice);
 }

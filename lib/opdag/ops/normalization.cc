@@ -1,4 +1,4 @@
-// Layer norm, batch norm and softmax.
+// Layer norm and batch norm.
 #include "lib/base/status_macros.h"
 #include "lib/opdag/ops/families.h"
 #include "lib/opdag/ops/shape_rules.h"
@@ -28,8 +28,8 @@ absl::StatusOr<Types> InferGrad(const Graph& graph, const Op& op, int64_t extent
   return Types{x, channels, channels};
 }
 
-OpSchema NormGrad(absl::string_view type) {
-  OpSchema schema = MakeBackward(type, OpClass::kNormalization, {"x", "dy", "mean", "rstd"}, {"dx", "dweight", "dbias"});
+OpSchema NormGrad(OpKind kind) {
+  OpSchema schema = MakeBackward(kind, OpClass::kNormalization, {"x", "dy", "mean", "rstd"}, {"dx", "dweight", "dbias"});
   schema.parameters = {"weight"};
   schema.parameter_types = [](const Attributes&, const Types& inputs) { return ChannelVectors(inputs, 1); };
   schema.flops = [](const Graph& graph, const Op& op) { return 14 * InputElements(graph, op); };
@@ -37,7 +37,7 @@ OpSchema NormGrad(absl::string_view type) {
 }
 
 void AddLayerNorm(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("layer_norm", OpKind::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
+  OpSchema forward = MakeSchema(OpKind::kLayerNorm, OpRole::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
   forward.parameters = {"weight", "bias"};
   forward.attributes = {{"epsilon", AttributeKind::kNumber}};
   forward.parameter_types = [](const Attributes&, const Types& inputs) { return ChannelVectors(inputs, 2); };
@@ -50,13 +50,13 @@ void AddLayerNorm(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return 8 * InputElements(graph, op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = NormGrad("layer_norm_grad");
+  OpSchema backward = NormGrad(OpKind::kLayerNormGrad);
   backward.infer = [](const Graph& graph, const Op& op) { return InferGrad(graph, op, InputType(graph, op, 0).shape.rows()); };
   schemas.push_back(std::move(backward));
 }
 
 void AddBatchNorm(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("batch_norm", OpKind::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
+  OpSchema forward = MakeSchema(OpKind::kBatchNorm, OpRole::kParametric, OpClass::kNormalization, {"x"}, {"y", "mean", "rstd"});
   forward.parameters = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"};
   forward.attributes = {{"epsilon", AttributeKind::kNumber}, {"momentum", AttributeKind::kNumber}};
   forward.parameter_types = [](const Attributes&, const Types& inputs) -> absl::StatusOr<Types> {
@@ -75,30 +75,9 @@ void AddBatchNorm(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return 8 * InputElements(graph, op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = NormGrad("batch_norm_grad");
+  OpSchema backward = NormGrad(OpKind::kBatchNormGrad);
   backward.infer = [](const Graph& graph, const Op& op) { return InferGrad(graph, op, InputType(graph, op, 0).shape.dim(-1)); };
   schemas.push_back(std::move(backward));
-}
-
-void AddSoftmax(std::vector<OpSchema>& schemas) {
-  for (const char* type : {"softmax", "log_softmax"}) {
-    OpSchema forward = MakeSchema(type, OpKind::kNonParametric, OpClass::kNormalization, {"x"}, {"y"});
-    forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("x", InputType(graph, op, 0), 1));
-      return Types{InputType(graph, op, 0)};
-    };
-    forward.flops = [](const Graph& graph, const Op& op) { return 11 * InputElements(graph, op); };
-    schemas.push_back(std::move(forward));
-
-    OpSchema backward = MakeBackward(absl::StrCat(type, "_grad"), OpClass::kNormalization, {"y", "dy"}, {"dx"});
-    backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("y", InputType(graph, op, 0), 1));
-      FUSIONLLM_RETURN_IF_ERROR(WantSame("y", InputType(graph, op, 0), "dy", InputType(graph, op, 1)));
-      return Types{InputType(graph, op, 0)};
-    };
-    backward.flops = [](const Graph& graph, const Op& op) { return 4 * InputElements(graph, op); };
-    schemas.push_back(std::move(backward));
-  }
 }
 
 }  // namespace
@@ -106,7 +85,6 @@ void AddSoftmax(std::vector<OpSchema>& schemas) {
 void AddNormalization(std::vector<OpSchema>& schemas) {
   AddLayerNorm(schemas);
   AddBatchNorm(schemas);
-  AddSoftmax(schemas);
 }
 
 }  // namespace fusionllm::opdag::ops

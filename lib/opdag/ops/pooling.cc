@@ -42,7 +42,7 @@ double WindowSize(const Op& op) {
 }
 
 void AddMaxPool(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("max_pool2d", OpKind::kNonParametric, OpClass::kReduction, {"x"}, {"y", "index"});
+  OpSchema forward = MakeSchema(OpKind::kMaxPool2d, OpRole::kNonParametric, OpClass::kReduction, {"x"}, {"y", "index"});
   forward.attributes = WindowAttributes(false);
   forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& x = InputType(graph, op, 0);
@@ -55,7 +55,7 @@ void AddMaxPool(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return WindowSize(op) * OutputElements(graph, op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = MakeBackward("max_pool2d_grad", OpClass::kReduction, {"dy", "index"}, {"dx"});
+  OpSchema backward = MakeBackward(OpKind::kMaxPool2dGrad, OpClass::kReduction, {"dy", "index"}, {"dx"});
   backward.attributes = WindowAttributes(true);
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types types, ImagesAndPooled(op.attributes));
@@ -68,7 +68,7 @@ void AddMaxPool(std::vector<OpSchema>& schemas) {
 }
 
 void AddAveragePool(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("avg_pool2d", OpKind::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
+  OpSchema forward = MakeSchema(OpKind::kAvgPool2d, OpRole::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
   forward.attributes = WindowAttributes(false);
   forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType y, Pooled(op.attributes, InputType(graph, op, 0)));
@@ -77,7 +77,7 @@ void AddAveragePool(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return WindowSize(op) * OutputElements(graph, op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = MakeBackward("avg_pool2d_grad", OpClass::kReduction, {"dy"}, {"dx"});
+  OpSchema backward = MakeBackward(OpKind::kAvgPool2dGrad, OpClass::kReduction, {"dy"}, {"dx"});
   backward.attributes = WindowAttributes(true);
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types types, ImagesAndPooled(op.attributes));
@@ -89,7 +89,7 @@ void AddAveragePool(std::vector<OpSchema>& schemas) {
 }
 
 void AddGlobalAveragePool(std::vector<OpSchema>& schemas) {
-  OpSchema forward = MakeSchema("global_avg_pool", OpKind::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
+  OpSchema forward = MakeSchema(OpKind::kGlobalAvgPool, OpRole::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
   forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& x = InputType(graph, op, 0);
     FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
@@ -99,7 +99,7 @@ void AddGlobalAveragePool(std::vector<OpSchema>& schemas) {
   forward.flops = [](const Graph& graph, const Op& op) { return InputElements(graph, op); };
   schemas.push_back(std::move(forward));
 
-  OpSchema backward = MakeBackward("global_avg_pool_grad", OpClass::kReduction, {"dy"}, {"dx"});
+  OpSchema backward = MakeBackward(OpKind::kGlobalAvgPoolGrad, OpClass::kReduction, {"dy"}, {"dx"});
   backward.attributes = {{"height", AttributeKind::kInt, true}, {"width", AttributeKind::kInt, true}};
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& dy = InputType(graph, op, 0);

@@ -31,7 +31,7 @@ absl::StatusOr<TensorType> Reduced(const Attributes& attributes, const TensorTyp
 }  // namespace
 
 void AddReduction(std::vector<OpSchema>& schemas) {
-  OpSchema reduce = MakeSchema("reduce", OpKind::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
+  OpSchema reduce = MakeSchema(OpKind::kReduce, OpRole::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
   reduce.attributes = kAxes;
   reduce.attributes.push_back({"kind", AttributeKind::kText, true});
   reduce.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
@@ -43,7 +43,7 @@ void AddReduction(std::vector<OpSchema>& schemas) {
   reduce.flops = [](const Graph& graph, const Op& op) { return InputElements(graph, op); };
   schemas.push_back(std::move(reduce));
 
-  OpSchema max_grad = MakeBackward("reduce_max_grad", OpClass::kReduction, {"x", "y", "dy"}, {"dx"});
+  OpSchema max_grad = MakeBackward(OpKind::kReduceMaxGrad, OpClass::kReduction, {"x", "y", "dy"}, {"dx"});
   max_grad.attributes = kAxes;
   max_grad.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const TensorType y, Reduced(op.attributes, InputType(graph, op, 0)));
@@ -54,7 +54,7 @@ void AddReduction(std::vector<OpSchema>& schemas) {
   max_grad.flops = [](const Graph& graph, const Op& op) { return 3 * InputElements(graph, op); };
   schemas.push_back(std::move(max_grad));
 
-  OpSchema sum_to = MakeBackward("sum_to", OpClass::kReduction, {"dy"}, {"dx"});
+  OpSchema sum_to = MakeBackward(OpKind::kSumTo, OpClass::kReduction, {"dy"}, {"dx"});
   sum_to.attributes = {{"shape", AttributeKind::kInts, true}};
   sum_to.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& dy = InputType(graph, op, 0);

@@ -101,19 +101,18 @@ absl::StatusOr<tensor::Shape> Broadcast(const tensor::Shape& a, const tensor::Sh
   return tensor::Shape(std::move(extents));
 }
 
-OpSchema MakeSchema(absl::string_view type, OpKind kind, OpClass op_class, std::vector<std::string> inputs,
-                    std::vector<std::string> outputs) {
+OpSchema MakeSchema(OpKind kind, OpRole role, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs) {
   OpSchema schema;
-  schema.type = std::string(type);
   schema.kind = kind;
+  schema.role = role;
   schema.op_class = op_class;
   schema.inputs = std::move(inputs);
   schema.outputs = std::move(outputs);
   return schema;
 }
 
-OpSchema MakeBackward(absl::string_view type, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs) {
-  OpSchema schema = MakeSchema(type, OpKind::kNonParametric, op_class, std::move(inputs), std::move(outputs));
+OpSchema MakeBackward(OpKind kind, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs) {
+  OpSchema schema = MakeSchema(kind, OpRole::kNonParametric, op_class, std::move(inputs), std::move(outputs));
   schema.backward_only = true;
   return schema;
 }

@@ -61,9 +61,8 @@ absl::StatusOr<int64_t> Slide(int64_t in, int64_t kernel, int64_t stride, int64_
 absl::StatusOr<tensor::Shape> Broadcast(const tensor::Shape& a, const tensor::Shape& b);
 
 // A schema with the parts that every op states.
-OpSchema MakeSchema(absl::string_view type, OpKind kind, OpClass op_class, std::vector<std::string> inputs,
-                    std::vector<std::string> outputs);
+OpSchema MakeSchema(OpKind kind, OpRole role, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs);
 // The same for an op that only autodiff makes.
-OpSchema MakeBackward(absl::string_view type, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs);
+OpSchema MakeBackward(OpKind kind, OpClass op_class, std::vector<std::string> inputs, std::vector<std::string> outputs);
 
 }  // namespace fusionllm::opdag::ops

@@ -241,9 +241,9 @@ std::unique_ptr<BatchSource> SyntheticSource(uint64_t seed, int64_t classes) { r
 std::vector<int> ContiguousStages(const autodiff::TrainingGraph& training, int stages) {
   std::vector<int> stage_of_op(training.forward_ops, 0);
   int counted = 0, position = 0;
-  for (int op = 0; op < training.forward_ops; ++op) counted += training.graph.op(op).type != "placeholder";
+  for (int op = 0; op < training.forward_ops; ++op) counted += training.graph.op(op).kind != opdag::OpKind::kPlaceholder;
   for (int op = 0; op < training.forward_ops; ++op) {
-    if (training.graph.op(op).type == "placeholder") continue;
+    if (training.graph.op(op).kind == opdag::OpKind::kPlaceholder) continue;
     stage_of_op[op] = position++ * stages / counted;
   }
   return stage_of_op;

@@ -149,7 +149,7 @@ class Drawing {
     PlanRequest& request = instance_.request;
     const int devices = static_cast<int>(request.devices.size()), ops = static_cast<int>(request.ops.size()) - 2;
     const auto any_device = [&] { return request.devices[Whole(0, devices - 1)].name; };
-    if (Chance(0.25)) request.schedule = Schedule::kGPipe;
+    if (Chance(0.25)) request.schedule = schedule::kGPipe;
     if (Chance(0.15)) request.max_in_flight = Whole(1, 6);
     if (Chance(0.12)) request.pins.push_back({"op" + std::to_string(Whole(0, ops - 1)), any_device()});
     if (Chance(0.08)) request.pins.push_back({"op0", any_device()});
