@@ -171,7 +171,6 @@ double CompressionPolicy::MaxDirectionRatio() const {
   // Whole blocks, and the header left out: no number of elements is encoded in fewer bytes each.
   constexpr int64_t kSample = int64_t{1} << 16;
   constexpr int64_t kMaxBytesPerElement = 4;
-  static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
   const double most_selective = compression::MaxTopKRatio(policy_);
   double most = 1;
   for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
