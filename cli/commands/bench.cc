@@ -16,6 +16,7 @@
 #include "cli/run/text_table.h"
 #include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/registry.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/estimator/graph_cost.h"
 #include "lib/job/parse.h"
@@ -97,11 +98,13 @@ void PrintRates(const workload::Workload& workload, const wire::DeviceProfile& p
   PrintClasses(profile);
   absl::PrintF("\noptimizer: %.2f ns an element\n", profile.update_seconds_per_element * 1e9);
   for (const auto& [name, codec] : profile.codecs) {
-    constexpr double kRatio = 20;  // of top-k
+    constexpr double kRatio = 20;  // of those that select
+    const compression::Codec* const known = compression::FindCodec(name);
+    const bool selects = known != nullptr && known->dense() == nullptr;
     const double encode_s = codec.encode_seconds + codec.encode_kept_seconds / kRatio;
     const double decode_s = codec.decode_seconds + codec.decode_kept_seconds / kRatio;
     absl::PrintF("codec %s: %.2f GB/s in, %.2f GB/s out of dense values, %.1f us to encode, %.1f us to decode a message\n",
-                 name == "topk" ? "topk@20" : name, 4e-9 / encode_s, 4e-9 / decode_s, 1e6 * codec.encode_message_seconds,
+                 selects ? absl::StrCat(name, "@", kRatio) : name, 4e-9 / encode_s, 4e-9 / decode_s, 1e6 * codec.encode_message_seconds,
                  1e6 * codec.decode_message_seconds);
   }
 }

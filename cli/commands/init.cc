@@ -34,7 +34,7 @@ struct InitFlags {
 
 template <class E>
 E Named(const std::string& name) {
-  for (const auto& [text, value] : job::EnumNames<E>::kNames) {
+  for (const auto& [text, value] : job::EnumNames<E>::Names()) {
     if (name == text) return value;
   }
   return E{};

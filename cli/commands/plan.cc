@@ -20,6 +20,7 @@
 #include "cli/run/text_table.h"
 #include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
+#include "lib/compression/registry.h"
 #include "lib/report/number_format.h"
 #include "lib/report/plan_sentences.h"
 #include "lib/scheduler/explain.h"
@@ -99,8 +100,17 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
   return absl::StrJoin(kinds, " + ");
 }
 
-bool HasTopK(const wire::PlanDocument& plan) {
-  return std::any_of(plan.links.begin(), plan.links.end(), [](const wire::PlanLink& link) { return link.codec.starts_with("topk@"); });
+// Of the codecs of links whose names say too little.
+std::vector<std::string> Legends(const wire::PlanDocument& plan) {
+  std::vector<std::string> legends;
+  for (const compression::Codec* codec : compression::Codecs()) {
+    const bool used = std::any_of(plan.links.begin(), plan.links.end(), [&](const wire::PlanLink& link) {
+      const auto spec = compression::ParseCodecSpec(link.codec);
+      return spec.ok() && spec->kind == codec->traits.kind;
+    });
+    if (used && *codec->traits.legend != '\0') legends.push_back(codec->traits.legend);
+  }
+  return legends;
 }
 
 // Stages of very different lengths look like a mistake of the planner's; what a shift would cost is among its reasons, for plans that are
@@ -146,12 +156,9 @@ void PrintPlanText(const wire::PlanDocument& plan) {
                  report::Ratio(link.ratio), report::StepSeconds(link.seconds)});
     }
     absl::PrintF("\n%s", links.ToString());
-    if (HasTopK(plan)) {
-      std::fputs(
-          "topk@R:VALUES: of R values the largest one, as VALUES with its position; gradients at the same positions\n"
-          "ratio: bytes uncompressed over bytes sent\n",
-          stdout);
-    }
+    std::vector<std::string> legends = Legends(plan);
+    if (!legends.empty()) legends.push_back("ratio: bytes uncompressed over bytes sent");
+    for (const std::string& legend : legends) absl::PrintF("%s\n", legend);
   }
   std::vector<std::string> notes;
   for (const wire::PlanTied& tied : plan.tied) {

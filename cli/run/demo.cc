@@ -59,7 +59,7 @@ std::vector<DemoRow> DemoRows(const job::FusionJob& job, int64_t devices) {
     spec.strategy.planner = job::Planner::kOpFence;
     spec.strategy.stages = row == 1 ? devices : 0;
     spec.compression.policy = job::CompressionPolicy::kAdatopk;
-    spec.compression.codec = job::Codec::kAuto;
+    spec.compression.codec = {};
   }
   return rows;
 }

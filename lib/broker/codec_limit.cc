@@ -2,68 +2,21 @@
 
 #include <algorithm>
 
+#include "lib/compression/registry.h"
+
 namespace fusionllm::broker {
 namespace {
 
 using compression::CodecKind;
 using compression::CodecSpec;
 
-job::Codec CodecOf(CodecKind kind) {
-  switch (kind) {
-    case CodecKind::kExact:
-      return job::Codec::kFp32;
-    case CodecKind::kFp16:
-      return job::Codec::kFp16;
-    case CodecKind::kBf16:
-      return job::Codec::kBf16;
-    case CodecKind::kInt8:
-      return job::Codec::kInt8;
-    case CodecKind::kInt4:
-      return job::Codec::kInt4;
-    case CodecKind::kTopK:
-      return job::Codec::kTopk;
+// The most aggressive that gradients of tied parameters may travel as and that is not beyond the kind.
+CodecKind TiedKindWithin(CodecKind kind) {
+  CodecKind within = CodecKind::kExact;
+  for (const compression::Codec* codec : compression::Codecs()) {
+    if (codec->traits.kind <= kind && codec->traits.tied_loss_increase.has_value()) within = codec->traits.kind;
   }
-  return job::Codec::kFp32;
-}
-
-// Of a codec that names one; kAuto stands for all levels.
-CodecKind KindOf(job::Codec codec) {
-  for (const CodecKind kind : {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4}) {
-    if (codec == CodecOf(kind)) return kind;
-  }
-  return CodecKind::kTopK;
-}
-
-CodecKind KindOf(job::TiedGradients choice) {
-  switch (choice) {
-    case job::TiedGradients::kBf16:
-      return CodecKind::kBf16;
-    case job::TiedGradients::kInt8:
-      return CodecKind::kInt8;
-    case job::TiedGradients::kInt4:
-      return CodecKind::kInt4;
-    case job::TiedGradients::kAuto:
-    case job::TiedGradients::kFp32:
-      break;
-  }
-  return CodecKind::kExact;
-}
-
-// The most aggressive one that is not beyond the kind.
-job::TiedGradients TiedOf(CodecKind kind) {
-  switch (kind) {
-    case CodecKind::kExact:
-    case CodecKind::kFp16:
-      return job::TiedGradients::kFp32;
-    case CodecKind::kBf16:
-      return job::TiedGradients::kBf16;
-    case CodecKind::kInt8:
-      return job::TiedGradients::kInt8;
-    case CodecKind::kInt4:
-    case CodecKind::kTopK:
-      break;
-  }
-  return job::TiedGradients::kInt4;
+  return within;
 }
 
 }  // namespace
@@ -83,17 +36,16 @@ std::optional<CodecSpec> MostAggressiveCodec(const PlanSummary& plan) {
 job::Compression WithCodecLimit(job::Compression compression, const CodecSpec& limit) {
   if (compression.policy == job::CompressionPolicy::kNone) return compression;
   // auto keeps within limit and codec by itself.
-  if (compression.tied_gradients != job::TiedGradients::kAuto && KindOf(compression.tied_gradients) > limit.kind) {
-    compression.tied_gradients = TiedOf(limit.kind);
+  if (std::optional<CodecKind>& tied = compression.tied_gradients.kind; tied.has_value() && *tied > limit.kind) {
+    tied = TiedKindWithin(limit.kind);
   }
   if (limit.kind == CodecKind::kExact) {
     compression.policy = job::CompressionPolicy::kNone;
-  } else if (limit.kind == CodecKind::kTopK) {
+  } else if (compression::Selects(limit.kind)) {
     compression.ratio = std::min(compression.ratio, limit.ratio);
-  } else if (compression.codec == job::Codec::kAuto) {
-    compression.limit = CodecOf(std::min(limit.kind, KindOf(compression.limit)));
   } else {
-    compression.codec = CodecOf(std::min(limit.kind, KindOf(compression.codec)));
+    std::optional<CodecKind>& last = compression.codec.kind.has_value() ? compression.codec.kind : compression.limit.kind;
+    last = std::min(limit.kind, last.value_or(limit.kind));
   }
   return compression;
 }

@@ -28,12 +28,12 @@ TEST(HarshestCodecTest, IsTheFurthestUpTheLadder) {
 TEST(LimitedToTest, LeavesNothingBeyondTheLimit) {
   const Compression ladder{.policy = CompressionPolicy::kAdatopk};
   EXPECT_EQ(WithCodecLimit(ladder, compression::TopK(50)).ratio, 50);
-  EXPECT_EQ(WithCodecLimit(ladder, compression::TopK(50)).limit, Codec::kAuto);
-  EXPECT_EQ(WithCodecLimit(ladder, {.kind = CodecKind::kInt8}).limit, Codec::kInt8);
+  EXPECT_EQ(WithCodecLimit(ladder, compression::TopK(50)).limit, Codec());
+  EXPECT_EQ(WithCodecLimit(ladder, {.kind = CodecKind::kInt8}).limit, Codec{CodecKind::kInt8});
   EXPECT_EQ(WithCodecLimit(ladder, compression::Exact()).policy, CompressionPolicy::kNone);
-  const Compression uniform{.policy = CompressionPolicy::kUniform, .codec = Codec::kTopk, .ratio = 20};
+  const Compression uniform{.policy = CompressionPolicy::kUniform, .codec = Codec{CodecKind::kTopK}, .ratio = 20};
   EXPECT_EQ(WithCodecLimit(uniform, compression::TopK(10)).ratio, 10);
-  EXPECT_EQ(WithCodecLimit(uniform, {.kind = CodecKind::kInt4}).codec, Codec::kInt4);
+  EXPECT_EQ(WithCodecLimit(uniform, {.kind = CodecKind::kInt4}).codec, Codec{CodecKind::kInt4});
 }
 
 TEST(HarshestCodecTest, CountsGradientsOfTiedParameters) {
@@ -46,21 +46,21 @@ TEST(HarshestCodecTest, CountsGradientsOfTiedParameters) {
 
 TEST(LimitedToTest, TiedGradientsThatAJobAsksForKeepToTheLimitToo) {
   using job::TiedGradients;
-  Compression asked{.policy = CompressionPolicy::kAdatopk, .tied_gradients = TiedGradients::kInt4};
-  EXPECT_EQ(WithCodecLimit(asked, compression::TopK(50)).tied_gradients, TiedGradients::kInt4);
-  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kInt8);
-  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kFp16}).tied_gradients, TiedGradients::kFp32) << "bf16 loses more";
-  asked.tied_gradients = TiedGradients::kBf16;
-  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kBf16) << "no harsher than it was";
-  asked.tied_gradients = TiedGradients::kAuto;
-  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients::kAuto) << "the planner keeps to the limit";
+  Compression asked{.policy = CompressionPolicy::kAdatopk, .tied_gradients = TiedGradients{CodecKind::kInt4}};
+  EXPECT_EQ(WithCodecLimit(asked, compression::TopK(50)).tied_gradients, TiedGradients{CodecKind::kInt4});
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients{CodecKind::kInt8});
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kFp16}).tied_gradients, TiedGradients{CodecKind::kExact}) << "bf16 loses more";
+  asked.tied_gradients = TiedGradients{CodecKind::kBf16};
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients{CodecKind::kBf16}) << "no harsher than it was";
+  asked.tied_gradients = TiedGradients();
+  EXPECT_EQ(WithCodecLimit(asked, {.kind = CodecKind::kInt8}).tied_gradients, TiedGradients()) << "the planner keeps to the limit";
 }
 
 TEST(LimitedToTest, MakesNoJobHarsherThanItWas) {
-  const Compression mild{.policy = CompressionPolicy::kUniform, .codec = Codec::kInt8};
+  const Compression mild{.policy = CompressionPolicy::kUniform, .codec = Codec{CodecKind::kInt8}};
   EXPECT_EQ(WithCodecLimit(mild, {.kind = CodecKind::kInt4}), mild);
-  EXPECT_EQ(WithCodecLimit(mild, compression::TopK(50)).codec, Codec::kInt8);
-  const Compression own_limit{.policy = CompressionPolicy::kAdatopk, .limit = Codec::kFp16, .ratio = 4};
+  EXPECT_EQ(WithCodecLimit(mild, compression::TopK(50)).codec, Codec{CodecKind::kInt8});
+  const Compression own_limit{.policy = CompressionPolicy::kAdatopk, .limit = Codec{CodecKind::kFp16}, .ratio = 4};
   EXPECT_EQ(WithCodecLimit(own_limit, {.kind = CodecKind::kInt8}), own_limit);
   EXPECT_EQ(WithCodecLimit(own_limit, compression::TopK(10)), own_limit);
   const Compression none;
@@ -68,8 +68,9 @@ TEST(LimitedToTest, MakesNoJobHarsherThanItWas) {
 }
 
 TEST(LimitedToTest, RungByRungEveryJobEndsWithoutCompression) {
-  for (const Codec codec : {Codec::kAuto, Codec::kTopk, Codec::kInt4}) {
-    compression::CodecSpec limit = codec == Codec::kInt4 ? compression::CodecSpec{.kind = CodecKind::kInt4} : compression::TopK(1000);
+  for (const Codec codec : {Codec(), Codec{CodecKind::kTopK}, Codec{CodecKind::kInt4}}) {
+    compression::CodecSpec limit =
+        codec == Codec{CodecKind::kInt4} ? compression::CodecSpec{.kind = CodecKind::kInt4} : compression::TopK(1000);
     Compression compression{.policy = CompressionPolicy::kAdatopk, .codec = codec, .ratio = 1000};
     int rungs = 0;
     while (compression.policy != CompressionPolicy::kNone && rungs < 100) {

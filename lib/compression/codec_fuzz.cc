@@ -9,6 +9,7 @@
 #include "lib/base/testing/fuzz.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/rows.h"
+#include "lib/compression/testing/every_codec.h"
 #include "lib/compression/testing/topk_message.h"
 
 namespace fusionllm::compression {
@@ -59,6 +60,7 @@ bool DecodeUntrusted(uint8_t choice, size_t elements, std::span<const std::byte>
   return true;
 }
 
+// spec: null where the message is not of floats.
 std::string SeedOf(uint8_t choice, const char* spec) {
   constexpr size_t kElements = 300;
   std::vector<std::byte> message;
@@ -93,10 +95,15 @@ std::string SeedOf(uint8_t choice, const char* spec) {
 }
 
 std::vector<std::string> Seeds() {
-  return {SeedOf(0, "fp32"),        SeedOf(0, "fp16"),         SeedOf(0, "bf16"),        SeedOf(0, "int8"),
-          SeedOf(0, "int4"),        SeedOf(0, "topk@40:int8"), SeedOf(0, "topk@3:fp16"), SeedOf(0, "topk@3:int4"),
-          SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"),  SeedOf(2, "int4"),        SeedOf(3, nullptr),
-          SeedOf(7, nullptr),       SeedOf(15, "fp32"),        SeedOf(31, "int8"),       SeedOf(79, "int4")};
+  std::vector<std::string> seeds;
+  for (const std::string& codec : testing::EveryCodec({"topk@40:int8", "topk@3:fp16", "topk@3:int4"})) {
+    seeds.push_back(SeedOf(0, codec.c_str()));
+  }
+  for (const std::string& seed : {SeedOf(2, "topk@3:int8"), SeedOf(2, "topk@3:fp16"), SeedOf(2, "int4"), SeedOf(3, nullptr),
+                                  SeedOf(7, nullptr), SeedOf(15, "fp32"), SeedOf(31, "int8"), SeedOf(79, "int4")}) {
+    seeds.push_back(seed);
+  }
+  return seeds;
 }
 
 std::vector<std::string> Words() {

@@ -7,14 +7,13 @@
 #include <tuple>
 
 #include "lib/compression/loss_prior.h"
+#include "lib/compression/registry.h"
 
 namespace fusionllm::compression {
 namespace {
 
 using opdag::ActivationKind;
 
-constexpr double kMinTopKRatio = 4;      // of int8 values: below, int4 loses less and is as small
-constexpr double kMinInt4Ratio = 2;      // of int4 values, which are smaller
 constexpr double kMinMeasuredRatio = 2;  // below, the prior is no more than a line to nothing
 constexpr double kGuardRounding = 1e-9;
 
@@ -22,10 +21,9 @@ CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
   return {.kind = kind, .error_feedback = like.error_feedback && kind != CodecKind::kExact};
 }
 
-// bf16 stands beside fp16.
 auto Harshness(const CodecSpec& spec) {
-  const CodecKind kind = spec.kind == CodecKind::kBf16 ? CodecKind::kFp16 : spec.kind;
-  return std::tuple(kind, spec.ratio, spec.kind == CodecKind::kTopK ? spec.top_k_values : ValueKind::kFp16);
+  const CodecKind values = Selects(spec.kind) ? FindValueCodec(spec.top_k_values)->traits.kind : CodecKind::kExact;
+  return std::tuple(CodecOf(spec.kind).traits.level, spec.ratio, values);
 }
 
 // The relative error of the n/ratio greatest of n normal values: sqrt of the share of their squares below t, where P(|x| > t) = 1/ratio.
@@ -43,21 +41,31 @@ double TopKErrorOfNormal(double ratio) {
 
 double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction direction, double nats) {
   if (kind == ActivationKind::kData || kind == ActivationKind::kLossInput) return 0.002;  // fp16 and bf16 pass; int8 (0.006) does not
-  constexpr double kInt8Passes = 0.05, kInt4Passes = 0.15;
-  if (direction == Direction::kBackward) return kInt8Passes;
-  const auto bears = [&](const CodecSpec& spec) { return ExpectedLossIncrease(spec, kind, 0) <= nats * (1 + kGuardRounding); };
-  if (!bears({.kind = CodecKind::kInt4})) return kInt8Passes;  // an error that int4 makes does not show that it was top-k's
-  const ValueKind values = codec.kind == CodecKind::kTopK ? codec.top_k_values : ValueKind::kInt8;
-  if (!bears(TopK(kMinMeasuredRatio, values))) return kInt4Passes;
+  const auto bears = [&](const CodecSpec& spec) {
+    const double cost = ExpectedLossIncrease(spec, kind, 0);
+    return cost == 0 || cost <= nats * (1 + kGuardRounding);
+  };
+  double of_dense = 0;
+  bool bears_all = true;
+  for (const Codec* dense : Codecs()) {
+    if (dense->traits.tolerated_error == 0) continue;
+    const bool passes =
+        direction == Direction::kBackward ? dense->traits.gradient == dense->traits.kind : bears({.kind = dense->traits.kind});
+    if (passes) of_dense = std::max(of_dense, dense->traits.tolerated_error);
+    bears_all = bears_all && passes;
+  }
+  // An error that a dense codec makes does not show that it was top-k's.
+  if (direction == Direction::kBackward || !bears_all) return of_dense;
+  const ValueKind values = Selects(codec.kind) ? codec.top_k_values : ValueKind::kInt8;
+  if (!bears(TopK(kMinMeasuredRatio, values))) return of_dense;
   double low = kMinMeasuredRatio, high = kMaxTopKRatio;
   while (high / low > 1.001) {
     const double middle = std::sqrt(low * high);
     (bears(TopK(middle, values)) ? low : high) = middle;
   }
-  // Of normal values int4 loses up to this share of what was kept, the others next to nothing.
-  const double of_kept = values == ValueKind::kInt4 ? 0.12 : 0;
+  const double of_kept = FindValueCodec(values)->traits.error_of_normal;
   const double dropped = TopKErrorOfNormal(low);
-  return std::max(kInt4Passes, std::hypot(dropped, of_kept * std::sqrt(1 - dropped * dropped)));
+  return std::max(of_dense, std::hypot(dropped, of_kept * std::sqrt(1 - dropped * dropped)));
 }
 
 std::vector<double> SplitLossBudget(double nats, std::span<const double> expected) {
@@ -68,22 +76,15 @@ std::vector<double> SplitLossBudget(double nats, std::span<const double> expecte
 }
 
 std::vector<CodecSpec> LessAggressiveCodecs(const CodecSpec& spec, Direction direction) {
-  std::vector<CodecSpec> codecs;
   const bool backward = direction == Direction::kBackward;
-  if (spec.kind == CodecKind::kTopK && backward) {
-    if (spec.top_k_values != ValueKind::kFp16) codecs.push_back(TopK(spec.ratio, ValueKind::kFp16));
-    return codecs;
-  }
-  if (spec.kind == CodecKind::kTopK) {
-    const double least = spec.top_k_values == ValueKind::kInt4 ? kMinInt4Ratio : kMinTopKRatio;
-    for (double ratio = spec.ratio / 2; ratio >= least; ratio /= 2) {
-      codecs.push_back(spec);
-      codecs.back().ratio = ratio;
-    }
-  }
-  for (const CodecKind kind : {CodecKind::kInt4, CodecKind::kInt8, CodecKind::kFp16, CodecKind::kExact}) {
-    if (backward && GradientKind(kind) != kind) continue;
-    if (Harshness(Dense(kind, spec)) < Harshness(spec)) codecs.push_back(Dense(kind, spec));
+  std::vector<CodecSpec> codecs = CodecOf(spec.kind).LessAggressiveVariants(spec, direction);
+  if (backward && Selects(spec.kind)) return codecs;  // under the mask whatever it loses
+  const std::span<const Codec* const> all = Codecs();
+  for (auto codec = all.rbegin(); codec != all.rend(); ++codec) {
+    const CodecTraits& traits = (*codec)->traits;
+    if (!traits.automatic && traits.kind != CodecKind::kExact) continue;
+    if (backward && traits.gradient != traits.kind) continue;
+    if (Harshness(Dense(traits.kind, spec)) < Harshness(spec)) codecs.push_back(Dense(traits.kind, spec));
   }
   return codecs;
 }
@@ -94,16 +95,6 @@ CodecSpec LessAggressiveOf(const CodecSpec& a, const CodecSpec& b) {
   return gentler;
 }
 
-CodecSpec CodecAfterDivergence(const CodecSpec& spec) {
-  switch (spec.kind) {
-    case CodecKind::kTopK:
-    case CodecKind::kInt4:
-      return Dense(CodecKind::kInt8, spec);
-    case CodecKind::kInt8:
-      return Dense(CodecKind::kFp16, spec);
-    default:
-      return Exact();
-  }
-}
+CodecSpec CodecAfterDivergence(const CodecSpec& spec) { return Dense(CodecOf(spec.kind).traits.after_divergence, spec); }
 
 }  // namespace fusionllm::compression

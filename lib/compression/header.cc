@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "lib/compression/registry.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -11,19 +12,25 @@ absl::Status Malformed(const absl::AlphaNum& what, const absl::AlphaNum& value =
   return absl::InvalidArgumentError(absl::StrCat("compressed tensor: ", what, value));
 }
 
+bool IsKnown(Layout layout) {
+  const bool of_several_codecs = layout == Layout::kTopK || layout == Layout::kMasked;
+  return of_several_codecs || layout == Layout::kIntegers || layout == Layout::kNativeBf16 || FindDenseCodec(layout) != nullptr;
+}
+
 absl::Status CheckUnusedFields(const Header& header) {
   const bool sparse = header.layout == Layout::kTopK || header.layout == Layout::kMasked;
   if (!sparse && header.kept != 0) return Malformed("byte 8: a dense layout keeps no selection, but says ", header.kept);
   if (sparse && header.kept > header.elements) return Malformed("byte 8: keeps more elements than there are: ", header.kept);
-  if (sparse && header.values > static_cast<uint8_t>(ValueKind::kInt4)) return Malformed("byte 3: unknown kind of values ", header.values);
+  if (sparse && FindValueCodec(static_cast<ValueKind>(header.values)) == nullptr) {
+    return Malformed("byte 3: unknown kind of values ", header.values);
+  }
   if (header.layout == Layout::kIntegers && header.values != 1 && header.values != 2 && header.values != 4) {
     return Malformed("byte 3: integers of 1, 2 or 4 bytes, not ", header.values);
   }
   if (!sparse && header.layout != Layout::kIntegers && header.values != 0) return Malformed("byte 3: must be 0, not ", header.values);
-  const bool plain = header.layout == Layout::kExact || header.layout == Layout::kBf16 || header.layout == Layout::kNativeBf16;
-  if (plain && header.parameter != 0) {
-    return Malformed("byte 12: must be 0, not ", header.parameter);
-  }
+  const DenseCodec* const dense = FindDenseCodec(header.layout);
+  const bool plain = header.layout == Layout::kNativeBf16 || (dense != nullptr && !dense->has_parameter());
+  if (plain && header.parameter != 0) return Malformed("byte 12: must be 0, not ", header.parameter);
   return absl::OkStatus();
 }
 
@@ -44,7 +51,7 @@ absl::StatusOr<Header> ReadHeader(std::span<const std::byte> message, Direction 
   uint8_t bytes[4];
   std::memcpy(bytes, message.data(), 4);
   if (bytes[0] != kFormatVersion) return Malformed("byte 0: format version 1 is known, not ", bytes[0]);
-  if (bytes[1] >= kLayouts) return Malformed("byte 1: unknown layout ", bytes[1]);
+  if (!IsKnown(static_cast<Layout>(bytes[1]))) return Malformed("byte 1: unknown layout ", bytes[1]);
   if (bytes[2] > 1) return Malformed("byte 2: unknown direction ", bytes[2]);
   Header header;
   header.layout = static_cast<Layout>(bytes[1]);

@@ -1,9 +1,9 @@
 // The 16 bytes in front of every message. Internal to lib/compression.
 //
 //   offset 0  u8   version (1)
-//          1  u8   layout (below)
+//          1  u8   layout (codec_kind.h)
 //          2  u8   direction: 0 forward, 1 backward
-//          3  u8   values of a top-k or masked message: 0 fp16, 1 int8, 2 int4; bytes for each value of an integer message; otherwise 0
+//          3  u8   ValueKind of a top-k or masked message: 0 fp16, 1 int8, 2 int4; bytes for each value of an integer message; otherwise 0
 //          4  u32  elements of the dense tensor
 //          8  u32  kept elements, top-k and masked; otherwise 0
 //         12  i32  fp16 values: e, each is half · 2^e; int8, int4 values: the block size; integers: the base; otherwise 0
@@ -16,15 +16,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/compression/codec_kind.h"
 #include "lib/compression/spec.h"
 
 namespace fusionllm::compression {
 
 inline constexpr uint8_t kFormatVersion = 1;
-
-// kBf16: of an fp32 tensor, rounded; kNativeBf16: of a bf16 tensor, as they are.
-enum class Layout : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK, kMasked, kIntegers, kNativeBf16 };
-inline constexpr uint8_t kLayouts = 9;
 
 struct Header {
   Layout layout = Layout::kExact;

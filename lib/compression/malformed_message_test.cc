@@ -16,8 +16,9 @@
 #include "lib/base/philox.h"
 #include "lib/compression/codec.h"
 #include "lib/compression/header.h"
-#include "lib/compression/layout.h"
+#include "lib/compression/message.h"
 #include "lib/compression/quantize.h"
+#include "lib/compression/registry.h"
 #include "lib/compression/testing/topk_message.h"
 
 namespace fusionllm::compression {
@@ -43,7 +44,7 @@ class MalformedMessageTest : public ::testing::TestWithParam<Form> {
   ValueKind values() const { return std::get<0>(GetParam()); }
   bool masked() const { return std::get<1>(GetParam()); }
   Direction direction() const { return masked() ? Direction::kBackward : Direction::kForward; }
-  Layout layout() const { return ValueLayout(values()); }
+  const DenseCodec& codec() const { return *FindValueCodec(values()); }
 
   // `kept` of `elements` elements, evenly spaced.
   Sample Make(size_t elements, size_t kept) const {
@@ -56,7 +57,7 @@ class MalformedMessageTest : public ::testing::TestWithParam<Form> {
     return sample;
   }
 
-  size_t ValuesAt(const Sample& sample) const { return sample.message.size() - PayloadBytes(layout(), sample.kept.size()); }
+  size_t ValuesAt(const Sample& sample) const { return sample.message.size() - codec().ValueBytes(sample.kept.size()); }
 
   absl::Status DecodeTo(const Bytes& message, const Mask& mask, std::vector<float>& out) const {
     const Bytes exact(message.begin(), message.end());  // without the room that a resized one has
@@ -106,10 +107,10 @@ TEST_P(MalformedMessageTest, CountsThatFillNoBlockDecodeWhateverFillsItUp) {
     sample.mask.Scatter(received, only);
     EXPECT_EQ(decoded, only) << "nothing where nothing was kept";
     for (size_t i = 0; i < kept; ++i) EXPECT_NEAR(received[i], sample.kept[i], 0.3) << i;
-    if (layout() != Layout::kInt4) continue;
+    if (codec().layout != Layout::kInt4) continue;
     // Byte i of a block holds elements i and i + 16.
     Bytes filled = sample.message;
-    const size_t codes_at = filled.size() - PayloadBytes(layout(), kept) + ScaleBytes(layout(), kept);
+    const size_t codes_at = filled.size() - codec().ValueBytes(kept) + codec().ScaleBytes(kept);
     for (size_t i = kept; i < (kept + 31) / 32 * 32; ++i) {
       std::byte& both = filled[codes_at + i / 32 * 16 + i % 16];
       both ^= i % 32 < 16 ? std::byte{0x0f} : std::byte{0xf0};
@@ -139,7 +140,7 @@ TEST_P(MalformedMessageTest, EveryOtherCountIsRefused) {
   const Sample sample = Make(kElements, kKept);
   // One more or less takes as many bytes in int4, and as many for the mask's bitmap: the count alone is wrong.
   for (const uint32_t kept : {kKept - 1, kKept + 1, size_t{0}, size_t{64}, size_t{96}, kElements}) {
-    const bool as_long = PayloadBytes(layout(), kept) == PayloadBytes(layout(), kKept) &&
+    const bool as_long = codec().ValueBytes(kept) == codec().ValueBytes(kKept) &&
                          Mask::SerializedBytes(kElements, kept) == Mask::SerializedBytes(kElements, kKept);
     const std::string why = masked()  ? absl::StrCat("gradient of ", kept, " values, the forward message kept ", kKept)
                             : as_long ? absl::StrCat("mask bitmap has ", kKept, " bits set, the header says ", kept)
@@ -162,7 +163,7 @@ TEST_P(MalformedMessageTest, ValuesOfAnotherKindAreRefused) {
     }
     for (const ValueKind other : {ValueKind::kFp16, ValueKind::kInt8, ValueKind::kInt4}) {
       if (other == values()) continue;
-      const bool as_long = PayloadBytes(ValueLayout(other), kept) == PayloadBytes(layout(), kept);
+      const bool as_long = FindValueCodec(other)->ValueBytes(kept) == codec().ValueBytes(kept);
       EXPECT_EQ(as_long, kept == 16 && other != ValueKind::kFp16 && values() != ValueKind::kFp16);
       const std::string length = masked() ? absl::StrCat("bytes is not ", kept, " values") : "elements take ";
       ExpectRefused(With(sample.message, 3, static_cast<uint8_t>(other)), sample.mask, as_long ? "byte 12: blocks of" : length);
@@ -172,7 +173,7 @@ TEST_P(MalformedMessageTest, ValuesOfAnotherKindAreRefused) {
 
 TEST_P(MalformedMessageTest, AnotherBlockSizeOrAnExponentOutOfRangeIsRefused) {
   const Sample sample = Make(kElements, kKept);
-  const int32_t block = BlockSize(layout());
+  const int32_t block = codec().block_size;
   constexpr int32_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
   for (const int32_t parameter : {kMin, -127, 107, kMax}) {
     const std::string why = block == 0 ? absl::StrCat("byte 12: exponent ", parameter, " is out of range")
@@ -187,8 +188,8 @@ TEST_P(MalformedMessageTest, AnotherBlockSizeOrAnExponentOutOfRangeIsRefused) {
 TEST_P(MalformedMessageTest, RejectsNaNScalesAndHalvesInEveryBlock) {
   for (const size_t kept : {size_t{1}, size_t{32}, size_t{65}, kKept}) {
     const Sample sample = Make(kElements, kept);
-    const bool halves = BlockSize(layout()) == 0;
-    const size_t words = halves ? kept : ScaleBytes(layout(), kept) / 2;
+    const bool halves = codec().block_size == 0;
+    const size_t words = halves ? kept : codec().ScaleBytes(kept) / 2;
     const std::vector<uint16_t> bad = halves ? std::vector<uint16_t>{0x7c00, 0x7e00, 0x7fff, 0xfc00, 0xffff}
                                              // infinity, NaN, their negatives, 2^127, just above the greatest, less than nothing
                                              : std::vector<uint16_t>{0x7f80, 0x7fc0, 0xff80, 0xffff, 0x7f00, kMaxScaleBits + 1, 0x8001};
@@ -200,7 +201,7 @@ TEST_P(MalformedMessageTest, RejectsNaNScalesAndHalvesInEveryBlock) {
         const auto read = ReadMessage(direction(), damaged, kElements,
                                       {.elements = masked() ? int64_t{kElements} : 0, .kept = static_cast<int64_t>(kept)});
         ASSERT_TRUE(read.ok()) << read.status();
-        EXPECT_FALSE(ValuesAreFinite(*read)) << kept << " values, word " << word << ", bits " << bits;
+        EXPECT_FALSE(read->codec->AreFinite(read->values, read->count)) << kept << " values, word " << word << ", bits " << bits;
       }
       const Bytes greatest = With(sample.message, ValuesAt(sample) + 2 * word, halves ? uint16_t{0x7bff} : kMaxScaleBits);
       std::vector<float> out(kElements);

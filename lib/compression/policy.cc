@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/compression/registry.h"
 
 namespace fusionllm::compression {
 namespace {
@@ -101,18 +102,18 @@ double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double targe
 // The levels that a link may use, least aggressive first.
 std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> allowed = {Exact()};
-  if (policy.codec.has_value() && *policy.codec != CodecKind::kTopK) {
+  if (policy.codec.has_value() && !Selects(*policy.codec)) {
     if (*policy.codec != CodecKind::kExact) allowed.push_back(DenseSpec(policy, *policy.codec));
     return allowed;
   }
   if (!policy.codec.has_value()) {
-    for (CodecKind kind : {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4}) {
-      if (kind <= policy.limit.value_or(CodecKind::kTopK)) allowed.push_back(DenseSpec(policy, kind));
+    for (const Codec* codec : Codecs()) {
+      if (codec->traits.automatic && codec->traits.kind <= policy.LastLevel()) allowed.push_back(DenseSpec(policy, codec->traits.kind));
     }
   }
   // Top-k at ratio 1 would only make the values coarse.
-  const bool may_select = policy.codec.has_value() || policy.limit.value_or(CodecKind::kTopK) == CodecKind::kTopK;
-  if (policy.max_ratio > 1 && may_select) allowed.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
+  if (policy.max_ratio > 1 && Selects(policy.LastLevel()))
+    allowed.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
   return allowed;
 }
 
@@ -132,7 +133,7 @@ constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> levels = AllowedLevels(policy, link, target_s);
   const CodecSpec last = levels.back();
-  if (last.kind != CodecKind::kTopK) return levels;
+  if (!Selects(last.kind)) return levels;
   levels.pop_back();
   for (double ratio = kMinRatio; ratio < last.ratio; ratio *= kRatioStep) {
     levels.push_back(TopKSpec(policy, link, ThreeDigitsUp(ratio)));
@@ -252,11 +253,11 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
-    choice->reason_code = choice->hidden                                                                       ? "HiddenByCompression"
-                          : only_loss_inputs                                                                   ? "LossInputLimit"
-                          : held_back                                                                          ? "LossBudgetLimit"
-                          : policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK)) == CodecKind::kTopK ? "RatioLimit"
-                                                                                                               : "CodecLimit";
+    choice->reason_code = choice->hidden                ? "HiddenByCompression"
+                          : only_loss_inputs            ? "LossInputLimit"
+                          : held_back                   ? "LossBudgetLimit"
+                          : Selects(policy.LastLevel()) ? "RatioLimit"
+                                                        : "CodecLimit";
     choice->reason =
         absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden     ? "hides the link"
@@ -328,8 +329,8 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.busy_s = std::max(forward_busy_s, backward_busy_s);
   choice.hidden = choice.busy_s <= target_s;
   choice.spec = only.value_or(spec);
-  choice.bottleneck_layer_is_better = choice.spec.kind == CodecKind::kTopK &&
-                                      static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
+  choice.bottleneck_layer_is_better =
+      Selects(choice.spec.kind) && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
 
@@ -343,7 +344,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     CodecSpec fixed;
     if (policy.kind == PolicyKind::kUniform) {
       const CodecKind kind = policy.codec.value_or(CodecKind::kExact);
-      fixed = kind == CodecKind::kTopK ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
+      fixed = Selects(kind) ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
     }
     choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
                       : adaptive     ? LeastAggressiveHidingLevel(policy, link, target_s)

@@ -52,6 +52,8 @@ struct Policy {
   double max_loss_increase = std::numeric_limits<double>::infinity();
   double reserved_loss = 0;  // of max_loss_increase, what links leave to others: gradients of tied parameters
   double LinkLossBudget() const { return max_loss_increase - reserved_loss; }
+  // Of the levels the last that a link may have.
+  CodecKind LastLevel() const { return codec.value_or(limit.value_or(CodecKind::kTopK)); }
   int64_t training_steps = 0;  // of the whole job, for what a codec is expected to cost; 0: unknown, the most of any length
 };
 
@@ -99,10 +101,10 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
 
 // One choice for each link, in order. target_s > 0: the largest stage time per micro-batch.
 //
-// The levels of auto: fp32 -> fp16 -> int8 -> int4 (gradient int8) -> top-k with the least ratio that hides the link, at most max_ratio. A
-// link that nothing hides gets the fastest level it may use (RatioLimit). Where the links together would cost more than
-// max_loss_increase, all begin without loss, and whichever is slowest takes the cheapest codec that makes it faster, until it is hidden or
-// the budget does not allow the next one: the others then have what hides them behind that link (LossBudgetLimit).
+// The levels of auto: fp32 -> fp16 -> int8 -> int4 (gradient int8), the automatic ones of the registry -> top-k with the least ratio that
+// hides the link, at most max_ratio. A link that nothing hides gets the fastest level it may use (RatioLimit). Where the links together
+// would cost more than max_loss_increase, all begin without loss, and whichever is slowest takes the cheapest codec that makes it faster,
+// until it is hidden or the budget does not allow the next one: the others then have what hides them behind that link (LossBudgetLimit).
 //
 // Errors: InvalidArgument names link and field.
 absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::span<const LinkLoad> links, double target_s);

@@ -26,8 +26,8 @@ using U8 = hn::Rebind<uint8_t, F32>;
 using VF = hn::Vec<F32>;
 using VU = hn::Vec<U32>;
 
-constexpr size_t kInt8Block = 64;
-constexpr size_t kInt4Block = 32;
+constexpr size_t kInt8Block = kInt8BlockSize;
+constexpr size_t kInt4Block = kInt4BlockSize;
 
 size_t Lanes() { return hn::Lanes(F32()); }
 
@@ -337,6 +337,11 @@ HWY_EXPORT(DequantizeInt8T);
 HWY_EXPORT(QuantizeInt4T);
 HWY_EXPORT(DequantizeInt4T);
 HWY_EXPORT(CompactAtLeastT);
+
+int32_t HalfExponent(uint32_t greatest_magnitude) {
+  const int exponent = static_cast<int>(greatest_magnitude >> 23) - 127 - 14;
+  return std::clamp(exponent, kMinHalfExponent, kMaxHalfExponent);
+}
 
 uint32_t GreatestMagnitude(const float* values, size_t n) { return HWY_DYNAMIC_DISPATCH(GreatestMagnitudeT)(values, n); }
 

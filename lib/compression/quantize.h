@@ -11,6 +11,10 @@
 
 namespace fusionllm::compression {
 
+// Elements that share a scale; the probe's sizes (docs/design/codec-limits.md).
+inline constexpr int32_t kInt8BlockSize = 64;
+inline constexpr int32_t kInt4BlockSize = 32;
+
 inline constexpr uint32_t kMaxMagnitudeBits = (127u + 120u) << 23;  // of kMaxMagnitude
 inline constexpr uint16_t kMaxScaleBits = (127 + 120) << 7;         // the same as bfloat16: no valid scale is greater
 
@@ -18,6 +22,11 @@ inline constexpr uint16_t kMaxScaleBits = (127 + 120) << 7;         // the same 
 uint32_t GreatestMagnitude(const float* values, size_t n);
 // First i whose magnitude exceeds kMaxMagnitudeBits; n if there is none.
 size_t FindUnencodable(const float* values, size_t n);
+
+inline constexpr int kMinHalfExponent = -126;  // 2^e and 2^-e are normal floats between these
+inline constexpr int kMaxHalfExponent = 106;   // 65504 · 2^106 stays below infinity; kMaxMagnitude needs no more
+// The e that puts the greatest magnitude into [2^14, 2^15) once multiplied by 2^-e.
+int32_t HalfExponent(uint32_t greatest_magnitude);
 
 // IEEE half floats of value * factor, which must lie within ±2^15.
 void FloatToHalf(const float* values, size_t n, float factor, std::byte* out);

@@ -11,13 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/compression/codec_kind.h"
 
 namespace fusionllm::compression {
 
-// The order of the compression levels of a policy, but for bf16, which stands beside fp16.
-enum class CodecKind : uint8_t { kExact, kFp16, kBf16, kInt8, kInt4, kTopK };
-// How the values that a top-k selection kept are written, by what they lose. The gradient of int4 values travels as int8.
-enum class ValueKind : uint8_t { kFp16, kInt8, kInt4 };
 // Forward: an activation, from the stage that makes it. Backward: its gradient, on the way back.
 enum class Direction : uint8_t { kForward, kBackward };
 
@@ -26,9 +23,7 @@ inline constexpr double kMaxTopKRatio = 1e6;
 // Lossy codecs refuse greater magnitudes (and NaN): beyond it a block's scale times its largest code could overflow to infinity.
 inline constexpr float kMaxMagnitude = 0x1p120f;
 
-inline constexpr int64_t kHeaderBytes = 16;    // in front of every message
-inline constexpr int64_t kInt8BlockSize = 64;  // elements that share a scale; the probe's sizes (docs/design/codec-limits.md)
-inline constexpr int64_t kInt4BlockSize = 32;
+inline constexpr int64_t kHeaderBytes = 16;  // in front of every message
 
 struct CodecSpec {
   CodecKind kind = CodecKind::kExact;
@@ -47,7 +42,9 @@ struct CodecSpec {
 inline CodecSpec Exact() { return {}; }
 inline CodecSpec TopK(double ratio, ValueKind values = ValueKind::kInt8) { return {CodecKind::kTopK, ratio, values}; }
 
-absl::string_view Name(CodecKind kind);  // "fp32", "fp16", "bf16", "int8", "int4", "topk"
+absl::string_view Name(CodecKind kind);  // without parameters: "int8", "topk"
+// Whether a codec sends a selection of the values and takes a ratio; the others send all of them.
+bool Selects(CodecKind kind);
 std::string ToString(const CodecSpec& spec);
 // InvalidArgument names the text and what is wrong with it. Parse(ToString(s)) == s for every valid s.
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/compression/quantize.h"
 
 namespace fusionllm::compression {
 namespace {

@@ -19,7 +19,7 @@ constexpr FieldType ScalarType() {
   if constexpr (std::is_same_v<T, Bandwidth>) return FieldType::kBandwidth;
   if constexpr (std::is_same_v<T, ByteSize>) return FieldType::kSize;
   if constexpr (std::is_same_v<T, Duration>) return FieldType::kDuration;
-  if constexpr (std::is_enum_v<T>) return FieldType::kEnum;
+  if constexpr (kIsEnum<T>) return FieldType::kEnum;
   return FieldType::kText;
 }
 
@@ -75,7 +75,7 @@ class Describer {
       field.optional = true;
     } else if constexpr (kIsScalar<T>) {
       field.type = ScalarType<T>();
-      if constexpr (std::is_enum_v<T>) field.choices = EnumChoices<T>();
+      if constexpr (kIsEnum<T>) field.choices = EnumChoices<T>();
       if constexpr (!std::is_same_v<T, absl::Time>) {
         const std::string text = ScalarText(value, rule);
         if (!rule.required && text != "\"\"") field.default_text = text;

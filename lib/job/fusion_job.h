@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/compression/guard_mode.h"
+#include "lib/job/codec_choice.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
 
@@ -33,9 +34,6 @@ enum class Planner { kOpFence, kEqualOps, kEqualCompute, kDtFm, kExact };
 enum class PipelineSchedule { kAuto, kGpipe, k1f1b };
 enum class Backend { kCpu, kRef };
 enum class CompressionPolicy { kNone, kUniform, kAdatopk };
-enum class Codec { kAuto, kTopk, kInt8, kInt4, kFp16, kBf16, kFp32 };
-enum class TopkValues { kAuto, kInt8, kInt4, kFp16 };
-enum class TiedGradients { kAuto, kFp32, kBf16, kInt8, kInt4 };
 enum class FailureAction { kFailJob, kRestartJob, kRestartJobAndIgnoreMaxRestarts, kRestartExecutor, kIgnore, kReplaceCluster };
 enum class NetworkMode { kAuto, kDirect, kNodePort, kLoadBalancer, kRelay };  // auto: direct in one cluster, by relay in several
 enum class CleanPodPolicy { kRunning, kAll, kNone };
@@ -177,13 +175,13 @@ struct Strategy {
 
 struct Compression {
   CompressionPolicy policy = CompressionPolicy::kNone;
-  Codec codec = Codec::kAuto;
-  Codec limit = Codec::kAuto;       // of codec auto; kAuto: all levels
+  Codec codec;
+  Codec limit;                      // of codec auto; auto: all levels
   double ratio = 100;               // topk: size / kept; the most that any link may use
   double max_loss_increase = 0.05;  // nats per target, all links together; where the codec is chosen
-  TopkValues topk_values = TopkValues::kAuto;
+  TopkValues topk_values;
   bool error_feedback = false;
-  TiedGradients tied_gradients = TiedGradients::kAuto;  // of parameters that several stages use
+  TiedGradients tied_gradients;  // of parameters that several stages use
   compression::GuardMode guard = compression::GuardMode::kAuto;
   bool operator==(const Compression&) const = default;
 };
@@ -320,10 +318,6 @@ FUSIONLLM_JOB_ENUM(Planner, {"op-fence", E::kOpFence}, {"equal-ops", E::kEqualOp
 FUSIONLLM_JOB_ENUM(PipelineSchedule, {"auto", E::kAuto}, {"gpipe", E::kGpipe}, {"1f1b", E::k1f1b});
 FUSIONLLM_JOB_ENUM(Backend, {"cpu", E::kCpu}, {"ref", E::kRef});
 FUSIONLLM_JOB_ENUM(CompressionPolicy, {"none", E::kNone}, {"uniform", E::kUniform}, {"adatopk", E::kAdatopk});
-FUSIONLLM_JOB_ENUM(Codec, {"auto", E::kAuto}, {"topk", E::kTopk}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16},
-                   {"bf16", E::kBf16}, {"fp32", E::kFp32});
-FUSIONLLM_JOB_ENUM(TopkValues, {"auto", E::kAuto}, {"int8", E::kInt8}, {"int4", E::kInt4}, {"fp16", E::kFp16});
-FUSIONLLM_JOB_ENUM(TiedGradients, {"auto", E::kAuto}, {"fp32", E::kFp32}, {"bf16", E::kBf16}, {"int8", E::kInt8}, {"int4", E::kInt4});
 FUSIONLLM_JOB_ENUM(compression::GuardMode, {"auto", E::kAuto}, {"warn", E::kWarn}, {"none", E::kNone});
 FUSIONLLM_JOB_ENUM(FailureAction, {"FailJob", E::kFailJob}, {"RestartJob", E::kRestartJob},
                    {"RestartJobAndIgnoreMaxRestarts", E::kRestartJobAndIgnoreMaxRestarts}, {"RestartExecutor", E::kRestartExecutor},

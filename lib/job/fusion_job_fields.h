@@ -1,6 +1,7 @@
 // The table of FusionJob's fields (schema.h says who reads it). Order here is the order in printed documents and in the reference.
 #pragma once
 
+#include "absl/strings/str_cat.h"
 #include "lib/job/fusion_job.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -206,7 +207,8 @@ template <class V>
 void Visit(V& v, Compression& c) {
   v.Field("policy", c.policy, {}, "none (codec and ratio are ignored), uniform (every cut the same) or adatopk (per link).");
   v.Field("codec", c.codec, {}, "auto: per link, what hides it at the least loss; fp32: exact.");
-  v.Field("limit", c.limit, {}, "With codec auto, the last one that a link may use of fp32, fp16, int8, int4, topk. auto: each of them.");
+  v.Field("limit", c.limit, {},
+          absl::StrCat("With codec auto, the last one that a link may use of ", CompressionLevels(), ". auto: each of them."));
   v.Field("ratio", c.ratio, {.min = 1, .max = 1e6}, "topk: size / kept; the most that any link may use. No bound on the other codecs.");
   v.Field("maxLossIncrease", c.max_loss_increase, {.min = 0, .max = 1e6},
           "Nats that all links together may be expected to cost where the codec is chosen: policy adatopk, or codec auto. What uniform "

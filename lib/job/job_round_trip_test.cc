@@ -74,8 +74,8 @@ class Filler {
   }
   template <class T>
   void Fill(T& value, const Rule&) {
-    if constexpr (std::is_enum_v<T>) {
-      value = EnumNames<T>::kNames[draw_.Below(std::size(EnumNames<T>::kNames))].second;
+    if constexpr (kIsEnum<T>) {
+      value = EnumNames<T>::Names()[draw_.Below(EnumNames<T>::Names().size())].second;
     } else {
       Visit(*this, value);
     }

@@ -19,7 +19,7 @@ std::string ScalarText(int64_t value, const Rule& rule);
 std::string ScalarText(double value, const Rule& rule);
 std::string ScalarText(const std::string& value, const Rule& rule);
 template <class T>
-requires(std::is_enum_v<T> || kIsQuantity<T>) std::string ScalarText(T value, const Rule& rule) { return YamlText(ToString(value)); }
+requires(kIsEnum<T> || kIsQuantity<T>) std::string ScalarText(T value, const Rule& rule) { return YamlText(ToString(value)); }
 
 class Printer {
  public:

@@ -31,10 +31,10 @@ int ReadChoice(const Node& node, const std::vector<std::string>& choices, std::s
 const Node* FirstNotFinite(const Node& node);
 
 template <class E>
-requires std::is_enum_v<E> std::string ReadScalar(const Node& node, const Rule& rule, E& out) {
+requires kIsEnum<E> std::string ReadScalar(const Node& node, const Rule& rule, E& out) {
   std::string wrong;
   const int index = ReadChoice(node, EnumChoices<E>(), wrong);
-  if (index >= 0) out = EnumNames<E>::kNames[index].second;
+  if (index >= 0) out = EnumNames<E>::Names()[index].second;
   return wrong;
 }
 

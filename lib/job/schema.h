@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -50,20 +51,26 @@ struct Opaque {
   bool operator==(const Opaque&) const = default;
 };
 
-// Specialised next to each enumeration: `static constexpr std::pair<const char*, E> kNames[]`.
+// Specialised next to each type whose values have names: `static std::span<const std::pair<const char*, E>> Names()`.
 template <class E>
 struct EnumNames;
 
-#define FUSIONLLM_JOB_ENUM(Type, ...)                                       \
-  template <>                                                               \
-  struct EnumNames<Type> {                                                  \
-    using E = Type;                                                         \
-    static constexpr std::pair<const char*, Type> kNames[] = {__VA_ARGS__}; \
+#define FUSIONLLM_JOB_ENUM(Type, ...)                                            \
+  template <>                                                                    \
+  struct EnumNames<Type> {                                                       \
+    using E = Type;                                                              \
+    static constexpr std::pair<const char*, Type> kNames[] = {__VA_ARGS__};      \
+    static std::span<const std::pair<const char*, E>> Names() { return kNames; } \
   }
 
+template <class T>
+inline constexpr bool kIsEnum = requires {
+  EnumNames<T>::Names();
+};
+
 template <class E>
-requires std::is_enum_v<E> std::string ToString(E value) {
-  for (const auto& [name, candidate] : EnumNames<E>::kNames) {
+requires kIsEnum<E> std::string ToString(E value) {
+  for (const auto& [name, candidate] : EnumNames<E>::Names()) {
     if (candidate == value) return name;
   }
   return "?";
@@ -72,7 +79,7 @@ requires std::is_enum_v<E> std::string ToString(E value) {
 template <class E>
 std::vector<std::string> EnumChoices() {
   std::vector<std::string> names;
-  for (const auto& [name, value] : EnumNames<E>::kNames) names.push_back(name);
+  for (const auto& [name, value] : EnumNames<E>::Names()) names.push_back(name);
   return names;
 }
 
@@ -88,7 +95,7 @@ template <class T>
 inline constexpr bool kIsQuantity = std::is_same_v<T, Bandwidth> || std::is_same_v<T, ByteSize> || std::is_same_v<T, Duration>;
 template <class T>
 inline constexpr bool kIsScalar =
-    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> || std::is_same_v<T, absl::Time> || kIsQuantity<T>;
+    std::is_arithmetic_v<T> || kIsEnum<T> || std::is_same_v<T, std::string> || std::is_same_v<T, absl::Time> || kIsQuantity<T>;
 
 enum class FieldType { kBool, kInteger, kNumber, kText, kTime, kEnum, kBandwidth, kSize, kDuration, kObject, kList, kAny };
 

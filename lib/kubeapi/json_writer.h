@@ -55,7 +55,7 @@ class JsonWriter {
       return value;
     } else if constexpr (std::is_same_v<T, absl::Time>) {
       return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", value, absl::UTCTimeZone());
-    } else if constexpr (std::is_enum_v<T> || job::kIsQuantity<T>) {
+    } else if constexpr (job::kIsEnum<T> || job::kIsQuantity<T>) {
       return job::ToString(value);
     } else if constexpr (std::is_same_v<T, job::Opaque>) {
       // Empty text is absence: a mapping that was written as {} is kept by its caller as an optional.

@@ -10,6 +10,7 @@
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec.h"
+#include "lib/compression/registry.h"
 #include "lib/planning/cost_models.h"
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/op_measurement.h"
@@ -117,7 +118,7 @@ absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec,
 }
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, const Timer& timer) {
-  const bool selects = kind == compression::CodecKind::kTopK;
+  const bool selects = compression::Selects(kind);
   constexpr double kLowRatio = 2, kHighRatio = 20;
   const compression::CodecSpec spec = selects ? compression::TopK(kHighRatio) : compression::CodecSpec{.kind = kind};
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds message, MessageSeconds(spec, timer));
@@ -232,11 +233,9 @@ absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload
   FUSIONLLM_ASSIGN_OR_RETURN(profile.rates, RatesOf(profile.ops));
 
   const Timer timer(measure.thread_cpu, std::min(kSecondsOfRuns, options.seconds));
-  using compression::CodecKind;
-  for (const CodecKind kind :
-       {CodecKind::kExact, CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
+  for (const compression::Codec* codec : compression::Codecs()) {
     if (options.cancelled && options.cancelled()) return absl::CancelledError("calibration was cancelled");
-    FUSIONLLM_ASSIGN_OR_RETURN(profile.codecs[std::string(compression::Name(kind))], MeasureCodec(kind, timer));
+    FUSIONLLM_ASSIGN_OR_RETURN(profile.codecs[codec->traits.name], MeasureCodec(codec->traits.kind, timer));
   }
   return profile;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "lib/compression/registry.h"
+
 namespace fusionllm::planning {
 namespace {
 
@@ -11,26 +13,6 @@ using compression::CodecKind;
 constexpr size_t kMaxCachedResults = 50'000;
 constexpr double kMinTargetSeconds = 1e-9;  // a graph that costs nothing still needs a positive target
 constexpr double kMinRate = 1e-3;
-
-std::optional<CodecKind> KindOf(job::Codec codec) {
-  switch (codec) {
-    case job::Codec::kAuto:
-      return std::nullopt;
-    case job::Codec::kTopk:
-      return CodecKind::kTopK;
-    case job::Codec::kInt8:
-      return CodecKind::kInt8;
-    case job::Codec::kInt4:
-      return CodecKind::kInt4;
-    case job::Codec::kFp16:
-      return CodecKind::kFp16;
-    case job::Codec::kBf16:
-      return CodecKind::kBf16;
-    case job::Codec::kFp32:
-      return CodecKind::kExact;
-  }
-  return std::nullopt;
-}
 
 int64_t ElementsOf(const scheduler::LossyTensor& tensor) { return tensor.bytes / tensor.bytes_of_element; }
 
@@ -47,20 +29,6 @@ compression::LinkLoad LoadOf(const scheduler::LinkTraffic& traffic) {
   return load;
 }
 
-std::optional<compression::ValueKind> ValuesOf(job::TopkValues values) {
-  switch (values) {
-    case job::TopkValues::kAuto:
-      return std::nullopt;
-    case job::TopkValues::kFp16:
-      return compression::ValueKind::kFp16;
-    case job::TopkValues::kInt8:
-      return compression::ValueKind::kInt8;
-    case job::TopkValues::kInt4:
-      break;
-  }
-  return compression::ValueKind::kInt4;
-}
-
 }  // namespace
 
 compression::Policy PolicyOf(const job::Spec& spec) {
@@ -70,9 +38,9 @@ compression::Policy PolicyOf(const job::Spec& spec) {
                              .error_feedback = compression.error_feedback,
                              .max_loss_increase = compression.max_loss_increase,
                              .training_steps = spec.training.steps};
-  policy.codec = KindOf(compression.codec);
-  policy.limit = KindOf(compression.limit);
-  policy.top_k_values = ValuesOf(compression.topk_values);
+  policy.codec = compression.codec.kind;
+  policy.limit = compression.limit.kind;
+  policy.top_k_values = compression.topk_values.kind;
   if (compression.policy == job::CompressionPolicy::kUniform) policy.kind = PolicyKind::kUniform;
   if (compression.policy == job::CompressionPolicy::kAdatopk) policy.kind = PolicyKind::kAdaTopK;
   return policy;
@@ -83,7 +51,7 @@ CompressionPolicy::MessageSeconds CompressionPolicy::SecondsOf(const compression
   if (found == codecs_.end()) return {};
   const wire::CodecProfile& profile = found->second;
   const auto values = static_cast<double>(elements);
-  const double kept = spec.kind == CodecKind::kTopK ? static_cast<double>(compression::KeptElements(spec.ratio, elements)) : 0;
+  const double kept = compression::Selects(spec.kind) ? static_cast<double>(compression::KeptElements(spec.ratio, elements)) : 0;
   return {.encode = profile.encode_message_seconds + values * profile.encode_seconds + kept * profile.encode_kept_seconds,
           .decode = profile.decode_message_seconds + values * profile.decode_seconds + kept * profile.decode_kept_seconds};
 }
@@ -105,7 +73,7 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
     codec.producer_forward_s += there.encode;
     codec.consumer_forward_s += there.decode;
     // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
-    codec.consumer_backward_s += spec.kind == CodecKind::kTopK ? back.decode : back.encode;
+    codec.consumer_backward_s += compression::Selects(spec.kind) ? back.decode : back.encode;
     codec.producer_backward_s += back.decode;
   }
   if (traffic.forward_lossless_bytes > 0) {
@@ -150,20 +118,34 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
   std::copy(found->second.begin(), found->second.end(), codecs.begin());
 }
 
+namespace {
+
 // Of kept values, unless the job names them: for bounds, so uniform, which takes int8, may shrink links by less.
-constexpr auto kFewestBits = compression::ValueKind::kInt4;
+compression::ValueKind FewestBits() {
+  const compression::CodecTraits* fewest = nullptr;
+  for (const compression::Codec* codec : compression::Codecs()) {
+    const compression::CodecTraits& traits = codec->traits;
+    if (traits.values.has_value() && (fewest == nullptr || traits.bits_per_value < fewest->bits_per_value)) fewest = &traits;
+  }
+  return *fewest->values;
+}
+
+}  // namespace
 
 double CompressionPolicy::MaxRatio() const {
   if (policy_.kind == compression::PolicyKind::kNone) return 1;
   constexpr int64_t kSample = 1'000'000;
-  const auto ratio_of = [&](CodecKind kind) {
-    const double ratio = kind == CodecKind::kTopK ? compression::MaxTopKRatio(policy_) : 1;
-    return std::max(
-        1.0, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = policy_.top_k_values.value_or(kFewestBits)}, kSample));
-  };
-  const CodecKind last = policy_.codec.value_or(policy_.limit.value_or(CodecKind::kTopK));
-  // The job's ratio bounds top-k alone: below it in the order of levels lies int4.
-  return policy_.codec.has_value() || last != CodecKind::kTopK ? ratio_of(last) : std::max(ratio_of(last), ratio_of(CodecKind::kInt4));
+  double most = 1;
+  for (const compression::Codec* codec : compression::Codecs()) {
+    const CodecKind kind = codec->traits.kind;
+    // The job's ratio bounds top-k alone: below it in the order of levels lies int4.
+    const bool level = !policy_.codec.has_value() && codec->traits.automatic && kind < policy_.LastLevel();
+    if (!level && kind != policy_.LastLevel()) continue;
+    const double ratio = compression::Selects(kind) ? compression::MaxTopKRatio(policy_) : 1;
+    const compression::ValueKind values = policy_.top_k_values.value_or(FewestBits());
+    most = std::max(most, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = values}, kSample));
+  }
+  return most;
 }
 
 double CompressionPolicy::MaxDirectionRatio() const {
@@ -171,16 +153,17 @@ double CompressionPolicy::MaxDirectionRatio() const {
   // Whole blocks, and the header left out: no number of elements is encoded in fewer bytes each.
   constexpr int64_t kSample = int64_t{1} << 16;
   constexpr int64_t kMaxBytesPerElement = 4;
-  static_assert(kSample % compression::kInt8BlockSize == 0 && kSample % compression::kInt4BlockSize == 0);
   const double most_selective = compression::MaxTopKRatio(policy_);
   double most = 1;
-  for (const CodecKind kind : {CodecKind::kFp16, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopK}) {
+  for (const compression::Codec* codec : compression::Codecs()) {
+    const CodecKind kind = codec->traits.kind;
+    if (policy_.codec.has_value() && *policy_.codec != kind) continue;
     // Of top-k the values alone, kept one in so many; gradients go without the mask.
-    const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values.value_or(kFewestBits)};
+    const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values.value_or(FewestBits())};
+    const double kept = compression::Selects(kind) ? most_selective : 1;
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
-      const double kept = kind == CodecKind::kTopK ? most_selective : 1;
-      if (!policy_.codec.has_value() || *policy_.codec == kind) most = std::max(most, kept * kMaxBytesPerElement * kSample / bytes);
+      most = std::max(most, kept * kMaxBytesPerElement * kSample / bytes);
     }
   }
   return most;

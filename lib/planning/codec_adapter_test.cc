@@ -14,7 +14,7 @@ constexpr int64_t kElements = 4000;
 scheduler::LinkCodec CodecOf(const std::string& named, double ratio, int64_t lossless_bytes = 0) {
   job::Spec spec;
   spec.compression.policy = job::CompressionPolicy::kUniform;
-  spec.compression.codec = named == "topk" ? job::Codec::kTopk : job::Codec::kFp32;
+  spec.compression.codec.kind = named == "topk" ? compression::CodecKind::kTopK : compression::CodecKind::kExact;
   spec.compression.ratio = ratio;
   wire::DeviceProfile device;
   device.codecs["fp32"] = {

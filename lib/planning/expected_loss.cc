@@ -52,7 +52,7 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
     absl::StrAppend(&plan.loss_cost_source, links > 0 ? "; " : "", absl::StrJoin(tied_codecs, ", "),
                     " for tied gradients, docs/results/tied-gradients.md");
   }
-  const bool chosen = spec.compression.policy == job::CompressionPolicy::kAdatopk || spec.compression.codec == job::Codec::kAuto;
+  const bool chosen = spec.compression.policy == job::CompressionPolicy::kAdatopk || !spec.compression.codec.kind.has_value();
   if (chosen && plan.loss_cost > 0)
     absl::StrAppendFormat(&plan.loss_cost_source, "; spec.compression.maxLossIncrease allows %.3g", spec.compression.max_loss_increase);
   if (plan.loss_cost > spec.compression.max_loss_increase * (1 + kRounding)) {

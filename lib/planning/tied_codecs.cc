@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/compression/registry.h"
 #include "lib/compression/rows.h"
 #include "lib/planning/codec_adapter.h"
 
@@ -14,24 +15,6 @@ namespace {
 using compression::CodecKind;
 
 constexpr int64_t kBytesOfText = 256;  // what a text may have for tokens, whatever the vocabulary
-
-// In the order of what they lose.
-constexpr CodecKind kLadder[] = {CodecKind::kExact, CodecKind::kBf16, CodecKind::kInt8, CodecKind::kInt4};
-
-CodecKind KindOf(job::TiedGradients choice) {
-  switch (choice) {
-    case job::TiedGradients::kBf16:
-      return CodecKind::kBf16;
-    case job::TiedGradients::kInt8:
-      return CodecKind::kInt8;
-    case job::TiedGradients::kInt4:
-      return CodecKind::kInt4;
-    case job::TiedGradients::kAuto:
-    case job::TiedGradients::kFp32:
-      break;
-  }
-  return CodecKind::kExact;
-}
 
 struct Choices {
   std::vector<CodecKind> kinds;
@@ -45,8 +28,7 @@ Choices ChoicesOf(const job::Spec& spec) {
   if (spec.strategy.replicas != 1) {
     return one(CodecKind::kExact, "with spec.strategy.replicas other than 1 gradients of tied parameters are exchanged as they are");
   }
-  if (compression.tied_gradients != job::TiedGradients::kAuto)
-    return one(KindOf(compression.tied_gradients), "spec.compression.tiedGradients");
+  if (const auto named = compression.tied_gradients.kind; named.has_value()) return one(*named, "spec.compression.tiedGradients");
   if (compression.policy == job::CompressionPolicy::kUniform) {
     return one(CodecKind::kExact, "policy uniform compresses them where spec.compression.tiedGradients says so");
   }
@@ -56,10 +38,11 @@ Choices ChoicesOf(const job::Spec& spec) {
                "gradients are not clipped (spec.training.gradientClipNorm), so that they are compressed only where "
                "spec.compression.tiedGradients says so");
   }
-  const compression::Policy policy = PolicyOf(spec);
-  const CodecKind last = policy.codec.value_or(policy.limit.value_or(CodecKind::kTopK));
+  const CodecKind last = PolicyOf(spec).LastLevel();
   Choices choices{.kinds = {}, .why = "spec.compression allows no other"};
-  std::copy_if(std::begin(kLadder), std::end(kLadder), std::back_inserter(choices.kinds), [&](CodecKind kind) { return kind <= last; });
+  for (const compression::Codec* codec : compression::Codecs()) {
+    if (codec->traits.tied_loss_increase.has_value() && codec->traits.kind <= last) choices.kinds.push_back(codec->traits.kind);
+  }
   return choices;
 }
 
@@ -73,14 +56,7 @@ int64_t OccupiedRows(const workload::Workload& workload, const opdag::Op& op, op
 
 }  // namespace
 
-double TiedLossIncrease(CodecKind kind) {
-  switch (kind) {
-    case CodecKind::kInt4:
-      return 0.004;
-    default:
-      return 0;
-  }
-}
+double TiedLossIncrease(CodecKind kind) { return compression::CodecOf(kind).traits.tied_loss_increase.value_or(0); }
 
 void AddTiedCodecs(const workload::Workload& workload, scheduler::PlanRequest& request) {
   const opdag::Graph& graph = workload.training.graph;

@@ -8,6 +8,7 @@
 #endif
 #include "lib/compression/loss_divergence_detector.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/compression/registry.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/edge_codec.h"
 
@@ -226,10 +227,10 @@ class Compressed : public EdgeCodec {
     const auto answered = received_.find({{edge.of, edge.peer}, slot});
     CodecSpec spec = answered == received_.end() ? SpecOf(edge, true) : answered->second;
     spec.error_feedback = false;
-    if (spec.kind == compression::CodecKind::kTopK) {  // under the mask whatever the limit: see codec.h
-      const bool halves = std::any_of(limits.begin(), limits.end(), [](const CodecSpec& limit) {
-        return limit.kind == compression::CodecKind::kTopK ? limit.top_k_values == compression::ValueKind::kFp16
-                                                           : limit.kind < compression::CodecKind::kInt8;
+    if (compression::Selects(spec.kind)) {  // under the mask whatever the limit: see codec.h
+      const compression::CodecKind values = compression::FindValueCodec(compression::GradientValueKind(spec.top_k_values))->traits.kind;
+      const bool halves = std::any_of(limits.begin(), limits.end(), [values](const CodecSpec& limit) {
+        return compression::Selects(limit.kind) ? limit.top_k_values == compression::ValueKind::kFp16 : limit.kind < values;
       });
       if (halves) spec.top_k_values = compression::ValueKind::kFp16;
       return spec;
@@ -282,8 +283,10 @@ class Compressed : public EdgeCodec {
                           .remaining_error = error.relative_error};
     if (guard_.mode == compression::GuardMode::kAuto) {
       for (const CodecSpec& codec : compression::LessAggressiveCodecs(spec, DirectionOf(edge))) {
-        const bool as_wide = type.dtype == tensor::DType::kBF16 && codec.kind == compression::CodecKind::kFp16;
-        if (as_wide) continue;  // and exact is no larger
+        // An exact message of a bf16 tensor is no larger.
+        const bool as_wide = type.dtype == tensor::DType::kBF16 && codec.kind != compression::CodecKind::kExact &&
+                             compression::CodecOf(codec.kind).traits.bits_per_value >= 16;
+        if (as_wide) continue;
         FUSIONLLM_ASSIGN_OR_RETURN(const double remaining, ErrorOf(codec, edge, original, selection));
         found.to = codec;
         found.remaining_error = remaining;

@@ -170,19 +170,19 @@ class Preparation {
   }
 
   absl::Status SetRunOptions() {
-    run_options_ = {.expected = {flags_.expected.begin(), flags_.expected.end()},
-                    .min_executors = flags_.min_executors,
-                    .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
-                    .data_timeout_s = flags_.data_timeout_seconds,
-                    .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
-                    .stages_asked = job_.spec.strategy.stages,
-                    .executors_asked = job_.spec.executors.min,
-                    .total_steps = job_.spec.training.steps,
-                    .checkpoints = job_.spec.checkpoint.has_value(),
-                    .guard = job_.spec.compression.guard,
-                    .codecs_asked_for =
-                        job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec != job::Codec::kAuto,
-                    .gone = {flags_.gone.begin(), flags_.gone.end()}};
+    run_options_ = {
+        .expected = {flags_.expected.begin(), flags_.expected.end()},
+        .min_executors = flags_.min_executors,
+        .data_devices = {flags_.data_devices.begin(), flags_.data_devices.end()},
+        .data_timeout_s = flags_.data_timeout_seconds,
+        .excluded = {job_.spec.strategy.exclude.begin(), job_.spec.strategy.exclude.end()},
+        .stages_asked = job_.spec.strategy.stages,
+        .executors_asked = job_.spec.executors.min,
+        .total_steps = job_.spec.training.steps,
+        .checkpoints = job_.spec.checkpoint.has_value(),
+        .guard = job_.spec.compression.guard,
+        .codecs_asked_for = job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec.kind.has_value(),
+        .gone = {flags_.gone.begin(), flags_.gone.end()}};
     if (flags_.executor_timeout_seconds > 0) {
       run_options_.waits_for_executors = true;
       run_options_.executor_timeout_s = flags_.executor_timeout_seconds;

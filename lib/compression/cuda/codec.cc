@@ -1,7 +1,6 @@
 #include "lib/compression/cuda/codec.h"
 
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -13,8 +12,9 @@
 #include "lib/compression/cuda/quantize.h"
 #include "lib/compression/cuda/select.h"
 #include "lib/compression/header.h"
-#include "lib/compression/layout.h"
+#include "lib/compression/message.h"
 #include "lib/compression/quantize.h"
+#include "lib/compression/registry.h"
 #include "lib/compression/select.h"
 #include "lib/kernels/cuda/bf16.h"
 #include "lib/kernels/cuda/cuda.h"
@@ -27,7 +27,7 @@ using kernels::cuda::AlignedForTransfer;
 // Where a message lies in a buffer of the device, and what becomes of it on the host: a Verdict, then, each aligned, mask and values.
 struct Parcel {
   Header header;
-  Layout layout = Layout::kExact;  // of the values
+  const DenseCodec* values = nullptr;  // that they are written in; null: as they are
   size_t mask_bytes = 0;
   size_t value_bytes = 0;
 
@@ -59,7 +59,7 @@ class LeavingMessage final : public PendingMessage {
     if (verdict.greatest > kMaxMagnitudeBits) return UnencodableError(verdict.index, verdict.value);
     out->resize(parcel_.message_bytes());
     Header header = parcel_.header;
-    header.parameter = ParameterOf(parcel_.layout, verdict.greatest);
+    if (parcel_.values != nullptr) header.parameter = parcel_.values->ParameterOf(verdict.greatest);
     WriteHeader(header, out->data());
     std::byte* const payload = out->data() + kHeaderBytes;
     if (parcel_.mask_bytes > 0) std::memcpy(payload, here.data() + Parcel::kMaskOffset, parcel_.mask_bytes);
@@ -114,12 +114,12 @@ class CudaTensorCodec final : public TensorCodec {
     FUSIONLLM_RETURN_IF_ERROR(CheckEncode(spec, direction, values.size(), SizeOf(selection)));
     if (selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
     if (direction == Direction::kBackward) {
-      if (spec.kind == CodecKind::kTopK) return EncodeMasked(spec, values, selection);
-      return EncodeDense(GradientKind(spec.kind), direction, values);
+      if (Selects(spec.kind)) return EncodeMasked(spec, values, selection);
+      return EncodeDense(*CodecOf(GradientKind(spec.kind)).dense(), direction, values);
     }
     if (!spec.error_feedback) {
-      if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, nullptr, selection_out);
-      return EncodeDense(spec.kind, direction, values);
+      if (Selects(spec.kind)) return EncodeTopK(spec, values, nullptr, selection_out);
+      return EncodeDense(*CodecOf(spec.kind).dense(), direction, values);
     }
     if (state == nullptr) return absl::InvalidArgumentError("error feedback needs an encoder state to keep its residual");
     const auto n = static_cast<int64_t>(values.size());
@@ -128,7 +128,7 @@ class CudaTensorCodec final : public TensorCodec {
           absl::StrCat("error feedback: the residual has ", state->residual_elements, " elements, the tensor ", values.size()));
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(state->corrected, values.size_bytes()));
-    if (spec.kind == CodecKind::kTopK) return EncodeTopK(spec, values, state, selection_out);
+    if (Selects(spec.kind)) return EncodeTopK(spec, values, state, selection_out);
     return EncodeDenseWithFeedback(spec, values, state);
   }
 
@@ -150,17 +150,17 @@ class CudaTensorCodec final : public TensorCodec {
     if (selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
     const bool top_k = message.header.layout == Layout::kTopK, masked = message.header.layout == Layout::kMasked;
     if (top_k) FUSIONLLM_RETURN_IF_ERROR(Mask::Parse(message.header.elements, message.header.kept, message.mask).status());
-    FUSIONLLM_RETURN_IF_ERROR(CheckParameter(message.layout, message.header.parameter));
-    if (!ValuesAreFinite(message)) return ValuesNotFiniteError();
+    FUSIONLLM_RETURN_IF_ERROR(message.codec->CheckParameter(message.header.parameter));
+    if (!message.codec->AreFinite(message.values, message.count)) return ValuesNotFiniteError();
     const auto n = static_cast<int64_t>(out.size()), kept = static_cast<int64_t>(message.count);
     if (n == 0) return absl::OkStatus();
-    if (message.layout == Layout::kExact) return BringAsTheyAre(message.values, out.data());
+    if (message.codec->layout == Layout::kExact) return BringAsTheyAre(message.values, out.data());
 
     const std::array<std::span<const std::byte>, 2> pieces = {message.mask, message.values};
     FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().CopyToDevice(pieces));
     const absl::Cleanup release = [this] { device_.incoming().Release().IgnoreError(); };
     const std::byte* const coded = on_device + AlignedForTransfer(message.mask.size());
-    if (!top_k && !masked) return ReadValues(message.layout, coded, n, message.header.parameter, out.data());
+    if (!top_k && !masked) return ReadValues(*message.codec, coded, n, message.header.parameter, out.data());
 
     const uint32_t* indices = masked && selection != nullptr ? Words(selection->indices) : nullptr;
     if (top_k) {
@@ -171,7 +171,7 @@ class CudaTensorCodec final : public TensorCodec {
       indices = Words(room);
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * message.count));
-    FUSIONLLM_RETURN_IF_ERROR(ReadValues(message.layout, coded, kept, message.header.parameter, Floats(kept_)));
+    FUSIONLLM_RETURN_IF_ERROR(ReadValues(*message.codec, coded, kept, message.header.parameter, Floats(kept_)));
     FUSIONLLM_RETURN_IF_ERROR(Done(Scatter(stream(), Floats(kept_), indices, kept, n, out.data())));
     if (top_k && selection_out != nullptr) {
       selection_out->elements = n;
@@ -226,7 +226,7 @@ class CudaTensorCodec final : public TensorCodec {
     return Done(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
   }
   absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeAsTheyAre(const Header& header, std::span<const std::byte> values) {
-    const Parcel parcel{.header = header, .layout = header.layout, .value_bytes = values.size()};
+    const Parcel parcel{.header = header, .value_bytes = values.size()};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
     FUSIONLLM_RETURN_IF_ERROR(CopyThere(buffer + parcel.values_offset(), values.data(), values.size()));
     return Send(parcel);
@@ -239,56 +239,40 @@ class CudaTensorCodec final : public TensorCodec {
   }
 
   // Encodes, and notes the greatest magnitude.
-  absl::Status WriteValues(Layout layout, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  absl::Status WriteValues(const DenseCodec& codec, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
     if (n == 0) return absl::OkStatus();
-    std::byte* const codes = out + (BlockSize(layout) == 0 ? 0 : ScaleBytes(layout, static_cast<size_t>(n)));
-    switch (layout) {
-      case Layout::kFp16:
-        FUSIONLLM_RETURN_IF_ERROR(Done(GreatestMagnitude(stream(), values, n, greatest)));
-        return Done(FloatToHalf(stream(), values, n, greatest, out));
-      case Layout::kBf16:
-        return Done(FloatToBfloat(stream(), values, n, out, greatest));
-      case Layout::kInt8:
-        return Done(QuantizeInt8(stream(), values, n, out, codes, greatest));
-      case Layout::kInt4:
-        return Done(QuantizeInt4(stream(), values, n, out, codes, greatest));
-      default:
-        return absl::InternalError("no such values are made on the device");
-    }
+    FUSIONLLM_ASSIGN_OR_RETURN(const DeviceCodec* const device_codec, KernelsOf(codec));
+    return Done(device_codec->encode(stream(), values, n, out, greatest));
   }
 
-  absl::Status ReadValues(Layout layout, const std::byte* in, int64_t n, int32_t parameter, float* out) {
-    if (n > 0 && layout == Layout::kFp16) return Done(HalfToFloat(stream(), in, n, std::ldexp(1.0f, parameter), nullptr, out));
-    return ReadWritten(layout, in, n, nullptr, nullptr, out);
+  absl::Status ReadValues(const DenseCodec& codec, const std::byte* in, int64_t n, int32_t parameter, float* out) {
+    if (n == 0) return absl::OkStatus();
+    FUSIONLLM_ASSIGN_OR_RETURN(const DeviceCodec* const device_codec, KernelsOf(codec));
+    return Done(device_codec->decode(stream(), in, n, parameter, nullptr, nullptr, out));
   }
 
   // Of what WriteValues wrote; out = minuend - decoded where there is a minuend.
-  absl::Status ReadWritten(Layout layout, const std::byte* in, int64_t n, const uint32_t* greatest, const float* minuend, float* out) {
+  absl::Status ReadWritten(const DenseCodec& codec, const std::byte* in, int64_t n, const uint32_t* greatest, const float* minuend,
+                           float* out) {
     if (n == 0) return absl::OkStatus();
-    const std::byte* const codes = in + (BlockSize(layout) == 0 ? 0 : ScaleBytes(layout, static_cast<size_t>(n)));
-    switch (layout) {
-      case Layout::kFp16:
-        return Done(HalfToFloat(stream(), in, n, greatest, minuend, out));
-      case Layout::kBf16:
-        return Done(BfloatToFloat(stream(), in, n, minuend, out));
-      case Layout::kInt8:
-        return Done(DequantizeInt8(stream(), in, codes, n, minuend, out));
-      case Layout::kInt4:
-        return Done(DequantizeInt4(stream(), in, codes, n, minuend, out));
-      default:
-        return absl::InternalError("no such values are read on the device");
-    }
+    FUSIONLLM_ASSIGN_OR_RETURN(const DeviceCodec* const device_codec, KernelsOf(codec));
+    return Done(device_codec->decode(stream(), in, n, 0, greatest, minuend, out));
+  }
+
+  static absl::StatusOr<const DeviceCodec*> KernelsOf(const DenseCodec& codec) {
+    const DeviceCodec* const found = FindDeviceCodec(codec.layout);
+    if (found == nullptr) return absl::InternalError(absl::StrCat("codec ", codec.traits.name, " has no kernels"));
+    return found;
   }
 
   absl::Status Judge(const float* values, const uint32_t* indices, int64_t n, std::byte* buffer) {
     return n == 0 ? absl::OkStatus() : Done(FindUnencodable(stream(), values, indices, n, VerdictOf(buffer)));
   }
 
-  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeDense(CodecKind kind, Direction direction, std::span<const float> values) {
-    const Layout layout = DenseLayout(kind);
-    const Header header{.layout = layout, .direction = direction, .elements = static_cast<uint32_t>(values.size())};
-    if (layout == Layout::kExact) return EncodeAsTheyAre(header, std::as_bytes(values));
-    const Parcel parcel{.header = header, .layout = layout, .value_bytes = PayloadBytes(layout, values.size())};
+  absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeDense(const DenseCodec& codec, Direction direction, std::span<const float> values) {
+    const Header header{.layout = codec.layout, .direction = direction, .elements = static_cast<uint32_t>(values.size())};
+    if (codec.layout == Layout::kExact) return EncodeAsTheyAre(header, std::as_bytes(values));
+    const Parcel parcel{.header = header, .values = &codec, .value_bytes = codec.ValueBytes(values.size())};
     FUSIONLLM_RETURN_IF_ERROR(WriteDense(parcel, values).status());
     return Send(parcel);
   }
@@ -297,7 +281,7 @@ class CudaTensorCodec final : public TensorCodec {
   absl::StatusOr<std::byte*> WriteDense(const Parcel& parcel, std::span<const float> values) {
     const auto n = static_cast<int64_t>(values.size());
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(parcel.layout, values.data(), n, buffer + parcel.values_offset(), GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(*parcel.values, values.data(), n, buffer + parcel.values_offset(), GreatestOf(buffer)));
     FUSIONLLM_RETURN_IF_ERROR(Judge(values.data(), nullptr, n, buffer));
     return buffer;
   }
@@ -308,12 +292,12 @@ class CudaTensorCodec final : public TensorCodec {
     float* const corrected = Floats(state->corrected);
     const float* const residual = state->residual_elements == 0 ? nullptr : Floats(state->residual);
     if (n > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Correct(stream(), values.data(), residual, n, corrected)));
-    const Layout layout = DenseLayout(spec.kind);
-    const Parcel parcel{.header = {.layout = layout, .direction = Direction::kForward, .elements = static_cast<uint32_t>(n)},
-                        .layout = layout,
-                        .value_bytes = PayloadBytes(layout, values.size())};
+    const DenseCodec& codec = *CodecOf(spec.kind).dense();
+    const Parcel parcel{.header = {.layout = codec.layout, .direction = Direction::kForward, .elements = static_cast<uint32_t>(n)},
+                        .values = &codec,
+                        .value_bytes = codec.ValueBytes(values.size())};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, WriteDense(parcel, {corrected, values.size()}));
-    FUSIONLLM_RETURN_IF_ERROR(ReadWritten(layout, buffer + parcel.values_offset(), n, GreatestOf(buffer), corrected, corrected));
+    FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, buffer + parcel.values_offset(), n, GreatestOf(buffer), corrected, corrected));
     std::swap(state->residual, state->corrected);
     state->residual_elements = n;
     return Send(parcel);
@@ -324,14 +308,14 @@ class CudaTensorCodec final : public TensorCodec {
                                                              Selection* selection_out) {
     const auto n = static_cast<int64_t>(values.size());
     const int64_t k = KeptElements(spec.ratio, n);
-    const Layout layout = ValueLayout(spec.top_k_values);
+    const DenseCodec& codec = *FindValueCodec(spec.top_k_values);
     const Parcel parcel{.header = {.layout = Layout::kTopK,
                                    .values = static_cast<uint8_t>(spec.top_k_values),
                                    .elements = static_cast<uint32_t>(n),
                                    .kept = static_cast<uint32_t>(k)},
-                        .layout = layout,
+                        .values = &codec,
                         .mask_bytes = static_cast<size_t>(Mask::SerializedBytes(n, k)),
-                        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
+                        .value_bytes = codec.ValueBytes(static_cast<size_t>(k))};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
     std::byte* const mask = buffer + Parcel::kMaskOffset;
     std::byte* const coded = buffer + parcel.values_offset();
@@ -352,7 +336,7 @@ class CudaTensorCodec final : public TensorCodec {
     }
     FUSIONLLM_RETURN_IF_ERROR(Judge(state == nullptr ? values.data() : feedback.corrected, nullptr, n, buffer));
     // The greatest of all is among those kept, so the values add nothing to it.
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, coded, GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, coded, GreatestOf(buffer)));
     if (selection_out != nullptr) {
       selection_out->elements = n;
       selection_out->kept = k;
@@ -360,7 +344,7 @@ class CudaTensorCodec final : public TensorCodec {
     if (state == nullptr) return Send(parcel);
     // Nothing arrived of what was not kept: there the corrected values are the residual.
     if (n > 0) {
-      FUSIONLLM_RETURN_IF_ERROR(ReadWritten(layout, coded, k, GreatestOf(buffer), nullptr, Floats(kept_)));
+      FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, coded, k, GreatestOf(buffer), nullptr, Floats(kept_)));
       FUSIONLLM_RETURN_IF_ERROR(Done(SubtractKept(stream(), Floats(kept_), Words(indices), k, feedback.corrected)));
     }
     std::swap(state->residual, state->corrected);
@@ -372,19 +356,19 @@ class CudaTensorCodec final : public TensorCodec {
                                                                const Selection* selection) {
     const int64_t k = selection == nullptr ? 0 : selection->kept;
     const ValueKind values_kind = GradientValueKind(spec.top_k_values);
-    const Layout layout = ValueLayout(values_kind);
+    const DenseCodec& codec = *FindValueCodec(values_kind);
     const Parcel parcel{.header = {.layout = Layout::kMasked,
                                    .direction = Direction::kBackward,
                                    .values = static_cast<uint8_t>(values_kind),
                                    .elements = static_cast<uint32_t>(values.size()),
                                    .kept = static_cast<uint32_t>(k)},
-                        .layout = layout,
-                        .value_bytes = PayloadBytes(layout, static_cast<size_t>(k))};
+                        .values = &codec,
+                        .value_bytes = codec.ValueBytes(static_cast<size_t>(k))};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * static_cast<size_t>(k)));
     const uint32_t* const indices = k == 0 ? nullptr : Words(selection->indices);
     if (k > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Gather(stream(), values.data(), indices, k, Floats(kept_))));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(layout, Floats(kept_), k, buffer + parcel.values_offset(), GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, buffer + parcel.values_offset(), GreatestOf(buffer)));
     FUSIONLLM_RETURN_IF_ERROR(Judge(Floats(kept_), indices, k, buffer));  // named by its place in the tensor, not among the kept
     return Send(parcel);
   }

@@ -3,6 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/compression/cuda/codec.h"
+#include "lib/compression/cuda/quantize.h"
+#include "lib/compression/registry.h"
 #include "lib/compression/testing/conformance.h"
 #include "lib/kernels/cuda/cuda.h"
 
@@ -33,6 +35,13 @@ TEST_F(CudaTensorCodecTest, JudgesDamageAlike) { testing::ExpectSameHandlingOfCo
 TEST_F(CudaTensorCodecTest, CarriesBf16TensorsAsTheyAreAndByWayOfFloats) { testing::ExpectSameBf16(*codec_); }
 TEST_F(CudaTensorCodecTest, KeepsMessagesUnderWayApart) { testing::ExpectMessagesUnderWayKeptApart(*codec_); }
 TEST_F(CudaTensorCodecTest, CodesIntegersAndCompares) { testing::ExpectSameIntegersAndComparisons(*codec_); }
+
+TEST(DeviceCodecTest, EveryLossyCodecHasKernels) {
+  for (const Codec* codec : Codecs()) {
+    if (codec->dense() == nullptr || codec->traits.kind == CodecKind::kExact) continue;
+    EXPECT_NE(FindDeviceCodec(codec->dense()->layout), nullptr) << codec->traits.name << " has none in lib/compression/cuda/quantize.cu";
+  }
+}
 
 TEST_F(CudaTensorCodecTest, IsThereForItsBackendAlone) {
   EXPECT_EQ(&codec_->memory(), &backend_->memory());

@@ -3,9 +3,9 @@
 #include "lib/compression/cuda/quantize.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/compression/cuda/device_code.h"
-#include "lib/compression/layout.h"
 #include "lib/compression/quantize.h"
 #include "lib/kernels/cuda/launch.h"
 
@@ -19,8 +19,8 @@ using kernels::cuda::kThreads;
 using kernels::cuda::Launch;
 using kernels::cuda::MaxOverBlock;
 
-constexpr int kInt8Block = 64;
-constexpr int kInt4Block = 32;
+constexpr int kInt8Block = kInt8BlockSize;
+constexpr int kInt4Block = kInt4BlockSize;
 
 // Round to nearest even in integer arithmetic, as on the host.
 __device__ inline uint16_t ToHalf(float x) {
@@ -170,47 +170,65 @@ __global__ void ReadInt4(const uint16_t* scales, const uint8_t* codes, int64_t n
 uint16_t* Words(std::byte* bytes) { return reinterpret_cast<uint16_t*>(bytes); }
 const uint16_t* Words(const std::byte* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
 
-}  // namespace
-
-cudaError_t GreatestMagnitude(cudaStream_t stream, const float* values, int64_t n, uint32_t* greatest) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, FindGreatest, values, n, greatest);
-}
-cudaError_t FloatToHalf(cudaStream_t stream, const float* values, int64_t n, const uint32_t* greatest, std::byte* out) {
+cudaError_t EncodeFp16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  const cudaError_t error = Launch(stream, BlocksFor(n), kThreads, 0, FindGreatest, values, n, greatest);
+  if (error != cudaSuccess) return error;
   return Launch(stream, BlocksFor(n), kThreads, 0, WriteHalves, values, n, greatest, Words(out));
 }
-cudaError_t FloatToBfloat(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+cudaError_t DecodeFp16(cudaStream_t stream, const std::byte* in, int64_t n, int32_t parameter, const uint32_t* greatest,
+                       const float* minuend, float* out) {
+  const float factor = greatest == nullptr ? std::ldexp(1.0f, parameter) : 0.0f;
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(in), n, factor, greatest, minuend, out);
+}
+
+cudaError_t EncodeBf16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
   return Launch(stream, BlocksFor(n), kThreads, 0, WriteBfloats, values, n, Words(out), greatest);
 }
-cudaError_t QuantizeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest) {
-  return Launch(stream, BlocksFor((n + 1) / 2), kThreads, 0, WriteInt8, values, n, Words(scales), reinterpret_cast<int8_t*>(codes),
-                greatest);
+cudaError_t DecodeBf16(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadBf16, Words(in), n, minuend, out);
 }
-cudaError_t QuantizeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, WriteInt4, values, n, Words(scales), reinterpret_cast<uint8_t*>(codes), greatest);
+
+// Of n values in blocks, whose codes come behind them.
+int64_t ScaleBytes(int64_t n, int64_t block) { return 2 * ((n + block - 1) / block); }
+
+cudaError_t EncodeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  auto* const codes = reinterpret_cast<int8_t*>(out + ScaleBytes(n, kInt8Block));
+  return Launch(stream, BlocksFor((n + 1) / 2), kThreads, 0, WriteInt8, values, n, Words(out), codes, greatest);
 }
+cudaError_t DecodeInt8(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
+  const auto* const codes = reinterpret_cast<const int8_t*>(in + ScaleBytes(n, kInt8Block));
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt8, Words(in), codes, n, minuend, out);
+}
+
+cudaError_t EncodeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  auto* const codes = reinterpret_cast<uint8_t*>(out + ScaleBytes(n, kInt4Block));
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteInt4, values, n, Words(out), codes, greatest);
+}
+cudaError_t DecodeInt4(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
+  const auto* const codes = reinterpret_cast<const uint8_t*>(in + ScaleBytes(n, kInt4Block));
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt4, Words(in), codes, n, minuend, out);
+}
+
+constexpr DeviceCodec kDeviceCodecs[] = {{Layout::kFp16, EncodeFp16, DecodeFp16},
+                                         {Layout::kBf16, EncodeBf16, DecodeBf16},
+                                         {Layout::kInt8, EncodeInt8, DecodeInt8},
+                                         {Layout::kInt4, EncodeInt4, DecodeInt4}};
+
+}  // namespace
+
+const DeviceCodec* FindDeviceCodec(Layout layout) {
+  for (const DeviceCodec& codec : kDeviceCodecs) {
+    if (codec.layout == layout) return &codec;
+  }
+  return nullptr;
+}
+
 cudaError_t Correct(cudaStream_t stream, const float* values, const float* residual, int64_t n, float* corrected) {
   return Launch(stream, BlocksFor(n), kThreads, 0, AddResidual, values, residual, n, corrected);
 }
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, factor, nullptr, minuend, out);
-}
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend,
-                        float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(halves), n, 0.0f, greatest, minuend, out);
-}
+
 cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {
   return Launch(stream, 1, kThreads, 0, FindFirstUnencodable, values, indices, n, verdict);
-}
-cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadBf16, Words(bfloats), n, minuend, out);
-}
-cudaError_t DequantizeInt8(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
-                           float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt8, Words(scales), reinterpret_cast<const int8_t*>(codes), n, minuend, out);
-}
-cudaError_t DequantizeInt4(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
-                           float* out) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt4, Words(scales), reinterpret_cast<const uint8_t*>(codes), n, minuend, out);
 }
 
 }  // namespace fusionllm::compression::cuda

@@ -9,14 +9,22 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/compression/codec_kind.h"
+
 namespace fusionllm::compression::cuda {
 
-cudaError_t GreatestMagnitude(cudaStream_t stream, const float* values, int64_t n, uint32_t* greatest);
-// With the exponent that *greatest, of these values, asks for: HalfExponent's.
-cudaError_t FloatToHalf(cudaStream_t stream, const float* values, int64_t n, const uint32_t* greatest, std::byte* out);
-cudaError_t FloatToBfloat(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest);
-cudaError_t QuantizeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest);
-cudaError_t QuantizeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* scales, std::byte* codes, uint32_t* greatest);
+// The kernels of a DenseCodec (lib/compression/registry.h).
+struct DeviceCodec {
+  Layout layout;
+  // Writes its ValueBytes.
+  cudaError_t (*encode)(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest);
+  // out[i] = what was decoded, or minuend[i] less that where there is a minuend, which may be `out`. The header's parameter is that of
+  // values of *greatest where there is one, else `parameter`. Nothing is checked.
+  cudaError_t (*decode)(cudaStream_t stream, const std::byte* in, int64_t n, int32_t parameter, const uint32_t* greatest,
+                        const float* minuend, float* out);
+};
+// Null where values travel as they are.
+const DeviceCodec* FindDeviceCodec(Layout layout);
 
 // corrected[i] = values[i] + residual[i], or values[i] where residual is null: for error feedback.
 cudaError_t Correct(cudaStream_t stream, const float* values, const float* residual, int64_t n, float* corrected);
@@ -30,16 +38,5 @@ struct Verdict {
 };
 // After `verdict` has the greatest magnitude of these values.
 cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, Verdict* verdict);
-
-// out[i] = what was decoded, or minuend[i] less that where there is a minuend, which may be `out`. Nothing is checked.
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, float factor, const float* minuend, float* out);
-// With the factor that FloatToHalf took for *greatest.
-cudaError_t HalfToFloat(cudaStream_t stream, const std::byte* halves, int64_t n, const uint32_t* greatest, const float* minuend,
-                        float* out);
-cudaError_t BfloatToFloat(cudaStream_t stream, const std::byte* bfloats, int64_t n, const float* minuend, float* out);
-cudaError_t DequantizeInt8(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
-                           float* out);
-cudaError_t DequantizeInt4(cudaStream_t stream, const std::byte* scales, const std::byte* codes, int64_t n, const float* minuend,
-                           float* out);
 
 }  // namespace fusionllm::compression::cuda

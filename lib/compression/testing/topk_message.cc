@@ -1,18 +1,17 @@
 #include "lib/compression/testing/topk_message.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lib/compression/codec.h"
 #include "lib/compression/header.h"
+#include "lib/compression/registry.h"
 
 namespace fusionllm::compression::testing {
 
 std::vector<std::byte> TopKMessage(ValueKind values, Direction direction, const Mask& mask, std::span<const float> kept) {
-  constexpr std::array kKinds = {CodecKind::kFp16, CodecKind::kInt8, CodecKind::kInt4};
   // Values have the form that they have in a dense message.
   std::vector<std::byte> dense;
-  Encode({.kind = kKinds[static_cast<size_t>(values)]}, Direction::kForward, kept, nullptr, nullptr, &dense, nullptr).IgnoreError();
+  Encode({.kind = FindValueCodec(values)->traits.kind}, Direction::kForward, kept, nullptr, nullptr, &dense, nullptr).IgnoreError();
   Header header = ReadHeader(dense, Direction::kForward, static_cast<size_t>(mask.kept())).value();
   const bool forward = direction == Direction::kForward;
   header.layout = forward ? Layout::kTopK : Layout::kMasked;
