@@ -10,9 +10,9 @@
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/op_position.h"
 #include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
@@ -36,7 +36,7 @@ std::string Placed(absl::string_view name, absl::string_view position) {
 
 absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
   if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
-    return opdag::BuildGpt2({.layers = gpt->n_layer,
+    return models::BuildGpt2({.layers = gpt->n_layer,
                              .heads = gpt->n_head,
                              .embd = gpt->n_embd,
                              .vocab = gpt->vocab_size,
@@ -45,13 +45,13 @@ absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::Resol
                              .tied = gpt->tie_weights});
   }
   if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
-    return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
+    return models::BuildResNet({.depth = static_cast<int>(resnet->depth),
                                .stem = resnet->stem == job::Stem::kCifar ? "cifar" : "imagenet",
                                .num_classes = resnet->num_classes,
                                .image_size = resnet->image_size});
   }
   const auto& mlp = std::get<job::MlpConfig>(model);
-  return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
+  return models::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
 }
 
 }  // namespace

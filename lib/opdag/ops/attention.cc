@@ -6,7 +6,7 @@
 namespace fusionllm::opdag::ops {
 namespace {
 
-const std::vector<AttributeSchema> kAttributes = {{"heads", AttributeKind::kInt, true}, {"causal", AttributeKind::kBool}};
+const std::vector<AttributeSchema> kAttentionAttributes = {{"heads", AttributeKind::kInt, true}, {"causal", AttributeKind::kBool}};
 
 absl::StatusOr<Types> Infer(const Graph& graph, const Op& op) {
   const TensorType& qkv = InputType(graph, op, 0);
@@ -34,13 +34,13 @@ double ForwardFlops(const TensorType& qkv, const Op& op) {
 
 void AddAttention(std::vector<OpSchema>& schemas) {
   OpSchema forward = MakeSchema("attention", OpKind::kNonParametric, OpClass::kAttention, {"qkv"}, {"y", "lse"});
-  forward.attributes = kAttributes;
+  forward.attributes = kAttentionAttributes;
   forward.infer = Infer;
   forward.flops = [](const Graph& graph, const Op& op) { return ForwardFlops(InputType(graph, op, 0), op); };
   schemas.push_back(std::move(forward));
 
   OpSchema backward = MakeBackward("attention_grad", OpClass::kAttention, {"qkv", "y", "lse", "dy"}, {"dqkv"});
-  backward.attributes = kAttributes;
+  backward.attributes = kAttentionAttributes;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types forward_types, Infer(graph, op));
     FUSIONLLM_RETURN_IF_ERROR(WantType("y", InputType(graph, op, 1), forward_types[0]));

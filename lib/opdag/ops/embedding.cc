@@ -6,7 +6,7 @@
 namespace fusionllm::opdag::ops {
 namespace {
 
-const std::vector<AttributeSchema> kAttributes = {
+const std::vector<AttributeSchema> kEmbeddingAttributes = {
     {"vocab", AttributeKind::kInt, true}, {"dim", AttributeKind::kInt, true}, {"positions", AttributeKind::kInt}};
 
 int TableCount(const Attributes& attributes) { return attributes.Int("positions") > 0 ? 2 : 1; }
@@ -40,7 +40,7 @@ void AddEmbedding(std::vector<OpSchema>& schemas) {
   OpSchema forward = MakeSchema("embedding", OpKind::kParametric, OpClass::kGather, {"tokens"}, {"y"});
   forward.parameters = {"wte", "wpe"};
   forward.optional_parameters = 1;
-  forward.attributes = kAttributes;
+  forward.attributes = kEmbeddingAttributes;
   forward.parameter_count = TableCount;
   forward.parameter_types = [](const Attributes& attributes, const Types&) { return Tables(attributes); };
   forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
@@ -56,7 +56,7 @@ void AddEmbedding(std::vector<OpSchema>& schemas) {
   schemas.push_back(std::move(forward));
 
   OpSchema backward = MakeBackward("embedding_grad", OpClass::kGather, {"tokens", "dy"}, {"dwte", "dwpe"});
-  backward.attributes = kAttributes;
+  backward.attributes = kEmbeddingAttributes;
   backward.output_count = TableCount;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const TensorType y, Embedded(op.attributes, InputType(graph, op, 0)));
