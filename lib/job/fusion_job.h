@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/compression/guard_mode.h"
+#include "lib/data/config.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
 
@@ -19,9 +20,8 @@ namespace fusionllm::job {
 enum class Family { kGpt2, kResnet, kMlp };
 enum class Stem { kCifar, kImagenet };
 enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
-enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
-// Whose samples are sequences of tokens, spec.training.sequenceLength long.
-constexpr bool IsOfTokens(DataKind kind) { return kind == DataKind::kText || kind == DataKind::kTokens; }
+using DataKind = data::DatasetKind;
+using data::IsOfTokens;  // a sample of tokens is spec.training.sequenceLength long
 enum class TextEncoding { kUtf8, kBytes };
 enum class Split { kEven, kEnd };  // which samples a fraction holds out
 enum class TokenDtype { kAuto, kUint16, kUint32 };
