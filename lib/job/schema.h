@@ -50,9 +50,12 @@ struct Opaque {
   bool operator==(const Opaque&) const = default;
 };
 
-// Specialised next to each enumeration: `static constexpr std::pair<const char*, E> kNames[]`.
+// `kNames`, pairs of a const char* and a value: specialised next to each enumeration of this folder, and for those below it what
+// `constexpr auto NamesOf(E)` of their namespace returns.
 template <class E>
-struct EnumNames;
+struct EnumNames {
+  static constexpr auto kNames = NamesOf(E{});
+};
 
 #define FUSIONLLM_JOB_ENUM(Type, ...)                                       \
   template <>                                                               \
