@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -10,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/job/parse.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -91,9 +94,20 @@ TEST_F(FirstStepsTest, CompletionKnowsFieldsAndHelpDoesNotListThem) {
 
 TEST_F(FirstStepsTest, EveryJobThatInitWritesPassesADryRun) {
   const std::string profiles = Calibrated();  // of another job: how good the plans are is no matter here
-  for (const char* what : {"--family gpt2 --data text text.txt", "--family gpt2 --data tokens ids.bin", "--family resnet", "--family mlp",
-                           "--family resnet --data cifar10 data_batch_1.bin", "--family mlp --data cifar10 data_batch_1.bin",
-                           "--family mlp --data idx train-images-idx3-ubyte train-labels-idx1-ubyte"}) {
+  const std::pair<job::DataKind, const char*> files[] = {{job::DataKind::kText, "text.txt"},
+                                                         {job::DataKind::kTokens, "ids.bin"},
+                                                         {job::DataKind::kCifar10, "data_batch_1.bin"},
+                                                         {job::DataKind::kIdx, "train-images-idx3-ubyte train-labels-idx1-ubyte"},
+                                                         {job::DataKind::kShapes, ""}};
+  std::vector<std::string> commands;
+  for (const models::Family* family : models::AllFamilies()) {
+    for (const auto& [kind, paths] : files) {
+      if (models::SamplesOf(kind) != family->facts().samples) continue;
+      commands.push_back(absl::StrCat("--family ", family->name(), " --data ", job::ToString(kind), " ", paths));
+    }
+  }
+  commands.emplace_back("--family mlp");
+  for (const std::string& what : commands) {
     const Outcome made = Run(absl::StrCat("init ", what, " -o made.yaml --force"));
     ASSERT_EQ(made.code, 0) << what << "\n" << made.err;
     EXPECT_THAT(made.err, HasSubstr("fusionctl run made.yaml --dry-run")) << what;

@@ -21,8 +21,8 @@
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/export.h"
 #include "lib/checkpoint/reader.h"
-#include "lib/job/gpt2_config_json.h"
 #include "lib/job/initial_model.h"
+#include "lib/models/config_json.h"
 #include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
@@ -160,12 +160,12 @@ absl::StatusOr<int> Verify(const CheckpointFlags& flags, OutputFormat format) {
   return all_whole ? kExitDone : any_damaged ? kExitFailed : kExitBadInput;
 }
 
-// The config.json that transformers wants beside the parameters of a GPT-2: from the job of the checkpoint, or as it lies beside a model of
-// Hugging Face. Empty: it is no GPT-2, or nothing says what it is.
+// The config.json that transformers wants beside the parameters: from the job of the checkpoint, or as it lies beside a model of Hugging
+// Face. Empty: its family has none, or nothing says what it is.
 absl::StatusOr<std::string> ConfigFor(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader, base::AsBadInput(checkpoint::CheckpointReader::Open(path)));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<job::InitialModel> model, job::ReadInitialModel(reader.path()));
-  return model.has_value() ? job::FormatGpt2ConfigJson(model->sizes) : "";
+  return model.has_value() ? model->family->FormatConfig(model->sizes) : "";
 }
 
 // One that lies there already must be of the same model: transformers would read the parameters by it.
@@ -173,8 +173,9 @@ absl::Status CheckConfigThere(const std::string& file, const std::string& config
   const absl::StatusOr<std::string> there = base::ReadSmallFile(file, kMaxConfigBytes);
   if (absl::IsNotFound(there.status())) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(there.status()));
-  const auto theirs = job::ParseGpt2ConfigJson(*there), ours = job::ParseGpt2ConfigJson(config);
-  if (theirs.ok() && theirs->has_value() && (*theirs)->problems.empty() && (*theirs)->sizes == (*ours)->sizes) return absl::OkStatus();
+  const auto theirs = models::ParseConfigJson(*there), ours = models::ParseConfigJson(config);
+  const bool known = theirs.ok() && theirs->has_value() && (*theirs)->problems.empty();
+  if (known && (*theirs)->family == (*ours)->family && (*theirs)->sizes == (*ours)->sizes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(file, " is of another model: name another folder for what is exported, or remove it"));
 }
 
@@ -218,7 +219,8 @@ absl::StatusOr<int> Export(const CheckpointFlags& flags, OutputFormat format) {
   } else {
     absl::PrintF("%s: %s, sha256 %s\n", out.string(), report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
     if (config.empty() && out.filename() == kModelFile) {
-      absl::PrintF("no config.json is written, for only that of a gpt2 is known: who reads the file must know the model by itself\n");
+      absl::PrintF("no config.json is written, for only that of a %s is known: who reads the file must know the model by itself\n",
+                   models::FamilyList(models::FamiliesWithStoredForm()));
     }
     if (config.empty() && !described.empty())
       absl::PrintF("no config.json is written beside it: only a folder, or a file called %s, gets one\n", kModelFile);

@@ -19,6 +19,7 @@
 #include "lib/job/data_rules.h"
 #include "lib/job/initial_model.h"
 #include "lib/job/parse.h"
+#include "lib/models/families.h"
 #include "lib/report/number_format.h"
 
 namespace fusionllm::cli {
@@ -40,10 +41,11 @@ bool IsFileOfTokens(absl::string_view path) {
   return std::any_of(std::begin(kTokenEndings), std::end(kTokenEndings), [&](absl::string_view end) { return absl::EndsWith(path, end); });
 }
 
-// A Hugging Face GPT-2 says in its config.json what it is; what its tokens are the file must tell.
+// A model of Hugging Face says in its config.json what it is; what its tokens are the file must tell.
 absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::InitialModel& start) {
+  const int64_t vocab_size = start.sizes.settings.vocab_size.value_or(0);
   if (flags.data.empty()) {
-    const bool bytes = start.sizes.vocab_size == kBytesOfText;
+    const bool bytes = vocab_size == kBytesOfText;
     return absl::InvalidArgumentError(
         absl::StrCat("--data is required: the file to evaluate on, ",
                      bytes ? "text" : "of token ids that the model's own tokenizer made (docs/tasks/prepare-data.md)",
@@ -52,23 +54,17 @@ absl::StatusOr<job::FusionJob> JobOfConfig(const EvalFlags& flags, const job::In
   const bool tokens = IsFileOfTokens(flags.data);
   const bool is_overridden = std::any_of(flags.overrides.begin(), flags.overrides.end(),
                                          [](const std::string& text) { return absl::StartsWith(text, "spec.data"); });
-  if (!tokens && !is_overridden && start.sizes.vocab_size != kBytesOfText) {
+  if (!tokens && !is_overridden && vocab_size != kBytesOfText) {
     return absl::InvalidArgumentError(absl::StrCat("--data ", flags.data, ": of text every byte is a token, and ", start.file,
-                                                   " has a vocabulary of ", start.sizes.vocab_size, "; give token ids (",
+                                                   " has a vocabulary of ", vocab_size, "; give token ids (",
                                                    absl::StrJoin(kTokenEndings, ", "), "), or say --set spec.data.kind=text"));
   }
   job::FusionJob job;
   job.metadata.name = "eval";
-  job.spec.model = {.family = job::Family::kGpt2,
-                    .config = {.n_layer = start.sizes.n_layer,
-                               .n_head = start.sizes.n_head,
-                               .n_embd = start.sizes.n_embd,
-                               .vocab_size = start.sizes.vocab_size,
-                               .block_size = start.sizes.block_size,
-                               .tie_weights = start.sizes.tie_weights}};
+  job.spec.model = {.family = start.family->facts().id, .preset = start.sizes.preset, .config = start.sizes.settings};
   job.spec.data.kind = tokens ? job::DataKind::kTokens : job::DataKind::kText;
   job.spec.data.path = {flags.data.empty() ? "." : flags.data};
-  job.spec.training.sequence_length = start.sizes.block_size;
+  job.spec.training.sequence_length = start.sizes.settings.block_size.value_or(job.spec.training.sequence_length);
   return job::ParseFusionJob(job::ToYaml(job), start.file, flags.overrides);
 }
 

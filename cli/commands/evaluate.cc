@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -122,7 +121,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
     }
     // The number of positions follows the sequence length unless it is written down; the stored model's stays what it was.
     FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
-    if (const auto* gpt = std::get_if<job::GptConfig>(&model)) job.spec.model.config.block_size = gpt->block_size;
+    if (model.family != nullptr) job.spec.model.config.block_size = model.sizes.settings.block_size;
     job.spec.training.sequence_length = sequence_length;
   }
   FUSIONLLM_RETURN_IF_ERROR(ReadFrom(file, job.spec.data));

@@ -20,8 +20,8 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/field_hints.h"
-#include "lib/job/model_config.h"
 #include "lib/job/parse.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -42,7 +42,7 @@ E Named(const std::string& name) {
 
 // As it is said of spec.model.family in a job.
 std::string NoFamily(const std::string& text) {
-  const std::vector<std::string> families = job::EnumChoices<job::Family>();
+  const std::vector<std::string> families = job::EnumChoices<models::FamilyName>();
   const std::string near = base::NearestNameOrPart(text, families);
   const std::string listed = absl::StrCat(text, " not in {", absl::StrJoin(families, ","), "}");
   if (!near.empty()) return absl::StrCat(listed, "; did you mean ", near, "?");
@@ -57,13 +57,13 @@ std::string PathFrom(const std::filesystem::path& folder, const std::string& pat
   return relative.empty() || relative.starts_with("..") ? whole.string() : relative;
 }
 
-absl::Status CheckPreset(job::Family family, const InitFlags& flags) {
+absl::Status CheckPreset(const models::Family& family, const InitFlags& flags) {
   if (flags.preset.empty()) return absl::OkStatus();
-  const std::vector<std::string> presets = job::PresetsOf(family);
+  const std::vector<std::string>& presets = family.facts().presets;
   if (std::find(presets.begin(), presets.end(), flags.preset) != presets.end()) return absl::OkStatus();
   if (presets.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--preset ", flags.preset, ": family ", flags.family, " has no presets; spec.model.config.layers says its widths"));
+    return absl::InvalidArgumentError(absl::StrCat("--preset ", flags.preset, ": family ", flags.family, " has no presets; ",
+                                                   family.facts().size_field, " says its widths"));
   }
   const std::string near = base::NearestNameOrPart(flags.preset, presets);
   return absl::InvalidArgumentError(absl::StrCat("--preset ", flags.preset, ": family ", flags.family, " has ",
@@ -82,10 +82,11 @@ void TellWhatIsMissing(const std::vector<std::string>& paths) {
 }
 
 absl::StatusOr<int> Init(const InitFlags& flags) {
-  TemplateOptions options{.family = Named<job::Family>(flags.family), .name = flags.name};
-  const bool tokens = options.family == job::Family::kGpt2;
+  const models::Family& family = models::FamilyOf(Named<models::FamilyName>(flags.family));
+  TemplateOptions options{.family = &family, .name = flags.name};
+  const bool tokens = family.facts().samples == models::Samples::kTokens;
   options.data = flags.data.empty() ? (tokens ? job::DataKind::kText : job::DataKind::kShapes) : Named<job::DataKind>(flags.data);
-  if (!Suits(options.family, options.data)) {
+  if (family.facts().samples != models::SamplesOf(options.data)) {
     return absl::InvalidArgumentError(absl::StrCat("--data ", flags.data, ": family ", flags.family, " trains on ",
                                                    tokens ? "text or tokens" : "images: cifar10, idx or shapes"));
   }
@@ -95,7 +96,7 @@ absl::StatusOr<int> Init(const InitFlags& flags) {
         files ? absl::StrCat("PATH is required: the files or folders of data of kind ", job::ToString(options.data))
               : "data of kind shapes is made up on the fly: leave PATH out, or say --data");
   }
-  FUSIONLLM_RETURN_IF_ERROR(CheckPreset(options.family, flags));
+  FUSIONLLM_RETURN_IF_ERROR(CheckPreset(family, flags));
   options.preset = flags.preset;
   const bool to_stdout = flags.output.empty();
   const std::filesystem::path folder = std::filesystem::absolute(to_stdout ? "job.yaml" : flags.output).parent_path().lexically_normal();
@@ -119,9 +120,9 @@ absl::StatusOr<int> Init(const InitFlags& flags) {
 
 std::string PresetHelp() {
   std::vector<std::string> parts;
-  for (const std::string& name : job::EnumChoices<job::Family>()) {
-    const std::vector<std::string> presets = job::PresetsOf(Named<job::Family>(name));
-    if (!presets.empty()) parts.push_back(absl::StrCat("of ", name, ": ", absl::StrJoin(presets, ", ")));
+  for (const models::Family* family : models::AllFamilies()) {
+    const std::vector<std::string>& presets = family->facts().presets;
+    if (!presets.empty()) parts.push_back(absl::StrCat("of ", family->name(), ": ", absl::StrJoin(presets, ", ")));
   }
   return absl::StrCat("size of the model (default: the smallest); ", absl::StrJoin(parts, "; "));
 }
@@ -132,9 +133,14 @@ void AddInit(CLI::App& app, const Globals&, Action& action) {
   const auto flags = std::make_shared<InitFlags>();
   CLI::App* const command = app.add_subcommand("init", "Write a job file to start from, with remarks");
   command->add_option("PATH", flags->paths, "files or folders of the data; none for shapes");
-  command->add_option("--family", flags->family, "model")->check(OneOf(job::EnumChoices<job::Family>(), NoFamily))->capture_default_str();
+  command->add_option("--family", flags->family, "model")
+      ->check(OneOf(job::EnumChoices<models::FamilyName>(), NoFamily))
+      ->capture_default_str();
   command->add_option("--preset", flags->preset, PresetHelp())->option_text("NAME");
-  command->add_option("--data", flags->data, "kind of data (default: text for gpt2, shapes for the others)")
+  command
+      ->add_option("--data", flags->data,
+                   absl::StrCat("kind of data (default: text for ", models::FamilyList(models::FamiliesOf(models::Samples::kTokens)),
+                                ", shapes for the others)"))
       ->check(OneOf(job::EnumChoices<job::DataKind>()));
   command->add_option("--name", flags->name, "name of the job (default: FAMILY-DATA)")->check(JobName());
   command->add_option("-o,--output", flags->output, "file to write (default: stdout)");

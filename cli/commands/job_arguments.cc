@@ -22,8 +22,10 @@
 #include "lib/base/processor_use.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
+#include "lib/models/families.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/pin_check.h"
 #include "lib/planning/plan_workload.h"
@@ -41,14 +43,16 @@ constexpr char kLocalDevice[] = "local-0", kLocalSite[] = "local";  // of a mach
 // A plan may be made where the parameters are not, but then their sizes are not known. Empty: they are there, or the error is written.
 std::string MissingStart(const job::Model& model) {
   std::error_code error;
-  if (model.family != job::Family::kGpt2 || !model.init.from || base::IsUri(*model.init.from) ||
+  const models::Family* const family = job::FamilyOf(model);
+  if (family == nullptr || family->stored() == nullptr || !model.init.from || base::IsUri(*model.init.from) ||
       std::filesystem::exists(*model.init.from, error)) {
     return "";
   }
-  const job::ModelSettings& config = model.config;
-  if (model.preset || (config.n_layer && config.n_head && config.n_embd && config.vocab_size)) return "";
-  return absl::StrCat("spec.model.init.from: ", *model.init.from,
-                      " does not exist, so what spec.model leaves out is planned as that of GPT-2 small, whatever the start has");
+  const std::vector<models::StoredSize>& sizes = family->stored()->sizes;
+  const auto known = [&](const models::StoredSize& size) { return !size.of_preset || (model.config.*size.value).has_value(); };
+  if (model.preset || std::all_of(sizes.begin(), sizes.end(), known)) return "";
+  return absl::StrCat("spec.model.init.from: ", *model.init.from, " does not exist, so what spec.model leaves out is planned as that of ",
+                      family->facts().title, " ", family->facts().default_preset, ", whatever the start has");
 }
 
 std::vector<std::string> Planners() {

@@ -29,6 +29,7 @@
 #include "lib/daemon/program.h"
 #include "lib/job/field_locations.h"
 #include "lib/job/initial_model.h"
+#include "lib/job/model_config.h"
 #include "lib/job/parse.h"
 #include "lib/job/training_defaults.h"
 #include "lib/job/warnings.h"
@@ -61,7 +62,8 @@ absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions&
 
 // Of the description that its sizes were taken from.
 void TellOfStart(const job::Model& model) {
-  if (!model.init.from.has_value() || model.family != job::Family::kGpt2) return;
+  const models::Family* const family = job::FamilyOf(model);
+  if (!model.init.from.has_value() || family == nullptr || family->stored() == nullptr) return;
   const absl::StatusOr<std::optional<job::InitialModel>> start =
       base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadInitialModel(*model.init.from);
   if (!start.ok() || !start->has_value()) return;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -19,6 +18,7 @@
 #include "lib/checkpoint/reader.h"
 #include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
+#include "lib/models/families.h"
 #include "lib/objectstore/fetch.h"
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
@@ -172,20 +172,28 @@ std::string UnreadPlaceholderWarning(const workload::Workload& workload) {
   return "";
 }
 
-// Heads leave no trace in the shapes of parameters.
+// Some sizes leave no trace in the shapes of parameters: heads.
 std::string UnknownHeadsWarning(const workload::Workload& workload) {
   const job::Model& model = workload.job.spec.model;
-  if (model.family != job::Family::kGpt2 || !model.init.from.has_value() || base::IsUri(*model.init.from)) return "";
+  const models::Family* const family = job::FamilyOf(model);
+  if (family == nullptr || family->stored() == nullptr || !model.init.from.has_value() || base::IsUri(*model.init.from)) return "";
   std::error_code error;
   if (!std::filesystem::exists(*model.init.from, error)) return "";
   const absl::StatusOr<std::optional<job::InitialModel>> described = job::ReadInitialModel(*model.init.from);
   if (!described.ok() || described->has_value()) return "";
   const absl::StatusOr<job::ResolvedModel> resolved = job::ResolveModel(workload.job.spec);
-  const auto* const gpt = resolved.ok() ? std::get_if<job::GptConfig>(&*resolved) : nullptr;
-  if (gpt == nullptr) return "";
-  return absl::StrCat("spec.model.init.from: nothing beside ", *model.init.from,
-                      " says how many heads its model has (a config.json would), ", "so spec.model.config.nHead: ", gpt->n_head,
-                      " is not checked");
+  if (!resolved.ok()) return "";
+  std::vector<std::string> what, fields;
+  for (const models::StoredSize& size : family->stored()->sizes) {
+    const std::optional<int64_t>& value = resolved->sizes.settings.*size.value;
+    if (size.absent_in_shapes == nullptr || !value) continue;
+    what.emplace_back(size.absent_in_shapes);
+    fields.push_back(absl::StrCat("spec.model.config.", size.field, ": ", *value));
+  }
+  if (fields.empty()) return "";
+  return absl::StrCat("spec.model.init.from: nothing beside ", *model.init.from, " says how many ", absl::StrJoin(what, " and "),
+                      " its model has (a config.json would), so ", absl::StrJoin(fields, " and "), fields.size() == 1 ? " is" : " are",
+                      " not checked");
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include "gtest/gtest.h"
 #include "lib/autodiff/gradient_rule.h"
 #include "lib/autodiff/training_graph.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
 #include "lib/opdag/graph_builder.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
 #include "lib/opdag/op_schema.h"
 
 namespace fusionllm::autodiff {
@@ -28,7 +28,7 @@ Graph Typed(absl::StatusOr<Graph> graph, int64_t batch = 2) {
 }
 
 Graph TinyGpt2(int64_t layers, bool tied = true) {
-  return Typed(opdag::BuildGpt2({.layers = layers, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4, .tied = tied}));
+  return Typed(models::BuildGpt2({.layers = layers, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4, .tied = tied}));
 }
 
 int CountOps(const Graph& graph, opdag::OpKind kind) {
@@ -36,7 +36,7 @@ int CountOps(const Graph& graph, opdag::OpKind kind) {
 }
 
 TEST(DifferentiateTest, KeepsTheForwardOpsAndReachesEveryParameter) {
-  for (const Graph& forward : {TinyGpt2(3), TinyGpt2(2, false), Typed(opdag::BuildMlp({}))}) {
+  for (const Graph& forward : {TinyGpt2(3), TinyGpt2(2, false), Typed(models::BuildMlp({}))}) {
     const auto training = Differentiate(forward);
     ASSERT_TRUE(training.ok()) << training.status();
     const Graph& graph = training->graph;
@@ -86,7 +86,7 @@ TEST(DifferentiateTest, ATiedParameterHasOneGradientForEachUse) {
 }
 
 TEST(DifferentiateTest, ComputesNoGradientForDataAndLabels) {
-  const TrainingGraph training = *Differentiate(Typed(opdag::BuildMlp({.layers = {4, 3, 2}})));
+  const TrainingGraph training = *Differentiate(Typed(models::BuildMlp({.layers = {4, 3, 2}})));
   EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradInput), 1) << "the first layer reads images";
   EXPECT_EQ(CountOps(training.graph, opdag::OpKind::kLinearGradWeight), 2);
   EXPECT_EQ(training.gradient_of[training.graph.op(training.graph.FindOp("images")).outputs[0]], kNone);
@@ -131,7 +131,7 @@ TEST(DifferentiateTest, RefusesWhatItCannotTrain) {
   const auto no_rule = Differentiate(Typed(statistics.Finish(statistics.Add("loss", "mse", {mean, mean}))));
   EXPECT_THAT(std::string(no_rule.status().message()), HasSubstr("output 'norm:mean', which has no gradient rule"));
 
-  EXPECT_FALSE(Differentiate(*opdag::BuildMlp({})).ok()) << "untyped";
+  EXPECT_FALSE(Differentiate(*models::BuildMlp({})).ok()) << "untyped";
 }
 
 TEST(DifferentiateTest, AFrozenParameterGetsNoGradient) {

@@ -4,10 +4,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/graph_builder.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
-#include "lib/opdag/models/resnet.h"
 #include "lib/opdag/testing/random_graph.h"
 
 namespace fusionllm::autodiff {
@@ -27,7 +27,7 @@ TrainingGraph Differentiated(absl::StatusOr<opdag::Graph> graph) {
 }
 
 TrainingGraph Gpt2() {
-  return Differentiated(opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4}));
+  return Differentiated(models::BuildGpt2({.layers = 2, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4}));
 }
 
 DType TypeOf(const TrainingGraph& training, absl::string_view op, int output = 0) {
@@ -67,8 +67,8 @@ void ExpectLowered(const TrainingGraph& before, const TrainingGraph& after) {
 }
 
 TEST(LowerPrecisionTest, ActivationsAndTheirGradientsOfEveryModelBecomeBf16) {
-  for (const TrainingGraph& before : {Gpt2(), Differentiated(opdag::BuildMlp({})),
-                                      Differentiated(opdag::BuildResNet({.depth = 18, .stem = "cifar", .image_size = 32}))}) {
+  for (const TrainingGraph& before : {Gpt2(), Differentiated(models::BuildMlp({})),
+                                      Differentiated(models::BuildResNet({.depth = 18, .stem = "cifar", .image_size = 32}))}) {
     TrainingGraph after = before;
     ASSERT_TRUE(LowerPrecision(after).ok());
     ExpectLowered(before, after);

@@ -24,6 +24,7 @@
 #include "lib/checkpoint/catalog.h"
 #include "lib/checkpoint/hashed_file.h"
 #include "lib/checkpoint/layout.h"
+#include "lib/models/families.h"
 #include "nlohmann/json.hpp"
 
 namespace fusionllm::checkpoint {
@@ -73,15 +74,6 @@ absl::Status CheckIndex(const std::string& folder, const std::map<std::string, s
     }
   }
   return absl::OkStatus();
-}
-
-// GPT-2 is published as the model without its head, whose names lack the prefix that they have within the headed one. Some have the head,
-// or something of their own, beside such names.
-constexpr absl::string_view kGpt2Prefix = "transformer.", kGpt2Embedding = "wte.weight";
-constexpr absl::string_view kGpt2Body[] = {"wte.", "wpe.", "h.", "ln_f."};
-
-bool IsOfGpt2Body(absl::string_view name) {
-  return std::any_of(std::begin(kGpt2Body), std::end(kGpt2Body), [&](absl::string_view part) { return absl::StartsWith(name, part); });
 }
 
 // Of a folder of checkpoints without a `latest` that leads anywhere; none where it has no checkpoints either.
@@ -193,14 +185,15 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
   } else {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint ", path, " is neither a file nor a folder"));
   }
-  if (!reader.manifest_.has_value()) reader.AddTransformerPrefix();
+  if (!reader.manifest_.has_value()) reader.NameAsParameters();
   return reader;
 }
 
-void CheckpointReader::AddTransformerPrefix() {
-  if (Contains(absl::StrCat(kGpt2Prefix, kGpt2Embedding)) || !Contains(kGpt2Embedding)) return;
+void CheckpointReader::NameAsParameters() {
+  const models::Renaming name_of = models::FindRenaming([this](absl::string_view tensor) { return Contains(tensor); });
+  if (name_of == nullptr) return;
   std::map<std::string, StoredTensor> named;
-  for (auto& [name, tensor] : tensors_) named.emplace(IsOfGpt2Body(name) ? absl::StrCat(kGpt2Prefix, name) : name, tensor);
+  for (auto& [name, tensor] : tensors_) named.emplace(name_of(name), tensor);
   tensors_ = std::move(named);
 }
 

@@ -30,8 +30,8 @@ class CheckpointReader {
   // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant, or, where that is missing or leads
   // nowhere, its newest whole one, for which all files are read); a folder as Hugging Face has it (model.safetensors, else
   // model.safetensors.index.json); or a single .safetensors file. Blocks; else reads manifests and headers only.
-  // A GPT-2 that names its tensors wte.weight, h.0.ln_1.weight, ..., as the published ones do, is read as transformer.wte.weight, ...;
-  // what stands beside them, lm_head.weight too, keeps its name.
+  // A file of others that has a family's tensors under other names than the family's parameters (models::Family::RenamingFor: a GPT-2 as
+  // published has wte.weight for transformer.wte.weight) is read under the names of the parameters.
   // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files of which no index says one,
   // or an index that disagrees with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the
   // manifest says; FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be
@@ -58,7 +58,7 @@ class CheckpointReader {
   absl::Status OpenIndexed(const std::string& folder);
   // Of a tensor that `weight_map` has, what stands in another file than it says is passed over.
   absl::Status AddFile(const std::string& path, const std::map<std::string, std::string>& weight_map = {});
-  void AddTransformerPrefix();
+  void NameAsParameters();
 
   std::string path_;
   std::optional<Manifest> manifest_;

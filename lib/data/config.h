@@ -13,6 +13,9 @@ namespace fusionllm::data {
 
 enum class DatasetKind : uint8_t { kText, kTokens, kCifar10, kIdx, kShapes };
 
+// Whose samples are sequences of tokens.
+constexpr bool IsOfTokens(DatasetKind kind) { return kind == DatasetKind::kText || kind == DatasetKind::kTokens; }
+
 absl::string_view Name(DatasetKind kind);  // "text", "tokens", "cifar10", "idx", "shapes"
 
 // Generated images; see shapes.h.

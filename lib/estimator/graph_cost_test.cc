@@ -7,9 +7,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/autodiff/lower_precision.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
 #include "lib/opdag/graph_builder.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
 
 namespace fusionllm::estimator {
 namespace {
@@ -26,10 +26,10 @@ TrainingGraph Train(absl::StatusOr<opdag::Graph> graph, int64_t batch) {
 }
 
 TrainingGraph SmallGpt(bool tied) {
-  return Train(opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = 32, .vocab = 64, .positions = 16, .sequence = 16, .tied = tied}), 4);
+  return Train(models::BuildGpt2({.layers = 2, .heads = 2, .embd = 32, .vocab = 64, .positions = 16, .sequence = 16, .tied = tied}), 4);
 }
 
-TrainingGraph SmallMlp() { return Train(opdag::BuildMlp({.layers = {20, 30, 10}}), 8); }
+TrainingGraph SmallMlp() { return Train(models::BuildMlp({.layers = {20, 30, 10}}), 8); }
 
 CostModel Uniform() {
   CostModel model{.update_seconds_per_element = 1e-9, .data_seconds_per_byte = 1e-8};

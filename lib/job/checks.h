@@ -1,17 +1,13 @@
 // What the field table cannot say: rules over several fields. Internal to lib/job.
 #pragma once
 
-#include <functional>
-#include <initializer_list>
-
-#include "absl/strings/string_view.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/topology.h"
+#include "lib/models/family.h"
 
 namespace fusionllm::job {
 
-// Takes the fields that a finding is about, the one to blame first ("spec.training.microBatchSize"), and what is wrong with it.
-using Report = std::function<void(std::initializer_list<absl::string_view> paths, absl::string_view message)>;
+using models::Report;
 
 void CheckJob(const FusionJob& job, const Report& report);
 void CheckTopology(const Topology& topology, const Report& report);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,25 +20,10 @@ constexpr absl::string_view kModel = "spec.model.", kInit = "spec.model.init", k
 
 // Sizes in place of the preset they come from.
 FusionJob WithSizes(FusionJob job) {
-  const absl::StatusOr<ResolvedModel> resolved = ResolveModel(job.spec);
-  if (!resolved.ok()) return job;
-  ModelSettings& config = job.spec.model.config;
-  if (const auto* gpt = std::get_if<GptConfig>(&*resolved)) {
-    config.n_layer = gpt->n_layer;
-    config.n_head = gpt->n_head;
-    config.n_embd = gpt->n_embd;
-    config.vocab_size = gpt->vocab_size;
-    config.block_size = gpt->block_size;
-    config.tie_weights = gpt->tie_weights;
-    job.spec.model.preset.reset();
-  } else if (const auto* resnet = std::get_if<ResNetConfig>(&*resolved)) {
-    job.spec.model.preset = absl::StrCat(resnet->depth);
-    config.stem = resnet->stem;
-    config.num_classes = resnet->num_classes;
-    config.image_size = resnet->image_size;
-  } else if (const auto* mlp = std::get_if<MlpConfig>(&*resolved)) {
-    config.activation = mlp->activation;
-  }
+  absl::StatusOr<ResolvedModel> resolved = ResolveModel(job.spec);
+  if (!resolved.ok() || resolved->family == nullptr) return job;
+  job.spec.model.preset = std::move(resolved->sizes.preset);
+  job.spec.model.config = std::move(resolved->sizes.settings);
   return job;
 }
 

@@ -5,8 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/substitute.h"
 #include "lib/base/nearest_name.h"
 #include "lib/job/reference.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::job {
 namespace {
@@ -42,8 +44,7 @@ constexpr char kCompile[] = "ops run as kernels that are built in, so there is n
 constexpr char kBetas[] =
     "they are two fields: spec.training.optimizer.beta1 and spec.training.optimizer.beta2, as in beta1: 0.9, beta2: 0.95";
 constexpr char kModelName[] =
-    "did you mean spec.model.family (gpt2, resnet, mlp), with spec.model.preset for its size? A checkpoint to start from is "
-    "spec.model.init.from";
+    "did you mean spec.model.family ($0), with spec.model.preset for its size? A checkpoint to start from is spec.model.init.from";
 constexpr char kHubDataset[] =
     "did you mean spec.data.path? It names files or folders: nothing is fetched from the Hugging Face hub, and docs/tasks/prepare-data.md "
     "shows how to "
@@ -149,13 +150,6 @@ constexpr Word kWords[] = {
     {"dataset", "spec.data", ""},
     {"trainfile", "spec.data.path", ""},
     {"validationfile", "spec.data.validation.path", ""},
-    {"numlayers", "spec.model.config.nLayer", ""},
-    {"numhiddenlayers", "spec.model.config.nLayer", ""},
-    {"numheads", "spec.model.config.nHead", ""},
-    {"numattentionheads", "spec.model.config.nHead", ""},
-    {"hiddensize", "spec.model.config.nEmbd", ""},
-    {"dmodel", "spec.model.config.nEmbd", ""},
-    {"npositions", "spec.model.config.blockSize", ""},
     {"worldsize", "spec.executors.replicas", ""},
     {"nprocpernode", "spec.executors.replicas", ""},
     {"pipelineparallelsize", "spec.strategy.stages", ""},
@@ -231,7 +225,7 @@ constexpr Word kTopologyWords[] = {
 struct PlacedWord {
   const char* parent;  // path of the mapping
   const char* folded;
-  const char* note;
+  const char* note;  // $0: the families
 };
 
 constexpr PlacedWord kPlacedWords[] = {
@@ -270,11 +264,16 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
   }
   const bool job = document_ == Document::kFusionJob;
   for (const PlacedWord& word : kPlacedWords) {
-    if (job && path == word.parent && folded == word.folded) return word.note;
+    if (job && path == word.parent && folded == word.folded) return absl::Substitute(word.note, models::FamilyList(models::AllFamilies()));
   }
   for (const Word& word : job ? std::span<const Word>(kWords) : kTopologyWords) {
     if (folded != word.folded) continue;
     return *word.note != '\0' ? word.note : DidYouMean(word.path);
+  }
+  for (const models::Family* family : job ? models::AllFamilies() : std::vector<const models::Family*>()) {
+    for (const models::ForeignWord& word : family->facts().foreign_words) {
+      if (folded == word.folded) return DidYouMean(word.path);
+    }
   }
   const auto elsewhere = [&](const std::string& name) -> std::string {
     const auto homes = paths_.find(name);

@@ -12,17 +12,15 @@
 
 #include "lib/compression/guard_mode.h"
 #include "lib/job/codec_choice.h"
+#include "lib/data/config.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::job {
 
-enum class Family { kGpt2, kResnet, kMlp };
-enum class Stem { kCifar, kImagenet };
-enum class Activation { kRelu, kGelu, kTanh, kSigmoid };
-enum class DataKind { kText, kTokens, kCifar10, kIdx, kShapes };
-// Whose samples are sequences of tokens, spec.training.sequenceLength long.
-constexpr bool IsOfTokens(DataKind kind) { return kind == DataKind::kText || kind == DataKind::kTokens; }
+using DataKind = data::DatasetKind;
+using data::IsOfTokens;  // a sample of tokens is spec.training.sequenceLength long
 enum class TextEncoding { kUtf8, kBytes };
 enum class Split { kEven, kEnd };  // which samples a fraction holds out
 enum class TokenDtype { kAuto, kUint16, kUint32 };
@@ -51,17 +49,6 @@ struct Metadata {
   bool operator==(const Metadata&) const = default;
 };
 
-// Overrides of the preset. Only the fields of the model's family may be given; model_config.h resolves them.
-struct ModelSettings {
-  std::optional<int64_t> n_layer, n_head, n_embd, vocab_size, block_size;  // gpt2
-  std::optional<bool> tie_weights;
-  std::optional<Stem> stem;  // resnet
-  std::optional<int64_t> num_classes, image_size;
-  std::vector<int64_t> layers;  // mlp: widths, input first
-  std::optional<Activation> activation;
-  bool operator==(const ModelSettings&) const = default;
-};
-
 // The text form of an OP-DAG: exactly one is given.
 struct GraphSource {
   std::optional<std::string> file;
@@ -79,9 +66,9 @@ struct Init {
 };
 
 struct Model {
-  std::optional<Family> family;  // exactly one of family and graph
+  std::optional<models::FamilyName> family;  // exactly one of family and graph
   std::optional<std::string> preset;
-  ModelSettings config;
+  models::ModelSettings config;  // overrides of the preset, of the family's own fields alone; model_config.h resolves them
   std::optional<GraphSource> graph;
   Init init;
   bool operator==(const Model&) const = default;
@@ -301,9 +288,6 @@ struct FusionJob {
   bool operator==(const FusionJob&) const = default;
 };
 
-FUSIONLLM_JOB_ENUM(Family, {"gpt2", E::kGpt2}, {"resnet", E::kResnet}, {"mlp", E::kMlp});
-FUSIONLLM_JOB_ENUM(Stem, {"cifar", E::kCifar}, {"imagenet", E::kImagenet});
-FUSIONLLM_JOB_ENUM(Activation, {"relu", E::kRelu}, {"gelu", E::kGelu}, {"tanh", E::kTanh}, {"sigmoid", E::kSigmoid});
 FUSIONLLM_JOB_ENUM(DataKind, {"text", E::kText}, {"tokens", E::kTokens}, {"cifar10", E::kCifar10}, {"idx", E::kIdx},
                    {"shapes", E::kShapes});
 FUSIONLLM_JOB_ENUM(TextEncoding, {"utf-8", E::kUtf8}, {"bytes", E::kBytes});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/strings/str_cat.h"
+#include "lib/job/family_docs.h"
 #include "lib/job/fusion_job.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -20,24 +21,6 @@ void Visit(V& v, Metadata& m) {
   v.Field("namespace", m.name_space, {.name = true, .kubernetes_only = true}, "Kubernetes namespace; a FusionCluster has none.");
   v.Field("labels", m.labels, {}, "Labels of the object, by which Kubernetes selects it; a topology or a run on one machine ignores them.");
   v.Field("annotations", m.annotations, {}, "Annotations of the object, which Kubernetes keeps for people and tools.");
-}
-
-template <class V>
-void Visit(V& v, ModelSettings& m) {
-  v.Field("nLayer", m.n_layer, {.min = 1, .max = 10000}, "Number of transformer blocks of family gpt2.");
-  v.Field("nHead", m.n_head, {.min = 1, .max = 10000}, "Number of attention heads in a block of family gpt2; divides nEmbd.");
-  v.Field("nEmbd", m.n_embd, {.min = 1, .max = 1 << 20}, "Width of the residual stream of family gpt2, in elements.");
-  v.Field("vocabSize", m.vocab_size, {.min = 2, .max = 1 << 24}, "gpt2: rows of the token embedding; at least 256 for text.");
-  v.Field("blockSize", m.block_size, {.min = 1, .max = kMaxSequence},
-          "gpt2: positions, at least sequenceLength. Omitted: those of init.from where it says them, else sequenceLength, whatever the "
-          "preset.");
-  v.Field("tieWeights", m.tie_weights, {}, "gpt2: the output projection is the token embedding. Omitted: true.");
-  v.Field("stem", m.stem, {}, "resnet: cifar (3x3 stride 1, no pooling) or imagenet (7x7 stride 2, max-pool). Omitted: cifar.");
-  v.Field("numClasses", m.num_classes, {.min = 1, .max = 1e6}, "Number of classes of family resnet. Omitted: 10.");
-  v.Field("imageSize", m.image_size, {.min = 8, .max = 4096},
-          "resnet: pixels of a side. Omitted: shapes.imageSize, 32 for cifar10, 28 for idx (that of MNIST; other files need it).");
-  v.Field("layers", m.layers, {.min = 1, .max = 1e7}, "mlp: widths, input first; at least two. Required for mlp.");
-  v.Field("activation", m.activation, {}, "mlp: between layers, not after the last. Omitted: relu.");
 }
 
 template <class V>
@@ -66,9 +49,7 @@ template <class V>
 void Visit(V& v, Model& m) {
   v.Field("family", m.family, {},
           "Built-in model. Exactly one of family and graph; other models, a Llama too, are graphs (docs/tasks/own-graph.md).");
-  v.Field("preset", m.preset, {.number_or_text = true},
-          "Size: gpt2 tiny, small, medium, large, xl (omitted: that of init.from where it says it, else small); resnet 18, 34, 50, 101, "
-          "152 (omitted: 18); mlp has none.");
+  v.Field("preset", m.preset, {.number_or_text = true}, PresetDoc());
   v.Field("config", m.config, {}, "Overrides of the preset; only the family's own fields.");
   v.Field("graph", m.graph, {}, "Any model as an OP-DAG: exactly one of file and inline.");
   v.Field("init", m.init, {}, "Where the parameters come from before the first step.");
@@ -124,33 +105,26 @@ void Visit(V& v, Optimizer& o) {
   v.Field("name", o.name, {}, "adamw (decoupled weight decay) or sgd (coupled), both as in PyTorch.");
   const bool adamw = o.name == OptimizerName::kAdamw;
   if (V::kFillsIn) o.weight_decay = adamw ? 0.01 : 0;
-  v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000, .default_depends = true},
-          "Peak learning rate. Omitted for family gpt2 with adamw: by the size of the model.");
+  v.Field("learningRate", o.learning_rate, {.min = 0, .max = 1000, .default_depends = true}, RecipeDocs().learning_rate);
   v.Field("beta1", o.beta1, {.min = 0, .max = 1, .below_max = true, .applies = adamw, .belongs_to = "optimizer adamw"},
           "Decay of the running mean of gradients (the first moment) of optimizer adamw.");
   v.Field("beta2", o.beta2,
           {.min = 0, .max = 1, .below_max = true, .default_depends = true, .applies = adamw, .belongs_to = "optimizer adamw"},
-          "Decay of the running mean of squared gradients (the second moment) of optimizer adamw. Omitted for family gpt2: 0.95.");
+          RecipeDocs().beta2);
   v.Field("epsilon", o.epsilon, {.min = 0, .max = 1, .applies = adamw, .belongs_to = "optimizer adamw"},
           "Added to the denominator by optimizer adamw, so that it is never 0.");
   v.Field("momentum", o.momentum, {.min = 0, .max = 1, .below_max = true, .applies = !adamw, .belongs_to = "optimizer sgd"},
           "Momentum of optimizer sgd; 0: plain gradient descent.");
   v.Field("nesterov", o.nesterov, {.applies = !adamw, .belongs_to = "optimizer sgd"},
           "Whether optimizer sgd uses Nesterov's form of momentum, which needs momentum above 0.");
-  v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000, .default_depends = true},
-          "On parameters of two or more dimensions. Omitted with sgd: 0; for family gpt2 with adamw: 0.1.");
+  v.Field("weightDecay", o.weight_decay, {.min = 0, .max = 1000, .default_depends = true}, RecipeDocs().weight_decay);
 }
 
 template <class V>
 void Visit(V& v, Schedule& s) {
-  v.Field("name", s.name, {.default_depends = true},
-          "Shape of the learning rate after the warm-up: falls to minLearningRate at the last step, or stays. Omitted for family gpt2 with "
-          "adamw: cosine.");
-  v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps, .default_depends = true},
-          "Steps of linear rise. Omitted for family gpt2 with adamw: a 20th of steps, but at least 100 or a quarter of them, at most 2000, "
-          "unless the schedule is constant.");
-  v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000, .default_depends = true},
-          "At most learningRate. Omitted for family gpt2 with adamw: a tenth of learningRate, unless the schedule is constant.");
+  v.Field("name", s.name, {.default_depends = true}, RecipeDocs().schedule_name);
+  v.Field("warmupSteps", s.warmup_steps, {.min = 0, .max = kMaxSteps, .default_depends = true}, RecipeDocs().warmup_steps);
+  v.Field("minLearningRate", s.min_learning_rate, {.min = 0, .max = 1000, .default_depends = true}, RecipeDocs().min_learning_rate);
 }
 
 template <class V>
@@ -170,8 +144,7 @@ void Visit(V& v, Training& t) {
   v.Field("sequenceLength", t.sequence_length, {.min = 1, .max = kMaxSequence}, "Tokens in a sample of text or tokens.");
   v.Field("optimizer", t.optimizer, {}, "How gradients change the parameters.");
   v.Field("schedule", t.schedule, {}, "How the learning rate goes over the steps.");
-  v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9, .default_depends = true},
-          "Largest global gradient norm; 0: off. Omitted for family gpt2 with adamw: 1.");
+  v.Field("gradientClipNorm", t.gradient_clip_norm, {.min = 0, .max = 1e9, .default_depends = true}, RecipeDocs().clip_norm);
   v.Field("precision", t.precision, {}, "Activations and their gradients; parameters, their gradients and the optimizer are fp32.");
   v.Field("recompute", t.recompute, {},
           "Activation checkpointing. full: of activations only what goes from one block to the next is kept, the others of a block are "

@@ -1,8 +1,8 @@
-// What spec.model.init.from says of the model beside its parameters: the config.json of a Hugging Face GPT-2, or the job in the manifest of
-// a checkpoint. Shapes tell most sizes, but not the number of heads, and no one wants to write down what lies there already.
+// What spec.model.init.from says of the model beside its parameters: the config.json of Hugging Face's transformers, or the job in the
+// manifest of a checkpoint. Shapes tell most sizes, but not the number of heads, and no one wants to write down what lies there already.
 //
-// Blocks on the disk. Only family gpt2 has such a description; what lies in an object store is read by others, and described here from its
-// text.
+// Blocks on the disk. Only families with a stored form (lib/models/family.h) have such a description; what lies in an object store is read
+// by others, and described here from its text.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "lib/job/checks.h"
 #include "lib/job/fusion_job.h"
-#include "lib/job/model_config.h"
 #include "lib/job/parse.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::job {
 
@@ -26,13 +26,14 @@ bool MatchesAny(const std::vector<std::string>& patterns, absl::string_view tens
 struct InitialModel {
   std::string file;  // that says it
   bool is_config_json = false;
-  GptConfig sizes;
+  const models::Family* family = nullptr;  // with a stored form
+  models::ModelSizes sizes;
   std::vector<std::string> warnings;  // a sentence about each, for the user
 };
 
 // Of a checkpoint, a folder of checkpoints, a folder as Hugging Face has it or a .safetensors file, as CheckpointReader::Open takes them.
-// nullopt: nothing there describes it as a GPT-2. Errors: InvalidArgument naming the file, for one that cannot be read or has settings that
-// family gpt2 does not have, or is of another model.
+// nullopt: nothing there describes it. Errors: InvalidArgument naming the file, for one that cannot be read or has settings that its family
+// does not have, or is of a model of no family.
 absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& path);
 // The same of the text of a config.json and of a manifest; `file` names it.
 absl::StatusOr<std::optional<InitialModel>> InitialModelFromConfig(const std::string& text, const std::string& file);
@@ -44,7 +45,7 @@ std::optional<InitialModel> InitialModelFromManifest(const std::string& text, co
 void ApplyInitialModel(const std::string& folder, Spec& spec, const Report& report, const RemoteStart& remote = nullptr);
 
 // Whether the job's model, defaults included, is the one that the description at `path` says. Errors: InvalidArgument as above, naming the
-// fields.
+// fields, and for a config.json of another family.
 absl::Status CheckInitialModel(const FusionJob& job, const std::string& path);
 
 }  // namespace fusionllm::job

@@ -2,7 +2,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
-#include "lib/job/gpt2_config_json.h"
 #include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
@@ -37,8 +36,8 @@ class InitialModelTest : public ::testing::Test {
 TEST_F(InitialModelTest, SizesThatTheJobLeavesOutAreThoseOfTheStart) {
   const auto job = Load("");
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(std::get<GptConfig>(*ResolveModel(job->spec)),
-            (GptConfig{.n_layer = 2, .n_head = 4, .n_embd = 64, .vocab_size = 1000, .block_size = 128, .tie_weights = true}));
+  EXPECT_EQ(static_cast<const models::Gpt2Settings&>(ResolveModel(job->spec)->sizes.settings),
+            (models::Gpt2Settings{.n_layer = 2, .n_head = 4, .n_embd = 64, .vocab_size = 1000, .block_size = 128, .tie_weights = true}));
   EXPECT_TRUE(Load(", config: {nLayer: 2, vocabSize: 1000}").ok());
 }
 
@@ -47,7 +46,7 @@ TEST_F(InitialModelTest, AFileWithItsConfigBesideIsAStartToo) {
   folder_.Write("job.yaml", "");
   const auto start = ReadInitialModel(folder_ / "hf/model.safetensors");
   ASSERT_TRUE(start.ok() && start->has_value()) << start.status();
-  EXPECT_EQ((*start)->sizes.n_layer, 2);
+  EXPECT_EQ((*start)->sizes.settings.n_layer, 2);
   EXPECT_FALSE(ReadInitialModel(folder_ / "nowhere").value().has_value());
 }
 
@@ -124,15 +123,6 @@ TEST_F(InitialModelTest, ComparesDefaultsOfOmittedFields) {
   EXPECT_THAT(CheckInitialModel(job, folder_ / "hf").message(), HasSubstr("spec.model.config.nLayer: is 12, and n_layer is 2 in "));
   job.spec.model.config.n_head = 2;
   EXPECT_THAT(CheckInitialModel(job, folder_ / "hf").message(), HasSubstr("spec.model.config.nHead: is 2, and n_head is 4 in "));
-}
-
-TEST(Gpt2ConfigJsonTest, WhatIsWrittenIsReadBack) {
-  const GptConfig sizes{.n_layer = 3, .n_head = 2, .n_embd = 8, .vocab_size = 300, .block_size = 16, .tie_weights = false};
-  const auto config = ParseGpt2ConfigJson(FormatGpt2ConfigJson(sizes));
-  ASSERT_TRUE(config.ok() && config->has_value()) << config.status();
-  EXPECT_EQ((*config)->sizes, sizes);
-  EXPECT_THAT((*config)->problems, ::testing::IsEmpty());
-  EXPECT_THAT((*config)->warnings, ::testing::IsEmpty());
 }
 
 }  // namespace

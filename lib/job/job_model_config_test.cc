@@ -6,27 +6,29 @@
 namespace fusionllm::job {
 namespace {
 
+using models::Gpt2Settings;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Spec GptSpec(const char* preset) {
   Spec spec;
-  spec.model.family = Family::kGpt2;
+  spec.model.family = models::FamilyName::kGpt2;
   spec.model.preset = preset;
   spec.training.sequence_length = 128;
   return spec;
 }
 
-GptConfig Gpt(const Spec& spec) {
+Gpt2Settings Gpt(const Spec& spec) {
   const absl::StatusOr<ResolvedModel> model = ResolveModel(spec);
   EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? std::get<GptConfig>(*model) : GptConfig{};
+  if (!model.ok()) return {};
+  return model->sizes.settings;
 }
 
 TEST(ModelConfigTest, GptPresetsHaveThePublishedSizes) {
   const struct {
     const char* name;
-    GptConfig config;
+    Gpt2Settings config;
   } presets[] = {{"tiny", {4, 4, 128, 256, 128, true}},
                  {"small", {12, 12, 768, 50257, 128, true}},
                  {"medium", {24, 16, 1024, 50257, 128, true}},
@@ -40,25 +42,27 @@ TEST(ModelConfigTest, OverridesReplaceThePresetFieldByField) {
   spec.model.config.n_layer = 6;
   spec.model.config.block_size = 1024;
   spec.model.config.tie_weights = false;
-  EXPECT_TRUE(Gpt(spec) == (GptConfig{6, 4, 128, 256, 1024, false}));
+  EXPECT_TRUE(Gpt(spec) == (Gpt2Settings{6, 4, 128, 256, 1024, false}));
 }
 
 TEST(ModelConfigTest, WithoutAPresetGptIsSmallAndResnetIs18) {
   Spec spec = GptSpec("tiny");
   spec.model.preset.reset();
   EXPECT_EQ(Gpt(spec).n_embd, 768);
-  spec.model.family = Family::kResnet;
+  spec.model.family = models::FamilyName::kResnet;
   spec.data.kind = DataKind::kCifar10;
-  EXPECT_TRUE(std::get<ResNetConfig>(*ResolveModel(spec)) == (ResNetConfig{18, Stem::kCifar, 10, 32}));
+  const models::ModelSizes resnet = ResolveModel(spec)->sizes;
+  EXPECT_EQ(resnet.preset, "18");
+  EXPECT_TRUE(static_cast<const models::ResNetSettings&>(resnet.settings) == (models::ResNetSettings{models::Stem::kCifar, 10, 32}));
 }
 
 TEST(ModelConfigTest, ResnetDepthsAreTheFivePublishedOnes) {
   Spec spec;
-  spec.model.family = Family::kResnet;
+  spec.model.family = models::FamilyName::kResnet;
   spec.data.kind = DataKind::kShapes;
   for (const char* depth : {"18", "34", "50", "101", "152"}) {
     spec.model.preset = depth;
-    EXPECT_EQ(std::to_string(std::get<ResNetConfig>(*ResolveModel(spec)).depth), depth);
+    EXPECT_EQ(ResolveModel(spec)->sizes.preset, depth);
   }
   spec.model.preset = "20";
   EXPECT_THAT(std::string(ResolveModel(spec).status().message()), HasSubstr("must be one of 18, 34, 50, 101, 152 for resnet, got \"20\""));
@@ -69,8 +73,8 @@ TEST(ModelConfigTest, ResnetDepthsAreTheFivePublishedOnes) {
 
 TEST(ModelConfigTest, ResnetImagesAreAsLargeAsThoseOfTheData) {
   Spec spec;
-  spec.model.family = Family::kResnet;
-  const auto size = [&] { return std::get<ResNetConfig>(*ResolveModel(spec)).image_size; };
+  spec.model.family = models::FamilyName::kResnet;
+  const auto size = [&] { return ResolveModel(spec)->sizes.settings.image_size; };
   spec.data.kind = DataKind::kShapes;
   spec.data.shapes.image_size = 16;
   EXPECT_EQ(size(), 16);
@@ -87,11 +91,11 @@ TEST(ModelConfigTest, ResnetImagesAreAsLargeAsThoseOfTheData) {
 
 TEST(ModelConfigTest, AnMlpFitsTheImagesMadeUpForIt) {
   Spec spec;
-  spec.model.family = Family::kMlp;
+  spec.model.family = models::FamilyName::kMlp;
   spec.data.kind = DataKind::kShapes;
   spec.data.shapes.image_size = 16;
   spec.model.config.layers = {768, 64, 10};
-  EXPECT_THAT(std::get<MlpConfig>(*ResolveModel(spec)).layers, ElementsAre(768, 64, 10));
+  EXPECT_THAT(ResolveModel(spec)->sizes.settings.layers, ElementsAre(768, 64, 10));
   spec.model.config.layers = {784, 64, 9};
   EXPECT_EQ(std::string(ResolveModel(spec).status().message()),
             "spec.model.config.layers: the first width must be the values of an image, 3 x 16 x 16 = 768, got 784\n"
@@ -100,13 +104,16 @@ TEST(ModelConfigTest, AnMlpFitsTheImagesMadeUpForIt) {
   EXPECT_EQ(std::string(ResolveModel(spec).status().message()), "spec.model.config.layers: required for family mlp");
 }
 
-TEST(ModelConfigTest, AGraphIsHandedOnAsItsSource) {
+TEST(ModelConfigTest, AGraphIsOfNoFamily) {
   const absl::StatusOr<FusionJob> job = ParseFusionJob(
       "{apiVersion: fusionllm.io/v1alpha1, kind: FusionJob, metadata: {name: t},"
       " spec: {model: {graph: {file: model.dag}}, data: {kind: shapes}}}",
       "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(std::get<GraphSource>(*ResolveModel(job->spec)).file, "model.dag");
+  const absl::StatusOr<ResolvedModel> model = ResolveModel(job->spec);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->family, nullptr);
+  EXPECT_EQ(job->spec.model.graph->file, "model.dag");
 }
 
 }  // namespace

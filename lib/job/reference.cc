@@ -4,10 +4,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "lib/job/describer.h"
+#include "lib/job/family_docs.h"
 #include "lib/job/fusion_job_fields.h"
 #include "lib/job/scalar.h"
 #include "lib/job/topology_fields.h"
-#include "lib/job/training_defaults.h"
 
 namespace fusionllm::job {
 namespace {

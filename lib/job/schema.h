@@ -51,9 +51,15 @@ struct Opaque {
   bool operator==(const Opaque&) const = default;
 };
 
-// Specialised next to each type whose values have names: `static std::span<const std::pair<const char*, E>> Names()`.
+// Specialised next to each type whose values have names: `static std::span<const std::pair<const char*, E>> Names()`. An enumeration
+// below this folder needs no specialisation: `constexpr auto NamesOf(E)` of its namespace returns an array of such pairs.
 template <class E>
 struct EnumNames;
+template <class E>
+requires requires { NamesOf(E{}); } struct EnumNames<E> {
+  static constexpr auto kNames = NamesOf(E{});
+  static std::span<const std::pair<const char*, E>> Names() { return kNames; }
+};
 
 #define FUSIONLLM_JOB_ENUM(Type, ...)                                            \
   template <>                                                                    \

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "lib/job/parse.h"
 #include "lib/job/warnings.h"
+#include "lib/models/gpt2/recipe.h"
 
 namespace fusionllm::job {
 namespace {
@@ -47,18 +48,20 @@ TEST(TrainingDefaultsTest, Gpt2WarmsUpDecaysAndClips) {
 }
 
 TEST(TrainingDefaultsTest, SizesFollowTheOverridesOfThePreset) {
+  const models::TrainingRecipe& recipe = models::Gpt2Recipe();
   EXPECT_EQ(Parsed("family: gpt2, preset: tiny, config: {nLayer: 12, nHead: 12, nEmbd: 768}").spec.training.optimizer.learning_rate, 6e-4);
-  EXPECT_EQ(GptLearningRate({96, 96, 12288}), 0.6e-4);
-  EXPECT_EQ(GptLearningRate({1, 1, 1}), 1e-3);
+  EXPECT_EQ(recipe.LearningRate(models::TrainingRecipe::BlockWeights(96, 12288)), 0.6e-4);
+  EXPECT_EQ(recipe.LearningRate(models::TrainingRecipe::BlockWeights(1, 1)), 1e-3);
 }
 
 TEST(TrainingDefaultsTest, WarmUpFitsRunsOfEveryLength) {
-  for (const int64_t steps : {0, 1, 2, 3}) EXPECT_EQ(GptWarmupSteps(steps), 0) << steps;
-  EXPECT_EQ(GptWarmupSteps(20), 5);
-  EXPECT_EQ(GptWarmupSteps(400), 100);
-  EXPECT_EQ(GptWarmupSteps(1000), 100) << "and not a 20th";
-  EXPECT_EQ(GptWarmupSteps(10'000), 500);
-  EXPECT_EQ(GptWarmupSteps(1'000'000), 2000);
+  const models::TrainingRecipe& recipe = models::Gpt2Recipe();
+  for (const int64_t steps : {0, 1, 2, 3}) EXPECT_EQ(recipe.WarmupSteps(steps), 0) << steps;
+  EXPECT_EQ(recipe.WarmupSteps(20), 5);
+  EXPECT_EQ(recipe.WarmupSteps(400), 100);
+  EXPECT_EQ(recipe.WarmupSteps(1000), 100) << "and not a 20th";
+  EXPECT_EQ(recipe.WarmupSteps(10'000), 500);
+  EXPECT_EQ(recipe.WarmupSteps(1'000'000), 2000);
   for (const int64_t steps : {0, 1, 2, 5, 19, 20, 21, 100, 100'000}) {
     FusionJob job = Parsed("family: gpt2, preset: tiny", {absl::StrCat("spec.training.steps=", steps)});
     job.spec.checkpoint.emplace();

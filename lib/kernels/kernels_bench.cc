@@ -14,8 +14,8 @@
 #include "lib/autodiff/training_graph.h"
 #include "lib/base/philox.h"
 #include "lib/kernels/backend.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/op_schema.h"
 
 namespace fusionllm::kernels {
@@ -137,15 +137,15 @@ class Step {
 template <int64_t kVocabulary>
 std::unique_ptr<Step> Gpt2() {
   return std::make_unique<Step>(
-      *opdag::BuildGpt2({.layers = 6, .heads = 6, .embd = 384, .vocab = kVocabulary, .positions = 256, .sequence = 256}), 8);
+      *models::BuildGpt2({.layers = 6, .heads = 6, .embd = 384, .vocab = kVocabulary, .positions = 256, .sequence = 256}), 8);
 }
 
 std::unique_ptr<Step> ResNet50() {
-  return std::make_unique<Step>(*opdag::BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32}), 32);
+  return std::make_unique<Step>(*models::BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32}), 32);
 }
 
 std::unique_ptr<Step> ImageNetResNet50() {
-  return std::make_unique<Step>(*opdag::BuildResNet({.depth = 50, .stem = "imagenet", .num_classes = 1000, .image_size = 64}), 16);
+  return std::make_unique<Step>(*models::BuildResNet({.depth = 50, .stem = "imagenet", .num_classes = 1000, .image_size = 64}), 16);
 }
 
 using Builder = std::unique_ptr<Step> (*)();

@@ -1,11 +1,16 @@
+#include <set>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lib/job/fusion_job.h"
 #include "lib/job/name.h"
 #include "lib/kubeapi/crd.h"
+#include "lib/models/families.h"
 
 namespace fusionllm::kubeapi {
 namespace {
 
+using models::Family;
 using Reason = Rule::Reason;
 
 constexpr char kRunning[] = "must not change while the job runs: set spec.suspend first";
@@ -41,35 +46,71 @@ void AddLifeRules(std::vector<Rule>& rules) {
   }
 }
 
+// "18, 34 or 50".
+std::string Alternatives(const std::vector<std::string>& choices) {
+  std::vector<std::string> but_last(choices.begin(), choices.end() - 1);
+  return but_last.empty() ? choices.back() : absl::StrCat(absl::StrJoin(but_last, ", "), " or ", choices.back());
+}
+
+// A list of texts in CEL.
+std::string TextList(const std::vector<std::string>& texts) { return absl::StrCat("['", absl::StrJoin(texts, "', '"), "']"); }
+
+// Whether `field`, which is there, names one of the families.
+std::string IsOneOf(absl::string_view field, const std::vector<const Family*>& families) {
+  std::vector<std::string> names;
+  for (const Family* family : families) names.push_back(family->name());
+  return names.size() == 1 ? absl::StrCat(field, " == '", names[0], "'") : absl::StrCat(field, " in ", TextList(names));
+}
+
+Rule PresetRule() {
+  std::vector<std::string> conditions, sentences, without;
+  for (const Family* family : models::AllFamilies()) {
+    const std::vector<std::string>& presets = family->facts().presets;
+    if (presets.empty()) {
+      without.push_back(absl::StrCat(family->name(), " has none"));
+      continue;
+    }
+    conditions.push_back(absl::StrCat("self.family == '", family->name(), "' && string(self.preset) in ", TextList(presets)));
+    sentences.push_back(absl::StrCat(Alternatives(presets), " for family ", family->name()));
+  }
+  without.insert(without.begin(), absl::StrCat("must be ", absl::StrJoin(sentences, ", ")));
+  return {"spec.model", absl::StrCat("!has(self.preset) || (has(self.family) && (", absl::StrJoin(conditions, " || "), "))"),
+          absl::StrJoin(without, "; "), ".preset"};
+}
+
+Rule OwnerRule(const std::string& field) {
+  const std::vector<const Family*> owners = models::OwnersOf(field);
+  const std::string belongs = absl::StrCat("belongs to ", models::FamiliesText(owners));
+  return {"spec.model",
+          absl::StrCat("!has(self.config) || !has(self.config.", field, ") || (has(self.family) && ", IsOneOf("self.family", owners), ")"),
+          belongs,
+          absl::StrCat(".config.", field),
+          Reason::kForbidden,
+          absl::StrCat("'", belongs, ", this is ' + (has(self.family) ? self.family : 'a graph')")};
+}
+
+void AddFamilyRules(std::vector<Rule>& rules) {
+  rules.push_back(PresetRule());
+  std::set<std::string> fields;  // that have their rule
+  for (const Family* family : models::AllFamilies()) {
+    for (const std::string& field : family->facts().settings) {
+      if (fields.insert(field).second) rules.push_back(OwnerRule(field));
+    }
+  }
+  for (const Family* family : models::AllFamilies()) {
+    for (const models::ServerRule& rule : family->facts().server_rules) {
+      rules.push_back({"spec.model", absl::StrCat("!has(self.family) || self.family != '", family->name(), "' || (", rule.condition, ")"),
+                       rule.message, rule.field, Reason::kRequired});
+    }
+  }
+}
+
 void AddModelRules(std::vector<Rule>& rules) {
   rules.push_back({"spec.model", "has(self.family) != has(self.graph)", "must have exactly one of family and graph", ""});
   rules.push_back({"spec.model.graph", "has(self.file) != has(self.inline)", "must have exactly one of file and inline", ""});
   rules.push_back({"spec", "!has(self.model.graph) || !has(self.model.graph.file) || has(self.model.graph.volume) || has(self.data.volume)",
                    "needs spec.model.graph.volume or spec.data.volume: in a cluster a file comes from a volume", ".model.graph.file"});
-  rules.push_back({"spec.model",
-                   "!has(self.preset) || (has(self.family) && (self.family == 'gpt2' && string(self.preset) in ['tiny', 'small', "
-                   "'medium', 'large', 'xl'] || self.family == 'resnet' && string(self.preset) in ['18', '34', '50', '101', '152']))",
-                   "must be tiny, small, medium, large or xl for family gpt2, 18, 34, 50, 101 or 152 for family resnet; mlp has none",
-                   ".preset"});
-  const struct {
-    const char* family;
-    std::vector<const char*> fields;
-  } owners[] = {{"gpt2", {"nLayer", "nHead", "nEmbd", "vocabSize", "blockSize", "tieWeights"}},
-                {"resnet", {"stem", "numClasses", "imageSize"}},
-                {"mlp", {"layers", "activation"}}};
-  for (const auto& owner : owners) {
-    for (const char* field : owner.fields) {
-      rules.push_back(
-          {"spec.model",
-           absl::StrCat("!has(self.config) || !has(self.config.", field, ") || (has(self.family) && self.family == '", owner.family, "')"),
-           absl::StrCat("belongs to family ", owner.family), absl::StrCat(".config.", field), Reason::kForbidden,
-           absl::StrCat("'belongs to family ", owner.family, ", this is ' + (has(self.family) ? self.family : 'a graph')")});
-    }
-  }
-  rules.push_back({"spec.model",
-                   "!has(self.family) || self.family != 'mlp' || (has(self.config) && has(self.config.layers) && "
-                   "size(self.config.layers) >= 2)",
-                   "family mlp needs at least two widths, input and output", ".config.layers", Reason::kRequired});
+  AddFamilyRules(rules);
 }
 
 // As base::IsUri and base::ParseObjectUri have it, but for the length of keys.
@@ -104,11 +145,13 @@ void AddCheckpointRules(std::vector<Rule>& rules) {
 }
 
 void AddDataRules(std::vector<Rule>& rules) {
+  const std::vector<const Family*> of_tokens = models::FamiliesOf(models::Samples::kTokens);
+  const std::string fits = absl::StrCat(models::FamiliesText(of_tokens), of_tokens.size() == 1 ? " trains" : " train",
+                                        " on text or tokens, the others on images: cifar10, idx, shapes");
   rules.push_back(
-      {"spec", "!has(self.model.family) || (self.model.family == 'gpt2') == (self.data.kind in ['text', 'tokens'])",
-       "family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes", ".data.kind", Reason::kInvalid,
-       "'family gpt2 trains on text or tokens, the others on images: cifar10, idx, shapes; this is ' + self.model.family + ' on ' + "
-       "self.data.kind"});
+      {"spec",
+       absl::StrCat("!has(self.model.family) || (", IsOneOf("self.model.family", of_tokens), ") == (self.data.kind in ['text', 'tokens'])"),
+       fits, ".data.kind", Reason::kInvalid, absl::StrCat("'", fits, "; this is ' + self.model.family + ' on ' + self.data.kind")});
   rules.push_back(Belongs("spec.data", "kind", "tokens", "data of kind", "tokenDtype"));
   rules.push_back(Belongs("spec.data", "kind", "shapes", "data of kind", "shapes"));
   rules.push_back({"spec",

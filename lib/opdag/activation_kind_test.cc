@@ -5,9 +5,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/text.h"
 
 namespace fusionllm::opdag {
@@ -30,7 +30,7 @@ class KindByName {
 };
 
 TEST(ActivationKindTest, GptTellsLogitsStreamQueriesAndInsidesApart) {
-  const KindByName kind(BuildGpt2({.layers = 2, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4}));
+  const KindByName kind(models::BuildGpt2({.layers = 2, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4}));
   EXPECT_EQ(kind["tokens"], "data");
   EXPECT_EQ(kind["targets"], "data");
   EXPECT_EQ(kind["embed"], "residual");
@@ -49,7 +49,7 @@ TEST(ActivationKindTest, GptTellsLogitsStreamQueriesAndInsidesApart) {
 }
 
 TEST(ActivationKindTest, ResNetStreamIsTheRectifiedSum) {
-  const KindByName kind(BuildResNet({.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 8}));
+  const KindByName kind(models::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 8}));
   EXPECT_EQ(kind["images"], "data");
   EXPECT_EQ(kind["relu"], "residual");  // of the stem: what the first skip connection carries
   EXPECT_EQ(kind["layer1.0.conv1"], "hidden");
@@ -65,7 +65,7 @@ TEST(ActivationKindTest, ResNetStreamIsTheRectifiedSum) {
 }
 
 TEST(ActivationKindTest, MlpHasHiddenValuesAndLogits) {
-  const KindByName kind(BuildMlp({.layers = {12, 8, 8, 5}, .activation = "relu"}));
+  const KindByName kind(models::BuildMlp({.layers = {12, 8, 8, 5}, .activation = "relu"}));
   EXPECT_EQ(kind["images"], "data");
   EXPECT_EQ(kind["layers.0"], "hidden");
   EXPECT_EQ(kind["layers.1.relu"], "hidden");
@@ -232,7 +232,7 @@ TEST(ActivationKindTest, WhatNoParameterMadeIsData) {
 }
 
 TEST(ActivationKindTest, ValuesBehindTheForwardOpsAreData) {
-  Graph graph = *BuildMlp({.layers = {12, 8, 5}, .activation = "relu"});
+  Graph graph = *models::BuildMlp({.layers = {12, 8, 5}, .activation = "relu"});
   ASSERT_TRUE(InferTypes(graph, 2).ok());
   const std::vector<ActivationKind> kinds = ActivationKindsOf(graph, graph.FindOp("layers.0.relu"));
   EXPECT_EQ(kinds[graph.op(graph.FindOp("layers.0")).outputs[0]], kHidden);

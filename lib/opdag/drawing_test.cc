@@ -8,11 +8,11 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/accounting.h"
 #include "lib/opdag/drawing_layout.h"
 #include "lib/opdag/graph_builder.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/resnet.h"
 
 namespace fusionllm::opdag {
 namespace {
@@ -50,7 +50,7 @@ std::string XmlFault(absl::string_view text) {
 }
 
 Graph SmallGpt2() {
-  Graph graph = *BuildGpt2({.layers = 3, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4});
+  Graph graph = *models::BuildGpt2({.layers = 3, .heads = 2, .embd = 8, .vocab = 11, .positions = 6, .sequence = 4});
   EXPECT_TRUE(InferTypes(graph, 2).ok());
   return graph;
 }
@@ -104,7 +104,7 @@ TEST(DrawingTest, TheCheckerSeesBrokenXml) {
 }
 
 TEST(DrawingTest, BoxesOfARowDoNotOverlapAndDataFlowsDown) {
-  Graph graph = *BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32});
+  Graph graph = *models::BuildResNet({.depth = 50, .stem = "cifar", .num_classes = 10, .image_size = 32});
   const drawing::Layout layout = drawing::ComputeLayout(graph);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     for (const ValueId input : graph.op(i).inputs) EXPECT_GT(layout.row[i], layout.row[graph.value(input).producer]);

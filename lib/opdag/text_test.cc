@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/opdag/models/gpt2.h"
+#include "lib/models/gpt2/graph.h"
 #include "lib/opdag/testing/random_graph.h"
 
 namespace fusionllm::opdag {
@@ -156,7 +156,7 @@ TEST(TextTest, PrintingAndParsingIsTheIdentity) {
     ExpectSame(graph, *parsed);
     EXPECT_EQ(PrintGraph(*parsed), text);
   }
-  const Graph gpt2 = *BuildGpt2({});
+  const Graph gpt2 = *models::BuildGpt2({});
   const absl::StatusOr<Graph> parsed = ParseGraph(PrintGraph(gpt2), "gpt2.dag");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   ExpectSame(gpt2, *parsed);

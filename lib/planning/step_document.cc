@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/job/model_config.h"
+#include "lib/models/family.h"
 #include "lib/scheduler/step_limits.h"
 #include "lib/scheduler/text_format.h"
 
@@ -157,8 +159,11 @@ StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workl
     text.link_remedy = "spec.compression.policy: adatopk (codecs where they pay), or ";
   text.link_remedy += "a faster link";
   text.latency_remedy = "a larger spec.training.globalBatchSize, whose micro-batches share it, or fewer stages (spec.strategy.stages)";
-  const bool may_be_untied = workload.job.spec.model.family == job::Family::kGpt2;
-  const std::string untie = "spec.model.config.tieWeights: false (the head then has weights of its own)";
+  const models::Family* const family = job::FamilyOf(workload.job.spec.model);
+  const bool may_be_untied = family != nullptr && family->stored() != nullptr;
+  const std::string untie = may_be_untied ? absl::StrCat("spec.model.config.", family->stored()->tied_head.field,
+                                                         ": false (the head then has weights of its own)")
+                                          : "";
   if (may_be_untied) text.tied_link_remedy = absl::StrCat(untie, ", or ", text.link_remedy);
   for (const scheduler::TiedExchange& exchange : plan.tied) {
     std::vector<std::string> remedies;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "lib/opdag/models/gpt2.h"
+#include "lib/models/gpt2/graph.h"
 #include "lib/runtime/testing/one_stage.h"
 
 namespace fusionllm::runtime {
@@ -24,7 +24,7 @@ double ActivationMiB(const autodiff::TrainingGraph& training, Recompute recomput
 }
 
 void Gpt2InTurns(benchmark::State& state) {
-  auto graph = opdag::BuildGpt2(
+  auto graph = models::BuildGpt2(
       {.layers = state.range(0), .heads = 6, .embd = 384, .vocab = kClasses, .positions = 256, .sequence = 256, .tied = true});
   ExitUnlessOk(graph.status());
   ExitUnlessOk(opdag::InferTypes(*graph, kMicroBatch));

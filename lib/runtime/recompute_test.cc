@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "lib/autodiff/recompute_blocks.h"
 #include "lib/autodiff/testing/block_graphs.h"
-#include "lib/opdag/models/gpt2.h"
+#include "lib/models/gpt2/graph.h"
 #include "lib/opdag/testing/random_graph.h"
 #include "lib/runtime/testing/small_networks.h"
 
@@ -26,7 +26,7 @@ constexpr size_t kResidualBytes = kMicroBatch * kSequence * kWidth * sizeof(floa
 
 autodiff::TrainingGraph Gpt2(int64_t layers, int64_t vocab = 64) {
   return Differentiated(
-      opdag::BuildGpt2(
+      models::BuildGpt2(
           {.layers = layers, .heads = 4, .embd = kWidth, .vocab = vocab, .positions = kSequence, .sequence = kSequence, .tied = false}),
       kMicroBatch);
 }

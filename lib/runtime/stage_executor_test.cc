@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/opdag/models/mlp.h"
+#include "lib/models/mlp/graph.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/runtime/testing/small_networks.h"
 #include "lib/runtime/testing/stored.h"
@@ -28,7 +28,7 @@ using testing::Stored;
 using testing::SyntheticSource;
 
 TEST(StageExecutorTest, TrainingLowersTheLoss) {
-  opdag::Graph graph = *opdag::BuildMlp({.layers = {12, 16, 4}});
+  opdag::Graph graph = *models::BuildMlp({.layers = {12, 16, 4}});
   ASSERT_TRUE(opdag::InferTypes(graph, 4).ok());
   const autodiff::TrainingGraph training = *autodiff::Differentiate(graph);
   PipelineOptions options = SmallOptions(training, 2, "ref");
@@ -49,7 +49,7 @@ TEST(StageExecutorTest, TrainingLowersTheLoss) {
 }
 
 autodiff::TrainingGraph Mlp(const std::vector<int64_t>& layers) {
-  opdag::Graph graph = *opdag::BuildMlp({.layers = layers});
+  opdag::Graph graph = *models::BuildMlp({.layers = layers});
   EXPECT_TRUE(opdag::InferTypes(graph, 2).ok());
   return *autodiff::Differentiate(graph);
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/runtime/testing/one_stage.h"
 
 namespace fusionllm::runtime {
@@ -30,9 +30,9 @@ double SecondsOfCopies(const autodiff::TrainingGraph& training) {
 }
 
 // Both are made again in each round, in turns, since where memory falls tells for as long as it is kept.
-void StepsInTurns(benchmark::State& state, const opdag::ResNetOptions& network, int64_t micro_batch) {
+void StepsInTurns(benchmark::State& state, const models::ResNetOptions& network, int64_t micro_batch) {
   constexpr int kPairs = 4;
-  auto graph = opdag::BuildResNet(network);
+  auto graph = models::BuildResNet(network);
   ExitUnlessOk(graph.status());
   ExitUnlessOk(opdag::InferTypes(*graph, micro_batch));
   const auto training = autodiff::Differentiate(*graph);
@@ -61,13 +61,13 @@ void StepsInTurns(benchmark::State& state, const opdag::ResNetOptions& network, 
 }
 
 BENCHMARK_CAPTURE(StepsInTurns, resnet18_cifar_32x32_batch_16,
-                  opdag::ResNetOptions{.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 32}, 16)
+                  models::ResNetOptions{.depth = 18, .stem = "cifar", .num_classes = 10, .image_size = 32}, 16)
     ->Arg(0)
     ->Arg(1)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond)
     ->Iterations(10);
-BENCHMARK_CAPTURE(StepsInTurns, resnet50_64x64_batch_8, opdag::ResNetOptions{.depth = 50, .num_classes = 1000, .image_size = 64}, 8)
+BENCHMARK_CAPTURE(StepsInTurns, resnet50_64x64_batch_8, models::ResNetOptions{.depth = 50, .num_classes = 1000, .image_size = 64}, 8)
     ->Arg(0)
     ->Arg(1)
     ->UseManualTime()

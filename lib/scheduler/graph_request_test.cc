@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/opdag/models/gpt2.h"
+#include "lib/models/gpt2/graph.h"
 #include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 // A small GPT-2 on two sites of two devices, one of them slow.
 PlanRequest SmallGpt() {
-  auto graph = opdag::BuildGpt2({.layers = 4, .heads = 2, .embd = 64, .vocab = 256, .positions = 32, .sequence = 32});
+  auto graph = models::BuildGpt2({.layers = 4, .heads = 2, .embd = 64, .vocab = 256, .positions = 32, .sequence = 32});
   EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(opdag::InferTypes(*graph, 4).ok());
   const auto training = autodiff::Differentiate(*graph);

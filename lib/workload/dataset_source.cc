@@ -5,6 +5,8 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
+#include "lib/job/model_config.h"
+#include "lib/models/family.h"
 #include "lib/opdag/target_weights.h"
 #include "lib/workload/workload.h"
 
@@ -38,13 +40,8 @@ std::string AdviceFor(const Workload& workload, const opdag::Op& op, const tenso
     const char* const field = job::IsOfTokens(spec.data.kind) ? ", or set spec.training.sequenceLength" : ", or choose other data";
     return absl::StrCat("; write ", dtype, "shape=", ShapeText(given.shape), flat, " there", field);
   }
-  if (spec.model.family == job::Family::kMlp && !IsTarget(op)) {
-    return absl::StrCat("; let spec.model.config.layers begin with ", given.elements());
-  }
-  if (spec.model.family != job::Family::kResnet || spec.data.kind != job::DataKind::kIdx || given.shape.rank() != 3) return "";
-  const int64_t height = given.shape.dim(0), width = given.shape.dim(1);
-  if (height != width) return "; family resnet takes square images";
-  return absl::StrCat("; give spec.model.config.imageSize: ", height);
+  const models::Family* const family = job::FamilyOf(spec.model);
+  return family == nullptr || IsTarget(op) ? "" : family->SampleAdvice(given.shape, spec.data.kind);
 }
 
 std::string Bytes(int64_t bytes) {

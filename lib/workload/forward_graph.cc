@@ -3,16 +3,13 @@
 #include <filesystem>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/family.h"
 #include "lib/opdag/op_position.h"
 #include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
@@ -34,32 +31,12 @@ std::string Placed(absl::string_view name, absl::string_view position) {
   return position.empty() ? "" : absl::StrCat(name, ":", position, ": ");
 }
 
-absl::StatusOr<opdag::Graph> BuildFamily(const job::Spec& spec, const job::ResolvedModel& model) {
-  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) {
-    return opdag::BuildGpt2({.layers = gpt->n_layer,
-                             .heads = gpt->n_head,
-                             .embd = gpt->n_embd,
-                             .vocab = gpt->vocab_size,
-                             .positions = gpt->block_size,
-                             .sequence = spec.training.sequence_length,
-                             .tied = gpt->tie_weights});
-  }
-  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
-    return opdag::BuildResNet({.depth = static_cast<int>(resnet->depth),
-                               .stem = resnet->stem == job::Stem::kCifar ? "cifar" : "imagenet",
-                               .num_classes = resnet->num_classes,
-                               .image_size = resnet->image_size});
-  }
-  const auto& mlp = std::get<job::MlpConfig>(model);
-  return opdag::BuildMlp({.layers = mlp.layers, .activation = job::ToString(mlp.activation)});
-}
-
 }  // namespace
 
 absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory) {
   FUSIONLLM_ASSIGN_OR_RETURN(const job::ResolvedModel model, job::ResolveModel(job.spec));
-  const auto* source = std::get_if<job::GraphSource>(&model);
-  if (source == nullptr) return BuildFamily(job.spec, model);
+  if (model.family != nullptr) return model.family->Build(model.sizes, job.spec.training.sequence_length);
+  const std::optional<job::GraphSource>& source = job.spec.model.graph;
   std::string name = "spec.model.graph.inline", text = source->inline_text.value_or("");
   if (!source->inline_text.has_value()) {
     name = *source->file;

@@ -13,10 +13,8 @@
 namespace fusionllm::workload {
 namespace {
 
-constexpr absl::string_view kBlocks = "transformer.h.";
 constexpr absl::string_view kOptimizerFolder = "optimizer.";
 constexpr absl::string_view kBufferEndings[] = {".num_batches_tracked", ".exp_avg", ".exp_avg_sq", ".momentum_buffer"};
-constexpr absl::string_view kGptBufferEndings[] = {".attn.bias", ".attn.masked_bias"};
 
 template <size_t N>
 bool EndsWithAny(absl::string_view name, const absl::string_view (&endings)[N]) {
@@ -49,9 +47,9 @@ absl::string_view ModuleOf(absl::string_view name) {
 
 }  // namespace
 
-bool IsBuffer(absl::string_view name, bool gpt2) {
+bool IsBuffer(absl::string_view name, const models::Family* family) {
   if (absl::StartsWith(name, kOptimizerFolder) || EndsWithAny(name, kBufferEndings)) return true;
-  return gpt2 && absl::StartsWith(name, kBlocks) && EndsWithAny(name, kGptBufferEndings);
+  return family != nullptr && family->IsBuffer(name);
 }
 
 void NameCounts::Add(absl::string_view name) {

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/models/family.h"
 
 namespace fusionllm::workload {
 
-// What lies beside parameters in files of others, and says nothing of the model: counters of batch norms, what optimizers keep, and with
-// `gpt2` the masks of its attention.
-bool IsBuffer(absl::string_view name, bool gpt2);
+// What lies beside parameters in files of others, and says nothing of the model: counters of batch norms, what optimizers keep, and what
+// models of `family` (may be null) have there.
+bool IsBuffer(absl::string_view name, const models::Family* family);
 
 // How far names count: by the text in front of a number, the greatest number that follows it ("transformer.h." -> 11).
 class NameCounts {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/models/families.h"
+
 namespace fusionllm::workload {
 namespace {
 
@@ -36,11 +38,11 @@ TEST(ParameterNamesTest, PatternsTakeLayersAndModulesWholeAndNothingElse) {
 }
 
 TEST(ParameterNamesTest, WhatProgramsKeepBesideParametersIsABuffer) {
-  EXPECT_TRUE(IsBuffer("bn1.num_batches_tracked", false) && IsBuffer("optimizer.state.0", false) &&
-              IsBuffer("fc.weight.exp_avg_sq", false));
-  EXPECT_TRUE(IsBuffer("transformer.h.0.attn.bias", true));
-  EXPECT_FALSE(IsBuffer("transformer.h.0.attn.bias", false)) << "a graph may have it";
-  EXPECT_FALSE(IsBuffer("transformer.h.0.attn.c_attn.bias", true));
+  EXPECT_TRUE(IsBuffer("bn1.num_batches_tracked", nullptr) && IsBuffer("optimizer.state.0", nullptr) &&
+              IsBuffer("fc.weight.exp_avg_sq", nullptr));
+  EXPECT_TRUE(IsBuffer("transformer.h.0.attn.bias", &models::Gpt2Family()));
+  EXPECT_FALSE(IsBuffer("transformer.h.0.attn.bias", nullptr)) << "a graph may have it";
+  EXPECT_FALSE(IsBuffer("transformer.h.0.attn.c_attn.bias", &models::Gpt2Family()));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <set>
 #include <span>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -18,8 +17,8 @@
 #include "lib/job/initial_model.h"
 #include "lib/job/model_config.h"
 #include "lib/job/parse.h"
+#include "lib/models/families.h"
 #include "lib/workload/parameter_names.h"
-#include "lib/workload/stored_sizes.h"
 
 namespace fusionllm::workload {
 namespace {
@@ -28,6 +27,9 @@ constexpr size_t kMaxListed = 20;   // tensors of a kind
 constexpr size_t kMaxPatterns = 6;  // of an advice: more of them are no remedy
 constexpr size_t kMaxPassedOver = 5;
 constexpr size_t kMaxOfOtherType = 5;
+
+// By name; null: of files elsewhere only the names are known.
+using StoredEntries = std::map<std::string, const checkpoint::TensorEntry*>;
 
 StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   StoredEntries stored;
@@ -41,15 +43,27 @@ StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   return stored;
 }
 
-// Null: of another family, or unknown.
-const job::GptConfig* GptOf(const absl::StatusOr<job::ResolvedModel>& model) {
-  return model.ok() ? std::get_if<job::GptConfig>(&*model) : nullptr;
+// Null: a graph of the job's own, or unknown.
+const models::Family* FamilyOf(const absl::StatusOr<job::ResolvedModel>& model) { return model.ok() ? model->family : nullptr; }
+
+// Null: no model of the family has one.
+const models::TiedHead* TiedHeadOf(const models::Family* family) {
+  const models::StoredForm* const form = family == nullptr ? nullptr : family->stored();
+  return form == nullptr ? nullptr : &form->tied_head;
 }
 
-int64_t HeadsOf(const job::FusionJob& job) {
-  const absl::StatusOr<job::ResolvedModel> model = job::ResolveModel(job.spec);
-  const job::GptConfig* const gpt = GptOf(model);
-  return gpt == nullptr ? 0 : gpt->n_head;
+// Sizes that leave no trace in the shapes, of models of one family.
+std::vector<job::FieldDifference> TracelessDifferences(const job::FusionJob& maker, const job::FusionJob& job) {
+  const absl::StatusOr<job::ResolvedModel> theirs = job::ResolveModel(maker.spec), ours = job::ResolveModel(job.spec);
+  const models::Family* const family = FamilyOf(ours);
+  if (family == nullptr || family->stored() == nullptr || FamilyOf(theirs) != family) return {};
+  std::vector<job::FieldDifference> found;
+  for (const models::StoredSize& size : family->stored()->sizes) {
+    const std::optional<int64_t>&from = theirs->sizes.settings.*size.value, &to = ours->sizes.settings.*size.value;
+    if (size.absent_in_shapes == nullptr || !from || !to || *from == *to) continue;
+    found.push_back({absl::StrCat("spec.model.config.", size.field), absl::StrCat(*from), absl::StrCat(*to)});
+  }
+  return found;
 }
 
 absl::StatusOr<bool> HaveEqualBytes(const checkpoint::StoredTensor& a, const checkpoint::StoredTensor& b) {
@@ -64,8 +78,8 @@ absl::StatusOr<bool> HaveEqualBytes(const checkpoint::StoredTensor& a, const che
 }
 
 // Of a head that the job ties to the embedding. One that is stored in another dtype is compared as it would be read.
-absl::StatusOr<bool> IsTheEmbedding(const checkpoint::CheckpointReader& reader) {
-  const auto head = reader.tensors().find(kGptHead), embedding = reader.tensors().find(kGptEmbedding);
+absl::StatusOr<bool> IsTheEmbedding(const models::TiedHead& tied, const checkpoint::CheckpointReader& reader) {
+  const auto head = reader.tensors().find(tied.head), embedding = reader.tensors().find(tied.embedding);
   if (head == reader.tensors().end() || embedding == reader.tensors().end()) return false;
   const checkpoint::TensorEntry &a = *head->second.entry, &b = *embedding->second.entry;
   if (a.shape != b.shape) return false;
@@ -73,8 +87,8 @@ absl::StatusOr<bool> IsTheEmbedding(const checkpoint::CheckpointReader& reader) 
   const tensor::TensorType type{tensor::DType::kF32, a.shape};
   if (!checkpoint::CanFill(a, type) || !checkpoint::CanFill(b, type)) return false;
   tensor::Tensor left(type), right(type);
-  FUSIONLLM_RETURN_IF_ERROR(reader.Read(kGptHead, left.view()));
-  FUSIONLLM_RETURN_IF_ERROR(reader.Read(kGptEmbedding, right.view()));
+  FUSIONLLM_RETURN_IF_ERROR(reader.Read(tied.head, left.view()));
+  FUSIONLLM_RETURN_IF_ERROR(reader.Read(tied.embedding, right.view()));
   return std::memcmp(left.f32(), right.f32(), type.bytes()) == 0;
 }
 
@@ -135,9 +149,8 @@ class Comparison {
     FUSIONLLM_RETURN_IF_ERROR(CompareStored());
     if (reason_ == ReadFor::kStart) FindUnmatched();
     if (mismatch_.empty() || !model_.ok()) return std::move(mismatch_);
-    const auto has = [](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), kGptHead) != names.end(); };
     mismatch_.transposed = all_transposed_ && !mismatch_.unlike.empty();
-    mismatch_.fields = SizeDifferences(*model_, stored_, has(mismatch_.unread), has(mismatch_.missing));
+    CompareSizes();
     AdviseSkip();
     return std::move(mismatch_);
   }
@@ -166,19 +179,37 @@ class Comparison {
   }
 
   absl::Status CompareStored() {
-    const job::GptConfig* const gpt = GptOf(model_);
+    const models::Family* const family = FamilyOf(model_);
+    const models::TiedHead* const tied = TiedHeadOf(family);
     for (const auto& [name, entry] : stored_) {
-      if (wanted_.contains(name) || IsBuffer(name, gpt != nullptr) || job::MatchesAny(init_.ignore, name)) continue;
+      if (wanted_.contains(name) || IsBuffer(name, family) || job::MatchesAny(init_.ignore, name)) continue;
       if (reason_ != ReadFor::kResume && job::MatchesAny(init_.skip, name)) continue;
-      const bool tied_head = gpt != nullptr && gpt->tie_weights && name == kGptHead;
+      const bool tied_head = tied != nullptr && name == tied->head && (model_->sizes.settings.*tied->value).value_or(false);
       if (tied_head) {
-        FUSIONLLM_ASSIGN_OR_RETURN(const bool stored_twice, IsTheEmbedding(reader_));
+        FUSIONLLM_ASSIGN_OR_RETURN(const bool stored_twice, IsTheEmbedding(*tied, reader_));
         if (stored_twice) continue;
+        mismatch_.untied = tied;
       }
       const bool counts = reason_ == ReadFor::kResume || tied_head || !model_counts_.Beyond(name).empty();
       (counts ? mismatch_.unread : mismatch_.passed_over).push_back(name);
     }
     return absl::OkStatus();
+  }
+
+  // What names and shapes say of the sizes, where the job has others.
+  void CompareSizes() {
+    const models::Family* const family = FamilyOf(model_);
+    if (family == nullptr) return;
+    models::StoredShapes shapes;
+    for (const auto& [name, entry] : stored_) shapes.emplace(name, entry == nullptr ? nullptr : &entry->shape);
+    const models::TiedHead* const tied = TiedHeadOf(family);
+    const auto has = [&](const std::vector<std::string>& names) {
+      return tied != nullptr && std::find(names.begin(), names.end(), tied->head) != names.end();
+    };
+    const models::HeadFound head = {.unread = has(mismatch_.unread), .missing = has(mismatch_.missing)};
+    for (const models::SizeDifference& size : family->DifferencesFrom(shapes, model_->sizes, head)) {
+      mismatch_.fields.push_back({absl::StrCat("spec.model.", size.field), size.from, size.to});
+    }
   }
 
   void FindUnmatched() {
@@ -295,8 +326,8 @@ std::string Describe(const ParameterMismatch& misfit, const std::string& path) {
   }
   tell(misfit.statistics, "running statistics of batch norms, with which a trained model computes, are not there: ");
   tell(misfit.unread, absl::StrCat("it has ", Count(misfit.unread), " that the model does not have: "));
-  if (std::find(misfit.unread.begin(), misfit.unread.end(), kGptHead) != misfit.unread.end()) {
-    parts.push_back(absl::StrCat(kGptHead, " is not ", kGptEmbedding, ", to which the job ties it"));
+  if (misfit.untied != nullptr) {
+    parts.push_back(absl::StrCat(misfit.untied->head, " is not ", misfit.untied->embedding, ", to which the job ties it"));
   }
   // Under which names it has what is missing.
   if (!misfit.missing.empty()) tell(misfit.passed_over, absl::StrCat("it has ", Count(misfit.passed_over), " of other names: "));
@@ -312,11 +343,9 @@ absl::StatusOr<std::vector<std::string>> CheckStart(const job::FusionJob& job, c
                                                     const checkpoint::CheckpointReader& stored, ReadFor reason) {
   FUSIONLLM_ASSIGN_OR_RETURN(ParameterMismatch misfit, CompareParameters(job, graph, stored, reason));
   if (misfit.empty() && stored.manifest().has_value()) {
-    // Heads leave no trace in the shapes.
     const absl::StatusOr<job::FusionJob> maker = job::ParseFusionJob(stored.manifest()->resolved_job, "resolved_job");
-    const int64_t theirs = maker.ok() ? HeadsOf(*maker) : 0, ours = HeadsOf(job);
-    if (theirs > 0 && ours > 0 && theirs != ours) {
-      misfit.fields.push_back({"spec.model.config.nHead", absl::StrCat(theirs), absl::StrCat(ours)});
+    if (maker.ok()) misfit.fields = TracelessDifferences(*maker, job);
+    if (!misfit.fields.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(stored.path(), ": it is of another model: ", job::ToString(misfit.fields, misfit.fields.size())));
     }

@@ -13,6 +13,7 @@
 #include "lib/checkpoint/reader.h"
 #include "lib/job/differences.h"
 #include "lib/job/fusion_job.h"
+#include "lib/models/family.h"
 #include "lib/opdag/graph.h"
 
 namespace fusionllm::workload {
@@ -24,10 +25,11 @@ enum class ReadFor {
 };
 
 struct ParameterMismatch {
-  std::vector<job::FieldDifference> fields;  // of gpt2 and resnet: what the shapes and names say, and what the job says instead
+  std::vector<job::FieldDifference> fields;  // of families that know: what the shapes and names say, and what the job says instead
   std::vector<std::string> missing;          // the model's that are not stored
   std::vector<std::string> statistics;       // likewise, running means and variances of batch norms
   std::vector<std::string> unread;           // stored and no parameter of the model, which would compute something else without them
+  const models::TiedHead* untied = nullptr;  // stored head, among `unread`, that is not the embedding to which the job ties it
   bool transposed = false;                   // all of `unlike` have the extents of a matrix the other way round
   std::vector<std::string> unlike;           // "fc.weight is [10, 512], not [5, 512]", stored first; with the dtypes where these differ
   std::map<std::string, std::vector<std::string>> other_types;  // of the right shape, and of a type that is not read: names by type
@@ -39,8 +41,8 @@ struct ParameterMismatch {
   }
 };
 
-// All that differs. For a start and an evaluation only these are unread: a layer whose number is beyond the model's, and a lm_head.weight
-// that is not the embedding, to which the job ties it; further tensors are passed over. No word at all is lost about what programs of
+// All that differs. For a start and an evaluation only these are unread: a layer whose number is beyond the model's, and a head that is
+// not the embedding, to which the job ties it; further tensors are passed over. No word at all is lost about what programs of
 // others keep beside parameters (IsBuffer), a head that is stored twice, and what skip or spec.model.init.ignore names. Files that lie in
 // other sites count with the names that the manifest has for them. Errors: those of reading the head and the embedding.
 absl::StatusOr<ParameterMismatch> CompareParameters(const job::FusionJob& job, const opdag::Graph& graph,

@@ -38,9 +38,9 @@ job::FusionJob JobOf(const Flags& flags) {
   job::FusionJob job;
   job.metadata.name = "training-bench";
   job.spec.model.init.seed = flags.seed;
-  job::ModelSettings& config = job.spec.model.config;
+  models::ModelSettings& config = job.spec.model.config;
   if (flags.model == "gpt2") {
-    job.spec.model.family = job::Family::kGpt2;
+    job.spec.model.family = models::FamilyName::kGpt2;
     config.n_layer = flags.layers;
     config.n_head = flags.heads;
     config.n_embd = flags.width;
@@ -48,9 +48,9 @@ job::FusionJob JobOf(const Flags& flags) {
     config.block_size = flags.sequence;
     job.spec.data.kind = job::DataKind::kTokens;
   } else {
-    job.spec.model.family = job::Family::kResnet;
+    job.spec.model.family = models::FamilyName::kResnet;
     job.spec.model.preset = absl::StrCat(flags.depth);
-    config.stem = job::Stem::kImagenet;
+    config.stem = models::Stem::kImagenet;
     config.num_classes = flags.classes;
     config.image_size = flags.image_size;
     job.spec.data.kind = job::DataKind::kShapes;

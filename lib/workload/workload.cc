@@ -34,24 +34,8 @@ kernels::OptimizerConfig OptimizerOf(const job::Optimizer& optimizer) {
           .nesterov = optimizer.nesterov};
 }
 
-data::DatasetKind KindOf(job::DataKind kind) {
-  switch (kind) {
-    case job::DataKind::kText:
-      return data::DatasetKind::kText;
-    case job::DataKind::kTokens:
-      return data::DatasetKind::kTokens;
-    case job::DataKind::kCifar10:
-      return data::DatasetKind::kCifar10;
-    case job::DataKind::kIdx:
-      return data::DatasetKind::kIdx;
-    case job::DataKind::kShapes:
-      return data::DatasetKind::kShapes;
-  }
-  return data::DatasetKind::kText;
-}
-
 data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, const std::string& base_directory) {
-  data::DatasetConfig config{.kind = KindOf(spec.data.kind), .paths = spec.data.path, .base_folder = base_directory};
+  data::DatasetConfig config{.kind = spec.data.kind, .paths = spec.data.path, .base_folder = base_directory};
   const job::DataRules rules = job::DataRulesOf(spec.data);
   config.encoding = rules.encoding == job::TextEncoding::kUtf8 ? data::TextEncoding::kUtf8 : data::TextEncoding::kBytes;
   config.held_out = rules.split == job::Split::kEven ? data::HeldOut::kEven : data::HeldOut::kEnd;

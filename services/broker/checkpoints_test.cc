@@ -119,7 +119,7 @@ TEST_F(CheckpointsTest, NamesChangedFieldsAndParameters) {
   auto staged = *checkpoint::StageSample(root_, 10, /*stages=*/1);
   staged.resolved_job = job::ToYaml(job_);
   ASSERT_TRUE(checkpoint::CommitCheckpoint(root_, staged, 0).ok());
-  job_.spec.model.config.activation = job::Activation::kGelu;
+  job_.spec.model.config.activation = models::Activation::kGelu;
   job_.spec.training.steps = 95;  // with a constant learning rate no other job
   job_.spec.training.seed = 77;
   const auto found = FindCheckpoint(job_, root_, folder_.path());

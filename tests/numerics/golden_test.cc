@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lib/kernels/backend.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "tests/numerics/formula.h"
 #include "tests/numerics/training_case.h"
 
@@ -131,10 +131,10 @@ void FillCase(TrainingCase& run, double norm_weight_mean, double norm_bias) {
 absl::StatusOr<opdag::Graph> BuildModel(const GoldenCase& golden) {
   const auto option = [&golden](const char* name) { return golden.options.at(name); };
   if (option("family") == "gpt2") {
-    return opdag::BuildGpt2(
+    return models::BuildGpt2(
         {.layers = 2, .heads = 2, .embd = 16, .vocab = 31, .positions = 12, .sequence = 8, .tied = option("tied") == "1"});
   }
-  return opdag::BuildResNet(
+  return models::BuildResNet(
       {.depth = std::stoi(option("depth")), .stem = option("stem"), .num_classes = 10, .image_size = std::stoi(option("size"))});
 }
 

@@ -14,8 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/target_weights.h"
 #include "lib/opdag/text.h"
 #include "lib/runtime/testing/local_pipeline.h"
@@ -141,14 +141,14 @@ void ExpectSameTensor(const std::string& name, const std::vector<std::byte>& byt
 
 absl::StatusOr<opdag::Graph> ModelOf(const std::string& family) {
   if (family == "gpt2") {
-    return opdag::BuildGpt2(
+    return models::BuildGpt2(
         {.layers = 2, .heads = 4, .embd = 32, .vocab = kVocabulary, .positions = kSequence, .sequence = kSequence, .tied = true});
   }
   if (family == "padded") {
     absl::StatusOr<opdag::Graph> graph = opdag::ParseGraph(kPadded, "padded.dag");
     return graph.ok() ? opdag::WeighTargets(*graph) : graph;
   }
-  return opdag::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = kClasses, .image_size = kImageSize});
+  return models::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = kClasses, .image_size = kImageSize});
 }
 
 // `shares`: micro-batches of each replica; empty: there is one.

@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "lib/autodiff/lower_precision.h"
+#include "lib/models/gpt2/graph.h"
 #include "lib/opdag/graph_builder.h"
-#include "lib/opdag/models/gpt2.h"
 #include "lib/runtime/evaluation_pass.h"
 #include "lib/runtime/expected_messages.h"
 
@@ -58,7 +58,7 @@ class ResidualNetwork {
 
 autodiff::TrainingGraph SmallGpt2(bool tied, int64_t width) {
   return Differentiated(
-      opdag::BuildGpt2({.layers = 2, .heads = 2, .embd = width, .vocab = kSmallClasses, .positions = 8, .sequence = 8, .tied = tied}));
+      models::BuildGpt2({.layers = 2, .heads = 2, .embd = width, .vocab = kSmallClasses, .positions = 8, .sequence = 8, .tied = tied}));
 }
 
 autodiff::TrainingGraph SmallResidualNetwork() { return Differentiated(ResidualNetwork().Build()); }

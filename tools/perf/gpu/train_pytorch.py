@@ -44,7 +44,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """As lib/opdag/models/gpt2.h: pre-norm, learned positions, tied head, no dropout."""
+    """As lib/models/gpt2/graph.h: pre-norm, learned positions, tied head, no dropout."""
 
     def __init__(self, layers, heads, width, vocabulary, sequence):
         super().__init__()

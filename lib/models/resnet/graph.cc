@@ -1,4 +1,4 @@
-#include "lib/opdag/models/resnet.h"
+#include "lib/models/resnet/graph.h"
 
 #include <array>
 #include <cmath>
@@ -6,8 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/graph_builder.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 namespace {
+
+using opdag::Attributes;
+using opdag::Graph;
+using opdag::GraphBuilder;
+using opdag::Initializer;
+using opdag::kBatch;
+using opdag::ValueId;
 
 using Ints = std::vector<int64_t>;
 
@@ -117,4 +124,4 @@ absl::StatusOr<Graph> BuildResNet(const ResNetOptions& options) {
   return ResNet(options, *layout).Build();
 }
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

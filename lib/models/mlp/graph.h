@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "lib/opdag/graph.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 
 struct MlpOptions {
   std::vector<int64_t> layers = {784, 256, 10};  // widths, input first and classes last
@@ -19,6 +19,6 @@ struct MlpOptions {
 };
 
 // Errors: InvalidArgument for fewer than two widths, widths that are not positive, or an unknown activation.
-absl::StatusOr<Graph> BuildMlp(const MlpOptions& options);
+absl::StatusOr<opdag::Graph> BuildMlp(const MlpOptions& options);
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

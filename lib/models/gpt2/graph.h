@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "lib/opdag/graph.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 
 struct GptOptions {
   int64_t layers = 12;
@@ -23,6 +23,6 @@ struct GptOptions {
 };
 
 // Errors: InvalidArgument for sizes that are not positive, absurd or do not fit each other.
-absl::StatusOr<Graph> BuildGpt2(const GptOptions& options);
+absl::StatusOr<opdag::Graph> BuildGpt2(const GptOptions& options);
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "lib/opdag/graph.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 
 struct ResNetOptions {
   int depth = 18;                 // 18 | 34 | 50 | 101 | 152
@@ -21,6 +21,6 @@ struct ResNetOptions {
 };
 
 // Errors: InvalidArgument for an unknown depth or stem, or sizes that are not possible.
-absl::StatusOr<Graph> BuildResNet(const ResNetOptions& options);
+absl::StatusOr<opdag::Graph> BuildResNet(const ResNetOptions& options);
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

@@ -1,12 +1,19 @@
-#include "lib/opdag/models/gpt2.h"
+#include "lib/models/gpt2/graph.h"
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/graph_builder.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 namespace {
+
+using opdag::Graph;
+using opdag::GraphBuilder;
+using opdag::Initializer;
+using opdag::kBatch;
+using opdag::ParameterChoice;
+using opdag::ValueId;
 
 constexpr int64_t kMaxLayers = 10'000;
 constexpr double kStandardDeviation = 0.02;
@@ -85,4 +92,4 @@ absl::StatusOr<Graph> BuildGpt2(const GptOptions& options) {
   return Gpt2(options).Build();
 }
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

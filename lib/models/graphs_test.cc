@@ -2,15 +2,25 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/models/gpt2/graph.h"
+#include "lib/models/mlp/graph.h"
+#include "lib/models/resnet/graph.h"
 #include "lib/opdag/accounting.h"
-#include "lib/opdag/models/gpt2.h"
-#include "lib/opdag/models/mlp.h"
-#include "lib/opdag/models/resnet.h"
 #include "lib/opdag/op_schema.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
 namespace {
 
+using opdag::CostOf;
+using opdag::FootprintOf;
+using opdag::Graph;
+using opdag::InferTypes;
+using opdag::Initializer;
+using opdag::kNone;
+using opdag::Op;
+using opdag::Parameter;
+using opdag::ParameterId;
+using opdag::Verify;
 using ::testing::HasSubstr;
 
 int64_t TrainableElements(const Graph& graph) {
@@ -111,4 +121,4 @@ TEST(ResNetTest, TheCifarStemKeepsTheResolution) {
 }
 
 }  // namespace
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models

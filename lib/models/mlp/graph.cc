@@ -1,9 +1,14 @@
-#include "lib/opdag/models/mlp.h"
+#include "lib/models/mlp/graph.h"
 
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/graph_builder.h"
 
-namespace fusionllm::opdag {
+namespace fusionllm::models {
+
+using opdag::Graph;
+using opdag::GraphBuilder;
+using opdag::kBatch;
+using opdag::ValueId;
 
 absl::StatusOr<Graph> BuildMlp(const MlpOptions& options) {
   constexpr size_t kMaxLayers = 10'000;
@@ -32,4 +37,4 @@ absl::StatusOr<Graph> BuildMlp(const MlpOptions& options) {
   return builder.Finish(builder.Add("loss", "cross_entropy", {x, labels}));
 }
 
-}  // namespace fusionllm::opdag
+}  // namespace fusionllm::models
