@@ -14,6 +14,7 @@
 //   kMembers            AwaitData(then), none with the data       kData..             kWait, or kFail where nothing restarts them
 //   kDataThenPlan       members changed, one has the data         kMembers            kMeasure
 //   kDataThenRecovery   members changed, one has the data         kMembers            kRecover
+//   kData..             members changed, none has the data        kData..             kWait; the timer runs on
 //   kData..             timer                                     kData..             kFail
 //
 // Enough: all expected executors that have not been given up, the number that an open run wants, or, after Close, one with the data.

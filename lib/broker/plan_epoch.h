@@ -12,12 +12,12 @@
 //   any           Begin                                     kLoading    the next number; all stages are awaited
 //   kLoading      OnReady of the last one, Start            kRunning
 //   kRunning      OnEnded of all stages, End                kEnded
-//   all but kNone, kStopping
+//   kLoading, kRunning, kEnded, kReturning, kBroken
 //                 Drain                                     kStopping   SendAbort to those present that have not ended
 //   kStopping     OnStopped of the last one                 kStopping   true: the next plan may come
 //   any           Pause                                     kPausing    all have stopped, and the next try is waited for
 //   any           Leave                                     kNone       something else is done about the run
-// A late report of a stage changes nothing: its number is compared first, and its sender with the plan.
+// Reports of stages are compared with its number and their senders with the plan first (IsCurrent, OnStep): late ones change nothing.
 #pragma once
 
 #include <cstdint>

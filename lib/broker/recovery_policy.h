@@ -4,9 +4,9 @@
 // Events in, verdicts out; it orders nothing but what is reported. Not thread-safe.
 //
 //   state                            event           next                         what happens
-//   tries without progress: n        OnStep          0                            a later recovery is reported from its first try on
+//   tries without progress: n        OnStep          0                            a step was made: what is restored next is reported again
 //   n                                OnAwaited       0                            what was missing has been waited for
-//   n                                Count           n                            Unavailable after max_recoveries
+//   n                                Count           n                            Unavailable once there were max_recoveries in all
 //   n                                Announce        n + 1                        Recovering; RetrySeconds(n), less after a loss
 //   spares that took stages over: S  ReplaceLost     S and a spare for each lost  false: for one there is none
 //   S                                EmitActivated   none                         SpareActivated of each
