@@ -69,6 +69,8 @@ struct PlanSummary {
   int stages() const { return static_cast<int>(devices.size()) / replicas; }
   int StageOf(int rank) const { return rank % stages(); }
   int ReplicaOf(int rank) const { return rank / stages(); }
+  int RankOf(const std::string& device) const;  // -1: it runs no stage
+  bool Uses(const std::string& device) const { return RankOf(device) >= 0; }
   int64_t MicroBatchesOf(int rank) const;  // of a step, of the rank's replica; 0: not known
   std::string Describe(int rank) const;    // "stage 1", "stage 1 of replica 0"
 };
@@ -308,6 +310,9 @@ struct EmitEvent {  // a line of type "event" (docs/reference/events.md)
   bool reduces_compression = false;               // codecs are, now
   std::vector<DataFile> files, validation_files;  // the first ones that are read
 };
+// Says of an event which part of the plan it is about; a rank below 0: none.
+void SetStageAndReplica(const PlanSummary& plan, int rank, EmitEvent& event);
+
 struct PublishPlan {};  // the plan in force changed: print it
 struct PublishStep {
   uint32_t epoch = 0;

@@ -1,10 +1,10 @@
 #include "lib/broker/run_state.h"
 
-#include <algorithm>
+#include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/broker/timeouts.h"
 
 namespace fusionllm::broker {
 
@@ -36,80 +36,175 @@ const char* Name(Phase phase) {
 
 RunState::RunState(RunOptions options)
     : options_(std::move(options)),
-      profiles_(options_.known_profiles),
-      links_(options_.known_links),
-      epoch_(options_.last_epoch),
-      last_step_(options_.start_step),
-      checkpoint_step_(options_.start_step),
-      checkpoint_path_(options_.start_checkpoint),
-      codec_limits_(options_.codec_limits) {
-  if (const auto limit = compression::ParseCodecSpec(options_.codec_limit); limit.ok()) codec_limit_ = *limit;
-}
+      membership_(options_),
+      gathering_(options_),
+      measurement_(options_),
+      requests_(options_),
+      epoch_(options_),
+      checkpoints_(options_),
+      recovery_(options_),
+      replanner_(options_),
+      codecs_(options_) {}
 
 void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
                      int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at,
                      const std::string& codec_limit, CodecLimits codec_limits) {
-  epoch_ = epoch;
-  plan_ = std::move(plan);
-  profiles_ = std::move(profiles);
-  links_ = std::move(links);
-  most_trainers_ = plan_.wanted;
-  last_step_ = last_step;
-  stepped_ = last_step > options_.start_step;
-  for (ShardWritten& shard : shards) {
-    if (!IsCoveredByCheckpoint(shard.step)) shards_[shard.step][shard.stage] = std::move(shard);
-  }
-  ended_at_ = std::move(ended_at);
-  if (const auto limit = compression::ParseCodecSpec(codec_limit); limit.ok()) codec_limit_ = *limit;
-  codec_limits_ = std::move(codec_limits);
-  adopted_ = true;
-  loaded_once_ = true;
-  waiting_ = {plan_.devices.begin(), plan_.devices.end()};
-  adopted_epoch_is_over_ =
-      std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return options_.gone.contains(name); });
-}
-
-int64_t PlanSummary::MicroBatchesOf(int rank) const {
-  return micro_batches_by_replica.empty() ? micro_batches / replicas : micro_batches_by_replica[static_cast<size_t>(ReplicaOf(rank))];
-}
-
-std::string PlanSummary::Describe(int rank) const {
-  if (replicas == 1) return absl::StrCat("stage ", rank);
-  return absl::StrFormat("stage %d of replica %d", StageOf(rank), ReplicaOf(rank));
+  membership_.RecordTrainers(plan.wanted);
+  epoch_.Adopt(epoch, std::move(plan), last_step, std::move(ended_at));
+  measurement_.Adopt(std::move(profiles), std::move(links));
+  checkpoints_.Adopt(std::move(shards));
+  codecs_.Adopt(codec_limit, std::move(codec_limits));
 }
 
 std::vector<Action> RunState::On(const Event& event) {
-  actions_.clear();
-  if (phase_ != Phase::kDone && phase_ != Phase::kFailed) {
-    std::visit([this](const auto& e) { Handle(e); }, event);
-  }
-  return std::move(actions_);
+  if (!IsOver()) std::visit([this](const auto& e) { Handle(e); }, event);
+  return queue_.Take();
 }
 
-void RunState::Await(double seconds, std::string what) { Do(StartTimer{.id = ++expect_id_, .seconds = seconds, .what = std::move(what)}); }
+Phase RunState::phase() const {
+  switch (epoch_.state()) {
+    case PlanEpoch::State::kLoading:
+      return Phase::kLoading;
+    case PlanEpoch::State::kRunning:
+      return Phase::kRunning;
+    case PlanEpoch::State::kStopping:
+    case PlanEpoch::State::kPausing:
+      return Phase::kDraining;
+    case PlanEpoch::State::kEnded:
+      return Phase::kFinishing;
+    case PlanEpoch::State::kNone:
+    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kBroken:
+      break;
+  }
+  return phase_;
+}
+
+void RunState::Enter(Phase phase) {
+  epoch_.Leave();
+  phase_ = phase;
+}
 
 void RunState::Fail(absl::Status status, std::string refusal_reason) {
-  for (const std::string& device : plan_.devices) {
-    if (Present(device)) Do(SendAbort{.name = device, .epoch = epoch_, .why = std::string(status.message())});
+  for (const std::string& device : plan().devices) {
+    if (membership_.IsPresent(device)) Do(SendAbort{.name = device, .epoch = epoch(), .why = std::string(status.message())});
   }
-  phase_ = Phase::kFailed;
+  Enter(Phase::kFailed);
   Do(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
 }
 
-int RunState::RankOf(const std::string& name) const {
-  const auto found = std::find(plan_.devices.begin(), plan_.devices.end(), name);
-  return found == plan_.devices.end() ? -1 : static_cast<int>(found - plan_.devices.begin());
+void RunState::Finished() {
+  const bool interrupted = stop_asked_ && (phase() != Phase::kFinishing || last_step() < total_steps());
+  Enter(Phase::kDone);
+  Do(Finish{.status = absl::OkStatus(), .interrupted = interrupted});
 }
 
-int RunState::StageOf(const std::string& name) const {
-  const int rank = RankOf(name);
-  return rank < 0 ? -1 : plan_.StageOf(rank);
+RunPosition RunState::Position() const {
+  return {.planned = epoch_.planned(),
+          .last_step = last_step(),
+          .checkpoint_step = checkpoints_.step(),
+          .checkpoint_path = checkpoints_.path()};
 }
 
-void RunState::SetStageAndReplica(int rank, EmitEvent& event) const {
-  if (rank < 0) return;
-  event.stage = plan_.StageOf(rank);
-  if (plan_.replicas > 1) event.replica = plan_.ReplicaOf(rank);
+// All executors may have gone together with the broker before this one: no news of theirs would ever start a timer.
+void RunState::Handle(const Started&) {
+  if (epoch_.adopted()) ResumeAdopted(/*time_is_up=*/false);
+}
+
+void RunState::Handle(const StopAsked&) {
+  stop_asked_ = true;
+  switch (epoch_.state()) {
+    case PlanEpoch::State::kRunning:
+      // The timer of the step under way stays: a step without an end is not waited for longer than without the order.
+      Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
+      break;
+    case PlanEpoch::State::kPausing:
+      Recover();
+      break;
+    case PlanEpoch::State::kLoading:
+      Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
+      break;
+    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kBroken:
+      // The stages are making steps and are asked to stop as soon as they are back, unless they have gone, too.
+      if (members().empty()) queue_.Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
+      break;
+    case PlanEpoch::State::kStopping:
+    case PlanEpoch::State::kEnded:
+      break;
+    case PlanEpoch::State::kNone:
+      Finished();
+      break;
+  }
+}
+
+void RunState::Handle(const TimerFired& event) {
+  if (event.id != queue_.timer()) return;
+  const auto fail_unanswered = [this] { Fail(absl::DeadlineExceededError(absl::StrFormat("no answer while %s", Name(phase())))); };
+  switch (phase()) {
+    case Phase::kGathering:
+      if (epoch_.adopted()) {
+        ResumeAdopted(/*time_is_up=*/true);
+      } else {
+        Follow(gathering_.OnTimer(event.id, membership_, Position(), queue_));
+      }
+      break;
+    case Phase::kPlanning:
+      if (requests_.AsksForFigures()) {
+        LoadOnSpares(/*figures_are_theirs=*/false);
+      } else if (requests_.has_plan()) {
+        TakeSelectedPlan();  // which is not to wait for a better one
+      } else {
+        fail_unanswered();
+      }
+      break;
+    case Phase::kCalibrating:
+      if (const std::string name = measurement_.calibrating(); membership_.IsPresent(name)) {
+        RejectUnfit(name, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
+      } else {
+        fail_unanswered();
+      }
+      break;
+    case Phase::kProbing:
+      if (measurement_.state() != Measurement::State::kProbing) {
+        MeasureNext();  // after a pause
+      } else if (options_.waits_for_executors) {
+        const auto [src, dst] = measurement_.GiveUpProbe();
+        OnProbeFailed(src, dst, absl::DeadlineExceededError(absl::StrFormat("no answer in %g s", kProbeSeconds)));
+      } else {
+        fail_unanswered();
+      }
+      break;
+    case Phase::kFinishing:
+      fail_unanswered();
+      break;
+    case Phase::kRunning:
+      // Where another plan is due, an executor that hangs must not be given a stage of it: it is to stop first, or counts as lost.
+      if (epoch_.ReplicaZeroHasEnded() && !EndedForAnotherPlan()) {
+        // The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
+        for (const int rank : epoch_.RanksThatLag()) epoch_.EmitReplicaFailed(rank, "it has not ended", queue_);
+        EndOtherReplicas("replica 0 has ended long ago");
+        break;
+      }
+      [[fallthrough]];
+    case Phase::kLoading:
+      Drain(absl::StrFormat("no progress while %s after step %d", Name(phase()), last_step()));
+      break;
+    case Phase::kDraining:
+      if (epoch_.state() == PlanEpoch::State::kPausing) {
+        if (!AwaitsData(Gathering::State::kDataThenRecovery)) Retry();
+        break;
+      }
+      // One that does not even stop is as good as lost.
+      for (const std::string& name : std::set<std::string>(epoch_.waiting())) {
+        if (!membership_.IsPresent(name)) continue;
+        Handle(Left{.name = name, .incarnation = membership_.at(name).incarnation, .why = "did not stop when asked to"});
+      }
+      break;
+    case Phase::kDone:
+    case Phase::kFailed:
+      break;
+  }
 }
 
 }  // namespace fusionllm::broker

@@ -1,12 +1,11 @@
-// RunState: a plan epoch from its assignment to its end.
-#include "lib/broker/run_state.h"
-
+// RunState: a plan epoch from its assignment to its end, its checkpoints, and what follows a loss or a failure.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/exit_code.h"
+#include "lib/broker/run_state.h"
 #include "lib/broker/timeouts.h"
 
 namespace fusionllm::broker {
@@ -19,210 +18,287 @@ constexpr char kAfterDivergence[] =
 }  // namespace
 
 void RunState::Load() {
-  const bool first = epoch_ == options_.last_epoch;
-  epoch_ = std::max(epoch_, foreign_epoch_) + 1;
-  phase_ = Phase::kLoading;
-  last_step_ = checkpoint_step_;
-  shards_.clear();
-  ended_at_.clear();
-  last_checkpoint_lost_.reset();
+  const bool first = epoch_.Begin(checkpoints_.step());
+  checkpoints_.BeginEpoch();
   Do(PublishPlan{});
   if (first) {
-    for (const auto& [name, member] : members_) {
-      const int rank = RankOf(name);
-      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step_, .device = name, .pid = member.pid};
-      joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan_.Describe(rank));
-      SetStageAndReplica(rank, joined);
+    for (const auto& [name, member] : members()) {
+      const int rank = plan().RankOf(name);
+      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = member.pid};
+      joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan().Describe(rank));
+      SetStageAndReplica(plan(), rank, joined);
       Do(std::move(joined));
     }
   }
-  if (!checkpoint_path_.empty()) {
-    EmitRestored(absl::StrCat("restoring step ", checkpoint_step_, " from ", checkpoint_path_));
+  if (!checkpoints_.path().empty()) {
+    const std::string message = absl::StrCat("restoring step ", checkpoints_.step(), " from ", checkpoints_.path());
+    recovery_.EmitRestored(checkpoints_.step(), message, queue_);
   } else if (!first) {
-    EmitRestored("no checkpoint yet: starting again from the initial parameters");
+    recovery_.EmitRestored(checkpoints_.step(), "no checkpoint yet: starting again from the initial parameters", queue_);
   }
-  waiting_ = {plan_.devices.begin(), plan_.devices.end()};
-  load_s_ = 0;
-  Await(kLoadSeconds, "stages to load");
-  for (int rank = 0; rank < static_cast<int>(plan_.devices.size()); ++rank) {
-    Do(SendAssign{.name = plan_.devices[static_cast<size_t>(rank)],
-                  .epoch = epoch_,
-                  .stage = plan_.StageOf(rank),
-                  .replica = plan_.ReplicaOf(rank),
-                  .restore_from = checkpoint_path_,
-                  .first_step = checkpoint_step_ + 1});
+  queue_.Await(kLoadSeconds, "stages to load");
+  for (int rank = 0; rank < static_cast<int>(plan().devices.size()); ++rank) {
+    Do(SendAssign{.name = plan().devices[static_cast<size_t>(rank)],
+                  .epoch = epoch(),
+                  .stage = plan().StageOf(rank),
+                  .replica = plan().ReplicaOf(rank),
+                  .restore_from = checkpoints_.path(),
+                  .first_step = checkpoints_.step() + 1});
   }
-}
-
-// Once where several tries are needed until a step is made.
-void RunState::EmitRestored(std::string message) {
-  if (message == restored_message_) return;
-  restored_message_ = message;
-  Do(EmitEvent{.reason = "Restored", .step = checkpoint_step_, .message = std::move(message)});
 }
 
 void RunState::Handle(const Ready& event) {
-  if (phase_ != Phase::kLoading || event.epoch != epoch_ || StageOf(event.name) < 0) return;
-  if (!event.status.ok()) {
-    if (IsTransient(event.status)) {
-      Drain(AtStage(event.name, event.status));
-    } else if (JoinedByItself(event.name)) {
-      RejectFromPlan(event.name, event.status);
-    } else {
-      // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
-      FailByStage(event.name, loaded_once_ ? base::AsDataLossInRun(event.status) : event.status);
-    }
-    return;
+  if (phase() != Phase::kLoading || event.epoch != epoch() || !plan().Uses(event.name)) return;
+  if (event.status.ok()) {
+    if (epoch_.OnReady(event.name, event.load_s)) StartAll();
+  } else if (IsTransient(event.status)) {
+    Drain(epoch_.AtStage(event.name, event.status));
+  } else if (membership_.JoinedByItself(event.name)) {
+    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+  } else {
+    // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
+    FailByStage(event.name, epoch_.loaded_once() ? base::AsDataLossInRun(event.status) : event.status);
   }
-  load_s_ = std::max(load_s_, event.load_s);
-  waiting_.erase(event.name);
-  if (waiting_.empty()) StartAll();
 }
 
-std::string RunState::AtStage(const std::string& name, const absl::Status& why) const {
-  return absl::StrFormat("%s on %s: %s", plan_.Describe(RankOf(name)), name, std::string(why.message()));
-}
+void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), epoch_.AtStage(name, why))); }
 
-// A broken device, or a lie, of a holder of the token is no reason to end the run of the others. Where all machines would meet the same,
-// the run's own ones say so in the end.
-bool RunState::JoinedByItself(const std::string& name) const {
-  return options_.min_executors > 0 && members_.contains(name) && !HasData(name) && !options_.expected.contains(name);
+void RunState::BeginMonitoring() {
+  replanner_.BeginEpoch(plan(), measurement_, membership_);
+  codecs_.BeginEpoch();
 }
-
-void RunState::RejectFromPlan(const std::string& name, const absl::Status& why) {
-  const uint64_t incarnation = members_.at(name).incarnation;
-  unfit_[name] = incarnation;
-  std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
-  Do(Reject{.name = name, .why = sentence});
-  Handle(Left{.name = name, .incarnation = incarnation, .why = std::move(sentence)});
-}
-
-void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), AtStage(name, why))); }
 
 void RunState::StartAll() {
-  phase_ = Phase::kRunning;
-  loaded_once_ = true;
-  StartPlanMonitor();
-  Await(kFirstStepSeconds, "the first step");
-  for (const std::string& device : plan_.devices) Do(SendStart{.name = device, .epoch = epoch_});
-  if (stop_asked_) Do(SendStop{.name = plan_.devices[0], .epoch = epoch_});
+  epoch_.Start();
+  BeginMonitoring();
+  queue_.Await(kFirstStepSeconds, "the first step");
+  for (const std::string& device : plan().devices) Do(SendStart{.name = device, .epoch = epoch()});
+  if (stop_asked_) Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
 }
 
 void RunState::Handle(const StepDone& event) {
-  if (event.epoch != epoch_ || RankOf(event.name) != 0) return;
-  if (event.record.step <= last_step_ || event.record.step > options_.total_steps) return;
-  // Executors that come back to a restarted broker repeat what it has not acknowledged, perhaps before the others are there.
-  if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing && !adopted_) return;
-  last_step_ = event.record.step;
-  retries_without_progress_ = 0;
-  stepped_ = true;
-  restored_message_.clear();
-  Do(PublishStep{.epoch = epoch_, .record = event.record});
-  if (phase_ != Phase::kRunning) return;
-  Await(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
-  EmitDrifts(plan_monitor_.OnStep(event.record.step, event.record.step_seconds));
-  WatchLoss(event.record);
+  if (!epoch_.OnStep(event)) return;
+  recovery_.OnStep();
+  Do(PublishStep{.epoch = epoch(), .record = event.record});
+  if (!epoch_.runs()) return;
+  queue_.Await(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
+  replanner_.OnStep(event.record, epoch_, queue_);
+  const bool goes_on = replanner_.state() != Replanner::State::kSwitching && !stop_asked_;
+  if (goes_on && codecs_.OnStep(event.record, plan(), queue_)) {
+    if (options_.checkpoints) {  // other cuts may be better now
+      replanner_.Switch({.why = absl::StrCat("codecs up to ", codec_limit())}, epoch_, queue_);
+    } else {
+      for (const std::string& device : plan().devices) Do(SendCodecLimit{.name = device, .epoch = epoch(), .codec = codec_limit()});
+    }
+  }
   ConsiderPlanSwitch();
 }
 
-bool RunState::IsCurrent(const Ended& event) const {
-  if (event.epoch != epoch_ || StageOf(event.name) < 0) return false;
-  return !event.status.ok() || (event.last_step >= 0 && event.last_step <= options_.total_steps);
-}
-
 void RunState::Handle(const Ended& event) {
-  if (!IsCurrent(event)) return;
-  if (phase_ == Phase::kDraining) {
-    DrainedOne(event.name);
-    return;
-  }
-  if (adopted_) {
+  if (!epoch_.IsCurrent(event)) return;
+  if (phase() == Phase::kDraining) {
+    OnStopped(event.name);
+  } else if (epoch_.adopted()) {
     if (event.status.ok()) {
-      ended_at_[event.name] = event.last_step;
+      epoch_.OnEnded(event.name, event.last_step);
     } else {
-      adopted_epoch_is_over_ = true;
+      epoch_.Break();
     }
     ResumeAdopted(/*time_is_up=*/false);
-    return;
-  }
-  if (phase_ != Phase::kRunning && phase_ != Phase::kLoading) return;
-  if (!event.status.ok()) {
-    if (const int rank = RankOf(event.name); IsNoLongerRequired(rank)) {
-      ended_at_[event.name] = ended_at_.at(plan_.devices[0]);
-      EmitReplicaFailed(rank, std::string(event.status.message()));
-      EndOtherReplicas(absl::StrCat(event.name, " has failed"));
-    } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
-      Drain(AtStage(event.name, event.status));
-      DrainedOne(event.name);
-    } else if (!event.not_finite && JoinedByItself(event.name)) {
-      RejectFromPlan(event.name, event.status);
-    } else if (!BackOffFromNotFinite(event)) {
-      // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
-      const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
-      absl::Status status = lost ? base::AsDataLossInRun(event.status) : event.status;
-      // Before the first step it is what the parameters begin with, or the data.
-      if (event.not_finite && last_step_ > 0) {
-        status = absl::Status(status.code(), absl::StrCat(status.message(), kAfterDivergence));
-      }
-      FailByStage(event.name, status);
+  } else if (phase() == Phase::kRunning || phase() == Phase::kLoading) {
+    if (event.status.ok()) {
+      epoch_.OnEnded(event.name, event.last_step);
+      FinishWhenAllEnded();
+    } else {
+      OnStageFailed(event);
     }
-    return;
   }
-  ended_at_[event.name] = event.last_step;
-  FinishWhenAllEnded();
 }
 
-bool RunState::ReplicaZeroHasEnded() const {
-  const auto begin = plan_.devices.begin();
-  return !plan_.devices.empty() &&
-         std::all_of(begin, begin + plan_.stages(), [this](const std::string& device) { return ended_at_.contains(device); });
-}
-
-// Replica 0 alone evaluates and saves checkpoints, and needs the others for its sums. But until each of its stages has ended, a lost
-// replica of it is a lost peer, which ends it.
-bool RunState::IsNoLongerRequired(int rank) const {
-  const bool under_way = phase_ == Phase::kRunning || phase_ == Phase::kFinishing;
-  return under_way && rank >= 0 && plan_.ReplicaOf(rank) > 0 && ReplicaZeroHasEnded();
-}
-
-void RunState::EmitReplicaFailed(int rank, const std::string& what) {
-  const std::string& device = plan_.devices[static_cast<size_t>(rank)];
-  EmitEvent failed{.reason = "ReplicaFailed",
-                   .step = last_step_,
-                   .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(rank), device, what, kNoLongerRequired),
-                   .device = device};
-  SetStageAndReplica(rank, failed);
-  Do(std::move(failed));
+void RunState::OnStageFailed(const Ended& event) {
+  const std::string where = epoch_.AtStage(event.name, event.status);
+  if (const int rank = plan().RankOf(event.name); epoch_.IsNoLongerRequired(rank)) {
+    epoch_.OnEnded(event.name, epoch_.EndOfReplicaZero());
+    epoch_.EmitReplicaFailed(rank, std::string(event.status.message()), queue_);
+    EndOtherReplicas(absl::StrCat(event.name, " has failed"));
+  } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
+    Drain(where);
+    OnStopped(event.name);
+  } else if (!event.not_finite && membership_.JoinedByItself(event.name)) {
+    // A broken device, or a lie, of a holder of the token is no reason to end the run of the others. Where all machines would meet the
+    // same, the run's own ones say so in the end.
+    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+  } else if (codecs_.OnNotFinite(event, where, last_step(), plan(), queue_)) {
+    replanner_.NeedOtherCodecs(absl::StrCat("codecs up to ", codec_limit()));
+    Drain(where);
+    OnStopped(event.name);
+  } else {
+    // Its data may hold what the model cannot take, which is the user's input however late it is met. But the files were there.
+    const bool lost = absl::IsNotFound(event.status) || absl::IsPermissionDenied(event.status);
+    absl::Status status = lost ? base::AsDataLossInRun(event.status) : event.status;
+    // Before the first step it is what the parameters begin with, or the data.
+    if (event.not_finite && last_step() > 0) status = absl::Status(status.code(), absl::StrCat(status.message(), kAfterDivergence));
+    FailByStage(event.name, status);
+  }
 }
 
 // Once one of them is lost, or has failed, the rest may wait for it in vain.
 void RunState::EndOtherReplicas(const std::string& why) {
-  if (phase_ != Phase::kRunning) return;  // they have ended
-  const int64_t last_step = ended_at_.at(plan_.devices[0]);
-  for (size_t rank = static_cast<size_t>(plan_.stages()); rank < plan_.devices.size(); ++rank) {
-    const std::string& device = plan_.devices[rank];
-    if (ended_at_.try_emplace(device, last_step).second && Present(device)) Do(SendAbort{.name = device, .epoch = epoch_, .why = why});
-  }
+  if (!epoch_.runs()) return;  // they have ended
+  epoch_.EndOtherReplicas(why, membership_, queue_);
   FinishWhenAllEnded();
 }
 
-// The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
-void RunState::EndLateReplicas() {
-  for (int rank = plan_.stages(); rank < static_cast<int>(plan_.devices.size()); ++rank) {
-    if (!ended_at_.contains(plan_.devices[static_cast<size_t>(rank)])) EmitReplicaFailed(rank, "it has not ended");
-  }
-  EndOtherReplicas("replica 0 has ended long ago");
-}
-
 void RunState::FinishWhenAllEnded() {
-  if (ended_at_.size() < plan_.devices.size()) return;
-  if (last_checkpoint_lost_.has_value() && last_checkpoint_lost_->step >= last_step_) {
-    Fail(last_checkpoint_lost_->status);
+  if (!epoch_.AllEnded()) return;
+  if (checkpoints_.lost().has_value() && checkpoints_.lost()->step >= last_step()) {
+    Fail(checkpoints_.lost()->status);
     return;
   }
-  phase_ = Phase::kFinishing;
-  Await(kFinishSeconds, "the last checkpoint");
+  epoch_.End();
+  queue_.Await(kFinishSeconds, "the last checkpoint");
   MaybeFinish();
+}
+
+bool RunState::EndedForAnotherPlan() const { return !stop_asked_ && epoch_.EndedBeforeLastStep(); }
+
+void RunState::MaybeFinish() {
+  if (phase() != Phase::kFinishing || checkpoints_.UnderWay()) return;
+  if (EndedForAnotherPlan()) {
+    SwitchPlan();
+  } else {
+    Finished();
+  }
+}
+
+// ---- Checkpoints ------------------------------------------------------------------------------------------------------------------------
+
+void RunState::Handle(const ShardWritten& event) {
+  if (!epoch_.IsCurrent(event)) return;
+  if (event.status.ok() && !IsCurrent(event)) {  // nothing better will come from this stage: the checkpoint fails
+    ShardWritten refused = event;
+    refused.status = absl::InvalidArgumentError(
+        absl::StrFormat("stage %d on %s reported files that are not those of its shard", event.stage, event.name));
+    Handle(refused);
+    return;
+  }
+  switch (checkpoints_.Add(event)) {
+    case RunCheckpoints::Added::kIgnored:
+      return;
+    case RunCheckpoints::Added::kFirstFailure:
+      Handle(CheckpointCommitted{.step = event.step, .status = event.status});
+      if (IsOver()) return;
+      break;
+    case RunCheckpoints::Added::kTaken:
+      break;
+  }
+  CommitIfComplete(event.step);
+}
+
+void RunState::CommitIfComplete(int64_t step) {
+  CommitCheckpoint commit{.codec_limit = codec_limit(), .codec_limits = codecs_.limits()};
+  if (!checkpoints_.CommitIfComplete(step, plan().stages(), std::move(commit), queue_)) MaybeFinish();
+}
+
+void RunState::Handle(const CheckpointCommitted& event) {
+  const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_asked_;
+  switch (checkpoints_.OnCommitted(event, {.is_last = is_last, .runs = epoch_.runs(), .last_step = last_step()}, queue_)) {
+    case RunCheckpoints::Outcome::kSettled:
+      MaybeFinish();
+      break;
+    case RunCheckpoints::Outcome::kLost:
+      break;
+    case RunCheckpoints::Outcome::kFatal:
+      Fail(checkpoints_.lost()->status);
+      break;
+  }
+}
+
+void RunState::Handle(const CheckpointUnusable& event) {
+  if (phase() != Phase::kLoading || event.epoch != epoch() || event.path != checkpoints_.path()) return;
+  checkpoints_.MarkUnusable(event);
+  Drain(std::string(event.status.message()));
+}
+
+void RunState::Handle(const CheckpointReplaced& event) {
+  if (checkpoints_.restore() != RunCheckpoints::Restore::kReplacing) return;
+  if (absl::Status replaced = checkpoints_.OnReplaced(event, queue_); !replaced.ok()) {
+    Fail(std::move(replaced));
+    return;
+  }
+  recovery_.OnAwaited();
+  Recover();
+}
+
+// ---- Losses -----------------------------------------------------------------------------------------------------------------------------
+
+void RunState::Drain(const std::string& why) {
+  // The step is made: what it lacks is room on the disk, and not another try.
+  if (checkpoints_.lost().has_value() && checkpoints_.lost()->step == last_step()) {
+    Fail(checkpoints_.lost()->status);
+    return;
+  }
+  recovery_.OnStopping(why, last_step());
+  epoch_.Drain(why, membership_, queue_);
+  queue_.Await(kDrainSeconds, "stages to stop");
+  if (epoch_.AllStopped()) Recover();
+}
+
+void RunState::OnStopped(const std::string& name) {
+  if (epoch_.OnStopped(name)) Recover();
+}
+
+void RunState::Recover() {
+  if (stop_asked_) {
+    Finished();
+    return;
+  }
+  if (checkpoints_.restore() != RunCheckpoints::Restore::kUsable) {
+    checkpoints_.Replace(queue_);
+    return;
+  }
+  if (AwaitsData(Gathering::State::kDataThenRecovery)) return;
+  if (absl::Status counted = recovery_.Count(); !counted.ok()) {
+    Fail(std::move(counted));
+    return;
+  }
+  if (replanner_.needs_other_codecs() || replanner_.state() == Replanner::State::kSwitching) {
+    replanner_.ForgetSwitch();
+    MeasureNext();
+    return;
+  }
+  const double wait_s = recovery_.Announce(/*lost=*/!membership_.AllPresent(plan().devices), queue_);
+  if (wait_s == 0) {
+    Retry();
+    return;
+  }
+  epoch_.Pause();
+  queue_.Await(wait_s, "the next try");
+}
+
+void RunState::Retry() {
+  if (!recovery_.ReplaceLost(epoch_, membership_)) {
+    if (options_.waits_for_executors && !epoch_.stepped() && !membership_.Missing().empty()) {
+      epoch_.SetPlan({});  // nothing was made with it: as before the first one, they are waited for
+      Enter(Phase::kGathering);
+      OnMembersChanged();
+      return;
+    }
+    replanner_.NeedSpares(true);
+    MeasureNext();
+  } else if (!recovery_.any_activated()) {
+    Load();
+  } else if (measurement_.KnowsAll(plan().devices) && plan().replicas == 1) {  // of several the planner has none for stages as they are
+    Enter(Phase::kPlanning);
+    requests_.AskForFigures(PlanQuestion(/*with_spares=*/false), plan(), queue_);
+  } else {
+    LoadOnSpares(/*figures_are_theirs=*/false);
+  }
+}
+
+void RunState::LoadOnSpares(bool figures_are_theirs) {
+  recovery_.EmitActivated(figures_are_theirs, queue_);
+  Load();
 }
 
 }  // namespace fusionllm::broker

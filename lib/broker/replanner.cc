@@ -1,0 +1,141 @@
+#include "lib/broker/replanner.h"
+
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace fusionllm::broker {
+namespace {
+
+// Of a move, besides what is measured: to stop, to commit, to plan and to warm up.
+constexpr double kMoveSeconds = 2;
+constexpr int kWarmUpSteps = 2;
+
+constexpr char kNoCheckpoints[] = "; the job keeps no checkpoints, so that another plan would cost every step made: the plan stays";
+
+}  // namespace
+
+void Replanner::BeginEpoch(const PlanSummary& plan, const Measurement& measurement, const Membership& members) {
+  using Ends = std::pair<std::string, std::string>;
+  const auto figures_of = [&](const std::string& src, const std::string& dst) {
+    const Link* const link = measurement.LinkBetween(src, dst, members);
+    return link == nullptr ? PlanMonitor::LinkFigures() : PlanMonitor::LinkFigures{link->bytes_per_s, link->rtt_s};
+  };
+  // Inside a site every device has a port of its own.
+  const auto shares_wire = [&](const Ends& a, const Ends& b) {
+    const Measurement::Wire wire = measurement.WireOf(a.first, a.second, members);
+    const bool ports = std::get<0>(wire) == "sites" && std::get<1>(wire) == std::get<2>(wire);
+    return measurement.WireOf(b.first, b.second, members) == wire && (!ports || a.first == b.first || a.second == b.second);
+  };
+  monitor_.Begin(plan, figures_of, shares_wire);
+  state_ = State::kMonitoring;
+}
+
+void Replanner::OnMeasured(const StageMeasured& event, const PlanEpoch& epoch, ActionQueue& queue) {
+  EmitDrifts(monitor_.On(event), epoch, queue);
+}
+
+void Replanner::OnStep(const StepRecord& record, const PlanEpoch& epoch, ActionQueue& queue) {
+  EmitDrifts(monitor_.OnStep(record.step, record.step_seconds), epoch, queue);
+}
+
+void Replanner::EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& epoch, ActionQueue& queue) const {
+  for (const Drift& drift : drifts) {
+    const bool straggler = drift.kind == Drift::Kind::kStraggler;
+    EmitEvent drift_event{.step = epoch.last_step(),
+                          .message = drift.message,
+                          .device = drift.device,
+                          .peer = drift.peer,
+                          .measured = drift.measured,
+                          .planned = drift.planned};
+    if (straggler) SetStageAndReplica(epoch.plan(), epoch.plan().RankOf(drift.device), drift_event);
+    if (drift.recovered) {
+      drift_event.reason = straggler ? "StragglerRecovered" : "LinkRecovered";
+    } else {
+      drift_event.reason = straggler ? "Straggler" : "LinkDegraded";
+      if (!checkpoints_) drift_event.message += kNoCheckpoints;
+    }
+    queue.Do(std::move(drift_event));
+  }
+}
+
+bool Replanner::MayAsk(int64_t last_step) const {
+  return checkpoints_ && state_ == State::kMonitoring && last_step + kWarmUpSteps < total_steps_;
+}
+
+// A checkpoint, a restart, a restore, and steps that fill the pipeline of the new plan.
+double Replanner::SwitchSeconds(const PlanSummary& to, const PlanEpoch& epoch, double shard_s) const {
+  return epoch.load_s() + shard_s + kMoveSeconds + kWarmUpSteps * to.predicted_step_s;
+}
+
+void Replanner::Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
+  question.alternative = ++alternatives_asked_;
+  question.in_force = monitor_.InForce(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
+  state_ = State::kAsking;
+  queue.Do(std::move(question));
+}
+
+bool Replanner::OnAnswer(uint64_t alternative) {
+  if (alternative != alternatives_asked_ || state_ != State::kAsking) return false;
+  state_ = State::kMonitoring;
+  return true;
+}
+
+MigrationJudge::Verdict Replanner::Judge(const PlanSummary& other, const PlanEpoch& epoch, double shard_s, std::string* figures) {
+  return monitor_.Judge(other, epoch.last_step(), total_steps_, SwitchSeconds(other, epoch, shard_s), figures);
+}
+
+void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, Membership& members,
+                        ActionQueue& queue) {
+  if (late_joiners.empty()) return;
+  members.MarkConsidered(late_joiners);
+  queue.Do(EmitEvent{.reason = "ReplanDeclined",
+                     .step = last_step,
+                     .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
+                                                late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),
+                     .device = late_joiners.front()});
+}
+
+std::string Replanner::OutlookOf(const Member& member, const PlanEpoch& epoch, const Membership& members) const {
+  const PlanSummary& plan = epoch.plan();
+  const bool runs = epoch.runs() || epoch.state() == PlanEpoch::State::kLoading;
+  if (!runs || !members.IsBelowWanted(plan) || plan.Uses(member.name) || !members.MayTrain(member)) return "";
+  if (!checkpoints_) return "; the job keeps no checkpoints, so that a plan with it would cost every step made: the plan stays";
+  return absl::StrFormat("; the plan was made over %d of %d executors: whether one with it pays is asked", plan.executors, plan.wanted);
+}
+
+void Replanner::Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue) {
+  state_ = State::kSwitching;
+  next_plan_ = std::move(plan_switch.plan);
+  switch_why_ = std::move(plan_switch.why);
+  queue.Do(SendStop{.name = epoch.plan().devices[0], .epoch = epoch.number()});
+}
+
+// A broker that was restarted in between has forgotten why, and asks for a plan.
+std::optional<PlanSummary> Replanner::TakeSwitch() {
+  std::optional<PlanSummary> plan = std::exchange(next_plan_, std::nullopt);
+  reason_ = std::exchange(switch_why_, "");
+  ForgetSwitch();
+  return plan;
+}
+
+void Replanner::ForgetSwitch() {
+  if (state_ == State::kSwitching) state_ = State::kMonitoring;
+  next_plan_.reset();
+  switch_why_.clear();
+}
+
+void Replanner::NeedOtherCodecs(std::string why) {
+  needs_other_codecs_ = true;
+  reason_ = std::move(why);
+}
+
+std::string Replanner::OnTaken() {
+  needs_spares_ = needs_other_codecs_ = false;
+  return std::exchange(reason_, "");
+}
+
+}  // namespace fusionllm::broker
