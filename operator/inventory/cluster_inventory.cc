@@ -33,12 +33,12 @@ kube::Informer::Options OtherOptions(const std::string& cluster, const std::stri
 }
 
 const kube::Node& AsNode(const kube::ObjectPtr& object) { return static_cast<const kube::Node&>(*object); }
-const JobPod& AsPod(const kube::ObjectPtr& object) { return static_cast<const JobPod&>(*object); }
+const JobPod& AsJobPod(const kube::ObjectPtr& object) { return static_cast<const JobPod&>(*object); }
 
 // What was delivered of a pod that is gone may be less than a JobPod; what was delivered before is one.
 bool HasFreed(const kube::InformerEvent& event) {
-  const bool took = event.old != nullptr && !AsPod(event.old).ended;
-  return took && (event.kind == kube::InformerEvent::Kind::kDeleted || AsPod(event.object).ended);
+  const bool took = event.old != nullptr && !AsJobPod(event.old).ended;
+  return took && (event.kind == kube::InformerEvent::Kind::kDeleted || AsJobPod(event.object).ended);
 }
 
 // Kubelets report every few minutes without anything new in it.
@@ -65,7 +65,7 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
   }
   std::vector<const JobPod*> waiting;
   for (const kube::ObjectPtr& object : pods) {
-    const JobPod& pod = AsPod(object);
+    const JobPod& pod = AsJobPod(object);
     if (pod.ended) continue;
     if (pod.job != nullptr) ++capacity->pods_of_job[pod.job->uid];
     if (pod.executor && !pod.node.empty()) ++capacity->executors;

@@ -20,8 +20,8 @@
 #include "absl/time/time.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/work_key.h"
-#include "operator/progress/progress.h"
-#include "operator/reconcile/job_reconciler.h"
+#include "operator/progress/progress_source.h"
+#include "operator/progress/run_events.h"
 
 namespace fusionllm::op {
 

@@ -22,9 +22,6 @@ inline const kube::Resource kResourceFlavors{"kueue.x-k8s.io", "v1beta2", "resou
 inline const kube::Resource kWorkloadPriorityClasses{"kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass",
                                                      false};
 
-// Of a FusionJob: the LocalQueue that it waits in, and the WorkloadPriorityClass that it has there.
-inline constexpr char kQueueNameLabel[] = "kueue.x-k8s.io/queue-name";
-inline constexpr char kQueuePriorityLabel[] = "kueue.x-k8s.io/priority-class";
 // Of a Workload: what of its job it counts, as PodSetsDigest() has it.
 inline constexpr char kPodSetsAnnotation[] = "fusionllm.io/pod-sets";
 

@@ -10,7 +10,7 @@
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/write_barrier.h"
 #include "operator/members/cluster_cache.h"
-#include "operator/reconcile/job_reconciler.h"
+#include "operator/reconcile/job_source.h"
 
 namespace fusionllm::op {
 

@@ -27,35 +27,15 @@
 #include "operator/members/fence.h"
 #include "operator/members/member.h"
 #include "operator/placement/placer.h"
-#include "operator/progress/progress.h"
+#include "operator/progress/progress_source.h"
 #include "operator/queueing/job_queue.h"
 #include "operator/reconcile/dry_run_results.h"
 #include "operator/reconcile/job_metrics.h"
-#include "operator/reconcile/job_view.h"
+#include "operator/reconcile/job_source.h"
 #include "operator/reconcile/pod_events.h"
 #include "operator/reconcile/recheck_timer.h"
 
 namespace fusionllm::op {
-
-// The jobs of the hub, as cached.
-class JobSource {
- public:
-  virtual ~JobSource() = default;
-  virtual std::shared_ptr<const JobView> Find(const kube::ObjectKey& key) const = 0;
-  // The server's answer to a write of the job, after which it has this resource version.
-  virtual void Wrote(const kube::ObjectKey& key, const std::string& resource_version) = 0;
-  // Whether Find() shows what was written last; older than that is not acted upon.
-  virtual bool SeenWrites(const kube::ObjectKey& key) = 0;
-};
-
-// What brokers tell of their runs.
-class ProgressSource {
- public:
-  virtual ~ProgressSource() = default;
-  // The newest known, and from now on kept fresh from HOST:PORT `address`. Does not block.
-  virtual std::optional<Progress> Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) = 0;
-  virtual void Forget(const std::string& uid) = 0;
-};
 
 class EventSink {
  public:

@@ -4,7 +4,6 @@
 
 #include "lib/kube/api/json_fields.h"
 #include "lib/kubeapi/objects.h"
-#include "operator/queueing/kueue_workload.h"
 
 namespace fusionllm::op {
 namespace {

@@ -6,7 +6,6 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
-#include "operator/reconcile/job_reconciler.h"
 #include "operator/reconcile/job_status.h"
 
 namespace fusionllm::op {

@@ -8,11 +8,9 @@
 #include "absl/status/statusor.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kubeapi/fusion_job_status.h"
-#include "operator/reconcile/job_view.h"
+#include "operator/reconcile/job_source.h"
 
 namespace fusionllm::op {
-
-class JobSource;
 
 class JobWrites {
  public:
