@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 inline constexpr char kOriginLabel[] = "fusionllm.io/origin";  // the hub: whose objects these are
 inline constexpr char kHubLabel[] = "fusionllm.io/hub";        // the same by its uid: two hubs may have been given the same origin
@@ -99,4 +99,4 @@ std::map<std::string, std::string> JobLabels(const JobIdentity& job);
 // Selects that, in a cluster.
 std::string JobSelector(const JobIdentity& job);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

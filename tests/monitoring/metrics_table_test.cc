@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/daemon/process_metrics.h"
-#include "operator/fleet/fleet_metrics.h"
-#include "operator/process/operator_metrics.h"
+#include "operator/manager/fleet_metrics.h"
+#include "operator/manager/operator_metrics.h"
 #include "services/broker/run_metrics.h"
 #include "services/executor/executor_metrics.h"
 #include "services/executor/gpu_metrics.h"
@@ -35,9 +35,10 @@ std::map<std::string, Exported> AllFamilies() {
   const services::PlanMetrics plan(scheduler);
   // As operator/main.cc.
   metrics::Registry op("fusion-operator", "0");
-  const op::OperatorMetrics own(op);
-  const op::FleetMetrics fleet(
-      op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, op::Presence>(); });
+  const op::manager::OperatorMetrics own(op);
+  const op::manager::FleetMetrics fleet(
+      op, [] { return std::vector<std::shared_ptr<const op::cache::JobView>>(); },
+      [] { return std::map<std::string, op::cache::Presence>(); });
   for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {
