@@ -7,11 +7,11 @@ endif()
 if(NOT commit MATCHES "^[0-9a-f]+$")
   set(commit "")
 endif()
-file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "operator/process/build_commit.h"
+file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "operator/manager/build_commit.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manager {
 
 const char* BuildCommit() { return "@commit@"; }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manager
 ]] @ONLY)

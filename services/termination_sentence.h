@@ -9,7 +9,8 @@
 
 namespace fusionllm::services {
 
-// One line of at most a KiB: who reads it keeps no more (operator/progress), and takes one of several lines (operator/members).
+// One line of at most a KiB: who reads it keeps no more (operator/lifecycle/progress.h), and takes one of several lines
+// (operator/cache/termination_message.h).
 inline std::string TerminationSentence(absl::string_view message) { return base::TruncateUtf8(base::PrintableText(message), 1024); }
 
 }  // namespace fusionllm::services

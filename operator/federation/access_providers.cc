@@ -15,7 +15,7 @@
 #include "lib/kube/auth/exec_rules.h"
 #include "lib/kube/auth/small_file.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -173,4 +173,4 @@ std::set<std::string> CommandsOf(const AccessProviders& providers) {
   return commands;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/kube/auth/client_config.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 struct AccessProvider {
   // What a ClusterProfile may add to the variables of the program's environment.
@@ -41,4 +41,4 @@ absl::StatusOr<AccessProviders> LoadAccessProviders(const std::string& path);
 // The programs, as they are written there.
 std::set<std::string> CommandsOf(const AccessProviders& providers);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

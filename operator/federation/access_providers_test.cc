@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST(AccessProvidersTest, AFileIsNamedByItsPath) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

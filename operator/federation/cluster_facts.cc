@@ -8,7 +8,7 @@
 #include "lib/base/truncate_utf8.h"
 #include "lib/kubeapi/fusion_job_status_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 constexpr char kRegionLabel[] = "topology.kubernetes.io/region";
@@ -29,10 +29,10 @@ job::ByteSize MemoryOf(const kube::Amounts& amounts) {
 
 }  // namespace
 
-ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster) {
-  ClusterFacts facts{.name = meta.name};
+cache::ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster) {
+  cache::ClusterFacts facts{.name = meta.name};
   facts.labels.insert(meta.labels.begin(), meta.labels.end());
-  facts.labels[kClusterLabel] = meta.name;
+  facts.labels[manifests::kClusterLabel] = meta.name;
   const kubeapi::FusionClusterSpec& spec = cluster.spec;
   for (const auto& [label, value] :
        {std::pair(kRegionLabel, &spec.region), std::pair(kZoneLabel, &spec.zone), std::pair(kProviderLabel, &spec.provider)}) {
@@ -51,19 +51,19 @@ ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster&
   return facts;
 }
 
-kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
+kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity) {
   constexpr size_t kMaxProducts = 64;
   kubeapi::ResourceSummary summary{.nodes = static_cast<int64_t>(capacity.nodes.size())};
   kube::Amounts allocatable, taken;
   std::map<std::string, kubeapi::DeviceSummary> devices;
-  for (const NodeCapacity& node : capacity.nodes) {
+  for (const cache::NodeCapacity& node : capacity.nodes) {
     if (!node.ready || node.unschedulable) continue;
     ++summary.ready_nodes;
     kube::AddAmounts(node.allocatable, allocatable);
     kube::AddAmounts(node.taken, taken);
     for (const auto& [resource, amount] : node.allocatable) {
       if (!IsAccelerator(resource) || amount <= 0) continue;
-      kubeapi::DeviceSummary& device = devices[ProductOf(node, resource)];
+      kubeapi::DeviceSummary& device = devices[cache::ProductOf(node, resource)];
       device.allocatable += amount;
       device.allocated += kube::AmountOf(node.taken, resource);
     }
@@ -80,13 +80,14 @@ kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity) {
   return summary;
 }
 
-std::vector<Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
+std::vector<lifecycle::Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
+                                                        const kubeapi::FusionClusterStatus& next) {
   struct Kind {
     absl::string_view type;
     bool good;          // as True
     bool from_nothing;  // its first good word is news, too
   };
-  std::vector<Note> news;
+  std::vector<lifecycle::Note> news;
   for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
                            Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false},
                            Kind{kubeapi::kClockSynced, true, false}, Kind{kubeapi::kTokenRenewed, true, false}}) {
@@ -102,4 +103,4 @@ std::vector<Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus&
   return news;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

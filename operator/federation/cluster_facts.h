@@ -5,20 +5,21 @@
 
 #include "lib/kube/watch/object.h"
 #include "lib/kubeapi/fusion_cluster.h"
-#include "operator/inventory/capacity.h"
+#include "operator/cache/capacity.h"
+#include "operator/cache/member.h"
 #include "operator/lifecycle/decide.h"
-#include "operator/members/member.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // Labels are those of the object, and topology.kubernetes.io/region and /zone, fusionllm.io/provider and fusionllm.io/cluster for what its
 // spec and name say.
-ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster);
+cache::ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionCluster& cluster);
 
 // Of nodes that are ready and take pods; the others are counted and no more.
-kubeapi::ResourceSummary SummaryOf(const ClusterCapacity& capacity);
+kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity);
 
 // What people should know of the way from one status to the next.
-std::vector<Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next);
+std::vector<lifecycle::Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
+                                                        const kubeapi::FusionClusterStatus& next);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/kubeapi/fusion_job_status.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,7 +23,7 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   cluster.spec.network.address = "203.0.113.9";
   cluster.spec.network.links = {{.to = "oslo", .bandwidth = {20'000'000}, .latency = {15'000'000}}};
   cluster.spec.network.egress = job::Bandwidth{8'000'000};
-  const ClusterFacts facts = FactsOf({.name = "paris", .labels = {{"tier", "gold"}}}, cluster);
+  const cache::ClusterFacts facts = FactsOf({.name = "paris", .labels = {{"tier", "gold"}}}, cluster);
   EXPECT_THAT(facts.labels, UnorderedElementsAre(Pair("tier", "gold"), Pair("fusionllm.io/cluster", "paris"),
                                                  Pair("topology.kubernetes.io/region", "eu-west"), Pair("fusionllm.io/provider", "acme")));
   EXPECT_EQ(facts.address, "203.0.113.9");
@@ -36,8 +36,8 @@ TEST(ClusterFactsTest, SelectorsMayNameWhatTheSpecSays) {
   EXPECT_FALSE(facts.leaving);
 }
 
-NodeCapacity Node(bool ready, const std::string& product, int64_t gpus) {
-  NodeCapacity node{.name = "n", .ready = ready};
+cache::NodeCapacity Node(bool ready, const std::string& product, int64_t gpus) {
+  cache::NodeCapacity node{.name = "n", .ready = ready};
   node.allocatable = {{"cpu", 4000}, {"memory", (int64_t{8} << 30) + 5}, {"pods", 110}};
   node.taken = {{"cpu", 1500}, {"memory", int64_t{1} << 30}, {"pods", 2}};
   if (gpus > 0) {
@@ -49,7 +49,7 @@ NodeCapacity Node(bool ready, const std::string& product, int64_t gpus) {
 }
 
 TEST(ClusterFactsTest, TheSummaryIsOfNodesThatTakePods) {
-  ClusterCapacity capacity;
+  cache::ClusterCapacity capacity;
   capacity.nodes = {Node(true, "NVIDIA-L4", 4), Node(true, "NVIDIA-L4", 2), Node(true, "", 1), Node(false, "NVIDIA-L4", 8)};
   const kubeapi::ResourceSummary summary = SummaryOf(capacity);
   EXPECT_EQ(summary.nodes, 4);
@@ -73,7 +73,7 @@ kubeapi::FusionClusterStatus Status(std::vector<std::pair<absl::string_view, boo
 
 std::vector<std::string> NewsBetween(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
   std::vector<std::string> news;
-  for (const Note& note : EventsForClusterTransition(before, next)) {
+  for (const lifecycle::Note& note : EventsForClusterTransition(before, next)) {
     news.push_back(absl::StrCat(note.warning ? "warning " : "", note.reason, ": ", note.message));
   }
   return news;
@@ -99,4 +99,4 @@ TEST(ClusterFactsTest, NewsIsWhatHasTurnedAndOfTheFirstWordsWhatIsBadOrAConnecti
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

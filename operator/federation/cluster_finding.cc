@@ -11,7 +11,7 @@
 #include "lib/kubeapi/condition.h"
 #include "lib/kubeapi/fusion_job_status.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 using kubeapi::ConditionStatus;
 
@@ -74,4 +74,4 @@ void SetConditions(const ClusterFinding& finding, const std::string& not_ours, i
       token.message);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -12,7 +12,7 @@
 #include "operator/federation/member_check.h"
 #include "operator/federation/token_renewal.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // Which cluster it is. With a conflict it must not be used.
 struct ClusterIdentity {
@@ -40,4 +40,4 @@ absl::Status CheckRights(const MemberFacts& facts);
 void SetConditions(const ClusterFinding& finding, const std::string& not_ours, int64_t generation, absl::Time now,
                    kubeapi::FusionClusterStatus& status);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -10,7 +10,7 @@
 #include "lib/kubeapi/condition.h"
 #include "lib/kubeapi/fusion_job_status.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using ::testing::HasSubstr;
@@ -153,4 +153,4 @@ TEST_F(ClusterFindingTest, TheTimeOfAConditionIsThatOfItsLastChange) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -4,7 +4,7 @@
 
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 constexpr char kNoConflict[] = "False No other FusionCluster names this cluster, and no object of others is in the way of jobs there.";
@@ -97,7 +97,7 @@ TEST_F(ClusterRegistryTest, ReplacedClusterNeedsNewRegistration) {
   EXPECT_TRUE(std::none_of(requests.begin(), requests.end(), [](const auto& request) {
     return request.verb != "get" && request.verb != "path";
   })) << "nothing is listed there, let alone written";
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "paris"}).ok());
   ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); })) << Condition("paris", "Connected");
@@ -153,7 +153,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
   EXPECT_TRUE(Eventually([&] { return Holds("alias", "Connected"); }));
   EXPECT_TRUE(Eventually([&] { return Condition("hub", "Conflict").starts_with("True it is the hub itself"); }));
   for (const auto& member : registry_->Remote()) EXPECT_EQ(member->reachable(), member->name() == "alias") << member->name();
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "alias"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "alias"}).ok());
   EXPECT_TRUE(Eventually([&] {
     registry_->TouchAll();  // as by its timer
     return Holds("paris", "Connected");
@@ -210,4 +210,4 @@ TEST_F(ClusterRegistryTest, RightsThatAreMissingAreSaidThoughItIsConnected) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -27,7 +27,7 @@ TEST_F(ClusterRegistryTest, WhileANewConnectionMayComeTheStatusIsLeftAsItIs) {
                             {"message", "as it was"},
                             {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
     const json patch = {{"status", {{"conditions", {connected}}}}};
-    ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", name}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+    ASSERT_TRUE(hub_->Patch(manifests::kFusionClusters, {"", name}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
     registry_->Start();
     ASSERT_TRUE(Eventually([&] { return registry_->Remote().size() == (before ? 1 : 2); }));
     registry_->Reconcile(name, {});
@@ -79,7 +79,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
                      {"message", ""},
                      {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
   const json patch = {{"status", {{"conditions", {away}}}}};
-  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+  ASSERT_TRUE(
+      hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return !registry_->Remote().empty() && registry_->Remote()[0]->lost(); }));
@@ -100,7 +101,8 @@ TEST_F(ClusterRegistryTest, StandbyTracksLossWithoutWriting) {
                      {"message", ""},
                      {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
   const json patch = {{"status", {{"conditions", {away}}}}};
-  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+  ASSERT_TRUE(
+      hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && loss_changes_ == 1; }));
   const std::lock_guard lock(mutex_);
@@ -133,7 +135,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForAMomentIsNotLost) {
   const json connected = {
       {"type", "Connected"}, {"status", "True"}, {"reason", "Connected"}, {"message", ""}, {"lastTransitionTime", "2020-01-01T00:00:00Z"}};
   const json patch = {{"status", {{"conditions", {connected}}}}};
-  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
+  ASSERT_TRUE(
+      hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   paris_.AddFault({.verb = "list", .times = 4, .kind = kube::testing::Fault::Kind::kBreakBefore});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
@@ -184,7 +187,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeou
   }
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Names().size() == 2; }));
-  for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", name}).ok());
+  for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", name}).ok());
   ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
   EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && loss_changes_ == 1; })) << "and every job hears of it";
   EXPECT_FALSE(registry_->Lost("tokyo"));
@@ -192,11 +195,11 @@ TEST_F(ClusterRegistryTest, AClusterWhoseFusionClusterIsGoneIsLostAfterItsTimeou
   EXPECT_TRUE(Eventually([&] { return !registry_->Lost("paris"); }));
   // Gone once more, it is waited for once more, and as long as it says now.
   registry_->Reconcile("paris", {});
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "paris"}).ok());
   ASSERT_TRUE(Eventually([&] { return Names().empty(); }));
   registry_->Reconcile("paris", {});
   EXPECT_FALSE(registry_->Lost("paris"));
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

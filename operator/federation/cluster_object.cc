@@ -7,7 +7,7 @@
 #include "lib/kube/api/json_fields.h"
 #include "lib/kubeapi/objects.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 bool ClusterObject::IsOlderThan(const ClusterObject& other) const {
   return std::tie(created_at, meta.name) < std::tie(other.created_at, other.meta.name);
@@ -24,4 +24,4 @@ absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text) {
   return object;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

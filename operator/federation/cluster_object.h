@@ -9,7 +9,7 @@
 #include "lib/kube/watch/object.h"
 #include "lib/kubeapi/fusion_cluster.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 struct ClusterObject : kube::Object {
   kubeapi::FusionCluster cluster;
@@ -24,4 +24,4 @@ struct ClusterObject : kube::Object {
 absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text);
 inline const ClusterObject& AsCluster(const kube::ObjectPtr& object) { return static_cast<const ClusterObject&>(*object); }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

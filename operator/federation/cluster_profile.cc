@@ -11,7 +11,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -163,4 +163,4 @@ absl::StatusOr<std::string> KubeconfigOfProfile(absl::string_view profile, const
                                           "): ", NamesOfAccess(status)));
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "operator/federation/access_providers.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // The kubeconfig, as JSON, by which the profile's cluster is reached with the first of the providers that the profile knows, by its
 // status.accessProviders or, as older ones call them, status.credentialProviders: the server and whom to trust from the profile, the
@@ -17,4 +17,4 @@ namespace fusionllm::op {
 // NotFound: the profile knows none of the providers. InvalidArgument names the field of the profile and what is wrong with it.
 absl::StatusOr<std::string> KubeconfigOfProfile(absl::string_view profile, const AccessProviders& providers);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

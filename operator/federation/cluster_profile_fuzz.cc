@@ -6,7 +6,7 @@
 #include "lib/kube/auth/kubeconfig.h"
 #include "operator/federation/cluster_profile.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 std::vector<std::string> Seeds() {
@@ -69,6 +69,8 @@ bool Accepts(absl::string_view input) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation
 
-fusionllm::base::FuzzTarget fusionllm::base::TheFuzzTarget() { return {op::Seeds, op::Words, op::Accepts}; }
+fusionllm::base::FuzzTarget fusionllm::base::TheFuzzTarget() {
+  return {op::federation::Seeds, op::federation::Words, op::federation::Accepts};
+}

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/kube/auth/kubeconfig.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -192,4 +192,4 @@ TEST(ClusterProfileTest, ErrorsNameTheField) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -16,7 +16,7 @@
 #include "operator/federation/cluster_object.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using kubeapi::ConditionStatus;
@@ -33,7 +33,8 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
       hub_(hub),
       context_(WithRenewal(std::move(context))),
       queue_("fusioncluster", *context_.clock, context_.queue_metrics),
-      clusters_(hub, *context_.clock, context_.informer_metrics, {.scope = {.resource = kFusionClusters}, .decode = DecodeCluster}),
+      clusters_(hub, *context_.clock, context_.informer_metrics,
+                {.scope = {.resource = manifests::kFusionClusters}, .decode = DecodeCluster}),
       writes_(clusters_, *context_.clock),
       kubeconfigs_({.ns = options_.ns,
                     .providers = options_.access_providers,
@@ -229,11 +230,11 @@ ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::sha
 }
 
 MemberContext ClusterRegistry::WithRenewal(MemberContext context) {
-  context.renew = [this](Member& member, const std::stop_token& stop) { return RenewToken(member, stop); };
+  context.renew = [this](cache::Member& member, const std::stop_token& stop) { return RenewToken(member, stop); };
   return context;
 }
 
-kube::ReconcileResult ClusterRegistry::RenewToken(Member& member, const std::stop_token& stop) {
+kube::ReconcileResult ClusterRegistry::RenewToken(cache::Member& member, const std::stop_token& stop) {
   const kube::ObjectPtr object = clusters_.Get({"", member.name()});
   std::string kubeconfig;
   {
@@ -330,26 +331,26 @@ absl::Status ClusterRegistry::Report(const ClusterObject& object, const ClusterF
   if (finding.connection.ok()) Describe(cluster, finding, status);
   status.observed_generation = object.generation;
   if (status == cluster.status) return absl::OkStatus();
-  const json body = {{"apiVersion", kFusionClusters.ApiVersion()},
-                     {"kind", kFusionClusters.kind},
+  const json body = {{"apiVersion", manifests::kFusionClusters.ApiVersion()},
+                     {"kind", manifests::kFusionClusters.kind},
                      // Another of the same name, made meanwhile, must not inherit what is known of this one.
                      {"metadata", {{"name", cluster.metadata.name}, {"uid", object.meta.uid}}},
                      {"status", kubeapi::ToJson(status)}};
-  const auto applied = hub_.Apply(kFusionClusters, {"", cluster.metadata.name}, body.dump(),
-                                  {.field_manager = kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
+  const auto applied = hub_.Apply(manifests::kFusionClusters, {"", cluster.metadata.name}, body.dump(),
+                                  {.field_manager = manifests::kFieldManager, .subresource = "status"}, {.stop = std::move(stop)});
   // Gone, or made again: of that one the cache tells.
   if (kube::IsApiNotFound(applied.status()) || kube::IsApiConflict(applied.status())) return absl::OkStatus();
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
-  for (const Note& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
+  for (const lifecycle::Note& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
   return absl::OkStatus();
 }
 
 void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, kubeapi::FusionClusterStatus& status) {
   const std::string& name = cluster.metadata.name;
   const std::shared_ptr<MemberLink> link = Link(name);
-  const Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
+  const cache::Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
   if (member == nullptr) return;
   const absl::Duration now = context_.clock->Monotonic();
   Published last;
@@ -361,7 +362,7 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
     if (!finding.facts->version.empty()) last.version = finding.facts->version;
     status.api_enablements = finding.facts->apis;
   }
-  const std::shared_ptr<const ClusterCapacity> capacity = member->Capacity();
+  const std::shared_ptr<const cache::ClusterCapacity> capacity = member->Capacity();
   if (capacity != nullptr && now - last.summary_at >= kSummaryEvery) {
     kubeapi::ResourceSummary summary = SummaryOf(*capacity);
     if (last.summary != summary) {
@@ -435,9 +436,9 @@ void ClusterRegistry::Enqueue(const std::string& cluster, const kube::ObjectKey&
   if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Enqueue(job, urgent);
 }
 
-std::vector<std::shared_ptr<Member>> ClusterRegistry::Remote() const {
+std::vector<std::shared_ptr<cache::Member>> ClusterRegistry::Remote() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Member>> members;
+  std::vector<std::shared_ptr<cache::Member>> members;
   for (const auto& [name, connected] : links_) members.push_back(connected.link);
   return members;
 }
@@ -457,19 +458,19 @@ std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
   return connecting;
 }
 
-std::vector<ClusterFacts> ClusterRegistry::Clusters() const {
-  std::vector<ClusterFacts> all;
+std::vector<cache::ClusterFacts> ClusterRegistry::Clusters() const {
+  std::vector<cache::ClusterFacts> all;
   for (const kube::ObjectPtr& object : clusters_.All()) all.push_back(FactsOf(object->meta, AsCluster(object).cluster));
-  if (all.empty()) all.push_back({.name = options_.local_name, .labels = {{kClusterLabel, options_.local_name}}, .local = true});
+  if (all.empty()) all.push_back({.name = options_.local_name, .labels = {{manifests::kClusterLabel, options_.local_name}}, .local = true});
   return all;
 }
 
-std::map<std::string, Presence> ClusterRegistry::Connections() const {
-  std::map<std::string, Presence> connections;
+std::map<std::string, cache::Presence> ClusterRegistry::Connections() const {
+  std::map<std::string, cache::Presence> connections;
   for (const kube::ObjectPtr& object : clusters_.All()) {
     const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
     const std::shared_ptr<MemberLink> link = Link(object->meta.name);
-    Presence& presence = connections[object->meta.name];
+    cache::Presence& presence = connections[object->meta.name];
     presence.connected = cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
     // By the status, so that another operator tells the same.
     const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
@@ -487,4 +488,4 @@ std::optional<std::string> ClusterRegistry::LocalName() const {
   return all.empty() ? std::optional(options_.local_name) : std::nullopt;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -28,7 +28,7 @@
 #include "operator/federation/token_renewal.h"
 #include "operator/lifecycle/decide.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 struct RegistryOptions {
   std::string ns;                         // of the operator: where the Secrets are
@@ -38,10 +38,10 @@ struct RegistryOptions {
   // A client from the text of a kubeconfig. InvalidArgument when it must not be used.
   std::function<absl::StatusOr<std::unique_ptr<kube::ApiClient>>(const std::string& kubeconfig, const kubeapi::FusionClusterSpec& spec)>
       connect;
-  const Member* hub = nullptr;                        // for what the hub has, where a FusionCluster names it; null: that is not reported
+  const cache::Member* hub = nullptr;                 // for what the hub has, where a FusionCluster names it; null: that is not reported
   absl::Duration connect_timeout = absl::Seconds(2);  // with a new connection, until the status says that there is none
   // A connection that is younger has had no chance yet: what the status says of the time before does not make it lost.
-  absl::Duration loss_timeout = ClusterCache::kLossTimeout;
+  absl::Duration loss_timeout = cache::ClusterCache::kLossTimeout;
   // What in that member (or in the hub, by the name of `hub`) has the name of something of ours and is somebody else's; empty: nothing.
   std::function<std::string(const std::string& cluster)> conflict = [](const std::string&) { return ""; };
   // A member counts as lost from now on, or no more: every job wants a look. Does not block.
@@ -56,10 +56,10 @@ struct RegistryOptions {
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
   std::function<bool()> may_tell = [] { return true; };
   // What has happened to a FusionCluster, for people. Does not block.
-  std::function<void(const kube::ObjectMeta& cluster, const Note& note)> record = [](const auto&, const auto&) {};
+  std::function<void(const kube::ObjectMeta& cluster, const lifecycle::Note& note)> record = [](const auto&, const auto&) {};
 };
 
-class ClusterRegistry : public Members {
+class ClusterRegistry : public cache::Members {
  public:
   static constexpr absl::Duration kLookEvery = absl::Seconds(15);
   static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
@@ -84,13 +84,13 @@ class ClusterRegistry : public Members {
   void TouchAll();
   void Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
 
-  std::vector<std::shared_ptr<Member>> Remote() const override;
+  std::vector<std::shared_ptr<cache::Member>> Remote() const override;
   std::optional<std::string> LocalName() const override;
   std::map<std::string, absl::Duration> Connecting() const override;
   bool Lost(const std::string& cluster) const override;
-  std::vector<ClusterFacts> Clusters() const override;
+  std::vector<cache::ClusterFacts> Clusters() const override;
   // Of every FusionCluster, by name.
-  std::map<std::string, Presence> Connections() const;
+  std::map<std::string, cache::Presence> Connections() const;
 
  private:
   // What a connection is made of: with another, another one is made.
@@ -112,7 +112,7 @@ class ClusterRegistry : public Members {
   // `uid`: of the cluster that is behind it now.
   ClusterIdentity Identify(const ClusterObject& object, std::string uid) const;
   // On a worker of the member.
-  kube::ReconcileResult RenewToken(Member& member, const std::stop_token& stop);
+  kube::ReconcileResult RenewToken(cache::Member& member, const std::stop_token& stop);
   MemberContext WithRenewal(MemberContext context);
   // What is to be done about a finding, and when it is to be looked at again.
   kube::ReconcileResult Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop);
@@ -163,4 +163,4 @@ class ClusterRegistry : public Members {
   std::jthread attendant_;  // looks at connections
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -110,7 +110,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
 TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
-  const std::string first = json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"];
+  const std::string first = json::parse(*hub_->Get(manifests::kFusionClusters, {"", "paris"}))["metadata"]["uid"];
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected") && paris_.open_watches() == 4; }));
   // A watch that is only being opened would not be broken below, and what was written and is not seen yet would be waited for.
@@ -124,9 +124,9 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   hub_server_.AddFault({.verb = "watch", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   hub_server_.AddFault({.verb = "list", .target = "fusionclusters", .times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   hub_server_.BreakWatches();
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "paris"}).ok());
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
-  ASSERT_NE(json::parse(*hub_->Get(kFusionClusters, {"", "paris"}))["metadata"]["uid"], first);
+  ASSERT_NE(json::parse(*hub_->Get(manifests::kFusionClusters, {"", "paris"}))["metadata"]["uid"], first);
   {
     const std::lock_guard lock(mutex_);
     conflicts_["paris"] = "something to tell of";
@@ -140,7 +140,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
     return tried();
   }));
   EXPECT_EQ(Condition("paris", "Connected"), "none");
-  EXPECT_FALSE(json::parse(*hub_->Get(kFusionClusters, {"", "paris"})).contains("/status/clusterUID"_json_pointer));
+  EXPECT_FALSE(json::parse(*hub_->Get(manifests::kFusionClusters, {"", "paris"})).contains("/status/clusterUID"_json_pointer));
 }
 
 TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
@@ -150,13 +150,13 @@ TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] {
-    std::map<std::string, Presence> now = registry_->Connections();
+    std::map<std::string, cache::Presence> now = registry_->Connections();
     return now.size() == 3 && now["home"].connected && now["paris"].connected && !now["tokyo"].connected;
   }));
   // From the status: another operator tells the same.
   EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].away_for > absl::ZeroDuration(); }));
   EXPECT_EQ(registry_->Connections()["paris"].away_for, absl::ZeroDuration());
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "tokyo"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "tokyo"}).ok());
   EXPECT_TRUE(Eventually([&] { return !registry_->Connections().contains("tokyo"); }));
 }
 
@@ -166,7 +166,7 @@ TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   const json patch = {{"spec", {{"maxConcurrentRequests", 3}}}};
-  ASSERT_TRUE(hub_->Patch(kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump()).ok());
+  ASSERT_TRUE(hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump()).ok());
   EXPECT_TRUE(Eventually([&] {
     const std::lock_guard lock(mutex_);
     return limits_ == std::vector<int64_t>{32, 3};
@@ -190,7 +190,7 @@ TEST_F(ClusterRegistryTest, EmitsClusterEventsOnce) {
     return events().size() == 2;
   }));
   EXPECT_EQ(events().back(), "paris ! KubeconfigRefused: TokenFileNotAllowed: a token file of ours");
-  const json object = json::parse(hub_->Get(kFusionClusters, {"", "paris"}).value());
+  const json object = json::parse(hub_->Get(manifests::kFusionClusters, {"", "paris"}).value());
   EXPECT_EQ(object["status"]["observedGeneration"], object["metadata"]["generation"]);
   EXPECT_EQ(object["status"]["conditions"][0]["observedGeneration"], object["metadata"]["generation"]);
 }
@@ -237,7 +237,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRemovedIsLeft) {
   registry_->Start();
   // Reported at least once: a status may come after the watches.
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4 && statuses_written_ > 0; }));
-  ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", "paris"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "paris"}).ok());
   EXPECT_TRUE(Eventually([&] { return Names().empty() && paris_.open_watches() == 0; }));
   EXPECT_TRUE(Eventually([&] { return paris_left_ == 1; }));
   EXPECT_EQ(others_left_, 0);
@@ -247,13 +247,15 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   const std::unique_ptr<kube::ApiClient> paris = Client(paris_);
   const auto add_node = [&](const std::string& name) {
     const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
-    ASSERT_TRUE(paris->Create(kNodes, "", node.dump()).ok());
+    ASSERT_TRUE(paris->Create(manifests::kNodes, "", node.dump()).ok());
     const json status = {{"allocatable", {{"cpu", "4"}, {"memory", "8Gi"}, {"pods", "110"}}},
                          {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}};
-    ASSERT_TRUE(paris->Patch(kNodes, {"", name}, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"}).ok());
+    ASSERT_TRUE(
+        paris->Patch(manifests::kNodes, {"", name}, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"})
+            .ok());
   };
   const auto status = [&] {
-    const auto answer = hub_->Get(kFusionClusters, {"", "paris"});
+    const auto answer = hub_->Get(manifests::kFusionClusters, {"", "paris"});
     return answer.ok() ? json::parse(*answer).value("status", json::object()) : json::object();
   };
   add_node("n1");
@@ -281,20 +283,22 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
 
   // A job's by its owner; its labels alone would not do.
   const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
-  const auto made = paris->Create(kConfigMaps, "default", anchor.dump());
+  const auto made = paris->Create(manifests::kConfigMaps, "default", anchor.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},
                       {"name", "a-anchor"},
                       {"uid", json::parse(*made)["metadata"]["uid"]},
                       {"controller", true}};
-  const json labels = {{kOriginLabel, "hub"}, {kJobLabel, "a"},         {kJobUidLabel, "a-uid"}, {kRoleLabel, kExecutorRole},
-                       {kIndexLabel, "0"},    {kClusterLabel, "paris"}, {kAttemptLabel, "0"}};
+  const json labels = {{manifests::kOriginLabel, "hub"},   {manifests::kJobLabel, "a"},
+                       {manifests::kJobUidLabel, "a-uid"}, {manifests::kRoleLabel, manifests::kExecutorRole},
+                       {manifests::kIndexLabel, "0"},      {manifests::kClusterLabel, "paris"},
+                       {manifests::kAttemptLabel, "0"}};
   const json executor = {{"apiVersion", "v1"},
                          {"kind", "Pod"},
                          {"metadata", {{"name", "a-paris-0-r0"}, {"ownerReferences", json::array({owner})}, {"labels", labels}}},
                          {"spec", {{"nodeName", "n1"}}}};
-  ASSERT_TRUE(paris->Create(kPods, "default", executor.dump()).ok());
+  ASSERT_TRUE(paris->Create(manifests::kPods, "default", executor.dump()).ok());
   ASSERT_TRUE(Eventually([&] {
     const auto capacity = registry_->Remote().at(0)->Capacity();
     return capacity != nullptr && capacity->executors == 1;
@@ -307,4 +311,4 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -10,7 +10,7 @@
 #include "lib/kube/testing/fake_token.h"
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -42,12 +42,12 @@ class ClusterTokenTest : public testing::ClusterRegistryTest {
                          {"kind", "Secret"},
                          {"metadata", {{"name", "s"}, {"labels", {{"fusionllm.io/renew-token", "true"}}}}},
                          {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig.dump(2))}}}};
-    ASSERT_TRUE(hub_->Apply(kSecrets, {testing::kNamespace, "s"}, secret.dump(), {.field_manager = "fusionctl"}).ok());
+    ASSERT_TRUE(hub_->Apply(manifests::kSecrets, {testing::kNamespace, "s"}, secret.dump(), {.field_manager = "fusionctl"}).ok());
     AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   }
   absl::Time Expiry() {
     std::string text;
-    const json secret = json::parse(*hub_->Get(kSecrets, {testing::kNamespace, "s"}));
+    const json secret = json::parse(*hub_->Get(manifests::kSecrets, {testing::kNamespace, "s"}));
     EXPECT_TRUE(absl::Base64Unescape(secret["data"]["kubeconfig"].get<std::string>(), &text));
     const auto token = kube::ReadServiceAccountToken(json::parse(text)["users"][0]["user"]["token"].get<std::string>());
     return token.ok() ? token->expires_at.value_or(absl::InfiniteFuture()) : absl::InfinitePast();
@@ -116,4 +116,4 @@ TEST_F(ClusterTokenTest, OfASecretThatSomebodyElseMadeNothingIsSaid) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -1,6 +1,6 @@
 #include "operator/federation/connect_metrics.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 ConnectMetrics::ConnectMetrics(metrics::Registry& registry)
     : attempts_(
@@ -47,4 +47,4 @@ void ConnectMetrics::Found(const std::string& cluster, bool connected) {
   if (const auto at = clusters_.find(cluster); at != clusters_.end()) at->second.connected = connected;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "lib/metrics/registry.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // A cluster's series begin with Register() and end with Forget(): what workers that end late say of it after that is not heard.
 // Thread-safe. `registry` must outlive it, and may be scraped only while it lives.
@@ -37,4 +37,4 @@ class ConnectMetrics {
   std::map<std::string, Known> clusters_;
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

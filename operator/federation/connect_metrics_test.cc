@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "operator/federation/testing/cluster_registry_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -76,7 +76,7 @@ TEST_F(ConnectAttemptsTest, SeriesGoWithTheirCluster) {
   for (const char* name : {"paris", "tokyo"}) Add(name, absl::StrCat("to ", name));
   registry_->Start();
   ASSERT_TRUE(TriedAtLeast("paris", 1) && TriedAtLeast("tokyo", 1));
-  for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(kFusionClusters, {"", name}, {}).ok());
+  for (const char* name : {"paris", "tokyo"}) ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", name}, {}).ok());
   EXPECT_TRUE(Eventually([&] { return !absl::StrContains(metrics_.Text(), "{cluster="); })) << metrics_.Text();
 }
 
@@ -92,4 +92,4 @@ TEST(ConnectMetricsTest, WhatALateWorkerSaysOfAClusterThatIsGoneIsNotHeard) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

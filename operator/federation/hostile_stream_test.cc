@@ -17,7 +17,7 @@
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using kube::testing::FakeApiServer;
@@ -126,8 +126,8 @@ class HostileStreamTest : public ::testing::TestWithParam<Torrent> {
                           {"kind", "FusionCluster"},
                           {"metadata", {{"name", name}}},
                           {"spec", {{"kubeConfig", {{"location", name}}}}}};
-    ASSERT_TRUE(hub.Create(kSecrets, "default", secret.dump()).ok());
-    ASSERT_TRUE(hub.Create(kFusionClusters, "", cluster.dump()).ok());
+    ASSERT_TRUE(hub.Create(manifests::kSecrets, "default", secret.dump()).ok());
+    ASSERT_TRUE(hub.Create(manifests::kFusionClusters, "", cluster.dump()).ok());
   }
   bool Eventually(const std::function<bool()>& holds) {
     for (int i = 0; i < 60'000 && !holds(); ++i) clock_.WaitFor(absl::Milliseconds(1), {});
@@ -139,7 +139,7 @@ class HostileStreamTest : public ::testing::TestWithParam<Torrent> {
 };
 
 TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
-  hub_server_.Serve(kFusionClusters);
+  hub_server_.Serve(manifests::kFusionClusters);
   const std::unique_ptr<kube::ApiClient> hub = Client(hub_server_.NewTransport()), tokyo = Client(tokyo_.NewTransport());
   const auto pouring = std::make_shared<PouringTransport>(paris_.NewTransport(), GetParam());
   std::atomic<int> changes = 0;
@@ -170,7 +170,7 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
   EXPECT_TRUE(Eventually([&] { return member("tokyo") != nullptr && member("tokyo")->reachable(); }));
   // Without labels it is no news itself; without it the garbage collector would take the Pod away.
   const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
-  const auto made = tokyo->Create(kConfigMaps, "default", anchor.dump());
+  const auto made = tokyo->Create(manifests::kConfigMaps, "default", anchor.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},
@@ -183,14 +183,14 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
                      {{"name", "train-tokyo-0-r0"},
                       {"ownerReferences", json::array({owner})},
                       {"labels",
-                       {{kOriginLabel, "hub"},
-                        {kJobLabel, "train"},
-                        {kJobUidLabel, "u"},
-                        {kRoleLabel, kExecutorRole},
-                        {kClusterLabel, "tokyo"},
-                        {kIndexLabel, "0"},
-                        {kAttemptLabel, "0"}}}}}};
-  ASSERT_TRUE(tokyo->Create(kPods, "default", pod.dump()).ok());
+                       {{manifests::kOriginLabel, "hub"},
+                        {manifests::kJobLabel, "train"},
+                        {manifests::kJobUidLabel, "u"},
+                        {manifests::kRoleLabel, manifests::kExecutorRole},
+                        {manifests::kClusterLabel, "tokyo"},
+                        {manifests::kIndexLabel, "0"},
+                        {manifests::kAttemptLabel, "0"}}}}}};
+  ASSERT_TRUE(tokyo->Create(manifests::kPods, "default", pod.dump()).ok());
   EXPECT_TRUE(Eventually([&] { return changes > 0; })) << "what happens in another member is seen";
   EXPECT_LT(pouring->most(), size_t{64} << 20);
   if (!GetParam().watch) {
@@ -224,4 +224,4 @@ INSTANTIATE_TEST_SUITE_P(All, HostileStreamTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -14,18 +14,18 @@
 #include "operator/federation/cluster_profile.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 using kubeapi::FusionClusterSpec;
 using nlohmann::json;
 
 Kubeconfigs::Kubeconfigs(KubeconfigOptions options, kube::ApiClient& hub, kube::Clock& clock, const kube::InformerMetrics* metrics)
     : options_(std::move(options)),
-      secrets_(hub, clock, metrics, kSecrets,
+      secrets_(hub, clock, metrics, manifests::kSecrets,
                [this](const kube::ObjectKey& secret) {
                  options_.changed([&](const FusionClusterSpec& spec) { return spec.kube_config.has_value() && SecretOf(spec) == secret; });
                }),
-      profiles_(hub, clock, metrics, kClusterProfiles, [this](const kube::ObjectKey& profile) {
+      profiles_(hub, clock, metrics, manifests::kClusterProfiles, [this](const kube::ObjectKey& profile) {
         options_.changed([&](const FusionClusterSpec& spec) { return spec.cluster_profile_ref.has_value() && ProfileOf(spec) == profile; });
       }) {}
 
@@ -65,7 +65,7 @@ Kubeconfigs::Found Kubeconfigs::FromProfile(const FusionClusterSpec& spec, std::
     if (absl::StrContains(profile.status().message(), absl::StrCat("\"", key.name, "\""))) {
       return {absl::NotFoundError(absl::StrCat("there is no ClusterProfile ", key.ToString())), "ProfileMissing"};
     }
-    return {absl::NotFoundError(absl::StrCat("the hub does not serve the kind ClusterProfile of ", kClusterProfiles.ApiVersion(),
+    return {absl::NotFoundError(absl::StrCat("the hub does not serve the kind ClusterProfile of ", manifests::kClusterProfiles.ApiVersion(),
                                              ": is its CustomResourceDefinition installed?")),
             "ProfileKindMissing"};
   }
@@ -88,4 +88,4 @@ void Kubeconfigs::Keep(const std::vector<kube::ObjectPtr>& clusters) {
   profiles_.Keep(profiles);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -15,7 +15,7 @@
 #include "operator/federation/access_providers.h"
 #include "operator/federation/watched_objects.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 struct KubeconfigOptions {
   std::string ns;             // of the operator: where Secrets are, and ClusterProfiles whose namespace is not named
@@ -48,4 +48,4 @@ class Kubeconfigs {
   WatchedObjects secrets_, profiles_;
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -14,7 +14,7 @@
 #include "lib/kubeapi/rights.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -40,7 +40,7 @@ std::vector<kube::Permission> WorkPermissions() {
 }  // namespace
 
 absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& api, const kube::CallOptions& call) {
-  const absl::StatusOr<std::string> answer = api.Get(kNamespaces, {"", "kube-system"}, call);
+  const absl::StatusOr<std::string> answer = api.Get(manifests::kNamespaces, {"", "kube-system"}, call);
   if (kube::IsApiNotFound(answer.status())) return "";
   if (!answer.ok()) return answer.status();
   const std::string uid = kube::TextAt(kube::ParseJson(*answer), "metadata", "uid");
@@ -153,4 +153,4 @@ absl::Status MemberCheck::Answer() const {
   return answer_;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -15,7 +15,7 @@
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // The UID of a namespace that every cluster has, and that goes with the cluster alone; empty: this one has no such namespace. Blocks, at
 // most for `call`'s timeout. Errors: those of `api`, Internal where the answer makes no sense.
@@ -75,4 +75,4 @@ class MemberCheck {
   std::shared_ptr<const MemberFacts> facts_;
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -4,7 +4,7 @@
 
 #include "lib/kube/client/connect.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 kube::RestClientOptions RestOptionsOf(const kubeapi::FusionClusterSpec& spec, const MemberClientOptions& options) {
   return {.user_agent = options.user_agent,
@@ -29,4 +29,4 @@ absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string
   return *std::move(client);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -11,7 +11,7 @@
 #include "lib/kubeapi/fusion_cluster.h"
 #include "operator/federation/member_link.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 struct MemberClientOptions {
   std::string user_agent;
@@ -32,4 +32,4 @@ absl::StatusOr<std::unique_ptr<kube::ApiClient>> ConnectMember(const std::string
                                                                const MemberClientOptions& options, kube::Clock& clock,
                                                                const kube::RestMetrics* metrics);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(MemberClientTest, AMemberIsAskedAsItsFusionClusterAndTheOperatorsLimitsSay)
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
-#include "operator/members/log_fields.h"
+#include "operator/federation/log_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 constexpr int kWorkers = 2;
@@ -22,7 +22,7 @@ kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe
 kube::ReflectorLimits MemberLimits::OfEachCache() const {
   kube::ReflectorLimits limits;
   limits.max_object_bytes = object_bytes;
-  limits.max_bytes = cache_bytes / ClusterCache::kCaches;
+  limits.max_bytes = cache_bytes / cache::ClusterCache::kCaches;
   return limits;
 }
 
@@ -44,7 +44,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
             changed(job, urgent);
           },
           context.grew, context.limits.OfEachCache()),
-      compare_at_(context.clock->Monotonic() + ClusterCache::kCompareEvery) {
+      compare_at_(context.clock->Monotonic() + cache::ClusterCache::kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
   options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {
     const std::string what = key.ns.empty() ? absl::StrCat("cluster ", name) : absl::StrCat("job ", key.ToString());
@@ -109,12 +109,12 @@ void MemberLink::Enqueue(const kube::ObjectKey& job, bool urgent) {
 
 kube::ReconcileResult MemberLink::RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop) {
   if (reachable() && clock_.Monotonic() >= compare_at_) {
-    compare_at_ = clock_.Monotonic() + ClusterCache::kCompareEvery;
+    compare_at_ = clock_.Monotonic() + cache::ClusterCache::kCompareEvery;
     if (const absl::Status compared = cache_.CompareWithServer(stop); !compared.ok()) {
       base::Log(base::LogLevel::kDebug, absl::StrCat("cluster ", name_, ": caches not compared: ", std::string(compared.message())));
     }
   }
-  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::RequeueAfter(ClusterCache::kCompareEvery);
+  return context.collect ? context.collect(*this, stop) : kube::ReconcileResult::RequeueAfter(cache::ClusterCache::kCompareEvery);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

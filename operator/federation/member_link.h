@@ -15,11 +15,11 @@
 #include "lib/kube/lease/fenced_client.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/kube/watch/heartbeat_client.h"
+#include "operator/cache/cluster_cache.h"
 #include "operator/federation/connect_metrics.h"
 #include "operator/federation/member_check.h"
-#include "operator/members/cluster_cache.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // What a member may cost, whatever it sends: one that is hostile, or went mad, must not take the operator, and with it all others, down.
 // Together they leave room, in the 256 MiB that the chart gives the operator, for one such member beside the 64 MiB of 10,000 Pods: twice
@@ -43,14 +43,14 @@ struct MemberContext {
   ConnectMetrics* connect_metrics = nullptr;
   kube::Controller::Reconcile reconcile;  // for keys of members
   // A job has pods or an anchor in a member, and they have changed: its hub's part wants a look.
-  JobChanged changed;
+  cache::JobChanged changed;
   // Whether this process may write to members, asked before each write.
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
   kube::HeartbeatTimes pulse = {};  // how soon a member that answers nothing is noticed
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
-  std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> collect;
+  std::function<kube::ReconcileResult(cache::Member& member, std::stop_token stop)> collect;
   // Renews the token by which a member is reached; null: nothing does. On a worker of that member, once it is admitted.
-  std::function<kube::ReconcileResult(Member& member, std::stop_token stop)> renew = {};
+  std::function<kube::ReconcileResult(cache::Member& member, std::stop_token stop)> renew = {};
   // There may be more room in a member than before.
   std::function<void()> grew;
   MemberLimits limits = {};
@@ -61,7 +61,7 @@ struct MemberContext {
 // What a member's queue is called: this and the member's name.
 inline constexpr char kMemberQueue[] = "member-";
 
-class MemberLink : public Member {
+class MemberLink : public cache::Member {
  public:
   // Whether it is still the same cluster: and soon after it was away, for then another may have taken its place.
   static constexpr absl::Duration kCheckEvery = absl::Minutes(1);
@@ -99,14 +99,16 @@ class MemberLink : public Member {
   // Between its lists and its watches it would not be known whether it is away.
   bool listed() const override { return admitted_ && cache_.Listed() && cache_.Watched(); }
   kube::ApiClient& client() const override { return cache_.client(); }
-  std::vector<PodView> PodsOf(const JobIdentity& job) const override { return cache_.PodsOf(job); }
-  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity& job) const override { return cache_.OwnerConfigMapOf(job); }
-  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override { return cache_.OwnerConfigMaps(); }
+  std::vector<lifecycle::PodView> PodsOf(const manifests::JobIdentity& job) const override { return cache_.PodsOf(job); }
+  std::optional<cache::OwnerConfigMapView> OwnerConfigMapOf(const manifests::JobIdentity& job) const override {
+    return cache_.OwnerConfigMapOf(job);
+  }
+  std::vector<cache::OwnerConfigMapView> OwnerConfigMaps() const override { return cache_.OwnerConfigMaps(); }
   void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) override {
     cache_.Wrote(job_uid, resource, answer);
   }
   bool SeenWrites(const std::string& job_uid) override { return cache_.SeenWrites(job_uid); }
-  std::shared_ptr<const ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
+  std::shared_ptr<const cache::ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
 
  private:
   kube::ReconcileResult Probe(const MemberContext& context, const std::stop_token& stop);
@@ -122,11 +124,11 @@ class MemberLink : public Member {
   const absl::Duration made_at_ = clock_.Monotonic();
   kube::WorkQueue queue_;
   MemberCheck probe_;
-  ClusterCache cache_;
+  cache::ClusterCache cache_;
   std::atomic<bool> admitted_ = false, lost_ = false;
   absl::Duration compare_at_;  // used by the one worker that keeps house
   std::mutex stop_mutex_;
   std::unique_ptr<kube::Controller> controller_;  // null once stopped
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -18,7 +18,7 @@
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -32,7 +32,7 @@ class MemberLinkTest : public ::testing::Test {
     context_.clock = &clock_;
     context_.changed = [](const kube::ObjectKey&, bool) {};
     context_.controller_metrics = &controller_metrics_;
-    context_.collect = [this](Member&, std::stop_token) {
+    context_.collect = [this](cache::Member&, std::stop_token) {
       ++rounds_;
       return kube::ReconcileResult::RequeueAfter(absl::Minutes(1));
     };
@@ -89,9 +89,12 @@ TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
 TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
   const std::unique_ptr<kube::ApiClient> paris = Client();
   const auto create_anchor = [&](const std::string& job) {
-    const json labels = {{kOriginLabel, "hub"}, {kRoleLabel, kAnchorRole}, {kJobLabel, job}, {kJobUidLabel, job + "-uid"}};
+    const json labels = {{manifests::kOriginLabel, "hub"},
+                         {manifests::kRoleLabel, manifests::kAnchorRole},
+                         {manifests::kJobLabel, job},
+                         {manifests::kJobUidLabel, job + "-uid"}};
     const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
-    ASSERT_TRUE(paris->Create(kConfigMaps, "default", anchor.dump()).ok());
+    ASSERT_TRUE(paris->Create(manifests::kConfigMaps, "default", anchor.dump()).ok());
   };
   std::atomic<int> changes = 0;
   std::latch open(1);
@@ -125,4 +128,4 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

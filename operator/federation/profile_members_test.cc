@@ -25,7 +25,7 @@
 #include "operator/federation/member_client.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using kube::testing::FakeApiServer;
@@ -74,12 +74,12 @@ class ProfileMembersTest : public ::testing::Test {
       fronts_[site] = std::make_unique<FakeHttpServer>(
           *sites_[site], kube::testing::RawServerTls{issued.certificate_pem, issued.private_key_pem, /*client_ca_pem=*/""});
     }
-    hub_server_.Serve(kFusionClusters);
+    hub_server_.Serve(manifests::kFusionClusters);
     hub_ = std::make_unique<kube::RestClient>(
         kube::ClusterAccess{.transport = hub_server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "hub"},
         kube::RestClientOptions{}, clock_);
     const json fleet = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kFleet}}}};
-    EXPECT_TRUE(hub_->Create(kNamespaces, "", fleet.dump()).ok());
+    EXPECT_TRUE(hub_->Create(manifests::kNamespaces, "", fleet.dump()).ok());
   }
 
   void Start() {
@@ -114,12 +114,12 @@ class ProfileMembersTest : public ::testing::Test {
                           {"kind", "ClusterProfile"},
                           {"metadata", {{"name", name}, {"namespace", kFleet}}},
                           {"spec", {{"clusterManager", {{"name", "test"}}}}}};
-    (void)hub_->Create(kClusterProfiles, kFleet, profile.dump());  // it may be there
+    (void)hub_->Create(manifests::kClusterProfiles, kFleet, profile.dump());  // it may be there
     SetStatus(name, {{"accessProviders", {{{"name", provider}, {"cluster", cluster}}}}});
   }
   void SetStatus(const std::string& name, const json& status) {
-    const auto patched =
-        hub_->Patch(kClusterProfiles, {kFleet, name}, kube::PatchType::kMerge, json{{"status", status}}.dump(), {.subresource = "status"});
+    const auto patched = hub_->Patch(manifests::kClusterProfiles, {kFleet, name}, kube::PatchType::kMerge, json{{"status", status}}.dump(),
+                                     {.subresource = "status"});
     ASSERT_TRUE(patched.ok()) << patched.status();
   }
   void AddCluster(const std::string& name) {
@@ -127,7 +127,7 @@ class ProfileMembersTest : public ::testing::Test {
                          {"kind", "FusionCluster"},
                          {"metadata", {{"name", name}}},
                          {"spec", {{"clusterProfileRef", {{"name", name}, {"namespace", kFleet}}}}}};
-    ASSERT_TRUE(hub_->Create(kFusionClusters, "", object.dump()).ok());
+    ASSERT_TRUE(hub_->Create(manifests::kFusionClusters, "", object.dump()).ok());
   }
 
   // At most a minute.
@@ -140,7 +140,7 @@ class ProfileMembersTest : public ::testing::Test {
   }
   // "STATUS REASON MESSAGE".
   std::string Condition(const std::string& cluster, const std::string& type) {
-    const auto answer = hub_->Get(kFusionClusters, {"", cluster});
+    const auto answer = hub_->Get(manifests::kFusionClusters, {"", cluster});
     const json object = answer.ok() ? json::parse(*answer) : json();
     for (const json& condition : object.value(json::json_pointer("/status/conditions"), json::array())) {
       if (condition["type"] == type) {
@@ -174,7 +174,7 @@ class ProfileMembersTest : public ::testing::Test {
 };
 
 TEST_F(ProfileMembersTest, AMemberIsConnectedAsItsProfileSays) {
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   SetProfile("paris", ClusterAt("paris", {ArgsFor("paris"), Extension(kEnvExtension, {{"SITE", "7 e"}, {"REGION", "us"}}),
                                           Extension(kConfigExtension, {{"audience", "members"}})}));
   AddCluster("paris");
@@ -189,7 +189,7 @@ TEST_F(ProfileMembersTest, AMemberIsConnectedAsItsProfileSays) {
 }
 
 TEST_F(ProfileMembersTest, TwoMembersOfOneProviderShareNoArguments) {
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   for (const char* site : {"paris", "tokyo"}) {
     SetProfile(site, ClusterAt(site, {ArgsFor(site), Extension(kEnvExtension, {{"SITE", site}})}));
     AddCluster(site);
@@ -203,7 +203,7 @@ TEST_F(ProfileMembersTest, TwoMembersOfOneProviderShareNoArguments) {
 }
 
 TEST_F(ProfileMembersTest, AChangedProfileMakesAnotherConnectionAndANewHeartbeatDoesNot) {
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   SetProfile("paris", ClusterAt("paris", {ArgsFor("one")}));
   AddCluster("paris");
   Start();
@@ -224,18 +224,18 @@ TEST_F(ProfileMembersTest, AChangedProfileMakesAnotherConnectionAndANewHeartbeat
 }
 
 TEST_F(ProfileMembersTest, AProfileThatGoesLeavesTheConnectionThatThereIs) {
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   SetProfile("paris", ClusterAt("paris", {ArgsFor("paris")}));
   AddCluster("paris");
   Start();
   ASSERT_TRUE(Eventually([&] { return IsConnected("paris"); }));
-  ASSERT_TRUE(hub_->Delete(kClusterProfiles, {kFleet, "paris"}).ok());
+  ASSERT_TRUE(hub_->Delete(manifests::kClusterProfiles, {kFleet, "paris"}).ok());
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileMissing there is no ClusterProfile fleet/paris"));
   EXPECT_TRUE(IsConnected("paris"));
 }
 
 TEST_F(ProfileMembersTest, AProgramThatBeginsToFailEndsNoWatchesAndIsSaidWhenTheyEnd) {
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   pulse_.period = absl::Milliseconds(100);
   SetProfile("paris", ClusterAt("paris", {Extension(kArgsExtension, {"--cluster", "paris", "--brief"})}));
   AddCluster("paris");
@@ -276,7 +276,7 @@ TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileKindMissing the hub does not serve the kind ClusterProfile"))
       << Condition("paris", "CredentialsValid");
   EXPECT_THAT(Condition("paris", "Connected"), StartsWith("False"));
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfileMissing there is no ClusterProfile fleet/paris"));
   SetProfile("paris", ClusterAt("paris", {ArgsFor("paris")}), "somebody-else");
   // A profile is there before its status is.
@@ -303,7 +303,7 @@ TEST_F(ProfileMembersTest, WhatIsMissingIsSaidUntilItComes) {
 
 TEST_F(ProfileMembersTest, WithoutProvidersAProfileIsNotRead) {
   providers_.clear();
-  hub_server_.Serve(kClusterProfiles);
+  hub_server_.Serve(manifests::kClusterProfiles);
   AddCluster("paris");
   Start();
   ASSERT_TRUE(CredentialsBecome("paris", "False ProfilesNotEnabled"));
@@ -311,4 +311,4 @@ TEST_F(ProfileMembersTest, WithoutProvidersAProfileIsNotRead) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

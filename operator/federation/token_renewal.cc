@@ -15,7 +15,7 @@
 #include "lib/kubeapi/pod_policy.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -73,7 +73,7 @@ kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const 
                                               const std::string& kubeconfig, kube::ApiClient& member, const std::stop_token& stop) {
   if (!may_write_().ok()) return kube::ReconcileResult::RequeueAfter(kStandbyRecheck);
   const kube::ObjectKey key{ns_, source.location};
-  const absl::StatusOr<std::string> answer = hub_.Get(kSecrets, key, {.timeout = kCallTimeout, .stop = stop});
+  const absl::StatusOr<std::string> answer = hub_.Get(manifests::kSecrets, key, {.timeout = kCallTimeout, .stop = stop});
   if (absl::IsCancelled(answer.status())) return kube::ReconcileResult::Done();
   // Of a Secret that cannot be read CredentialsValid tells.
   if (!answer.ok()) return kube::ReconcileResult::RequeueAfter(kMaxRetry);
@@ -144,8 +144,8 @@ absl::Status TokenRenewal::Write(const Registered& registered, const std::string
   const json patch = {{"metadata", {{"uid", registered.uid}, {"resourceVersion", registered.resource_version}}},
                       {"data", {{registered.data_key, absl::Base64Escape(text)}}}};
   return hub_
-      .Patch(kSecrets, registered.key, kube::PatchType::kMerge, patch.dump(-1, ' ', false, json::error_handler_t::replace),
-             {.field_manager = kFieldManager}, {.timeout = kCallTimeout, .stop = stop})
+      .Patch(manifests::kSecrets, registered.key, kube::PatchType::kMerge, patch.dump(-1, ' ', false, json::error_handler_t::replace),
+             {.field_manager = manifests::kFieldManager}, {.timeout = kCallTimeout, .stop = stop})
       .status();
 }
 
@@ -183,4 +183,4 @@ void TokenRenewal::Forget(const std::string& cluster) {
   states_.erase(cluster);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -20,7 +20,7 @@
 #include "lib/kube/queue/controller.h"
 #include "lib/kubeapi/fusion_cluster.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 // What is reported of a member's token.
 struct TokenFinding {
@@ -77,4 +77,4 @@ class TokenRenewal {
   std::map<std::string, State> states_;  // by cluster
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

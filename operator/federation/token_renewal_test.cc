@@ -12,7 +12,7 @@
 #include "lib/kube/testing/fake_token.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -26,10 +26,10 @@ const kube::ObjectKey kSecret = {"fusionllm", "paris"};
 class TokenRenewalTest : public ::testing::Test {
  protected:
   TokenRenewalTest() {
-    Create(hub_, kNamespaces, "", {{"metadata", {{"name", "fusionllm"}}}});
-    Create(member_, kNamespaces, "", {{"metadata", {{"name", "hubs"}}}});
+    Create(hub_, manifests::kNamespaces, "", {{"metadata", {{"name", "fusionllm"}}}});
+    Create(member_, manifests::kNamespaces, "", {{"metadata", {{"name", "hubs"}}}});
     Create(member_, {"", "v1", "serviceaccounts", "ServiceAccount", true}, "hubs", {{"metadata", {{"name", "north"}}}});
-    const json bound = Create(member_, kSecrets, "hubs", {{"metadata", {{"name", "north-token"}}}});
+    const json bound = Create(member_, manifests::kSecrets, "hubs", {{"metadata", {{"name", "north-token"}}}});
     claims_ = {.account = {"hubs", "north"},
                .secret = "north-token",
                .secret_uid = bound["metadata"]["uid"],
@@ -54,7 +54,7 @@ class TokenRenewalTest : public ::testing::Test {
                          {"kind", "Secret"},
                          {"metadata", {{"name", kSecret.name}, {"labels", labels}}},
                          {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
-    ASSERT_TRUE(hub_.Apply(kSecrets, kSecret, secret.dump(), {.field_manager = "fusionctl"}).ok());
+    ASSERT_TRUE(hub_.Apply(manifests::kSecrets, kSecret, secret.dump(), {.field_manager = "fusionctl"}).ok());
     hub_server_.ForgetRequests();
   }
   void RegisterToken() { Register(Kubeconfig(kube::testing::FakeToken(claims_)).dump(2)); }
@@ -67,7 +67,7 @@ class TokenRenewalTest : public ::testing::Test {
   }
   std::string OnHub() {
     std::string text;
-    EXPECT_TRUE(absl::Base64Unescape(json::parse(*hub_.Get(kSecrets, kSecret))["data"]["kubeconfig"].get<std::string>(), &text));
+    EXPECT_TRUE(absl::Base64Unescape(json::parse(*hub_.Get(manifests::kSecrets, kSecret))["data"]["kubeconfig"].get<std::string>(), &text));
     return text;
   }
   kube::ServiceAccountToken TokenOnHub() {
@@ -158,7 +158,7 @@ TEST_F(TokenRenewalTest, WhatWasWrittenMeanwhileIsNotWrittenOver) {
   member_server_.OnRequest([this](const kube::testing::RecordedRequest& request) {
     if (request.target.find("/token") == std::string::npos) return;
     const json secret = {{"metadata", {{"annotations", {{"touched", "1"}}}}}};
-    EXPECT_TRUE(hub_.Patch(kSecrets, kSecret, kube::PatchType::kMerge, secret.dump()).ok());
+    EXPECT_TRUE(hub_.Patch(manifests::kSecrets, kSecret, kube::PatchType::kMerge, secret.dump()).ok());
   });
   EXPECT_EQ(Look(), TokenRenewal::kMinRetry);
   EXPECT_EQ(OnHub(), kubeconfig_);
@@ -263,4 +263,4 @@ TEST_F(TokenRenewalTest, ATokenThatEndsNoLaterIsNotTaken) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

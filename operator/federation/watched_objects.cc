@@ -12,7 +12,7 @@
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/watch/reflector.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 // What is watched is read again after this long all the same: a watch that brings nothing may be one that does not work.
@@ -139,4 +139,4 @@ void WatchedObjects::Keep(const std::set<kube::ObjectKey>& keys) {
   }
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -17,7 +17,7 @@
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer_metrics.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 
 class WatchedObjects {
  public:
@@ -49,4 +49,4 @@ class WatchedObjects {
   std::map<kube::ObjectKey, std::shared_ptr<Watch>> watches_;
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

@@ -18,7 +18,7 @@
 #include "lib/kube/watch/testing/scripted_client.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::federation {
 namespace {
 
 using nlohmann::json;
@@ -32,7 +32,7 @@ class WatchedObjectsTest : public ::testing::Test {
   void Write(const std::string& name, const std::string& value) {
     const json secret = {
         {"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", name}, {"namespace", kNamespace}}}, {"data", {{"value", value}}}};
-    ASSERT_TRUE(api_->Apply(kSecrets, {kNamespace, name}, secret.dump(), {.field_manager = "test"}).ok());
+    ASSERT_TRUE(api_->Apply(manifests::kSecrets, {kNamespace, name}, secret.dump(), {.field_manager = "test"}).ok());
   }
   std::string Value(const kube::ObjectKey& key) {
     const absl::StatusOr<std::string> text = secrets_->Read(key, {});
@@ -58,7 +58,7 @@ class WatchedObjectsTest : public ::testing::Test {
       kube::RestClientOptions{}, clock_);
   std::atomic<int> changes_ = 0;
   std::unique_ptr<WatchedObjects> secrets_ =
-      std::make_unique<WatchedObjects>(*api_, clock_, nullptr, kSecrets, [this](const kube::ObjectKey& key) {
+      std::make_unique<WatchedObjects>(*api_, clock_, nullptr, manifests::kSecrets, [this](const kube::ObjectKey& key) {
         EXPECT_EQ(key, kParis);
         ++changes_;
       });
@@ -102,7 +102,7 @@ TEST_F(WatchedObjectsTest, WhatIsNotThereIsNoticedWhenItComesAndWhenItGoes) {
   EXPECT_EQ(Value(kParis), "one");
   ASSERT_TRUE(Eventually([&] { return secrets_->Watches(kParis); }));
   before = changes_;
-  ASSERT_TRUE(api_->Delete(kSecrets, kParis).ok());
+  ASSERT_TRUE(api_->Delete(manifests::kSecrets, kParis).ok());
   EXPECT_TRUE(Eventually([&] { return changes_ > before; }));
   EXPECT_TRUE(kube::IsApiNotFound(secrets_->Read(kParis, {}).status()));
 }
@@ -136,7 +136,7 @@ TEST(WatchedObjectsTimes, NoTwoProcessesDrawTheSame) {
     kube::testing::ScriptedClient client;
     client.OnList(kube::testing::ListJson({}, "10", "", "PartialObjectMetadataList"));
     for (int i = 0; i < 4; ++i) client.OnWatchOfASecond(kube::testing::BookmarkJson(std::to_string(11 + i)), clock);
-    WatchedObjects secrets(client, clock, nullptr, kSecrets, [](const kube::ObjectKey&) {});
+    WatchedObjects secrets(client, clock, nullptr, manifests::kSecrets, [](const kube::ObjectKey&) {});
     EXPECT_FALSE(secrets.Read(kParis, {}).ok()) << "it is watched all the same";
     std::vector<absl::Duration> times;
     for (const kube::WatchOptions& watch : client.Watches(5)) times.push_back(watch.server_timeout);
@@ -159,4 +159,4 @@ TEST_F(WatchedObjectsTest, AWatchThatBreaksMissesNothing) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::federation

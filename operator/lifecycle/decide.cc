@@ -11,7 +11,7 @@
 #include "lib/base/truncate_utf8.h"
 #include "operator/manifests/data_volumes.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 constexpr size_t kMaxNamed = 3;
@@ -136,7 +136,8 @@ std::string Decider::WhatIsLeft() const {
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
     // Caches have no order: with each look others would be the first, which is no news.
     std::sort(names.begin() + pods, names.end());
-    if (cluster.anchor) names.push_back(absl::StrCat("ConfigMap ", OwnerConfigMapName(seen_.identity), " of ", Called(cluster.name)));
+    if (cluster.anchor)
+      names.push_back(absl::StrCat("ConfigMap ", manifests::OwnerConfigMapName(seen_.identity), " of ", Called(cluster.name)));
   }
   const size_t more = names.size() <= kMaxNamed ? 0 : names.size() - kMaxNamed;
   names.resize(names.size() - more);
@@ -258,8 +259,10 @@ void Decider::Go() {
     return;
   } else if (broker == nullptr && decision_.memory.was_ready && WasMoved()) {
     // As if somebody had looked: rules may be about it.
-    const PodView gone{
-        .role = kBrokerRole, .phase = PodPhase::kFailed, .exit_code = seen_.final_report->exit_code, .disruption = seen_.left_disruption};
+    const PodView gone{.role = manifests::kBrokerRole,
+                       .phase = PodPhase::kFailed,
+                       .exit_code = seen_.final_report->exit_code,
+                       .disruption = seen_.left_disruption};
     if (!Restart(gone)) return;
   } else if (broker == nullptr && decision_.memory.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
@@ -333,7 +336,7 @@ bool Decider::WaitForClusters() {
 }
 
 void Decider::WaitForAnswers() {
-  const auto untried = [this](const ExecutorSlot& slot) {
+  const auto untried = [this](const manifests::ExecutorSlot& slot) {
     const ClusterView* const cluster = Cluster(slot.cluster);
     return cluster != nullptr && cluster->untried;
   };
@@ -373,7 +376,7 @@ bool Decider::WasMoved() const {
 
 bool Decider::LacksData() {
   if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
-  const absl::Status place = CheckDataVolumes(spec_);
+  const absl::Status place = manifests::CheckDataVolumes(spec_);
   if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
   return !place.ok();
 }
@@ -418,7 +421,7 @@ bool Decider::Restart(const PodView& pod) {
 
 void Decider::Resize() {
   if (!seen_.placed) return;
-  const int64_t have = Training(seen_.slots), could = Training(seen_.next_placement);
+  const int64_t have = manifests::Training(seen_.slots), could = manifests::Training(seen_.next_placement);
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
@@ -447,4 +450,4 @@ void Decider::Resize() {
   NextAttempt(RestartCause::kResized, absl::StrCat("from ", have, " executors to ", fewer ? wanted : could));
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

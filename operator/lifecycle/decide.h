@@ -12,7 +12,7 @@
 #include "operator/lifecycle/job_state.h"
 #include "operator/lifecycle/observation.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 // Reasons of the condition Scheduled that others look for.
 inline constexpr char kPartiallyScheduled[] = "PartiallyScheduled";
@@ -76,7 +76,7 @@ struct Decision {
   bool prepare = false;
   bool awaits_pods = false;  // some of these are not ready
   bool create_broker = false;
-  std::vector<ExecutorSlot> create;
+  std::vector<manifests::ExecutorSlot> create;
   bool refused = false;  // a cluster does not take its part: none of the attempt's pods is wanted anywhere
   std::vector<PodRemoval> remove;
   bool delete_owner_config_maps = false;    // everything of the job, in all clusters
@@ -93,4 +93,4 @@ struct Decision {
 
 Decision Decide(const Observation& observed);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

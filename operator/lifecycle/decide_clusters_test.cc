@@ -4,7 +4,7 @@
 
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using testing::DecideTest;
@@ -16,7 +16,8 @@ using testing::kStart;
 TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
   AddRunning();
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .used = true});
-  seen_.clusters[1].pods = {PodView{.name = "train-tokyo-0-r0", .uid = "t", .role = kExecutorRole, .cluster = "tokyo", .ready = true}};
+  seen_.clusters[1].pods = {
+      PodView{.name = "train-tokyo-0-r0", .uid = "t", .role = manifests::kExecutorRole, .cluster = "tokyo", .ready = true}};
   pods().clear();
   spec().suspend = true;
   EXPECT_EQ(Decide(seen_).state, JobState::kSuspending);
@@ -135,10 +136,10 @@ TEST_F(DecideTest, WhatIsRefusedOfAJobThatRunsHoldsUpNothingElse) {
   seen_.clusters[1].again = kStart + absl::Minutes(1);
   seen_.slots.push_back({"tokyo", 0, false});
   const Decision decision = Decide(seen_);
-  EXPECT_THAT(decision.create, ElementsAre(ExecutorSlot{"paris", 0, false}, ExecutorSlot{"paris", 1, false}));
+  EXPECT_THAT(decision.create, ElementsAre(manifests::ExecutorSlot{"paris", 0, false}, manifests::ExecutorSlot{"paris", 1, false}));
   EXPECT_EQ(Reason(decision, "Degraded"), "QuotaExceeded");
   EXPECT_EQ(decision.requeue_after, absl::Minutes(1));
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -6,7 +6,7 @@
 
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using testing::DecideTest;
@@ -44,7 +44,7 @@ TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
   EXPECT_EQ(Reason(decision, "Degraded"), "!NotDegraded");
   EXPECT_EQ(decision.state, JobState::kRunning);
   EXPECT_THAT(decision.create, IsEmpty());
-  executor.reason = kBrokerLostReason;
+  executor.reason = manifests::kBrokerLostReason;
   EXPECT_EQ(Reason(Decide(seen_), "Degraded"), "ExecutorsNotReady") << "that one is missed";
 }
 
@@ -193,4 +193,4 @@ TEST_F(DecideTest, WhatCannotBeRemovedIsSaid) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

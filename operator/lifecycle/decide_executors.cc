@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/pluralize.h"
-#include "operator/credentials/renewal_schedule.h"
+#include "operator/manifests/renewal_schedule.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 constexpr char kStrategyAdapted[] = "StrategyAdapted";
@@ -47,7 +47,7 @@ void Decider::LeadExecutors() {
     trouble = absl::StrCat(" ", found->sentence);
   };
   const std::map<Place, const PodView*> executors = Executors(decision_.memory.attempt);
-  for (const ExecutorSlot& slot : seen_.slots) {
+  for (const manifests::ExecutorSlot& slot : seen_.slots) {
     if (!slot.spare) ++wanted;
     if (Lost(slot.cluster)) {
       if (!LoseExecutor(slot)) return SayRestarting();
@@ -85,7 +85,7 @@ void Decider::LeadExecutors() {
     // One that has done its part waits for the broker to end, and is not missed; one that gave up on the broker ends as well (adr/0013).
     // The container's end is reported a moment before that of its Pod.
     const bool ended_well = pod->phase == PodPhase::kSucceeded || (pod->phase == PodPhase::kRunning && pod->exit_code == 0);
-    const bool done = ended_well && pod->reason != kBrokerLostReason;
+    const bool done = ended_well && pod->reason != manifests::kBrokerLostReason;
     // Started again after it was killed for memory: before there are steps it is not known that it has enough now, and it would be ready,
     // and not, in turn.
     const bool tries_again = pod->killed_for_memory && !seen_.memory.made_steps;
@@ -126,7 +126,7 @@ void Decider::LeadExecutors() {
   const bool is_ready = all && (!waits || seen_.made_progress);
   Condition(JobCondition::kReady, is_ready, is_ready ? "AllExecutorsReady" : reason, is_ready ? number : count);
   SayDegraded(all && !waits ? "" : reason, count);
-  RequeueAt(NextRenewalRound(seen_.identity.uid, seen_.now));
+  RequeueAt(manifests::NextRenewalRound(seen_.identity.uid, seen_.now));
   if (all) return;
   decision_.awaits_pods = true;
   RequeueAt(seen_.now + kLookForObjectsEvery);
@@ -170,7 +170,7 @@ void Decider::SayWherePlaced() {
     Condition(JobCondition::kScheduled, false, refusing->refusal->reason.c_str(), refusing->refusal->message);
     return;
   }
-  const int64_t training = Training(seen_.slots);
+  const int64_t training = manifests::Training(seen_.slots);
   const bool fewer = training < seen_.wanted;
   // Written down it is once the broker has an address. Until then the wait for room counts, which this condition alone remembers.
   if (fewer && !seen_.placed) {
@@ -187,11 +187,11 @@ void Decider::SayWherePlaced() {
 }
 
 bool Decider::RestartImprovesPlacement() const {
-  return KeepsSteps() && seen_.connected_executors.has_value() && Training(seen_.next_placement) > *seen_.connected_executors;
+  return KeepsSteps() && seen_.connected_executors.has_value() && manifests::Training(seen_.next_placement) > *seen_.connected_executors;
 }
 
-bool Decider::LoseExecutor(const ExecutorSlot& slot) {
-  const PodView pod{.role = kExecutorRole,
+bool Decider::LoseExecutor(const manifests::ExecutorSlot& slot) {
+  const PodView pod{.role = manifests::kExecutorRole,
                     .cluster = slot.cluster,
                     .index = slot.index,
                     .reason = "ClusterLost",
@@ -246,4 +246,4 @@ void Decider::LeaveCluster(RestartCause cause, const std::string& cluster, const
   CountRestart(cause, absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

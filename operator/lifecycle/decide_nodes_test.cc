@@ -4,7 +4,7 @@
 
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using testing::DecideTest;
@@ -182,4 +182,4 @@ TEST_F(DecideTest, ABrokerThatDoesNotEndIsDeletedByForceWhenItsTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

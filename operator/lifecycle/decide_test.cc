@@ -4,7 +4,7 @@
 
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using testing::DecideTest;
@@ -53,7 +53,7 @@ TEST_F(DecideTest, AMissingExecutorIsMadeAgainAndTheOthersAreLeftAlone) {
   AddRunning();
   pods().pop_back();
   const Decision decision = Decide(seen_);
-  EXPECT_THAT(decision.create, ElementsAre(ExecutorSlot{"paris", 1, false}));
+  EXPECT_THAT(decision.create, ElementsAre(manifests::ExecutorSlot{"paris", 1, false}));
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.remove, IsEmpty());
   EXPECT_EQ(decision.memory.attempt, 0);
@@ -374,4 +374,4 @@ TEST_F(DecideTest, TheWaitInAQueueIsNoWaitToBeReady) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -8,7 +8,7 @@
 #include "lib/base/object_uri.h"
 #include "lib/base/truncate_utf8.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 constexpr size_t kMessageBytes = 1024;
@@ -67,7 +67,7 @@ const ClusterView* Decider::Refusing() const {
   };
   // The broker is in the first, whichever clusters lend devices.
   if (!seen_.clusters.empty() && refuses(&seen_.clusters.front())) return once;
-  for (const ExecutorSlot& slot : seen_.slots) {
+  for (const manifests::ExecutorSlot& slot : seen_.slots) {
     if (const ClusterView* const cluster = Cluster(slot.cluster); refuses(cluster)) return cluster;
   }
   return once;
@@ -76,7 +76,7 @@ const ClusterView* Decider::Refusing() const {
 const PodView* Decider::Broker(int64_t attempt) const {
   if (seen_.clusters.empty()) return nullptr;
   for (const PodView& pod : seen_.clusters.front().pods) {  // the hub: there are none elsewhere
-    if (pod.role == kBrokerRole && pod.attempt == attempt) return &pod;
+    if (pod.role == manifests::kBrokerRole && pod.attempt == attempt) return &pod;
   }
   return nullptr;
 }
@@ -84,7 +84,7 @@ const PodView* Decider::Broker(int64_t attempt) const {
 std::map<Decider::Place, const PodView*> Decider::Executors(int64_t attempt) const {
   std::map<Place, const PodView*> executors;
   for (const PodView* pod : Pods()) {
-    if (pod->role == kExecutorRole && pod->attempt == attempt) executors.emplace(Place(pod->cluster, pod->index), pod);
+    if (pod->role == manifests::kExecutorRole && pod->attempt == attempt) executors.emplace(Place(pod->cluster, pod->index), pod);
   }
   return executors;
 }
@@ -118,7 +118,7 @@ absl::Time Decider::ForceAt(const PodView& pod) const {
   absl::Time at = pod.deleted_at.value_or(absl::InfiniteFuture()) + force_delete_after;
   // A broker may be at work where the kubelet alone is not. Two must not write the same checkpoint, so Kubernetes has to give it up first:
   // that we have deleted it ourselves means nothing.
-  const bool given_up = pod.role == kExecutorRole || (pod.deleted_at.has_value() && !pod.disruption.empty());
+  const bool given_up = pod.role == manifests::kExecutorRole || (pod.deleted_at.has_value() && !pod.disruption.empty());
   if (given_up && pod.node_away_since.has_value()) at = std::min(at, *pod.node_away_since + force_delete_after);
   return at;
 }
@@ -140,9 +140,10 @@ PodView Decider::OnLostNode(const PodView& pod) const {
 
 bool Decider::WindDown() {
   const std::vector<const PodView*> pods = Pods();
-  const bool broker_lives = std::any_of(pods.begin(), pods.end(), [](const PodView* p) { return p->role == kBrokerRole && !Ended(*p); });
+  const bool broker_lives =
+      std::any_of(pods.begin(), pods.end(), [](const PodView* p) { return p->role == manifests::kBrokerRole && !Ended(*p); });
   for (const PodView* pod : pods) {
-    if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
+    if (pod->role == manifests::kBrokerRole || !broker_lives) Remove(*pod);
   }
   if (!Unseen().empty()) RequeueAt(seen_.now + kLookForClusterEvery);
   return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
@@ -151,15 +152,15 @@ bool Decider::WindDown() {
 bool Decider::RemoveOldAttempts() {
   const std::vector<const PodView*> pods = Pods();
   const auto is_old = [&](const PodView& pod) { return pod.attempt != decision_.memory.attempt; };
-  const bool broker_lives =
-      std::any_of(pods.begin(), pods.end(), [&](const PodView* p) { return is_old(*p) && p->role == kBrokerRole && !Ended(*p); });
+  const bool broker_lives = std::any_of(pods.begin(), pods.end(),
+                                        [&](const PodView* p) { return is_old(*p) && p->role == manifests::kBrokerRole && !Ended(*p); });
   const bool begun = Broker(decision_.memory.attempt) != nullptr;
   bool any = !begun && decision_.memory.attempt > 0 && !Unseen().empty();
   if (any) RequeueAt(seen_.now + kLookForClusterEvery);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
     any = any || (!begun && !Lost(pod->cluster));
-    if (pod->role == kBrokerRole || !broker_lives) Remove(*pod);
+    if (pod->role == manifests::kBrokerRole || !broker_lives) Remove(*pod);
   }
   return any;
 }
@@ -243,4 +244,4 @@ void Decider::PendingDeadline(const std::string& why) {
        absl::StrCat("The job was not ready within spec.pendingDeadlineSeconds, ", *spec_.pending_deadline_seconds, " s: ", why));
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

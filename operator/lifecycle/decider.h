@@ -16,7 +16,7 @@
 #include "operator/lifecycle/observation.h"
 #include "operator/lifecycle/pod_diagnosis.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 // A cluster that is back and has nothing of the job sends nothing that would bring the job back.
 inline constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
@@ -131,7 +131,7 @@ class Decider {
   // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
   bool RestartImprovesPlacement() const;
   // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
-  bool LoseExecutor(const ExecutorSlot& slot);
+  bool LoseExecutor(const manifests::ExecutorSlot& slot);
   // False: the job has failed, or starts again.
   bool ReplaceExecutor(const PodView& pod);
   // Whether an executor's failure is one of the whole job, by its rules: then it has failed, or starts again.
@@ -144,4 +144,4 @@ class Decider {
   Decision decision_;
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -1,6 +1,6 @@
 #include "operator/lifecycle/failed_reason.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 const char* Name(FailedReason reason) {
   switch (reason) {
@@ -22,4 +22,4 @@ const char* Name(FailedReason reason) {
   return "?";
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -2,7 +2,7 @@
 // tells of each (status_reference_test.cc compares).
 #pragma once
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 enum class FailedReason {
   kBackoffLimitExceeded,
@@ -21,4 +21,4 @@ inline constexpr FailedReason kFailedReasons[] = {
 // As Kubernetes has it: "DeadlineExceeded".
 const char* Name(FailedReason reason);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

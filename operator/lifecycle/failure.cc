@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/exit_code.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 bool Holds(const job::FailureRule& rule, const PodView& pod) {
@@ -16,7 +16,7 @@ bool Holds(const job::FailureRule& rule, const PodView& pod) {
 }
 
 std::string Describe(const PodView& pod) {
-  std::string text = pod.role == kBrokerRole ? "the broker" : absl::StrCat("executor ", pod.cluster, "-", pod.index);
+  std::string text = pod.role == manifests::kBrokerRole ? "the broker" : absl::StrCat("executor ", pod.cluster, "-", pod.index);
   const bool ends = pod.deleted_at.has_value() && pod.phase != PodPhase::kFailed;
   absl::StrAppend(&text, pod.exit_code.has_value() ? absl::StrCat(" ended with exit code ", *pod.exit_code)
                          : ends                    ? " is being ended"
@@ -37,7 +37,7 @@ FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod) 
     verdict.rule = rule->name;
     return verdict;
   }
-  const bool broker = pod.role == kBrokerRole;
+  const bool broker = pod.role == manifests::kBrokerRole;
   const bool hopeless =
       broker && pod.exit_code.has_value() && (*pod.exit_code == base::kExitBadInput || *pod.exit_code == base::kExitInfeasible);
   // A drain, say: it was asked to end, and ended in order, so that a job that keeps checkpoints has lost nothing.
@@ -49,4 +49,4 @@ FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod) 
   return verdict;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -6,7 +6,7 @@
 #include "lib/job/fusion_job.h"
 #include "operator/lifecycle/observation.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 struct FailurePolicyResult {
   job::FailureAction action = job::FailureAction::kRestartJob;
@@ -19,4 +19,4 @@ struct FailurePolicyResult {
 // happened to a broker restarts the job, and to an executor that executor alone.
 FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -1,6 +1,6 @@
 #include "operator/lifecycle/job_condition.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 const char* Name(JobCondition condition) {
   switch (condition) {
@@ -36,4 +36,4 @@ const char* Name(JobCondition condition) {
   return "";
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

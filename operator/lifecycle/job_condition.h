@@ -2,7 +2,7 @@
 // (status_reference_test.cc compares).
 #pragma once
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 enum class JobCondition {
   kAccepted,
@@ -29,4 +29,4 @@ inline constexpr JobCondition kJobConditions[] = {
 // As Kubernetes has it: "Ready".
 const char* Name(JobCondition condition);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

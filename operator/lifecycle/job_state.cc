@@ -1,6 +1,6 @@
 #include "operator/lifecycle/job_state.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 const char* Name(JobState state) {
   switch (state) {
@@ -28,4 +28,4 @@ const char* Name(JobState state) {
   return "?";
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -10,10 +10,10 @@
 
 #include "absl/time/time.h"
 #include "lib/job/fusion_job.h"
+#include "operator/lifecycle/progress.h"
 #include "operator/manifests/identity.h"
-#include "operator/progress/progress.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
@@ -114,7 +114,7 @@ struct PersistedState {
   std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
 };
 
-// Of a job that waits for its turn in a queue of Kueue's (queueing/queue_status.h).
+// Of a job that waits for its turn in a queue of Kueue's (kueue/queue_status.h).
 struct QueueStatus {
   bool holds = true;                                // the job is to have no Pods
   bool admitted = false;                            // it has the quota for them
@@ -127,7 +127,7 @@ struct QueueStatus {
 
 struct Observation {
   job::FusionJob job;
-  JobIdentity identity;
+  manifests::JobIdentity identity;
   absl::Time now;
   absl::Time created_at;
   std::optional<absl::Time> deleted_at;
@@ -135,17 +135,17 @@ struct Observation {
   bool force_delete = false;  // somebody wants it gone, whatever is left
   int64_t generation = 0;     // of the spec
   PersistedState memory;
-  std::vector<ExecutorSlot> slots;           // the executors wanted, as placed or proposed; empty: nothing fits
-  bool placed = false;                       // the attempt has begun with them
-  int64_t wanted_when_placed = 0;            // `wanted` when it began; 0: not known
-  std::vector<ExecutorSlot> next_placement;  // where they would go if an attempt began now; empty: nowhere, or no one has asked
-  int64_t wanted = 0;                        // executors that train, if there were room
-  std::string strategy_change;               // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
-  std::string placement_problem;             // why nothing fits, with what is short in which cluster
-  std::string placement_shortage;            // of a proposal: why fewer than wanted
-  bool advised = false;                      // of a proposal: it follows a plan of the scheduler
-  std::string advice_reason;                 // CamelCase; empty: the scheduler was not asked
-  std::string advice;                        // what it said, in words
+  std::vector<manifests::ExecutorSlot> slots;           // the executors wanted, as placed or proposed; empty: nothing fits
+  bool placed = false;                                  // the attempt has begun with them
+  int64_t wanted_when_placed = 0;                       // `wanted` when it began; 0: not known
+  std::vector<manifests::ExecutorSlot> next_placement;  // where they would go if an attempt began now; empty: nowhere, or no one has asked
+  int64_t wanted = 0;                                   // executors that train, if there were room
+  std::string strategy_change;     // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
+  std::string placement_problem;   // why nothing fits, with what is short in which cluster
+  std::string placement_shortage;  // of a proposal: why fewer than wanted
+  bool advised = false;            // of a proposal: it follows a plan of the scheduler
+  std::string advice_reason;       // CamelCase; empty: the scheduler was not asked
+  std::string advice;              // what it said, in words
   std::vector<ClusterView> clusters;
   std::optional<Progress> final_report;        // the last word of the attempt's broker, whose pod is gone
   std::string left_disruption;                 // of that pod (PodView::disruption)
@@ -169,4 +169,4 @@ struct Observation {
   }
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -13,7 +13,7 @@
 #include "lib/base/truncate_utf8.h"
 #include "lib/kube/api/json_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using nlohmann::json;
@@ -52,7 +52,8 @@ constexpr Kind kKinds[] = {
 
 std::string FilledIn(const char* remedy, const std::string& ns, const std::string& cluster, const std::string& role) {
   return absl::StrReplaceAll(
-      remedy, {{"$ns", ns}, {"$in", cluster}, {"$template", role == kBrokerRole ? "spec.broker.template" : "spec.executors.template"}});
+      remedy,
+      {{"$ns", ns}, {"$in", cluster}, {"$template", role == manifests::kBrokerRole ? "spec.broker.template" : "spec.executors.template"}});
 }
 
 void AddClaim(const json& volume, std::vector<std::string>& claims) {
@@ -66,7 +67,7 @@ std::vector<std::string> ClaimsOf(const job::Spec& spec, const std::string& role
   const auto add = [&](const job::Opaque& volume) { AddClaim(kube::ParseJson(volume.json), claims); };
   add(spec.data.volume);
   if (spec.checkpoint.has_value()) add(spec.checkpoint->volume);
-  const bool broker = role == kBrokerRole;
+  const bool broker = role == manifests::kBrokerRole;
   if (broker) add(spec.broker.volume);
   const json pod_template = kube::ParseJson(broker ? spec.broker.pod_template.json : spec.executors.pod_template.json);
   for (const json& volume : kube::ListOf(kube::At(pod_template, "spec", "volumes"))) AddClaim(volume, claims);
@@ -74,7 +75,7 @@ std::vector<std::string> ClaimsOf(const job::Spec& spec, const std::string& role
 }
 
 std::string Where(const PodView& pod) {
-  return pod.role == kBrokerRole ? absl::StrCat(pod.name, " on the hub") : absl::StrCat(pod.name, " in ", pod.cluster);
+  return pod.role == manifests::kBrokerRole ? absl::StrCat(pod.name, " on the hub") : absl::StrCat(pod.name, " in ", pod.cluster);
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ std::vector<std::string> ReasonsWithARemedy() {
 }
 
 std::optional<PodDiagnosis> DiagnosePod(const PodView& pod, const job::Spec& spec, const std::string& ns) {
-  const std::string where = Where(pod), cluster = pod.role == kBrokerRole ? "the hub" : pod.cluster;
+  const std::string where = Where(pod), cluster = pod.role == manifests::kBrokerRole ? "the hub" : pod.cluster;
   if (pod.node_away_since.has_value()) {
     const std::string until = spec.force_delete_after_seconds == 0 ? "it stays until the node is back or gone"
                                                                    : absl::StrCat("it counts as lost after spec.forceDeleteAfterSeconds, ",
@@ -103,9 +104,9 @@ std::optional<PodDiagnosis> DiagnosePod(const PodView& pod, const job::Spec& spe
                                                      ", in namespace ", ns, " of ", cluster)};
   }
   const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& each) { return pod.reason == each.of_pod; });
-  if (kind == std::end(kKinds)) return PodDiagnosis{pod.role == kBrokerRole ? kBrokerNotReady : kExecutorsNotReady, what};
+  if (kind == std::end(kKinds)) return PodDiagnosis{pod.role == manifests::kBrokerRole ? kBrokerNotReady : kExecutorsNotReady, what};
   const char* const stop = absl::EndsWith(what, ".") ? " " : ". ";
   return PodDiagnosis{kind->reason, absl::StrCat(what, stop, FilledIn(kind->remedy, ns, cluster, pod.role), ".")};
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

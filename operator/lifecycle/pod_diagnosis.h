@@ -7,7 +7,7 @@
 
 #include "operator/lifecycle/observation.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 
 // Reasons of the condition Ready, and of Degraded, that say what is wrong with the first Pod that is not ready.
 inline constexpr char kImageNotAvailable[] = "ImageNotAvailable";
@@ -33,4 +33,4 @@ std::optional<PodDiagnosis> DiagnosePod(const PodView& pod, const job::Spec& spe
 // What a PodView::reason may be for which the sentence says what to do.
 std::vector<std::string> ReasonsWithARemedy();
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -13,7 +13,7 @@
 #include "absl/strings/strip.h"
 #include "lib/job/reference.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using ::testing::AllOf;
@@ -29,7 +29,7 @@ class PodDiagnosisTest : public ::testing::Test {
     return trouble.has_value() ? absl::StrCat(trouble->reason, "| ", trouble->sentence) : "none";
   }
 
-  PodView pod_{.name = "train-east-0-r0", .role = kExecutorRole, .cluster = "east"};
+  PodView pod_{.name = "train-east-0-r0", .role = manifests::kExecutorRole, .cluster = "east"};
   job::Spec spec_;
 };
 
@@ -45,7 +45,7 @@ TEST_F(PodDiagnosisTest, EachSaysWhereWhatAndWhatToDo) {
             "OutOfMemory| train-east-0-r0 in east: OOMKilled. Raise resources.limits.memory in spec.executors.template, or give the job "
             "more executors or smaller micro-batches.");
   EXPECT_EQ(Of("Evicted", "low on memory"), "ExecutorsNotReady| train-east-0-r0 in east: Evicted: low on memory");
-  pod_.role = kBrokerRole;
+  pod_.role = manifests::kBrokerRole;
   pod_.name = "train-broker-r0";
   EXPECT_EQ(Of("CrashLoopBackOff"), "BrokerNotReady| train-broker-r0 on the hub: CrashLoopBackOff");
   EXPECT_THAT(Of("ErrImagePull"), HasSubstr("an image that the hub can pull"));
@@ -61,7 +61,7 @@ TEST_F(PodDiagnosisTest, ClaimsAreNamedWhereTheyAreTheCause) {
   spec_.broker.volume.json = R"({"persistentVolumeClaim":{"claimName":"journal"}})";
   EXPECT_THAT(Of("Unschedulable", kUnbound), AllOf(HasSubstr("ClaimNotBound| "), HasSubstr("corpus, scratch, in namespace team of east")));
   EXPECT_THAT(Of("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu."), Not(HasSubstr("corpus")));
-  pod_.role = kBrokerRole;
+  pod_.role = manifests::kBrokerRole;
   EXPECT_THAT(Of("Unschedulable", kUnbound), HasSubstr("corpus, journal, in namespace team of the hub"));
 }
 
@@ -108,7 +108,7 @@ TEST_F(PodDiagnosisTest, EveryFieldThatARemedyNamesExists) {
       ++named;
     }
   };
-  for (const char* const role : {kExecutorRole, kBrokerRole}) {
+  for (const char* const role : {manifests::kExecutorRole, manifests::kBrokerRole}) {
     pod_.role = role;
     for (const std::string& reason : ReasonsWithARemedy()) check(Of(reason));
   }
@@ -125,4 +125,4 @@ TEST_F(PodDiagnosisTest, WhatToDoIsThereHoweverLongTheWordsAre) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

@@ -8,7 +8,7 @@
 #include "operator/lifecycle/decide.h"
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using ::testing::HasSubstr;
@@ -32,11 +32,11 @@ class ResizeTest : public ::testing::Test {
     spec().executors.replicas = 4;
     spec().executors.stabilization_seconds = 100;
     spec().checkpoint = job::Checkpoint{.path = "s3://models/ckpt"};
-    Add(kBrokerRole, BrokerPodName(seen_.identity, 0), 0);
-    for (int i = 0; i < 2; ++i) Add(kExecutorRole, ExecutorPodName(seen_.identity, {"paris", i, false}, 0), i);
+    Add(manifests::kBrokerRole, manifests::BrokerPodName(seen_.identity, 0), 0);
+    for (int i = 0; i < 2; ++i) Add(manifests::kExecutorRole, manifests::ExecutorPodName(seen_.identity, {"paris", i, false}, 0), i);
   }
-  static std::vector<ExecutorSlot> Slots(int count) {
-    std::vector<ExecutorSlot> slots;
+  static std::vector<manifests::ExecutorSlot> Slots(int count) {
+    std::vector<manifests::ExecutorSlot> slots;
     for (int i = 0; i < count; ++i) slots.push_back({"paris", i, false});
     return slots;
   }
@@ -198,7 +198,8 @@ TEST_F(ResizeTest, LatePodsOfEarlierAttemptDoNotBlock) {
   for (PodView& pod : seen_.clusters[0].pods) pod.attempt = 1;
   seen_.memory.attempt = 1;
   seen_.clusters.push_back({.name = "tokyo"});
-  seen_.clusters[1].pods.push_back({.name = "old", .uid = "o", .role = kExecutorRole, .cluster = "tokyo", .phase = PodPhase::kRunning});
+  seen_.clusters[1].pods.push_back(
+      {.name = "old", .uid = "o", .role = manifests::kExecutorRole, .cluster = "tokyo", .phase = PodPhase::kRunning});
   const Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRunning);
   EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
@@ -232,4 +233,4 @@ TEST_F(ResizeTest, ResumedJobIsPlacedOnAllClusters) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

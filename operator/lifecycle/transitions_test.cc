@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "operator/lifecycle/testing/decide_fixture.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::lifecycle {
 namespace {
 
 using testing::kStart;
@@ -70,7 +70,7 @@ class TransitionsTest : public testing::DecideTest {
   }
   void EndBroker(PodPhase phase, std::optional<int> code) {
     for (PodView& pod : pods()) {
-      if (pod.role != kBrokerRole) continue;
+      if (pod.role != manifests::kBrokerRole) continue;
       pod.phase = phase;
       pod.exit_code = code;
     }
@@ -114,11 +114,11 @@ class TransitionsTest : public testing::DecideTest {
          EndBroker(PodPhase::kFailed, 1);
          seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
        }},
-      {"the broker is gone", [this] { std::erase_if(pods(), [](const PodView& pod) { return pod.role == kBrokerRole; }); }},
+      {"the broker is gone", [this] { std::erase_if(pods(), [](const PodView& pod) { return pod.role == manifests::kBrokerRole; }); }},
       {"an executor fails",
        [this] {
          for (PodView& pod : pods()) {
-           if (pod.role == kExecutorRole && pod.index == 1) pod.phase = PodPhase::kFailed;
+           if (pod.role == manifests::kExecutorRole && pod.index == 1) pod.phase = PodPhase::kFailed;
          }
        }},
       {"all Pods are gone", [this] { pods().clear(); }},
@@ -230,4 +230,4 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::lifecycle

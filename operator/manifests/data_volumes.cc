@@ -9,7 +9,7 @@
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/identity.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 absl::Status CheckPaths(const char* field, const std::vector<std::string>& paths) {
@@ -47,4 +47,4 @@ absl::Status CheckDataVolumes(const job::Spec& spec) {
   return CheckPaths("model.init.from", {*spec.model.init.from});
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "lib/job/fusion_job.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 // InvalidArgument, naming the field, for a relative path of data or of the start: it is a file of the machine where the job was written,
 // and in a cluster it lies in spec.data.volume, which the job does not have. Not judged are absolute paths, Pods whose template names an
@@ -12,4 +12,4 @@ namespace fusionllm::op {
 // there.
 absl::Status CheckDataVolumes(const job::Spec& spec);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(DataVolumesTest, WhatMayBeThereIsNotJudged) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -10,7 +10,7 @@
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/api/json_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using kube::At;
@@ -130,4 +130,4 @@ void ComputeOnGpu(const std::string& container, json& pod) {
   main["command"].push_back("cuda:0");
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

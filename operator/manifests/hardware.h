@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "lib/job/fusion_job.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 // Nodes with one kind of device, by the labels that say so. Without a label: any node.
 struct DeviceKind {
@@ -33,4 +33,4 @@ void UseCudaImage(const std::string& plain, const std::string& cuda, const std::
 // that the container is given.
 void ComputeOnGpu(const std::string& container, nlohmann::json& pod);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

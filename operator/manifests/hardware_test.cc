@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -116,4 +116,4 @@ TEST(HardwareTest, WithoutADeviceMemoryIsTheNodes) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

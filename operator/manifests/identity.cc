@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "lib/base/host_port.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 int64_t Training(const std::vector<ExecutorSlot>& slots) {
   return std::count_if(slots.begin(), slots.end(), [](const ExecutorSlot& slot) { return !slot.spare; });
@@ -80,4 +80,4 @@ std::map<std::string, std::string> JobLabels(const JobIdentity& job) {
 
 std::string JobSelector(const JobIdentity& job) { return absl::StrCat(kOriginLabel, "=", job.origin, ",", kJobUidLabel, "=", job.uid); }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 inline constexpr char kOriginLabel[] = "fusionllm.io/origin";  // the hub: whose objects these are
 inline constexpr char kHubLabel[] = "fusionllm.io/hub";        // the same by its uid: two hubs may have been given the same origin
@@ -20,6 +20,9 @@ inline constexpr char kAttemptLabel[] = "fusionllm.io/attempt";
 inline constexpr char kFinalizer[] = "fusionllm.io/cleanup";
 // Of a job that is being deleted: it goes at once, and what is left of it is remembered. By a person who has seen that it is stuck.
 inline constexpr char kForceDeleteAnnotation[] = "fusionllm.io/force-delete";
+// Of a FusionJob, by Kueue: the LocalQueue that it waits in, and the WorkloadPriorityClass that it has there.
+inline constexpr char kQueueNameLabel[] = "kueue.x-k8s.io/queue-name";
+inline constexpr char kQueuePriorityLabel[] = "kueue.x-k8s.io/priority-class";
 // Of an anchor: what was made beside it, and where pods of its cluster find the broker.
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
@@ -96,4 +99,4 @@ std::map<std::string, std::string> JobLabels(const JobIdentity& job);
 // Selects that, in a cluster.
 std::string JobSelector(const JobIdentity& job);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

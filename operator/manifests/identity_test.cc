@@ -9,7 +9,7 @@
 #include "lib/job/name.h"
 #include "lib/kubeapi/crd.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 constexpr size_t kMaxDnsLabel = 63, kMaxDnsName = 253;
@@ -35,4 +35,4 @@ TEST(IdentityTest, TheLastExecutorIsFoundInThePlacement) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -7,7 +7,7 @@
 #include "lib/kube/api/json_fields.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using kube::At;
@@ -76,4 +76,4 @@ std::vector<PodReference> ReferencesOf(const json& pod) {
   return collector.Take();
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -7,7 +7,7 @@
 
 #include "lib/kube/api/resource.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 struct PodReference {
   const kube::Resource* kind = nullptr;  // kConfigMaps, kSecrets, kClaims
@@ -25,4 +25,4 @@ inline constexpr size_t kMaxKeys = 64;
 // a priority class, a runtime class.
 std::vector<PodReference> ReferencesOf(const nlohmann::json& pod);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -78,4 +78,4 @@ TEST(PodReferencesTest, WhatIsNoPodNamesNothing) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

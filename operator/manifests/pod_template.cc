@@ -9,7 +9,7 @@
 #include "lib/base/json_text.h"
 #include "lib/kube/api/json_fields.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -194,4 +194,4 @@ absl::StatusOr<json> BuildPod(const PodParts& parts, const std::string& pod_temp
   return pod;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

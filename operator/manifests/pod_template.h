@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 // What the pod must have whatever the template says: command, arguments, environment, volumes and mounts of its main container.
 struct PodParts {
@@ -34,4 +34,4 @@ struct PodParts {
 // InvalidArgument names the field of the template that cannot be: no mapping, or a volume or mount of a name or path that is ours.
 absl::StatusOr<nlohmann::json> BuildPod(const PodParts& parts, const std::string& pod_template);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -6,7 +6,7 @@
 #include "lib/kube/testing/mutations.h"
 #include "operator/manifests/hardware.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -118,4 +118,4 @@ TEST(PodTemplateTest, WhateverStandsInItIsAPodOrAnErrorThatNamesTheField) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

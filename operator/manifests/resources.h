@@ -3,7 +3,7 @@
 
 #include "lib/kube/api/resource.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 inline const kube::Resource kPods{"", "v1", "pods", "Pod", true};
 inline const kube::Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap", true};
@@ -21,4 +21,4 @@ inline const kube::Resource kClusterProfiles{"multicluster.x-k8s.io", "v1alpha1"
 // Who writes: the same for ever, or fields of an earlier writer would stay behind.
 inline constexpr char kFieldManager[] = "fusion-operator";
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -15,7 +15,7 @@
 #include "lib/objectstore/settings.h"
 #include "operator/manifests/pod_template.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -417,4 +417,4 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   return pod;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

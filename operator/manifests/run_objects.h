@@ -17,7 +17,7 @@
 #include "operator/manifests/hardware.h"
 #include "operator/manifests/identity.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 
 struct Images {
   std::string broker, scheduler, executor;
@@ -97,4 +97,4 @@ absl::StatusOr<nlohmann::json> ExecutorPod(const JobIdentity& identity, const jo
                                            int64_t attempt, const ExecutorAddresses& addresses, const Images& images, const Owner& owner,
                                            const DeviceKind& hardware = {});
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

@@ -12,7 +12,7 @@
 #include "lib/job/parse.h"
 #include "operator/manifests/pod_template.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::manifests {
 namespace {
 
 using nlohmann::json;
@@ -452,4 +452,4 @@ TEST(RunObjectsTest, APlacementReadsBackAsItWas) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::manifests

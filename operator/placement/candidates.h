@@ -10,17 +10,17 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lib/job/fusion_job.h"
+#include "operator/cache/member.h"
 #include "operator/manifests/run_objects.h"
-#include "operator/members/member.h"
 #include "operator/placement/placement.h"
 #include "operator/placement/reservations.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 struct CandidatesRequest {
-  JobIdentity identity;
+  manifests::JobIdentity identity;
   const job::FusionJob* job = nullptr;
-  const Images* images = nullptr;
+  const manifests::Images* images = nullptr;
   int64_t attempt = 0;  // that is to be placed
   // Clusters that the job had to leave, with why.
   std::map<std::string, std::string> avoided;
@@ -32,25 +32,26 @@ struct CandidatesRequest {
 };
 
 // The hub first, then the others by name. `reservations` may be null.
-std::vector<ClusterCandidate> Candidates(const CandidatesRequest& request, const Member& hub, const Members& members,
+std::vector<ClusterCandidate> Candidates(const CandidatesRequest& request, const cache::Member& hub, const cache::Members& members,
                                          Reservations* reservations);
 
 // Why the job's broker finds no room on the hub, whether that lends devices or not, with what is short on its nodes; empty: it does, or
 // unknown. `reservations` may be null.
-std::string BrokerShortage(const CandidatesRequest& request, const Member& hub, const Members& members, Reservations* reservations);
+std::string BrokerShortage(const CandidatesRequest& request, const cache::Member& hub, const cache::Members& members,
+                           Reservations* reservations);
 
 // What the job's broker asks of a node, the scheduler beside it included. InvalidArgument names the field of broker.template.
-absl::StatusOr<PodShape> BrokerShape(const CandidatesRequest& request);
+absl::StatusOr<cache::PodShape> BrokerShape(const CandidatesRequest& request);
 
 // What a pod of the job's executors asks of a node of such hardware. InvalidArgument names the field of executors.template, or
 // spec.placement.minMemory.
-absl::StatusOr<PodShape> ExecutorShape(const JobIdentity& identity, const job::FusionJob& job, const Images& images,
-                                       const DeviceKind& hardware);
+absl::StatusOr<cache::PodShape> ExecutorShape(const manifests::JobIdentity& identity, const job::FusionJob& job,
+                                              const manifests::Images& images, const manifests::DeviceKind& hardware);
 
 // The hardware that spec.placement.device and minMemory name, in a cluster. FailedPrecondition: it has none, or does not tell.
-absl::StatusOr<DeviceKind> HardwareIn(const ClusterCapacity* capacity, const job::Placement& placement);
+absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* capacity, const job::Placement& placement);
 
 // The same in the first cluster that has it, the hub before others; as none is asked for, where none has.
-DeviceKind HardwareOf(const job::Placement& placement, const Member& hub, const Members& members);
+manifests::DeviceKind HardwareOf(const job::Placement& placement, const cache::Member& hub, const cache::Members& members);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "operator/placement/placer.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -17,25 +17,25 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class FakeMember : public Member {
+class FakeMember : public cache::Member {
  public:
   explicit FakeMember(std::string name) : name_(std::move(name)) {}
   const std::string& name() const override { return name_; }
   bool reachable() const override { return reachable_; }
   bool lost() const override { return false; }
   kube::ApiClient& client() const override { std::abort(); }
-  std::vector<PodView> PodsOf(const JobIdentity&) const override { return {}; }
-  std::optional<OwnerConfigMapView> OwnerConfigMapOf(const JobIdentity&) const override { return std::nullopt; }
-  std::vector<OwnerConfigMapView> OwnerConfigMaps() const override { return {}; }
+  std::vector<lifecycle::PodView> PodsOf(const manifests::JobIdentity&) const override { return {}; }
+  std::optional<cache::OwnerConfigMapView> OwnerConfigMapOf(const manifests::JobIdentity&) const override { return std::nullopt; }
+  std::vector<cache::OwnerConfigMapView> OwnerConfigMaps() const override { return {}; }
   void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
   bool SeenWrites(const std::string&) override { return true; }
-  std::shared_ptr<const ClusterCapacity> Capacity() const override { return capacity_; }
+  std::shared_ptr<const cache::ClusterCapacity> Capacity() const override { return capacity_; }
 
   // Nodes of so many processors each.
-  ClusterCapacity& Have(int nodes, int64_t cpus) {
-    auto capacity = std::make_shared<ClusterCapacity>();
+  cache::ClusterCapacity& Have(int nodes, int64_t cpus) {
+    auto capacity = std::make_shared<cache::ClusterCapacity>();
     for (int i = 0; i < nodes; ++i) {
-      NodeCapacity& node = capacity->nodes.emplace_back();
+      cache::NodeCapacity& node = capacity->nodes.emplace_back();
       node.name = absl::StrCat("n", i);
       node.ready = true;
       node.allocatable = {{"cpu", cpus * 1000}, {"memory", int64_t{64} << 30}, {"pods", 110}};
@@ -45,13 +45,13 @@ class FakeMember : public Member {
   }
 
   bool reachable_ = true;
-  std::shared_ptr<ClusterCapacity> capacity_;
+  std::shared_ptr<cache::ClusterCapacity> capacity_;
 
  private:
   const std::string name_;
 };
 
-class CandidatesTest : public ::testing::Test, public Members {
+class CandidatesTest : public ::testing::Test, public cache::Members {
  protected:
   CandidatesTest() {
     job_.spec.executors.pod_template.json =
@@ -59,11 +59,11 @@ class CandidatesTest : public ::testing::Test, public Members {
     hub_.Have(1, 5);  // the scheduler beside the broker takes some
     paris_->Have(2, 4);
   }
-  std::vector<std::shared_ptr<Member>> Remote() const override { return {paris_}; }
+  std::vector<std::shared_ptr<cache::Member>> Remote() const override { return {paris_}; }
   std::optional<std::string> LocalName() const override { return lends_ ? std::optional<std::string>("home") : std::nullopt; }
   std::map<std::string, absl::Duration> Connecting() const override { return {}; }
-  std::vector<ClusterFacts> Clusters() const override {
-    std::vector<ClusterFacts> all = {paris_facts_};
+  std::vector<cache::ClusterFacts> Clusters() const override {
+    std::vector<cache::ClusterFacts> all = {paris_facts_};
     if (lends_) all.push_back({.name = "home", .local = true, .on_demand = home_on_demand_});
     return all;
   }
@@ -76,12 +76,12 @@ class CandidatesTest : public ::testing::Test, public Members {
   ClusterCandidate Paris() { return Offers().at(1); }
 
   job::FusionJob job_;
-  Images images_{"b", "s", "e", ""};
+  manifests::Images images_{"b", "s", "e", ""};
   std::map<std::string, std::string> avoided_;
   bool lends_ = true, home_on_demand_ = false;  // the hub
   FakeMember hub_{"hub"};
   std::shared_ptr<FakeMember> paris_ = std::make_shared<FakeMember>("paris");
-  ClusterFacts paris_facts_{.name = "paris", .labels = {{"tier", "gold"}}};
+  cache::ClusterFacts paris_facts_{.name = "paris", .labels = {{"tier", "gold"}}};
 };
 
 TEST_F(CandidatesTest, TheHubFirstThenTheOthersWithTheRoomTheyHave) {
@@ -110,7 +110,7 @@ TEST_F(CandidatesTest, WhereNodesAreMadeOnDemandThereIsAlwaysRoom) {
 
 TEST_F(CandidatesTest, CountsTemplateAcceleratorsByKind) {
   job_.spec.executors.pod_template.json = R"({"spec":{"containers":[{"name":"executor","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}})";
-  ClusterCapacity& capacity = paris_->Have(3, 8);
+  cache::ClusterCapacity& capacity = paris_->Have(3, 8);
   for (const auto& [node, product] : {std::pair(0, "NVIDIA-L4"), std::pair(1, "Tesla-T4")}) {
     capacity.nodes[node].labels["nvidia.com/gpu.product"] = product;
     capacity.nodes[node].allocatable["nvidia.com/gpu"] = 2;
@@ -133,7 +133,7 @@ TEST_F(CandidatesTest, WhyAClusterIsClosedIsSaid) {
 TEST_F(CandidatesTest, ADeviceIsLookedForAndAskedFor) {
   job_.spec.placement.device = "l4";
   EXPECT_THAT(Paris().closed, HasSubstr("has no device l4; its nodes have: none that are labelled"));
-  ClusterCapacity& capacity = paris_->Have(3, 8);
+  cache::ClusterCapacity& capacity = paris_->Have(3, 8);
   capacity.nodes[0].labels["nvidia.com/gpu.product"] = "NVIDIA-L4";
   capacity.nodes[0].allocatable["nvidia.com/gpu"] = 3;
   capacity.nodes[1].labels["nvidia.com/gpu.product"] = "NVIDIA-H100";
@@ -253,4 +253,4 @@ TEST_F(CandidatesTest, ATemplateThatCannotBeIsSaid) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

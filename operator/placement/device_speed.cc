@@ -12,7 +12,7 @@
 #include "lib/planning/gpu_profile.h"
 #include "lib/planning/profiles.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 constexpr char kSeparators[] = "-_. /";
@@ -76,4 +76,4 @@ absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, c
   return planning::ProfileOf(processor, estimator::Arithmetic::kFp32);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -12,7 +12,7 @@
 #include "lib/kube/api/amounts.h"
 #include "lib/wire/profile_json.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 // Of one core of a server: half of what AVX2 could do at 3 GHz, and its share of the memory's bandwidth.
 inline constexpr double kCoreFlops = 50e9;
@@ -29,4 +29,4 @@ const estimator::GpuSpec* GpuOfProduct(const std::string& product);
 // FailedPrecondition: of that accelerator no figures are known.
 absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each, job::Precision precision);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

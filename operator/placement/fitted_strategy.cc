@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
-std::string KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot>& slots) {
+std::string KeepWhatFits(job::Strategy& strategy, const std::vector<manifests::ExecutorSlot>& slots) {
   std::set<std::string> names;
   int64_t usable = 0;
-  for (const ExecutorSlot& slot : slots) {
-    const std::string& name = *names.insert(DeviceName(slot)).first;
+  for (const manifests::ExecutorSlot& slot : slots) {
+    const std::string& name = *names.insert(manifests::DeviceName(slot)).first;
     if (!slot.spare && std::find(strategy.exclude.begin(), strategy.exclude.end(), name) == strategy.exclude.end()) ++usable;
   }
   std::vector<std::string> changes, absent;
@@ -33,4 +33,4 @@ std::string KeepWhatFits(job::Strategy& strategy, const std::vector<ExecutorSlot
   return changes.empty() ? "" : absl::StrCat("This attempt lacks devices of spec.strategy: ", absl::StrJoin(changes, ", and "), ".");
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 job::Strategy Pinned() {
@@ -65,4 +65,4 @@ TEST(FittedStrategyTest, WhereReplicasDoNotFitThereAreAsManyAsAreFastest) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -10,7 +10,7 @@
 #include "operator/manifests/resources.h"
 #include "operator/manifests/run_objects.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using nlohmann::json;
@@ -19,7 +19,7 @@ using nlohmann::json;
 
 std::optional<ConfigMapFile> GraphInConfigMap(const job::Spec& spec) {
   if (!spec.model.graph.has_value() || !spec.model.graph->file.has_value()) return std::nullopt;
-  const job::Opaque& volume = GraphIsAmongData(spec) ? spec.data.volume : spec.model.graph->volume;
+  const job::Opaque& volume = manifests::GraphIsAmongData(spec) ? spec.data.volume : spec.model.graph->volume;
   const json parsed = kube::ParseJson(volume.json);
   const json& source = kube::At(parsed, "configMap");
   const std::string name = kube::TextAt(source, "name");
@@ -35,11 +35,12 @@ std::optional<ConfigMapFile> GraphInConfigMap(const job::Spec& spec) {
 
 absl::StatusOr<std::string> ReadConfigMapFile(kube::ApiClient& client, const std::string& ns, const ConfigMapFile& file,
                                               std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer, client.Get(kConfigMaps, {ns, file.config_map}, {.stop = std::move(stop)}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string answer,
+                             client.Get(manifests::kConfigMaps, {ns, file.config_map}, {.stop = std::move(stop)}));
   const json object = kube::ParseJson(answer);
   const json& data = kube::At(object, "data", file.key);
   if (!data.is_string()) return absl::NotFoundError(absl::StrCat("ConfigMap ", file.config_map, " has no text ", file.key));
   return data.get<std::string>();
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

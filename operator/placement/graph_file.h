@@ -10,7 +10,7 @@
 #include "lib/job/fusion_job.h"
 #include "lib/kube/client/api_client.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 struct ConfigMapFile {
   std::string config_map, key;
@@ -24,4 +24,4 @@ std::optional<ConfigMapFile> GraphInConfigMap(const job::Spec& spec);
 absl::StatusOr<std::string> ReadConfigMapFile(kube::ApiClient& client, const std::string& ns, const ConfigMapFile& file,
                                               std::stop_token stop);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -8,7 +8,7 @@
 #include "lib/kube/testing/fake_clock.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 job::Spec SpecWith(const std::string& file, const std::string& volume, const std::string& data_volume = "") {
@@ -42,11 +42,11 @@ TEST(GraphFileTest, ItsTextIsReadOnTheHub) {
   kube::ApiClient& api = client;
   const char* const object =
       R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"nets","namespace":"default"},"data":{"m.dag":"graph m"}})";
-  ASSERT_TRUE(api.Create(kConfigMaps, "default", object).ok());
+  ASSERT_TRUE(api.Create(manifests::kConfigMaps, "default", object).ok());
   EXPECT_EQ(ReadConfigMapFile(client, "default", {"nets", "m.dag"}, {}).value(), "graph m");
   EXPECT_TRUE(absl::IsNotFound(ReadConfigMapFile(client, "default", {"nets", "other"}, {}).status()));
   EXPECT_FALSE(ReadConfigMapFile(client, "default", {"none", "m.dag"}, {}).ok());
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

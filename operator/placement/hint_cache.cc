@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 size_t FingerprintOf(const PlacementQuery& query) {
@@ -19,7 +19,7 @@ HintCache::HintCache(Ask ask, Answered answered, kube::Clock& clock)
 
 HintCache::~HintCache() = default;
 
-std::optional<PlacementHint> HintCache::HintFor(const JobIdentity& job, const PlacementQuery& query) {
+std::optional<PlacementHint> HintCache::HintFor(const manifests::JobIdentity& job, const PlacementQuery& query) {
   const size_t fingerprint = FingerprintOf(query);
   const absl::Duration now = clock_.Monotonic();
   const std::lock_guard lock(mutex_);
@@ -45,7 +45,7 @@ std::optional<PlacementHint> HintCache::HintFor(const JobIdentity& job, const Pl
 }
 
 // A query in place of one that waits has its turn.
-void HintCache::Put(const JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since) {
+void HintCache::Put(const manifests::JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since) {
   Waiting put{.job = job, .query = query, .fingerprint = fingerprint, .since = since};
   const auto at = std::find_if(queue_.begin(), queue_.end(), [&](const Waiting& each) { return each.job.uid == job.uid; });
   if (at == queue_.end()) {
@@ -83,4 +83,4 @@ absl::StatusOr<std::string> HintCache::Answer(const Waiting& waiting, const std:
   return ask_(waiting.query, std::min(left, kCallTimeout), stop);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -22,14 +22,14 @@
 #include "operator/placement/placement_hint.h"
 #include "operator/placement/query.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 class HintCache {
  public:
   // The plan document; blocks for `timeout` at most, or until `stop` is requested.
   using Ask = std::function<absl::StatusOr<std::string>(const PlacementQuery& query, absl::Duration timeout, std::stop_token stop)>;
   // The job has its answer. Called on the advisor's thread; does not block.
-  using Answered = std::function<void(const JobIdentity& job)>;
+  using Answered = std::function<void(const manifests::JobIdentity& job)>;
 
   static constexpr absl::Duration kCallTimeout = absl::Seconds(5);
   // Together with the wait behind other jobs' questions.
@@ -44,7 +44,7 @@ class HintCache {
   HintCache& operator=(const HintCache&) = delete;
 
   // Nothing: it is being asked, which takes no longer than kTimeout; look again within it.
-  std::optional<PlacementHint> HintFor(const JobIdentity& job, const PlacementQuery& query);
+  std::optional<PlacementHint> HintFor(const manifests::JobIdentity& job, const PlacementQuery& query);
 
  private:
   struct Entry {
@@ -54,13 +54,13 @@ class HintCache {
     std::optional<absl::Duration> waits_since;  // for an answer, whichever questions were put meanwhile
   };
   struct Waiting {
-    JobIdentity job;
+    manifests::JobIdentity job;
     PlacementQuery query;
     size_t fingerprint = 0;
     absl::Duration since;
   };
 
-  void Put(const JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since);
+  void Put(const manifests::JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since);
   void Work(const std::stop_token& stop);
   absl::StatusOr<std::string> Answer(const Waiting& waiting, const std::stop_token& stop);
 
@@ -74,4 +74,4 @@ class HintCache {
   std::jthread thread_;                 // the last: it uses all of these
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

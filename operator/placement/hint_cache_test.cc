@@ -8,7 +8,7 @@
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/wire/plan_json.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -43,7 +43,7 @@ class HintCacheTest : public ::testing::Test {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answered_.size() >= count; });
   }
-  static JobIdentity Job(const std::string& name) { return {.name = name, .ns = "default", .uid = name + "-uid"}; }
+  static manifests::JobIdentity Job(const std::string& name) { return {.name = name, .ns = "default", .uid = name + "-uid"}; }
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -54,7 +54,7 @@ class HintCacheTest : public ::testing::Test {
   kube::testing::FakeClock clock_;
   HintCache hints_{
       [this](const PlacementQuery& query, absl::Duration timeout, const std::stop_token& stop) { return Answer(query, timeout, stop); },
-      [this](const JobIdentity& job) {
+      [this](const manifests::JobIdentity& job) {
         const std::lock_guard lock(mutex_);
         answered_.push_back(job.name);
         changed_.notify_all();
@@ -118,4 +118,4 @@ TEST_F(HintCacheTest, OfAQuestionThatHasChangedWhileItWaitedOnlyTheLastIsAsked) 
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -8,7 +8,7 @@
 #include "lib/kube/api/json_fields.h"
 #include "operator/placement/query.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using kube::At;
@@ -23,8 +23,8 @@ constexpr double kMinBytesPerS = 1e3, kMaxBytesPerS = 1e12, kMaxRttS = 60;
 double Number(const json& value) { return value.is_number() && std::isfinite(value.get<double>()) ? value.get<double>() : 0; }
 
 // Devices of two clusters share the way between them: the widest of what single ones find is the nearest to it.
-std::map<Pair, LinkEstimate> WaysOf(const json& page) {
-  std::map<Pair, LinkEstimate> ways;
+std::map<Pair, cache::LinkEstimate> WaysOf(const json& page) {
+  std::map<Pair, cache::LinkEstimate> ways;
   size_t links = 0;
   for (const json& link : kube::ListOf(At(page, "links"))) {
     if (++links > kMaxLinks) break;
@@ -32,7 +32,7 @@ std::map<Pair, LinkEstimate> WaysOf(const json& page) {
     if (bytes_per_s < kMinBytesPerS || bytes_per_s > kMaxBytesPerS || rtt_s < 0 || rtt_s > kMaxRttS) continue;
     const std::string from = ClusterOf(kube::TextAt(link, "src")), to = ClusterOf(kube::TextAt(link, "dst"));
     if (from.empty() || to.empty() || from == to) continue;
-    LinkEstimate& way = ways[{from, to}];
+    cache::LinkEstimate& way = ways[{from, to}];
     way.bytes_per_s = std::max(way.bytes_per_s, bytes_per_s);
     if (rtt_s > 0) way.latency_s = way.latency_s > 0 ? std::min(way.latency_s, rtt_s / 2) : rtt_s / 2;
   }
@@ -44,8 +44,8 @@ bool Near(double kept, double now) { return std::abs(now - kept) <= MeasuredLink
 }  // namespace
 
 void MeasuredLinks::Learn(absl::string_view page, const job::FusionJob& job, const std::vector<std::string>& used,
-                          const std::vector<ClusterFacts>& clusters, absl::Time now) {
-  const std::map<Pair, LinkEstimate> ways = WaysOf(kube::ParseJson(page));
+                          const std::vector<cache::ClusterFacts>& clusters, absl::Time now) {
+  const std::map<Pair, cache::LinkEstimate> ways = WaysOf(kube::ParseJson(page));
   const std::set<std::string> own(used.begin(), used.end());
   const std::lock_guard lock(mutex_);
   for (const auto& [ends, way] : ways) {
@@ -62,13 +62,13 @@ void MeasuredLinks::Learn(absl::string_view page, const job::FusionJob& job, con
   }
 }
 
-void MeasuredLinks::AddTo(std::vector<ClusterFacts>& clusters, absl::Time now) const {
+void MeasuredLinks::AddTo(std::vector<cache::ClusterFacts>& clusters, absl::Time now) const {
   const std::lock_guard lock(mutex_);
-  for (ClusterFacts& facts : clusters) {
+  for (cache::ClusterFacts& facts : clusters) {
     for (const auto& [ends, known] : known_) {
       if (ends.first == facts.name && now - known.at < kMaxAge) facts.measured[ends.second] = known.way;
     }
   }
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

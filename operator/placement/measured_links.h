@@ -15,9 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lib/job/fusion_job.h"
-#include "operator/members/member.h"
+#include "operator/cache/member.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 class MeasuredLinks {
  public:
@@ -30,17 +30,17 @@ class MeasuredLinks {
   // `page`: of the job's broker (ParseProgress). `used`: clusters that the job has executors in. Nothing is learned of links whose ends
   // meet at the relay: that is not the way between the two.
   void Learn(absl::string_view page, const job::FusionJob& job, const std::vector<std::string>& used,
-             const std::vector<ClusterFacts>& clusters, absl::Time now);
+             const std::vector<cache::ClusterFacts>& clusters, absl::Time now);
   // Fills in `measured` of each.
-  void AddTo(std::vector<ClusterFacts>& clusters, absl::Time now) const;
+  void AddTo(std::vector<cache::ClusterFacts>& clusters, absl::Time now) const;
 
  private:
   struct Known {
-    LinkEstimate way;
+    cache::LinkEstimate way;
     absl::Time at;
   };
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, Known> known_;  // by source and destination
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 class LearnedLinksTest : public ::testing::Test {
@@ -17,10 +17,10 @@ class LearnedLinksTest : public ::testing::Test {
   void Learn(const std::string& links, const std::vector<std::string>& used = {"paris", "san-jose"}) {
     ways_.Learn("{\"step\":3,\"links\":[" + links + "]}", job_, used, clusters_, now_);
   }
-  LinkEstimate Of(const std::string& from, const std::string& to) {
-    std::vector<ClusterFacts> clusters = clusters_;
+  cache::LinkEstimate Of(const std::string& from, const std::string& to) {
+    std::vector<cache::ClusterFacts> clusters = clusters_;
     ways_.AddTo(clusters, now_);
-    for (const ClusterFacts& facts : clusters) {
+    for (const cache::ClusterFacts& facts : clusters) {
       if (facts.name == from && facts.measured.contains(to)) return facts.measured.at(to);
     }
     return {};
@@ -28,7 +28,7 @@ class LearnedLinksTest : public ::testing::Test {
 
   job::FusionJob job_;
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
-  std::vector<ClusterFacts> clusters_ = {{.name = "paris"}, {.name = "san-jose"}, {.name = "oslo"}};
+  std::vector<cache::ClusterFacts> clusters_ = {{.name = "paris"}, {.name = "san-jose"}, {.name = "oslo"}};
   MeasuredLinks ways_;
 };
 
@@ -88,4 +88,4 @@ TEST_F(LearnedLinksTest, NonsenseIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -9,10 +9,10 @@
 #include "lib/base/json_text.h"
 #include "lib/base/pluralize.h"
 #include "lib/job/fusion_job_fields.h"
-#include "operator/inventory/pod_shape.h"
+#include "operator/cache/pod_shape.h"
 #include "operator/manifests/run_objects.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -80,10 +80,10 @@ class Allotment {
 
   // The clusters that the job may use.
   bool Open() {
-    std::vector<LabelRequirement> selector;
+    std::vector<cache::LabelRequirement> selector;
     if (!spec_.placement.cluster_selector.json.empty()) {
       const auto parsed = base::ParseJson(spec_.placement.cluster_selector.json);
-      auto read = ReadLabelSelector(parsed);
+      auto read = cache::ReadLabelSelector(parsed);
       if (!read.ok()) return Refuse(absl::StrCat("spec.placement.clusterSelector: ", std::string(read.status().message())));
       selector = *std::move(read);
     }
@@ -106,8 +106,8 @@ class Allotment {
                                   : absl::StrCat("no cluster can be used: ", absl::StrJoin(closed_, "; ")));
   }
 
-  void Consider(const ClusterCandidate& candidate, const std::vector<LabelRequirement>& selector) {
-    Share share{.candidate = &candidate, .data = HoldsData(spec_.data, candidate.name)};
+  void Consider(const ClusterCandidate& candidate, const std::vector<cache::LabelRequirement>& selector) {
+    Share share{.candidate = &candidate, .data = manifests::HoldsData(spec_.data, candidate.name)};
     const auto& clusters = spec_.placement.clusters;
     if (!clusters.empty()) {
       const auto named = std::find_if(clusters.begin(), clusters.end(), [&](const auto& each) { return each.name == candidate.name; });
@@ -115,9 +115,9 @@ class Allotment {
       share.least = named->min;
       share.most = named->max.value_or(kNoLimit);
     }
-    const auto holds = [&](const LabelRequirement& one) {
+    const auto holds = [&](const cache::LabelRequirement& one) {
       const auto label = candidate.labels.find(one.key);
-      return Holds(one, label == candidate.labels.end() ? std::nullopt : std::optional(label->second));
+      return cache::Holds(one, label == candidate.labels.end() ? std::nullopt : std::optional(label->second));
     };
     if (!std::all_of(selector.begin(), selector.end(), holds)) return;
     if (!candidate.closed.empty()) {
@@ -322,4 +322,4 @@ Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& 
   return Allotment(job, candidates, more_clusters).Run(ranking);
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -14,7 +14,7 @@
 #include "lib/kube/api/amounts.h"
 #include "operator/manifests/identity.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 // One cluster, as one job finds it.
 struct ClusterCandidate {
@@ -40,14 +40,14 @@ struct RankedCluster {
 using Ranking = std::vector<RankedCluster>;  // the most first; empty: unknown
 
 struct Placement {
-  std::vector<ExecutorSlot> slots;  // those that train, cluster by cluster, then spares; empty: it cannot be
-  std::string problem;              // why not
-  int64_t wanted = 0;               // executors that train, if there were room
-  std::string shortage;             // what is short where, with fewer slots than wanted
-  bool pending = false;             // ask again in a moment: the scheduler is being asked
-  bool advised = false;             // where there was a choice, it follows a plan
-  std::string advice_reason;        // CamelCase; empty: there was no query
-  std::string advice;               // what came of it, as a sentence
+  std::vector<manifests::ExecutorSlot> slots;  // those that train, cluster by cluster, then spares; empty: it cannot be
+  std::string problem;                         // why not
+  int64_t wanted = 0;                          // executors that train, if there were room
+  std::string shortage;                        // what is short where, with fewer slots than wanted
+  bool pending = false;                        // ask again in a moment: the scheduler is being asked
+  bool advised = false;                        // where there was a choice, it follows a plan
+  std::string advice_reason;                   // CamelCase; empty: there was no query
+  std::string advice;                          // what came of it, as a sentence
 };
 
 // What a job leaves open: among these clusters, within these bounds, its executors can be divided in more than one way.
@@ -75,4 +75,4 @@ Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& 
 Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, const Ranking& ranking = {},
                 std::optional<int64_t> more_clusters = std::nullopt);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

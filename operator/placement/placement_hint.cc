@@ -11,7 +11,7 @@
 #include "lib/wire/plan_json.h"
 #include "operator/placement/query.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 constexpr char kAsWithout[] = "Executors are placed by room and preference.";
@@ -47,4 +47,4 @@ PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
   return advice;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

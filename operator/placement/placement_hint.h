@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "operator/placement/placement.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 // Reasons of the condition PlacementHint.
 inline constexpr char kPlanFound[] = "PlanFound";
@@ -23,4 +23,4 @@ struct PlacementHint {
 // `answer`: a plan document (lib/wire/plan_json.h), or why there is none.
 PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -5,7 +5,7 @@
 
 #include "lib/wire/plan_json.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -48,4 +48,4 @@ TEST(PlacementHintTest, NoAnswerIsNoAdvice) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

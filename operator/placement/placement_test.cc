@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -16,7 +16,8 @@ using ::testing::IsEmpty;
 
 std::vector<std::string> Names(const Placement& placement) {
   std::vector<std::string> names;
-  for (const ExecutorSlot& slot : placement.slots) names.push_back(absl::StrCat(DeviceName(slot), slot.spare ? " spare" : ""));
+  for (const manifests::ExecutorSlot& slot : placement.slots)
+    names.push_back(absl::StrCat(manifests::DeviceName(slot), slot.spare ? " spare" : ""));
   return names;
 }
 
@@ -34,7 +35,7 @@ class PlacementTest : public ::testing::Test {
         candidate.shortage = "short of cpu";
       }
     }
-    return op::Place(job_, candidates, ranking_);
+    return op::placement::Place(job_, candidates, ranking_);
   }
   std::vector<std::string> Place(const std::vector<std::string>& clusters) { return Names(Full(clusters)); }
   std::string Problem(const std::vector<std::string>& clusters) {
@@ -55,11 +56,11 @@ TEST_F(PlacementTest, ItHasPartsInNoMoreClustersThanItsStatusCanName) {
   const auto place = [&](int clusters, int64_t more, int named) {
     std::vector<ClusterCandidate> candidates;
     for (int i = 0; i < clusters; ++i) candidates.push_back({.name = absl::StrCat("c", i), .named = i >= clusters - named, .room = 2});
-    return op::Place(job_, candidates, ranking_, more);
+    return op::placement::Place(job_, candidates, ranking_, more);
   };
   const auto used = [](const Placement& placement) {
     std::set<std::string> clusters;
-    for (const ExecutorSlot& slot : placement.slots) clusters.insert(slot.cluster);
+    for (const manifests::ExecutorSlot& slot : placement.slots) clusters.insert(slot.cluster);
     return clusters;
   };
   placement_spec().spread = job::Spread::kEven;
@@ -261,7 +262,7 @@ TEST_F(PlacementTest, ThereAreNoMoreThanNamesCanTell) {
   executors().spares = 3;
   const Placement placement = Full({"oslo"});
   EXPECT_EQ(placement.slots.size(), static_cast<size_t>(job::kMaxExecutors));
-  for (const ExecutorSlot& slot : placement.slots) ASSERT_LT(slot.index, job::kMaxExecutors);
+  for (const manifests::ExecutorSlot& slot : placement.slots) ASSERT_LT(slot.index, job::kMaxExecutors);
 }
 
 TEST_F(PlacementTest, WithoutANumberThereAreAsManyAsThereAreDevices) {
@@ -366,4 +367,4 @@ TEST(FewestToBeginTest, IsWhatItsStagesNeedAsFarAsTheJobItselfAllows) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -10,12 +10,12 @@
 #include "lib/job/fusion_job_fields.h"
 #include "operator/placement/graph_file.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 // The broker reads these itself, where it is.
 std::string FilesOfBroker(const job::Spec& spec) {
-  if (GraphIsAmongData(spec)) return "spec.model.graph.file";
+  if (manifests::GraphIsAmongData(spec)) return "spec.model.graph.file";
   if (spec.model.init.from.has_value()) return "spec.model.init.from";
   return "";
 }
@@ -29,7 +29,7 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
   request.job = &job;
   const std::string local = members_.LocalName().value_or("");
   const std::string files = FilesOfBroker(job.spec);
-  if (!files.empty() && !HoldsData(job.spec.data, local)) {
+  if (!files.empty() && !manifests::HoldsData(job.spec.data, local)) {
     return {.problem = absl::StrCat("spec.data.clusters: the hub", local.empty() ? "" : absl::StrCat(", ", local, ","),
                                     " must be among them: the broker reads ", files, " there")};
   }
@@ -98,7 +98,7 @@ Placer::Asked Placer::Consult(const CandidatesRequest& request) {
 }
 
 absl::StatusOr<PlacementQuery> Placer::QueryAbout(const CandidatesRequest& request, const Choice& choice) const {
-  std::vector<ClusterFacts> clusters = members_.Clusters();
+  std::vector<cache::ClusterFacts> clusters = members_.Clusters();
   if (measured_ != nullptr) measured_->AddTo(clusters, request.now);
   const std::optional<ConfigMapFile> graph = GraphInConfigMap(request.job->spec);
   if (!graph.has_value()) return PlacementQueryOf(*request.job, request.attempt, choice, clusters);
@@ -126,4 +126,4 @@ void Placer::KeepMessage(const CandidatesRequest& request, Placement& placement)
   placement.shortage = said.shortage;
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -7,20 +7,20 @@
 #include <optional>
 #include <string>
 
-#include "operator/members/member.h"
+#include "operator/cache/member.h"
 #include "operator/placement/candidates.h"
 #include "operator/placement/hint_cache.h"
 #include "operator/placement/measured_links.h"
 #include "operator/placement/placement.h"
 #include "operator/placement/reservations.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 class Placer {
  public:
   // All must outlive it. `advisor` null: the scheduler is not asked.
   // `measured` null: nothing has been measured.
-  Placer(const Member& hub, const Members& members, HintCache* advisor = nullptr, const MeasuredLinks* measured = nullptr)
+  Placer(const cache::Member& hub, const cache::Members& members, HintCache* advisor = nullptr, const MeasuredLinks* measured = nullptr)
       : hub_(hub), members_(members), hints_(advisor), measured_(measured) {}
 
   // How long what is said of a shortage may be old: amounts that are free change all the time, and each change would be a write.
@@ -51,8 +51,8 @@ class Placer {
   // Says again what was said a moment ago, if it is of the same kind.
   void KeepMessage(const CandidatesRequest& request, Placement& placement);
 
-  const Member& hub_;
-  const Members& members_;
+  const cache::Member& hub_;
+  const cache::Members& members_;
   HintCache* const hints_;
   const MeasuredLinks* const measured_;
   std::mutex mutex_;
@@ -64,4 +64,4 @@ class Placer {
   std::map<std::string, Said> said_;  // by job uid
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

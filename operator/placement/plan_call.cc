@@ -9,7 +9,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/http/curl_transport.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 constexpr char kPlanMethod[] = "/fusionllm.v1.Scheduler/Plan";
@@ -108,4 +108,4 @@ HintCache::Ask SchedulerPlanCall(const std::string& address) {
   };
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

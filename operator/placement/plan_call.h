@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "operator/placement/hint_cache.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 // Asks the scheduler at HOST:PORT. Errors: the service's own, with its code; Unavailable when it cannot be reached; DeadlineExceeded.
 HintCache::Ask SchedulerPlanCall(const std::string& address);
@@ -21,4 +21,4 @@ HintCache::Ask SchedulerPlanCall(const std::string& address);
 std::string EncodePlanCall(const PlacementQuery& query);
 absl::StatusOr<std::string> DecodePlanAnswer(absl::string_view body);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

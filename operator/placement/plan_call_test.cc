@@ -12,7 +12,7 @@
 #include "operator/placement/placement_hint.h"
 #include "services/scheduler/scheduler_service.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -68,7 +68,7 @@ class PlanCallTest : public ::testing::Test {
     std::vector<std::string> names;
     const PlacementHint advice = PlacementHintOf(Ask(Asked()));
     EXPECT_EQ(advice.reason, kPlanFound) << advice.message;
-    for (const ExecutorSlot& slot : Place(job_, offers_, advice.ranking).slots) names.push_back(slot.cluster);
+    for (const manifests::ExecutorSlot& slot : Place(job_, offers_, advice.ranking).slots) names.push_back(slot.cluster);
     return names;
   }
 
@@ -79,7 +79,7 @@ class PlanCallTest : public ::testing::Test {
   std::string address_;
   job::FusionJob job_;
   std::vector<ClusterCandidate> offers_;
-  std::vector<ClusterFacts> facts_;
+  std::vector<cache::ClusterFacts> facts_;
 };
 
 TEST_F(PlanCallTest, TwoClustersWithAFastLinkArePreferredToTwoWithASlowOne) {
@@ -173,4 +173,4 @@ TEST_F(PlanCallTest, WhatIsNoAnswerIsNotRead) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -12,33 +12,33 @@
 #include "operator/placement/device_speed.h"
 #include "operator/placement/fitted_strategy.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
-const ClusterFacts* Find(const std::string& name, const std::vector<ClusterFacts>& clusters) {
+const cache::ClusterFacts* Find(const std::string& name, const std::vector<cache::ClusterFacts>& clusters) {
   const auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& facts) { return facts.name == name; });
   return at == clusters.end() ? nullptr : &*at;
 }
 
-LinkEstimate Said(const ClusterFacts* from, const std::string& to) {
+cache::LinkEstimate Said(const cache::ClusterFacts* from, const std::string& to) {
   if (from == nullptr) return {};
   const auto at = from->links.find(to);
-  return at == from->links.end() ? LinkEstimate() : at->second;
+  return at == from->links.end() ? cache::LinkEstimate() : at->second;
 }
 
-LinkEstimate Measured(const ClusterFacts* from, const std::string& to) {
+cache::LinkEstimate Measured(const cache::ClusterFacts* from, const std::string& to) {
   if (from == nullptr) return {};
   const auto at = from->measured.find(to);
-  return at == from->measured.end() ? LinkEstimate() : at->second;
+  return at == from->measured.end() ? cache::LinkEstimate() : at->second;
 }
 
 // What somebody has stated goes before what runs have measured, each figure by itself; what is known of one direction stands for the other.
-LinkEstimate Direct(const std::string& from, const std::string& to, const std::vector<ClusterFacts>& clusters) {
-  const ClusterFacts *const source = Find(from, clusters), *const target = Find(to, clusters);
-  const LinkEstimate there = Said(source, to), back = Said(target, from);
-  const LinkEstimate seen_there = Measured(source, to), seen_back = Measured(target, from);
-  LinkEstimate way;
-  for (const LinkEstimate& known : {there, back, seen_there, seen_back, kUnknownLink}) {
+cache::LinkEstimate Direct(const std::string& from, const std::string& to, const std::vector<cache::ClusterFacts>& clusters) {
+  const cache::ClusterFacts *const source = Find(from, clusters), *const target = Find(to, clusters);
+  const cache::LinkEstimate there = Said(source, to), back = Said(target, from);
+  const cache::LinkEstimate seen_there = Measured(source, to), seen_back = Measured(target, from);
+  cache::LinkEstimate way;
+  for (const cache::LinkEstimate& known : {there, back, seen_there, seen_back, kUnknownLink}) {
     if (way.bytes_per_s <= 0) way.bytes_per_s = known.bytes_per_s;
     if (way.latency_s <= 0) way.latency_s = known.latency_s;
   }
@@ -85,13 +85,13 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> DevicesIn(const ClusterCandidat
   }
   devices.resize(static_cast<size_t>(count), kinds.front().first);  // made when pods wait for them
   for (size_t i = 0; i < devices.size(); ++i) {
-    devices[i].name = DeviceName({candidate.name, static_cast<int>(i), false});
+    devices[i].name = manifests::DeviceName({candidate.name, static_cast<int>(i), false});
     devices[i].site = candidate.name;
   }
   return devices;
 }
 
-wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const LinkEstimate& way) {
+wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const cache::LinkEstimate& way) {
   return {.src = src,
           .dst = dst,
           .rtt_seconds = 2 * way.latency_s,
@@ -102,7 +102,7 @@ wire::MeasuredLink LinkOf(const std::string& src, const std::string& dst, const 
 // The job as it is planned for these devices: all of them train, and constraints about others say nothing. An attempt that is not the first
 // would have its strategy fitted to what it gets, and is asked about so: else a query is refused where the attempt is not.
 std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wire::DeviceProfile>& devices,
-                        const std::vector<ExecutorSlot>& slots, int64_t attempt) {
+                        const std::vector<manifests::ExecutorSlot>& slots, int64_t attempt) {
   std::set<std::string> names;
   for (const wire::DeviceProfile& device : devices) names.insert(device.name);
   job.spec.executors.replicas = wanted;
@@ -117,38 +117,39 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
     if (job.spec.strategy.replicas > 1 && job.spec.strategy.MinExecutors() > wanted) job.spec.strategy.replicas = 0;
     job.spec.strategy.stages = std::min(job.spec.strategy.stages, wanted);
   }
-  return JobDocument(job);
+  return manifests::JobDocument(job);
 }
 
 }  // namespace
 
 std::string ClusterOf(const std::string& device) { return device.substr(0, device.rfind('-')); }
 
-bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
+bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<cache::ClusterFacts>& clusters) {
   const auto closed = [&](const std::string& name) {
-    const ClusterFacts* const facts = Find(name, clusters);
+    const cache::ClusterFacts* const facts = Find(name, clusters);
     return facts != nullptr && facts->egress_only;
   };
   return mode == job::NetworkMode::kRelay || mode == job::NetworkMode::kAuto || closed(from) || closed(to);
 }
 
-LinkEstimate LinkBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters) {
+cache::LinkEstimate LinkBetween(const std::string& from, const std::string& to, job::NetworkMode mode,
+                                const std::vector<cache::ClusterFacts>& clusters) {
   const auto hub = std::find_if(clusters.begin(), clusters.end(), [](const auto& facts) { return facts.local; });
   const std::string meeting = hub == clusters.end() ? "" : hub->name;
   if (!MeetAtRelay(from, to, mode, clusters) || from == meeting || to == meeting) return Direct(from, to, clusters);
-  const LinkEstimate in = Direct(from, meeting, clusters), out = Direct(meeting, to, clusters);
+  const cache::LinkEstimate in = Direct(from, meeting, clusters), out = Direct(meeting, to, clusters);
   return {.bytes_per_s = std::min(in.bytes_per_s, out.bytes_per_s), .latency_s = in.latency_s + out.latency_s};
 }
 
 absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
-                                                const std::vector<ClusterFacts>& clusters) {
+                                                const std::vector<cache::ClusterFacts>& clusters) {
   if (const auto& graph = job.spec.model.graph; graph.has_value() && graph->file.has_value()) {
     return absl::FailedPreconditionError("spec.model.graph.file is in a volume that the operator's scheduler cannot read");
   }
   const std::vector<int64_t> counts = Counts(choice);
   wire::ProfilesDocument profiles;
   std::vector<std::string> sites;  // that have devices
-  std::vector<ExecutorSlot> slots;
+  std::vector<manifests::ExecutorSlot> slots;
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
     const ClusterCandidate& candidate = *choice.clusters[i].candidate;
@@ -158,17 +159,18 @@ absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64
     sites.push_back(candidate.name);
     for (int64_t k = 0; k < counts[i]; ++k) slots.push_back({candidate.name, static_cast<int>(k)});
     if (counts[i] > 1)
-      profiles.links.push_back(LinkOf(DeviceName({candidate.name, 0, false}), DeviceName({candidate.name, 1, false}), kIntraClusterLink));
+      profiles.links.push_back(
+          LinkOf(manifests::DeviceName({candidate.name, 0, false}), manifests::DeviceName({candidate.name, 1, false}), kIntraClusterLink));
   }
   for (const std::string& from : sites) {
     for (const std::string& to : sites) {
       if (from == to) continue;
-      const LinkEstimate way = LinkBetween(from, to, job.spec.network.mode, clusters);
-      profiles.links.push_back(LinkOf(DeviceName({from, 0, false}), DeviceName({to, 0, false}), way));
+      const cache::LinkEstimate way = LinkBetween(from, to, job.spec.network.mode, clusters);
+      profiles.links.push_back(LinkOf(manifests::DeviceName({from, 0, false}), manifests::DeviceName({to, 0, false}), way));
     }
   }
   return PlacementQuery{.job_document = DocumentFor(job, choice.wanted, profiles.devices, slots, attempt),
                         .profiles_document = wire::PrintProfiles(profiles)};
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

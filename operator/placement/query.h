@@ -10,16 +10,16 @@
 
 #include "absl/status/statusor.h"
 #include "lib/job/fusion_job.h"
-#include "operator/members/member.h"
+#include "operator/cache/member.h"
 #include "operator/placement/placement.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 // Of all clusters together: a search over more takes longer than a job should wait.
 inline constexpr int64_t kMaxAskedDevices = 64;
 // Between clusters of which nothing is said: 100 Mbit/s. Inside of one: 10 Gbit/s.
-inline constexpr LinkEstimate kUnknownLink{.bytes_per_s = 12.5e6, .latency_s = 30e-3};
-inline constexpr LinkEstimate kIntraClusterLink{.bytes_per_s = 1.25e9, .latency_s = 100e-6};
+inline constexpr cache::LinkEstimate kUnknownLink{.bytes_per_s = 12.5e6, .latency_s = 30e-3};
+inline constexpr cache::LinkEstimate kIntraClusterLink{.bytes_per_s = 1.25e9, .latency_s = 100e-6};
 
 struct PlacementQuery {
   std::string job_document, profiles_document;
@@ -30,14 +30,15 @@ std::string ClusterOf(const std::string& device);
 
 // The way tensors of the job take between two clusters: what either says of it, as wide as both let through; by the hub where they meet at
 // the broker.
-LinkEstimate LinkBetween(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);
+cache::LinkEstimate LinkBetween(const std::string& from, const std::string& to, job::NetworkMode mode,
+                                const std::vector<cache::ClusterFacts>& clusters);
 
 // Whether executors of these two meet at the broker.
-bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<ClusterFacts>& clusters);
+bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMode mode, const std::vector<cache::ClusterFacts>& clusters);
 
 // `attempt`: the first is 0; the strategy of a later one is fitted to what it could get (fitted_strategy.h). FailedPrecondition: why it
 // cannot be asked.
 absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
-                                                const std::vector<ClusterFacts>& clusters);
+                                                const std::vector<cache::ClusterFacts>& clusters);
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

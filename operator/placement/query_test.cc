@@ -8,7 +8,7 @@
 #include "lib/job/parse.h"
 #include "lib/wire/profile_json.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::HasSubstr;
@@ -38,8 +38,8 @@ class PlacementQueryTest : public ::testing::Test {
     offers_.push_back({.name = name, .room = room, .products = std::move(products), .each = {{"cpu", 2000}, {"memory", 1 << 30}}});
     facts_.push_back({.name = name, .local = name == "hub"});
   }
-  ClusterFacts& Facts(const std::string& name) {
-    return *std::find_if(facts_.begin(), facts_.end(), [&](const ClusterFacts& facts) { return facts.name == name; });
+  cache::ClusterFacts& Facts(const std::string& name) {
+    return *std::find_if(facts_.begin(), facts_.end(), [&](const cache::ClusterFacts& facts) { return facts.name == name; });
   }
   absl::StatusOr<PlacementQuery> Ask() { return PlacementQueryOf(job_, attempt_, ChoiceOf(job_, offers_), facts_); }
   // Of a query's document, what can be read.
@@ -59,7 +59,7 @@ class PlacementQueryTest : public ::testing::Test {
   job::FusionJob job_;
   int64_t attempt_ = 0;
   std::vector<ClusterCandidate> offers_;
-  std::vector<ClusterFacts> facts_;
+  std::vector<cache::ClusterFacts> facts_;
 };
 
 TEST_F(PlacementQueryTest, EachExecutorThatACluserCouldTakeIsADevice) {
@@ -155,7 +155,7 @@ TEST_F(PlacementQueryTest, TheWayIsWhatEitherSaysOrUnknown) {
   Facts("oslo").ingress_bytes_per_s = 3e6;
   Facts("rome").links["hub"] = {.bytes_per_s = 1e6, .latency_s = 0.04};
   const auto words = [&](const char* from, const char* to, job::NetworkMode mode = job::NetworkMode::kDirect) {
-    const LinkEstimate way = LinkBetween(from, to, mode, facts_);
+    const cache::LinkEstimate way = LinkBetween(from, to, mode, facts_);
     return absl::StrFormat("%g %g", way.bytes_per_s, way.latency_s);
   };
   EXPECT_EQ(words("paris", "oslo"), "3e+06 0.02") << "no more enters oslo";
@@ -197,4 +197,4 @@ TEST_F(PlacementQueryTest, WhatIsStatedGoesBeforeWhatWasMeasuredAndThatBeforeDef
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

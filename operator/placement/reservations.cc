@@ -1,10 +1,11 @@
 #include "operator/placement/reservations.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
-void Reservations::Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now) {
+void Reservations::Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each,
+                        absl::Time now) {
   Held held{.each = each, .until = now + kReservationTtl};
-  for (const ExecutorSlot& slot : slots) ++held.executors[slot.cluster];
+  for (const manifests::ExecutorSlot& slot : slots) ++held.executors[slot.cluster];
   held_[job_uid] = std::move(held);
 }
 
@@ -35,4 +36,4 @@ void Reservations::Forget(absl::Time now) {
   std::erase_if(held_, [&](const auto& entry) { return entry.second.until <= now; });
 }
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

@@ -14,7 +14,7 @@
 #include "lib/kube/api/amounts.h"
 #include "operator/manifests/identity.h"
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 
 class Reservations {
  public:
@@ -22,7 +22,7 @@ class Reservations {
   static constexpr absl::Duration kReservationTtl = absl::Minutes(2);
 
   // In place of what the job held before.
-  void Hold(const std::string& job_uid, const std::vector<ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
+  void Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
   // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come.
   void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
@@ -45,4 +45,4 @@ class Reservations {
   std::map<std::string, Held> held_;  // by job uid
 };
 
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

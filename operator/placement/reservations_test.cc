@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace fusionllm::op {
+namespace fusionllm::op::placement {
 namespace {
 
 using ::testing::ElementsAre;
@@ -75,4 +75,4 @@ TEST_F(ReservationsTest, ExpiredReservationIsPruned) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op
+}  // namespace fusionllm::op::placement

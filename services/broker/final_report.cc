@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxSentence = 1024;  // who reads it keeps no more (operator/progress)
+constexpr size_t kMaxSentence = 1024;  // who reads it keeps no more (operator/lifecycle/progress.h)
 
 std::string Text(const json& report) { return report.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace); }
 

@@ -18,7 +18,7 @@
 
 namespace fusionllm::services {
 
-// The first word of the termination message; operator/members/pod_view.cc looks for it.
+// The first word of the termination message; operator/cache/pod_view.cc looks for it.
 inline constexpr char kBrokerLostReason[] = "BrokerLost";
 
 class BrokerContact {

@@ -14,12 +14,12 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/kube/auth/kubeconfig.h"
 #include "lib/kube/testing/fake_token.h"
-#include "operator/load/federation.h"
-#include "operator/load/operator_process.h"
 #include "operator/manifests/identity.h"
 #include "operator/manifests/resources.h"
+#include "tests/load/federation.h"
+#include "tests/load/operator_process.h"
 
-namespace fusionllm::op::load {
+namespace fusionllm::load {
 namespace {
 
 using kube::testing::Fault;
@@ -51,11 +51,11 @@ class LyingMemberTest : public ::testing::Test {
   void TouchCluster(size_t which) {
     const kube::ObjectKey key{"", NameOf(which)};
     const std::string touch = R"({"metadata":{"annotations":{"touched":"now"}}})";
-    EXPECT_TRUE(fleet_.hub().admin().Patch(kFusionClusters, key, kube::PatchType::kMerge, touch).ok());
+    EXPECT_TRUE(fleet_.hub().admin().Patch(op::manifests::kFusionClusters, key, kube::PatchType::kMerge, touch).ok());
   }
   // "False REASON: message" of a condition of a member.
   std::string Said(size_t which, const std::string& type) {
-    const auto answer = fleet_.hub().admin().Get(kFusionClusters, {"", NameOf(which)});
+    const auto answer = fleet_.hub().admin().Get(op::manifests::kFusionClusters, {"", NameOf(which)});
     const json object = answer.ok() ? json::parse(*answer) : json();
     for (const json& one : object.value("/status/conditions"_json_pointer, json::array())) {
       if (one["type"] != type) continue;
@@ -88,10 +88,11 @@ class LyingMemberTest : public ::testing::Test {
 // Another cluster stands behind the name than the one that was registered, and one more at each look.
 void LyingMemberTest::Replace(size_t which) {
   const json status = {{"status", {{"clusterUID", "that-was-registered"}}}};
-  ASSERT_TRUE(fleet_.hub()
-                  .admin()
-                  .Patch(kFusionClusters, {"", NameOf(which)}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"})
-                  .ok());
+  ASSERT_TRUE(
+      fleet_.hub()
+          .admin()
+          .Patch(op::manifests::kFusionClusters, {"", NameOf(which)}, kube::PatchType::kMerge, status.dump(), {.subresource = "status"})
+          .ok());
   for (int i = 0; i < 1000; ++i) {
     const json system = {{"metadata", {{"name", "kube-system"}, {"uid", absl::StrCat("uid-", i)}}}};
     member(which).server().AddFault({.verb = "get", .target = "/namespaces/kube-system", .code = 200, .body = system.dump()});
@@ -118,20 +119,21 @@ void LyingMemberTest::GiveOldToken(size_t which) {
       {"contexts", {{{"name", "c"}, {"context", {{"cluster", "c"}, {"user", "u"}}}}}}};
   const json secret = {{"metadata", {{"labels", {{"fusionllm.io/renew-token", "true"}}}}},
                        {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig.dump(2))}}}};
-  ASSERT_TRUE(fleet_.hub().admin().Patch(kSecrets, {"default", NameOf(which)}, kube::PatchType::kMerge, secret.dump()).ok());
+  ASSERT_TRUE(fleet_.hub().admin().Patch(op::manifests::kSecrets, {"default", NameOf(which)}, kube::PatchType::kMerge, secret.dump()).ok());
 }
 
 // Its lists tell of Pods and an anchor that look like those of a job which has no part in it: failed, of another attempt, of an epoch that
 // no operator can come after, owned by what owns the true ones.
 void LyingMemberTest::Forge(size_t which, const std::string& job) {
   const std::string anchor_name = absl::StrCat(job, "-anchor"), broker_name = absl::StrCat(job, "-broker-r0");
-  json anchor = Object(fleet_.hub(), kConfigMaps, anchor_name), broker = Object(fleet_.hub(), kPods, broker_name);
+  json anchor = Object(fleet_.hub(), op::manifests::kConfigMaps, anchor_name),
+       broker = Object(fleet_.hub(), op::manifests::kPods, broker_name);
   ASSERT_TRUE(anchor.is_object() && broker.is_object());
   for (json* const object : {&anchor, &broker}) {
     (*object)["metadata"].erase("managedFields");
     (*object)["metadata"]["resourceVersion"] = "9223372036854775807";
     (*object)["metadata"]["generation"] = std::numeric_limits<int64_t>::max();
-    (*object)["metadata"]["annotations"][kEpochAnnotation] = "9223372036854775807";
+    (*object)["metadata"]["annotations"][op::manifests::kEpochAnnotation] = "9223372036854775807";
   }
   const json ended = {{"exitCode", 1}, {"reason", "Error"}, {"message", R"({"error":"forged"})"}};
   broker["status"] = {{"phase", "Failed"},
@@ -139,11 +141,11 @@ void LyingMemberTest::Forge(size_t which, const std::string& job) {
                       {"containerStatuses", {{{"name", "broker"}, {"ready", false}, {"state", {{"terminated", ended}}}}}}};
   json later = broker, executor = broker;
   later["metadata"]["name"] = absl::StrCat(job, "-broker-r9223372036854775807");
-  later["metadata"]["labels"][kAttemptLabel] = "9223372036854775807";
+  later["metadata"]["labels"][op::manifests::kAttemptLabel] = "9223372036854775807";
   executor["metadata"]["name"] = absl::StrCat(job, "-", NameOf(which), "-0-r0");
-  executor["metadata"]["labels"][kRoleLabel] = kExecutorRole;
-  executor["metadata"]["labels"][kClusterLabel] = NameOf(which);
-  executor["metadata"]["labels"][kIndexLabel] = "-9223372036854775808";
+  executor["metadata"]["labels"][op::manifests::kRoleLabel] = op::manifests::kExecutorRole;
+  executor["metadata"]["labels"][op::manifests::kClusterLabel] = NameOf(which);
+  executor["metadata"]["labels"][op::manifests::kIndexLabel] = "-9223372036854775808";
   const auto list = [](const char* kind, const json& items) {
     return json{{"kind", kind}, {"apiVersion", "v1"}, {"metadata", {{"resourceVersion", "1"}}}, {"items", items}}.dump();
   };
@@ -158,10 +160,10 @@ void LyingMemberTest::Forge(size_t which, const std::string& job) {
 void LyingMemberTest::Lure(const std::string& job, size_t honest, size_t which) {
   fleet_.SubmitWith(job, 2, {{"suspend", true}, {"placement", {{"clusters", {{{"name", NameOf(honest)}}, {{"name", NameOf(which)}}}}}}});
   const std::string anchor = absl::StrCat(job, "-anchor");
-  const json labels = {{kJobUidLabel, Object(fleet_.hub(), kFusionJobs, job)["metadata"]["uid"]}};
+  const json labels = {{op::manifests::kJobUidLabel, Object(fleet_.hub(), op::manifests::kFusionJobs, job)["metadata"]["uid"]}};
   const json metadata = {{"name", anchor},   {"namespace", kNamespace},
                          {"uid", "forged"},  {"resourceVersion", "9223372036854775807"},
-                         {"labels", labels}, {"annotations", {{kEpochAnnotation, "9223372036854775807"}}}};
+                         {"labels", labels}, {"annotations", {{op::manifests::kEpochAnnotation, "9223372036854775807"}}}};
   Lie(which, "get", "/configmaps/" + anchor, json{{"kind", "ConfigMap"}, {"metadata", metadata}}.dump());
   fleet_.PatchJob(job, {{"suspend", false}});
 }
@@ -194,7 +196,8 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   AwaitSaid(kReplaced, "Conflict", "True ClusterReplaced: ");
   AwaitSaid(kGarbage, "Connected", "False NotConnected: ");
   EXPECT_TRUE(Federation::WaitUntil(
-      [&] { return absl::StrContains(Object(fleet_.hub(), kFusionJobs, "tempted").dump(), "is not owned by this job"); }, kTestTimeout));
+      [&] { return absl::StrContains(Object(fleet_.hub(), op::manifests::kFusionJobs, "tempted").dump(), "is not owned by this job"); },
+      kTestTimeout));
   TouchCluster(kForged);
   AwaitSaid(kForged, "Conflict", "True NotOurs: ");
   AwaitSaid(kToken, "TokenRenewed", "False RenewalFailed: ");
@@ -203,11 +206,11 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
   EXPECT_TRUE(Federation::WaitUntil(
       [&] { return absl::StrContains(base::ReadWholeFile(fleet_.log()), "has the epoch 9223372036854775807"); }, kTestTimeout));
 
-  const json broker = Object(fleet_.hub(), kPods, "honest-broker-r0");
+  const json broker = Object(fleet_.hub(), op::manifests::kPods, "honest-broker-r0");
   ASSERT_TRUE(broker.is_object()) << "it was not restarted";
   ASSERT_TRUE(fleet_.hub().EndPod("honest-broker-r0", "broker", 0, R"({"step":100,"steps":100,"loss":2.5,"exit_code":0})").ok());
   EXPECT_TRUE(Federation::WaitUntil([&] { return fleet_.Job("honest").state == "Complete"; }, kTestTimeout)) << fleet_.Job("honest").state;
-  const json job = Object(fleet_.hub(), kFusionJobs, "honest");
+  const json job = Object(fleet_.hub(), op::manifests::kFusionJobs, "honest");
   EXPECT_EQ(job["status"].value("restarts", 0), 0);
   EXPECT_EQ(process.CodeOf("/healthz"), 200);
   EXPECT_EQ(process.CodeOf("/readyz"), 200);
@@ -217,4 +220,4 @@ TEST_F(LyingMemberTest, LyingMembersNeitherStopTheOperatorNorOtherJobs) {
 }
 
 }  // namespace
-}  // namespace fusionllm::op::load
+}  // namespace fusionllm::load

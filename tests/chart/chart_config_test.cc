@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/describer.h"
-#include "operator/process/config_fields.h"
-#include "operator/process/config_file.h"
+#include "operator/manager/config_fields.h"
+#include "operator/manager/config_file.h"
 #include "tests/chart/helm_chart.h"
 
 namespace fusionllm {
@@ -28,11 +28,11 @@ std::string FileIn(const std::string& options) {
 }
 
 // As the operator reads it, with no flags.
-op::Flags Read(const std::string& options) {
-  const char* const argv[] = {op::kProgram};
-  const absl::StatusOr<op::Flags> flags = op::MergeFlags(FileIn(options), "operator.yaml", {1, argv});
+op::manager::Flags Read(const std::string& options) {
+  const char* const argv[] = {op::manager::kProgram};
+  const absl::StatusOr<op::manager::Flags> flags = op::manager::MergeFlags(FileIn(options), "operator.yaml", {1, argv});
   EXPECT_TRUE(flags.ok()) << flags.status();
-  return flags.value_or(op::Flags());
+  return flags.value_or(op::manager::Flags());
 }
 
 std::vector<std::string> Keys(const YAML::Node& map) {
@@ -46,11 +46,11 @@ YAML::Node OperatorSchema() { return YAML::LoadFile(ChartFolder() + "/values.sch
 std::string DeploymentOf(const std::string& options) { return YAML::Dump(OfKind(Objects(options), "Deployment").at(0)); }
 
 TEST_F(ChartTest, TheOperatorUnderstandsItsFile) {
-  const op::Flags usual = Read(""), defaults;
+  const op::manager::Flags usual = Read(""), defaults;
   EXPECT_EQ(usual.common.log_level, "info");
   EXPECT_EQ(usual.hub_qps, defaults.hub_qps);
   EXPECT_EQ(usual.hub_burst, defaults.hub_burst);
-  const op::Flags flags = Read(
+  const op::manager::Flags flags = Read(
       "--set operator.logLevel=debug --set-json operator.clientConnection.qps=2.5 --set operator.clientConnection.burst=5 "
       "--set operator.config.memberCacheMib=96,operator.config.scheduler=sched:80 --set 'operator.config.execProgram={aws,gke}'");
   EXPECT_EQ(flags.common.log_level, "debug");
@@ -101,7 +101,7 @@ TEST_F(ChartTest, EachSettingHasOnePlace) {
   std::vector<std::string> placed = Keys(OperatorSchema()["config"]["properties"]), settings;
   for (const std::string& key : Keys(YAML::Load(FileIn("")))) placed.push_back(key);
   const std::vector<std::string> arguments = Arguments(all);
-  for (const job::FieldSchema& field : job::Describer::Root<op::Flags>().children) {
+  for (const job::FieldSchema& field : job::Describer::Root<op::manager::Flags>().children) {
     settings.push_back(field.name);
     // The chart's own scheduler goes before another, which is refused then.
     if (field.name == "scheduler") continue;

@@ -145,7 +145,7 @@ constexpr char kProfiles[] =
 TEST_F(ChartTest, AccessProvidersForClusterProfilesAreAFileOfTheOperator) {
   const std::vector<YAML::Node> objects = Objects(kProfiles);
   const YAML::Node file = Named(objects, "ConfigMap", "fusion-fusionllm-profiles")["data"]["providers.json"];
-  const auto providers = op::ParseAccessProviders(file.as<std::string>(), "providers.json");
+  const auto providers = op::federation::ParseAccessProviders(file.as<std::string>(), "providers.json");
   ASSERT_TRUE(providers.ok()) << providers.status();
   ASSERT_EQ(providers->size(), 1);
   EXPECT_EQ(providers->at(0).exec.command, "/plugins/login");

@@ -12,16 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/daemon/process_metrics.h"
-#include "lib/kube/client/rest_metrics.h"
-#include "lib/kube/events/event_recorder.h"
-#include "lib/kube/lease/leader_elector.h"
-#include "lib/kube/queue/controller.h"
-#include "lib/kube/watch/informer_metrics.h"
-#include "operator/cleanup/orphan_collector.h"
-#include "operator/federation/connect_metrics.h"
-#include "operator/fleet/fleet_metrics.h"
-#include "operator/process/config_reload.h"
-#include "operator/reconcile/job_metrics.h"
+#include "operator/manager/fleet_metrics.h"
+#include "operator/manager/operator_metrics.h"
 #include "services/broker/run_metrics.h"
 #include "services/executor/executor_metrics.h"
 #include "services/executor/gpu_metrics.h"
@@ -43,18 +35,10 @@ std::map<std::string, Exported> AllFamilies() {
   const services::PlanMetrics plan(scheduler);
   // As operator/main.cc.
   metrics::Registry op("fusion-operator", "0");
-  const kube::RestMetrics rest(op);
-  const kube::InformerMetrics informers(op);
-  const kube::QueueMetrics queues(op);
-  const kube::ControllerMetrics controllers(op);
-  const kube::EventMetrics events(op);
-  const kube::LeaderMetrics leader(op);
-  const op::FleetMetrics fleet(
-      op, [] { return std::vector<std::shared_ptr<const op::JobView>>(); }, [] { return std::map<std::string, op::Presence>(); });
-  const op::ConnectMetrics connects(op);
-  const op::JobMetrics jobs(op);
-  const op::OrphanMetrics orphans(op);
-  const op::ConfigMetrics config(op);
+  const op::manager::OperatorMetrics own(op);
+  const op::manager::FleetMetrics fleet(
+      op, [] { return std::vector<std::shared_ptr<const op::cache::JobView>>(); },
+      [] { return std::map<std::string, op::cache::Presence>(); });
   for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {

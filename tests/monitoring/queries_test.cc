@@ -20,8 +20,8 @@
 #include "lib/daemon/testing/http_get.h"
 #include "lib/daemon/testing/program.h"
 #include "lib/security/certificate_authority.h"
-#include "operator/load/sim_cluster.h"
 #include "operator/manifests/resources.h"
+#include "tests/load/sim_cluster.h"
 #include "tests/monitoring/chart_files.h"
 #include "tests/monitoring/child.h"
 #include "tests/monitoring/exporters.h"
@@ -31,8 +31,8 @@
 namespace fusionllm::monitoring {
 namespace {
 
+using load::SimCluster;
 using nlohmann::json;
-using op::load::SimCluster;
 using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -48,7 +48,7 @@ constexpr char kPlainKubeconfig[] =
 json JobObject(const std::string& name, int steps) {
   return {{"apiVersion", "fusionllm.io/v1alpha1"},
           {"kind", "FusionJob"},
-          {"metadata", {{"name", name}, {"namespace", op::load::kNamespace}}},
+          {"metadata", {{"name", name}, {"namespace", load::kNamespace}}},
           {"spec",
            {{"model", {{"family", "gpt2"}, {"preset", "tiny"}}},
             {"data", {{"kind", "text"}, {"path", {"corpus.txt"}}, {"volume", {{"configMap", {{"name", "text"}}}}}}},
@@ -64,12 +64,12 @@ class Operator {
   Operator() {
     AddMember("paris", paris_.Kubeconfig());
     AddMember("tokyo", kPlainKubeconfig);
-    Create(op::kFusionJobs, op::load::kNamespace, JobObject("train", 100));
-    Create(op::kFusionJobs, op::load::kNamespace, JobObject("again", 100));
-    Create(op::kFusionJobs, op::load::kNamespace, JobObject("refused", -1));
+    Create(op::manifests::kFusionJobs, load::kNamespace, JobObject("train", 100));
+    Create(op::manifests::kFusionJobs, load::kNamespace, JobObject("again", 100));
+    Create(op::manifests::kFusionJobs, load::kNamespace, JobObject("refused", -1));
     json waits = JobObject("waits", 100);
     waits["spec"]["placement"] = {{"clusters", {{{"name", "tokyo"}}}}};
-    Create(op::kFusionJobs, op::load::kNamespace, waits);
+    Create(op::manifests::kFusionJobs, load::kNamespace, waits);
     hub_.server().AddFault({.verb = "apply", .target = "fusionjobs/train/status", .code = 500});
     hub_.server().AddFault({.verb = "list", .target = "fusionclusters", .code = 429, .headers = {{"Retry-After", "1"}}});
     const std::string kubeconfig = folder_.Write("kubeconfig", hub_.Kubeconfig());
@@ -89,17 +89,17 @@ class Operator {
   void Stir() {
     if (stirred_++ == 4) paris_.server().BreakWatches();
     // The first scrape does not see the others begin.
-    if (stirred_ == 6) Create(op::kFusionJobs, op::load::kNamespace, JobObject("later", 100));
+    if (stirred_ == 6) Create(op::manifests::kFusionJobs, load::kNamespace, JobObject("later", 100));
     const json touch = {{"metadata", {{"annotations", {{"touched", absl::StrCat(stirred_)}}}}}};
-    const kube::ObjectKey train{op::load::kNamespace, "train"};
-    EXPECT_TRUE(hub_.admin().Patch(op::kFusionJobs, train, kube::PatchType::kMerge, touch.dump(), {}).ok());
+    const kube::ObjectKey train{load::kNamespace, "train"};
+    EXPECT_TRUE(hub_.admin().Patch(op::manifests::kFusionJobs, train, kube::PatchType::kMerge, touch.dump(), {}).ok());
     LeadAgain();
   }
 
  private:
   // Once it runs its broker fails, and the next one, once that runs, has made all steps.
   void LeadAgain() {
-    const auto answer = hub_.admin().Get(op::kFusionJobs, {op::load::kNamespace, "again"});
+    const auto answer = hub_.admin().Get(op::manifests::kFusionJobs, {load::kNamespace, "again"});
     const json job = json::parse(answer.value_or("null"));
     if (job.value(json::json_pointer("/status/state"), "") != "Running") return;
     if (job["status"].value("attempt", 0) == 0) {
@@ -113,12 +113,12 @@ class Operator {
     EXPECT_TRUE(created.ok()) << created.status();
   }
   void AddMember(const std::string& name, const std::string& kubeconfig) {
-    Create(op::kSecrets, "default",
+    Create(op::manifests::kSecrets, "default",
            {{"apiVersion", "v1"},
             {"kind", "Secret"},
             {"metadata", {{"name", name}, {"namespace", "default"}}},
             {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}});
-    Create(op::kFusionClusters, "",
+    Create(op::manifests::kFusionClusters, "",
            {{"apiVersion", "fusionllm.io/v1alpha1"},
             {"kind", "FusionCluster"},
             {"metadata", {{"name", name}}},

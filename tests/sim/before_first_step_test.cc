@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "operator/reconcile/testing/two_clusters_fixture.h"
+#include "operator/controller/testing/two_clusters_fixture.h"
 #include "services/broker/final_report.h"
 #include "tests/sim/simulated_run.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using broker::Phase;
 using nlohmann::json;
-using op::kPods;
+using op::manifests::kPods;
 
 constexpr Phase kPhases[] = {Phase::kGathering, Phase::kCalibrating, Phase::kProbing, Phase::kPlanning, Phase::kLoading};
 enum class What { kKill, kEvict, kCut };
@@ -40,7 +40,7 @@ struct Fault {
   absl::Duration away_for;  // until a process, a node with room or the network is there again
 };
 
-class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testing::WithParamInterface<int> {
+class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, public ::testing::WithParamInterface<int> {
  protected:
   // All phases and kinds come in the first 15 seeds; of later ones some keep one away for longer than a broker waits.
   BeforeFirstStepTest() : draws_(static_cast<uint64_t>(GetParam())) {
@@ -58,7 +58,7 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
   }
 
   static json JobOfThree() {
-    json job = op::testing::JobObject();
+    json job = op::controller::testing::JobObject();
     job["spec"]["network"] = {{"mode", "LoadBalancer"}};
     job["spec"]["executors"] = {{"replicas", 3}};
     job["spec"]["strategy"] = {{"stages", 3}};
@@ -100,7 +100,7 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
         PlayBroker(client, pod);
       } else if (!processes_.contains(uid)) {
         const json& labels = pod["metadata"]["labels"];
-        const std::string cluster = labels[op::kClusterLabel], index = labels[op::kIndexLabel];
+        const std::string cluster = labels[op::manifests::kClusterLabel], index = labels[op::manifests::kIndexLabel];
         const std::string device = absl::StrCat(cluster, "-", index);
         // A node with room may be long in coming for the one that takes the place of another.
         const absl::Time at = std::max(clock_.Now() + draws_.Seconds(1, 8), no_room_until_[device]);
@@ -205,15 +205,15 @@ class BeforeFirstStepTest : public op::testing::TwoClustersTest, public ::testin
       (void)Reconcile();
       (void)ReconcileTokyo();
     }
-    op::testing::GiveLoadBalancers(*looking_, "203.0.113");
-    op::testing::GiveLoadBalancers(*tokyo_client_, "198.51.100");
+    op::controller::testing::GiveLoadBalancers(*looking_, "203.0.113");
+    op::controller::testing::GiveLoadBalancers(*tokyo_client_, "198.51.100");
     std::set<std::string> there;
     PlayPodsOf(*looking_, there);
     PlayPodsOf(*tokyo_client_, there);
     PlayProcesses(there);
     if (run_ != nullptr && !run_->Ended()) run_->Tick(clock_.Now());
     StrikeWhenItIsTime();
-    if (run_ != nullptr) progress_.newest_ = op::Progress{.step = run_->last_step(), .steps = kSteps};
+    if (run_ != nullptr) progress_.newest_ = op::lifecycle::Progress{.step = run_->last_step(), .steps = kSteps};
     clock_.Advance(absl::Seconds(1));
   }
 

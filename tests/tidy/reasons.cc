@@ -79,7 +79,7 @@ bool MaySetReasons(absl::string_view path) {
   if (path == "services/broker/run_events.cc") return true;
   if (!absl::StartsWith(path, "operator/") || !(absl::EndsWith(path, ".cc") || absl::EndsWith(path, ".h"))) return false;
   if (absl::EndsWith(path, "_test.cc") || absl::EndsWith(path, "_fuzz.cc")) return false;
-  return !absl::StartsWith(path, "operator/load/") && !absl::StrContains(path, "/testing/");
+  return !absl::StrContains(path, "/testing/");
 }
 
 std::vector<Finding> CheckReasons(const SourceFile& page, const std::vector<SourceFile>& sources, const SourceFile& other_words) {

@@ -235,7 +235,7 @@ TEST(ReasonsTest, ThePageExplainsWhatTheSourcesSayAndNothingElse) {
 
 TEST(ReasonsTest, TestsAndTheLoadSayNoneToUsers) {
   for (const char* path : {"operator/lifecycle/decide.h", "services/broker/run_events.cc"}) EXPECT_TRUE(MaySetReasons(path)) << path;
-  for (const char* path : {"operator/a/b_test.cc", "operator/a/b_fuzz.cc", "operator/a/testing/b.h", "operator/load/crash_run.cc",
+  for (const char* path : {"operator/a/b_test.cc", "operator/a/b_fuzz.cc", "operator/a/testing/b.h", "tests/load/crash_run.cc",
                            "operator/CMakeLists.txt", "lib/kube/pod.cc", "services/broker/run_loop.cc"}) {
     EXPECT_FALSE(MaySetReasons(path)) << path;
   }

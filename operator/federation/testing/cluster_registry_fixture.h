@@ -18,7 +18,7 @@
 #include "operator/federation/connect_metrics.h"
 #include "operator/manifests/resources.h"
 
-namespace fusionllm::op::testing {
+namespace fusionllm::op::federation::testing {
 
 using kube::testing::FakeApiServer;
 using nlohmann::json;
@@ -28,7 +28,7 @@ inline constexpr char kNamespace[] = "default";
 class ClusterRegistryTest : public ::testing::Test {
  protected:
   ClusterRegistryTest() {
-    hub_server_.Serve(kFusionClusters);
+    hub_server_.Serve(manifests::kFusionClusters);
     hub_ = Client(hub_server_);
     Make(absl::ZeroDuration());  // the first look comes before the connection
   }
@@ -70,7 +70,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .may_list = [this] { return may_list_.load(); },
                         .may_tell = [this] { return may_tell_.load(); },
                         .record =
-                            [this](const kube::ObjectMeta& cluster, const Note& note) {
+                            [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) {
                               const std::lock_guard lock(mutex_);
                               EXPECT_FALSE(cluster.uid.empty());
                               events_.push_back(absl::StrCat(cluster.name, note.warning ? " ! " : " ", note.reason, ": ", note.message));
@@ -93,14 +93,14 @@ class ClusterRegistryTest : public ::testing::Test {
   void AddCluster(const std::string& name, const json& spec) {
     const json object = {
         {"apiVersion", "fusionllm.io/v1alpha1"}, {"kind", "FusionCluster"}, {"metadata", {{"name", name}}}, {"spec", spec}};
-    ASSERT_TRUE(hub_->Create(kFusionClusters, "", object.dump()).ok());
+    ASSERT_TRUE(hub_->Create(manifests::kFusionClusters, "", object.dump()).ok());
   }
   void WriteSecret(const std::string& name, const std::string& kubeconfig) {
     const json secret = {{"apiVersion", "v1"},
                          {"kind", "Secret"},
                          {"metadata", {{"name", name}, {"namespace", kNamespace}}},
                          {"data", {{"kubeconfig", absl::Base64Escape(kubeconfig)}}}};
-    ASSERT_TRUE(hub_->Apply(kSecrets, {kNamespace, name}, secret.dump(), {.field_manager = "test"}).ok());
+    ASSERT_TRUE(hub_->Apply(manifests::kSecrets, {kNamespace, name}, secret.dump(), {.field_manager = "test"}).ok());
   }
 
   // Threads of informers and queues carry things along: a test waits for what must come, at most a minute.
@@ -112,7 +112,7 @@ class ClusterRegistryTest : public ::testing::Test {
     return false;
   }
   std::string Condition(const std::string& cluster, const std::string& type) {
-    const auto answer = hub_->Get(kFusionClusters, {"", cluster});
+    const auto answer = hub_->Get(manifests::kFusionClusters, {"", cluster});
     const json object = answer.ok() ? json::parse(*answer) : json();
     const json conditions = object.value(json::json_pointer("/status/conditions"), json::array());
     for (const json& condition : conditions) {
@@ -144,4 +144,4 @@ class ClusterRegistryTest : public ::testing::Test {
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest
 };
 
-}  // namespace fusionllm::op::testing
+}  // namespace fusionllm::op::federation::testing

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "operator/lifecycle/decide.h"
 
-namespace fusionllm::op::testing {
+namespace fusionllm::op::lifecycle::testing {
 
 inline const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
 
@@ -29,17 +29,17 @@ class DecideTest : public ::testing::Test {
   std::vector<PodView>& pods() { return seen_.clusters[0].pods; }
 
   PodView& AddBroker(PodPhase phase, int64_t attempt = 0) {
-    return pods().emplace_back(PodView{.name = BrokerPodName(seen_.identity, attempt),
+    return pods().emplace_back(PodView{.name = manifests::BrokerPodName(seen_.identity, attempt),
                                        .uid = "b",
-                                       .role = kBrokerRole,
+                                       .role = manifests::kBrokerRole,
                                        .cluster = "paris",
                                        .attempt = attempt,
                                        .phase = phase});
   }
   PodView& AddExecutor(int index, PodPhase phase, bool ready, int64_t attempt = 0) {
-    return pods().emplace_back(PodView{.name = ExecutorPodName(seen_.identity, {"paris", index, false}, attempt),
+    return pods().emplace_back(PodView{.name = manifests::ExecutorPodName(seen_.identity, {"paris", index, false}, attempt),
                                        .uid = absl::StrCat("e", index),
-                                       .role = kExecutorRole,
+                                       .role = manifests::kExecutorRole,
                                        .cluster = "paris",
                                        .index = index,
                                        .attempt = attempt,
@@ -78,4 +78,4 @@ class DecideTest : public ::testing::Test {
   Observation seen_;
 };
 
-}  // namespace fusionllm::op::testing
+}  // namespace fusionllm::op::lifecycle::testing

@@ -1,0 +1,66 @@
+#include "operator/cache/pod_shape.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace fusionllm::op::cache {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(PodShapeTest, SaysWhatAPodAsksOfANode) {
+  const json pod = {
+      {"spec",
+       {{"containers", {{{"resources", {{"requests", {{"cpu", "2"}}}, {"limits", {{"nvidia.com/gpu", 1}}}}}}}},
+        {"nodeSelector", {{"pool", "gpu"}}},
+        {"tolerations", {{{"key", "gpu"}, {"operator", "Exists"}}, {{"operator", "Exists"}, {"effect", "NoExecute"}}}},
+        {"affinity",
+         {{"nodeAffinity",
+           {{"requiredDuringSchedulingIgnoredDuringExecution",
+             {{"nodeSelectorTerms", {{{"matchExpressions", {{{"key", "zone"}, {"operator", "In"}, {"values", {"a", "b"}}}}}}}}}}}}}}}}};
+  const auto shape = ShapeOfPod(pod);
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_EQ(shape->requests, (kube::Amounts{{"cpu", 2000}, {"nvidia.com/gpu", 1}, {"pods", 1}}));
+  ASSERT_EQ(shape->node_selector.size(), 1);
+  EXPECT_EQ(shape->node_selector[0].key, "pool");
+  ASSERT_EQ(shape->tolerations.size(), 2);
+  EXPECT_EQ(shape->tolerations[1].effect, "NoExecute");
+  EXPECT_TRUE(shape->has_affinity);
+  ASSERT_EQ(shape->affinity.size(), 1);
+  EXPECT_EQ(shape->affinity[0].labels[0].values, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(PodShapeTest, RequirementsHoldAsKubernetesSays) {
+  const auto holds = [](const char* op, std::vector<std::string> values, std::optional<std::string> value) {
+    return Holds({"key", op, std::move(values)}, value);
+  };
+  EXPECT_TRUE(holds("In", {"a", "b"}, "b"));
+  EXPECT_FALSE(holds("In", {"a"}, std::nullopt));
+  EXPECT_TRUE(holds("NotIn", {"a"}, std::nullopt));
+  EXPECT_FALSE(holds("NotIn", {"a"}, "a"));
+  EXPECT_TRUE(holds("Exists", {}, ""));
+  EXPECT_TRUE(holds("DoesNotExist", {}, std::nullopt));
+  EXPECT_TRUE(holds("Gt", {"79"}, "80"));
+  EXPECT_FALSE(holds("Gt", {"80"}, "80"));
+  EXPECT_TRUE(holds("Lt", {"80"}, "7"));
+  EXPECT_FALSE(holds("Gt", {"x"}, "80"));
+  EXPECT_FALSE(holds("Like", {"80"}, "80")) << "of a later Kubernetes: better no place than a wrong one";
+}
+
+TEST(PodShapeTest, LabelSelectorsAreChecked) {
+  const auto read = ReadLabelSelector(
+      {{"matchLabels", {{"tier", "gold"}}}, {"matchExpressions", {{{"key", "region"}, {"operator", "NotIn"}, {"values", {"eu"}}}}}});
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 2);
+  const auto complaint = [](const json& selector) { return std::string(ReadLabelSelector(selector).status().message()); };
+  EXPECT_THAT(complaint({{"matchLabel", json::object()}}), HasSubstr("matchLabel:"));
+  EXPECT_THAT(complaint({{"matchExpressions", {{{"key", "a"}, {"operator", "Gt"}, {"values", {"1"}}}}}}), HasSubstr("In, NotIn"));
+  EXPECT_THAT(complaint({{"matchExpressions", {{{"key", "a"}, {"operator", "In"}}}}}), HasSubstr("a: In needs values"));
+  EXPECT_THAT(complaint({{"matchExpressions", {{{"key", "a"}, {"operator", "Exists"}, {"values", {"1"}}}}}}), HasSubstr("takes no values"));
+}
+
+}  // namespace
+}  // namespace fusionllm::op::cache
