@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "lib/compression/guard_mode.h"
-#include "lib/job/codec_choice.h"
 #include "lib/data/config.h"
+#include "lib/job/codec_choice.h"
 #include "lib/job/schema.h"
 #include "lib/job/units.h"
 #include "lib/models/families.h"

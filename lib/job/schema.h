@@ -56,7 +56,8 @@ struct Opaque {
 template <class E>
 struct EnumNames;
 template <class E>
-requires requires { NamesOf(E{}); } struct EnumNames<E> {
+requires requires { NamesOf(E{}); }
+struct EnumNames<E> {
   static constexpr auto kNames = NamesOf(E{});
   static std::span<const std::pair<const char*, E>> Names() { return kNames; }
 };
