@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/checkpoint/manifest.h"
 
 namespace fusionllm::broker {
 
@@ -73,15 +74,6 @@ struct PlanSummary {
   bool Uses(const std::string& device) const { return RankOf(device) >= 0; }
   int64_t MicroBatchesOf(int rank) const;  // of a step, of the rank's replica; 0: not known
   std::string Describe(int rank) const;    // "stage 1", "stage 1 of replica 0"
-};
-
-struct ShardFile {
-  std::string name;
-  int64_t bytes = 0;
-  std::string sha256;
-  std::vector<std::string> tensors;
-  std::string site, site_folder;  // where it stays, if not in the broker's folder
-  int64_t tensor_bytes = 0;       // then
 };
 
 struct StepRecord {
@@ -172,7 +164,7 @@ struct ShardWritten {
   std::string name;  // of its sender; empty from the journal, which has believed it
   int64_t step = 0;
   int stage = 0;
-  std::vector<ShardFile> files;
+  std::vector<checkpoint::FileEntry> files;
   int64_t samples_consumed = 0;  // data cursor after the step; 0 from stages that read no data
   absl::Status status;
   double seconds = 0;
@@ -281,7 +273,7 @@ struct Reject {  // out of the run, which goes on
 struct CommitCheckpoint {
   int64_t step = 0;
   int64_t samples_consumed = 0;
-  std::vector<ShardFile> files;
+  std::vector<checkpoint::FileEntry> files;
   std::string codec_limit;  // as RequestPlan's; a run that goes on from the checkpoint keeps both
   CodecLimits codec_limits;
 };

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that cannot be looked at here: sums do not overflow
 
 // In the broker's folder, or in its writer's own site under its writer's own name.
-bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event, const Membership& members) {
+bool IsWhereItMayBe(const checkpoint::FileEntry& file, const ShardWritten& event, const Membership& members) {
   if (file.site.empty()) return file.site_folder.empty();
   const auto member = members.members().find(event.name);
   const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
@@ -26,7 +26,7 @@ bool IsWhereItMayBe(const ShardFile& file, const ShardWritten& event, const Memb
 
 bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const Membership& members) {
   const int stages = epoch.plan().stages();
-  return epoch.IsCurrent(event) && std::all_of(event.files.begin(), event.files.end(), [&](const ShardFile& file) {
+  return epoch.IsCurrent(event) && std::all_of(event.files.begin(), event.files.end(), [&](const checkpoint::FileEntry& file) {
            return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event, members);
          });
 }

@@ -63,16 +63,17 @@ TEST_F(RunStateSitesTest, FilesInTheWritersOwnSiteAndUnderItsOwnNameAreBelieved)
     spoil(shard.files[0]);
     return !run_.state.IsCurrent(shard);
   };
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site = "a"; })) << "another site";
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site = ""; })) << "beside the broker there are no such folders";
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site_folder = ""; }));
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site_folder = "0123456789abcdef/a0/step-000010.fedcba9876543210"; })) << "another's";
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site_folder = "0123456789abcdef/b0/step-000011.fedcba9876543210"; }))
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site = "a"; })) << "another site";
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site = ""; })) << "beside the broker there are no such folders";
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site_folder = ""; }));
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site_folder = "0123456789abcdef/a0/step-000010.fedcba9876543210"; }))
+      << "another's";
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site_folder = "0123456789abcdef/b0/step-000011.fedcba9876543210"; }))
       << "of another step";
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.site_folder = "../../etc/step-000010.fedcba9876543210"; }));
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.tensor_bytes = 1; })) << "more than the file has";
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.bytes = -1; }));
-  EXPECT_TRUE(disbelieved([](ShardFile& file) { file.bytes = std::numeric_limits<int64_t>::max(); }));
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.site_folder = "../../etc/step-000010.fedcba9876543210"; }));
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.tensor_bytes = 1; })) << "more than the file has";
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.bytes = -1; }));
+  EXPECT_TRUE(disbelieved([](checkpoint::FileEntry& file) { file.bytes = std::numeric_limits<int64_t>::max(); }));
   ShardWritten other = run_.Shard(10, 0);
   other.files[0].site = "a";
   other.files[0].site_folder = "0123456789abcdef/a0/step-000010.fedcba9876543210";

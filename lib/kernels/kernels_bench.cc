@@ -65,7 +65,7 @@ class Step {
       Allocate(id);
       const double start = Now();
       RunOp(id);
-      seconds_of_type[graph_.op(id).type] += Now() - start;
+      seconds_of_type[std::string(opdag::Name(graph_.op(id).kind))] += Now() - start;
       Release(id);
     }
   }
@@ -118,7 +118,7 @@ class Step {
     for (const auto& ids : {graph_.op(id).inputs, graph_.op(id).outputs}) {
       for (const opdag::ValueId v : ids) {
         if (last_use_[v] > id || values_[v].view().data == nullptr) continue;
-        if (graph_.op(graph_.value(v).producer).kind == OpKind::kPlaceholder) continue;
+        if (graph_.op(graph_.value(v).producer).kind == opdag::OpKind::kPlaceholder) continue;
         free_[graph_.value(v).type.ToString()].push_back(std::move(values_[v]));
         values_[v] = tensor::Tensor();
       }
@@ -196,7 +196,7 @@ void RegisterOps(const char* model, Builder build) {
   const opdag::Graph& graph = step->graph();
   for (opdag::OpId id = 0; id < static_cast<opdag::OpId>(graph.ops().size()); ++id) {
     const opdag::Op& op = graph.op(id);
-    if (op.kind == OpKind::kPlaceholder || op.kind == OpKind::kReshape || op.kind == OpKind::kFlatten) continue;
+    if (op.kind == opdag::OpKind::kPlaceholder || op.kind == opdag::OpKind::kReshape || op.kind == opdag::OpKind::kFlatten) continue;
     std::string name = absl::StrCat(model, "/", opdag::Name(op.kind));
     for (const opdag::ValueId v : op.inputs) absl::StrAppend(&name, " ", graph.value(v).type.ToString());
     absl::StrAppend(&name, " -> ", graph.value(op.outputs[0]).type.ToString());

@@ -123,7 +123,7 @@ absl::StatusOr<int64_t> FirstSequence(const std::string& directory, const std::s
 }
 
 absl::Status CheckStaged(const std::string& directory, const broker::CommitCheckpoint& commit) {
-  for (const broker::ShardFile& file : commit.files) {
+  for (const checkpoint::FileEntry& file : commit.files) {
     if (!file.site.empty()) continue;
     const std::string path = absl::StrCat(checkpoint::StagingFolder(directory, commit.step), "/", file.name);
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string sum, checkpoint::Sha256OfFile(path));
@@ -151,18 +151,10 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .codec_limit = commit.codec_limit,
                                 .contents = contents,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),
+                                .files = commit.files,
                                 .resolved_job = resolved};
   for (const auto& [value, codec] : commit.codec_limits) {
     manifest.codec_limits.push_back({.value = value.first, .gradient = value.second, .codec = codec});
-  }
-  for (const broker::ShardFile& file : commit.files) {
-    manifest.files.push_back({.name = file.name,
-                              .bytes = file.bytes,
-                              .sha256 = file.sha256,
-                              .tensors = file.tensors,
-                              .tensor_bytes = file.tensor_bytes,
-                              .site = file.site,
-                              .site_folder = file.site_folder});
   }
   return checkpoint::CommitCheckpoint(directory, std::move(manifest), job.spec.checkpoint->keep);
 }

@@ -161,9 +161,9 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
                            .bytes = file.bytes(),
                            .sha256 = file.sha256(),
                            .tensors = {file.tensors().begin(), file.tensors().end()},
+                           .tensor_bytes = file.tensor_bytes(),
                            .site = shard.site(),
-                           .site_folder = file.site_folder(),
-                           .tensor_bytes = file.tensor_bytes()});
+                           .site_folder = file.site_folder()});
   }
   return event;
 }

@@ -14,7 +14,7 @@ namespace {
 
 // A folder of that step may be there since an earlier run: only one with the same files is what these shards became.
 bool Holds(const checkpoint::Manifest& manifest, const broker::ShardWritten& shard) {
-  return std::all_of(shard.files.begin(), shard.files.end(), [&](const broker::ShardFile& file) {
+  return std::all_of(shard.files.begin(), shard.files.end(), [&](const checkpoint::FileEntry& file) {
     return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const checkpoint::FileEntry& entry) {
       return entry.name == file.name && entry.sha256 == file.sha256 && entry.site_folder == file.site_folder;
     });

@@ -31,7 +31,7 @@ class FailoverTest : public ::testing::Test {
   void WriteCheckpoint(int64_t step, const std::vector<broker::ShardWritten>& shards) {
     checkpoint::Manifest manifest{.job_name = "job", .spec_hash = "1", .plan_hash = "2", .step = step};
     for (const broker::ShardWritten& shard : shards) {
-      for (const broker::ShardFile& file : shard.files) {
+      for (const checkpoint::FileEntry& file : shard.files) {
         manifest.files.push_back(
             {.name = file.name, .bytes = 8, .sha256 = file.sha256, .site = file.site, .site_folder = file.site_folder});
       }

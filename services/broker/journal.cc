@@ -81,9 +81,9 @@ void Replay(const json& entry, JournalState& state) {
                              .bytes = file.at("bytes"),
                              .sha256 = file.at("sha256"),
                              .tensors = file.at("tensors"),
+                             .tensor_bytes = file.value("tensor_bytes", int64_t{0}),
                              .site = file.value("site", ""),
-                             .site_folder = file.value("site_folder", ""),
-                             .tensor_bytes = file.value("tensor_bytes", int64_t{0})});
+                             .site_folder = file.value("site_folder", "")});
     }
     if (shard.epoch == state.epoch && !IsBehindTheCheckpoint(shard, state)) state.shards.push_back(std::move(shard));
   } else if (kind == "checkpoint") {
@@ -209,7 +209,7 @@ absl::Status Journal::RecordStageEnd(const broker::Ended& ended) {
 absl::Status Journal::RecordShard(const broker::ShardWritten& shard) {
   json entry = {{"entry", "shard"},     {"epoch", shard.epoch},   {"step", shard.step},
                 {"stage", shard.stage}, {"files", json::array()}, {"samples_consumed", shard.samples_consumed}};
-  for (const broker::ShardFile& file : shard.files) {
+  for (const checkpoint::FileEntry& file : shard.files) {
     entry["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}, {"tensors", file.tensors}});
     if (file.site.empty()) continue;
     entry["files"].back().update({{"site", file.site}, {"site_folder", file.site_folder}, {"tensor_bytes", file.tensor_bytes}});

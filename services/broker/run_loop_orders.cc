@@ -183,8 +183,8 @@ void RunLoop::Execute(const broker::CommitCheckpoint& action) {
 }
 
 void RunLoop::CheckNextCommit() {
-  const std::vector<broker::ShardFile>& files = to_commit_.front().files;
-  if (std::all_of(files.begin(), files.end(), [](const broker::ShardFile& file) { return !file.site.empty(); })) {
+  const std::vector<checkpoint::FileEntry>& files = to_commit_.front().files;
+  if (std::all_of(files.begin(), files.end(), [](const checkpoint::FileEntry& file) { return !file.site.empty(); })) {
     Commit(to_commit_.front(), absl::OkStatus());  // there is nothing here to read
     to_commit_.pop_front();
     if (!to_commit_.empty()) CheckNextCommit();
@@ -214,7 +214,7 @@ void RunLoop::Commit(const broker::CommitCheckpoint& action, const absl::Status&
                           .message = absl::StrCat("the checkpoint that an earlier run made of this step is now ", committed->set_aside)});
   }
   int64_t bytes = 0;
-  for (const broker::ShardFile& file : action.files) bytes += file.bytes;
+  for (const checkpoint::FileEntry& file : action.files) bytes += file.bytes;
   broker::CheckpointCommitted event{.step = action.step, .status = committed.status()};
   if (committed.ok()) event.path = committed->path;
   if (committed.ok() && options_.on_checkpoint) options_.on_checkpoint(committed->path, action.step);
@@ -290,7 +290,7 @@ void RunLoop::EmitDataOpened(const v1::DataOpened& opened) {
 // Once in a run: what a user may not expect of checkpoints.
 void RunLoop::EmitShardsInSites(const broker::CommitCheckpoint& action) {
   std::set<std::string> sites;
-  for (const broker::ShardFile& file : action.files) {
+  for (const checkpoint::FileEntry& file : action.files) {
     if (!file.site.empty()) sites.insert(file.site);
   }
   const job::Checkpoint& checkpoint = *options_.job.spec.checkpoint;
