@@ -84,6 +84,7 @@ int Main(int argc, char** argv) {
       ->check(fusionllm::cli::OneOf({"debug", "info", "warning", "error"}))
       ->option_text("debug|info|warning|error");
   app.require_subcommand(1);
+  app.failure_message(fusionllm::cli::UsageError);
   app.fallthrough();  // the options above may also follow the command
   for (const auto add : kCommands) add(app, globals, action);
   RefuseEmptyValues(app);

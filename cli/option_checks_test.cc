@@ -62,6 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"ScheduleOfOneVirtualStage", "simulate job.yaml --topology t.yaml --schedule interleaved:1", "--schedule",
                   "1 virtual stages: must lie between 2 and 64"},
         BadOption{"NoSimulatedSteps", "simulate job.yaml --topology t.yaml --steps 0", "--steps", "not in range"},
+        BadOption{"NoJob", "run", "fusionctl run: JOB is required; see fusionctl run --help", ""},
         BadOption{"MisspeltOption", "run job.yaml --devce cpu", "fusionctl run: no option '--devce'", "did you mean --device;"},
         BadOption{"FieldAsAnOption", "run job.yaml --lr 0.1", "fusionctl run: no option '--lr'",
                   "--set spec.training.steps=50: did you mean spec.training.optimizer.learningRate?"},

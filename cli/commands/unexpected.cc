@@ -92,6 +92,20 @@ std::string SetEach(const CLI::App& command, const std::vector<std::string>& ext
   return text;
 }
 
+// The command that a parsed line has come to, and the words that lead there: "fusionctl checkpoint export".
+struct CommandFound {
+  const CLI::App* command;
+  std::string words;
+};
+CommandFound CommandOf(const CLI::App& app) {
+  CommandFound found{&app, app.get_name()};
+  while (!found.command->get_subcommands().empty()) {
+    found.command = found.command->get_subcommands().front();
+    absl::StrAppend(&found.words, " ", found.command->get_name());
+  }
+  return found;
+}
+
 }  // namespace
 
 int UnknownCommand(const CLI::App& app) {
@@ -130,13 +144,13 @@ int UnknownCommand(const CLI::App& app) {
   return kExitBadInput;
 }
 
+std::string UsageError(const CLI::App* app, const CLI::Error& error) {
+  const std::string words = CommandOf(*app).words;
+  return absl::StrCat(words, ": ", error.what(), "; see ", words, " --help\n");
+}
+
 int UnexpectedArguments(const CLI::App& app) {
-  const CLI::App* command = &app;
-  std::string words = app.get_name();
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    words += " " + command->get_name();
-  }
+  const auto [command, words] = CommandOf(app);
   const std::string whole = app.remaining(/*recurse=*/true).front();
   const std::string first = whole.starts_with('-') ? whole.substr(0, whole.find('=')) : whole;
   std::vector<std::string> options;

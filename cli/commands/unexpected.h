@@ -12,6 +12,9 @@ namespace fusionllm::cli {
 int UnknownCommand(const CLI::App& app);
 int UnexpectedArguments(const CLI::App& app);
 
+// CLI11's failure message: "fusionctl run: JOB is required; see fusionctl run --help", as this folder's own errors read.
+std::string UsageError(const CLI::App* app, const CLI::Error& error);
+
 // The words of a command line, without the program's, with options under the names that they have now. One under the name that it had in
 // the previous release is still read in this one, by the commands that had it, and a warning with the new name is written to stderr.
 std::vector<std::string> WithCurrentOptionNames(std::vector<std::string> words);
