@@ -18,6 +18,7 @@ using opdag::InferTypes;
 using opdag::Initializer;
 using opdag::kNone;
 using opdag::Op;
+using opdag::OpKind;
 using opdag::Parameter;
 using opdag::ParameterId;
 using opdag::Verify;
