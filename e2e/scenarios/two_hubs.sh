@@ -72,7 +72,7 @@ objects=$(objects_of twin)
 hub=quebec
 job twin 20 "$both"
 until_true "the second twin to be told what is in its way" reason_is fusionjob/twin Ready Conflict
-[[ $(condition_of fusionjob/twin Ready message) == *"ConfigMap twin-anchor"*shared* ]] || fail "it says: $(condition_of fusionjob/twin Ready message)"
+[[ $(condition_of fusionjob/twin Ready message) == *shared*"exists already and is not owned by this job"* ]] || fail "it says: $(condition_of fusionjob/twin Ready message)"
 echo "  the job: $(condition_of fusionjob/twin Ready message)"
 until_true "the FusionCluster to tell of it" condition_is fusioncluster/shared Conflict True
 echo "  its FusionCluster: $(condition_of fusioncluster/shared Conflict message)"
