@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "lib/metrics/registry.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

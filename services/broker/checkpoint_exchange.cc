@@ -16,6 +16,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/workload/stored_parameters.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/peer_name.h"
 
 namespace fusionllm::services {

@@ -19,6 +19,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/security/credential_files.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/testing/held_tensors.h"
 #include "services/credentials.h"
 

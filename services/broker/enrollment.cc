@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 

@@ -19,7 +19,7 @@
 #include "lib/security/certificate_authority.h"
 #include "lib/security/executor_name.h"
 #include "lib/security/join_token.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/security/credential_files.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

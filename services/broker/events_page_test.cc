@@ -16,6 +16,7 @@
 #include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/wire/plan_json.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_log.h"
 
 namespace fusionllm::services {

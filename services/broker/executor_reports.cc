@@ -13,6 +13,7 @@
 #include "lib/base/printable_text.h"
 #include "lib/compression/spec.h"
 #include "lib/wire/profile_json.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/peer_address.h"
 
 namespace fusionllm::services {

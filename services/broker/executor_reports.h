@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/broker/events.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/wire/profile_json.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

@@ -17,6 +17,7 @@
 #include "lib/job/name.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/renewal.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/peer_name.h"
 #include "services/peer_address.h"
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/testing/executor_sessions_fixture.h"
 
 namespace fusionllm::services {

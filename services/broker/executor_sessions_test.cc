@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/testing/executor_sessions_fixture.h"
 
 namespace fusionllm::services {

@@ -28,6 +28,7 @@
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
 #include "lib/transport/grpc/relay.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/broker_setup.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/final_report.h"

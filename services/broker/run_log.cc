@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "lib/base/json_text.h"
 #include "lib/base/printable_text.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_progress.h"
 
 namespace fusionllm::services {

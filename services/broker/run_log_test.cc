@@ -7,6 +7,7 @@
 
 #include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

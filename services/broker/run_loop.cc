@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/executor_reports.h"
 
 namespace fusionllm::services {

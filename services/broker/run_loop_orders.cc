@@ -12,6 +12,7 @@
 #include "lib/base/output_file.h"
 #include "lib/base/printable_text.h"
 #include "lib/base/truncate_utf8.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/executor_reports.h"
 #include "services/broker/plan_result.h"
 #include "services/broker/profiles_document.h"

@@ -13,6 +13,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/site_store.h"
 #include "lib/checkpoint/testing/sample.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_loop.h"
 #include "services/broker/testing/plan_on_a.h"
 

@@ -14,6 +14,7 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/testing/file_size_limit.h"
 #include "services/broker/testing/plan_on_a.h"
 

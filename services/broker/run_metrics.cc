@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/json_text.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "lib/broker/run_state.h"
 #include "lib/metrics/registry.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_progress.h"
+#include "services/messages_fwd.h"
 #include "services/stage_metrics.h"
 
 namespace fusionllm::services {

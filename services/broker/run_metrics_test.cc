@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "lib/base/printable_text.h"
 #include "lib/base/truncate_utf8.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

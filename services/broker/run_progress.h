@@ -15,8 +15,8 @@
 
 #include "absl/time/clock.h"
 #include "lib/broker/run_state.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_events.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

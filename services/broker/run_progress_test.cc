@@ -1,4 +1,5 @@
 #include "services/broker/run_progress.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

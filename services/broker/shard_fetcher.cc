@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

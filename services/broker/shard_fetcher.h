@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lib/checkpoint/manifest.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

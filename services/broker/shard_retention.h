@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/broker/run_state.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

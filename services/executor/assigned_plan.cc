@@ -12,6 +12,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec_guard.h"
 #include "lib/compression/loss_prior.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

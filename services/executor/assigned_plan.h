@@ -8,7 +8,7 @@
 #include "lib/runtime/edge_codec.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/compression/codec_guard.h"
 #include "lib/job/parse.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
 #include "lib/transport/grpc/reconnecting_channel.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {

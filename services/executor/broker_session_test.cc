@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/transport/testing/name_server.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

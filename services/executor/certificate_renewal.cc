@@ -10,6 +10,7 @@
 #include "lib/security/credential_files.h"
 #include "lib/security/private_file.h"
 #include "lib/security/renewal.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {

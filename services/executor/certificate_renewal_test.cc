@@ -16,6 +16,7 @@
 #include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
 #include "lib/security/renewal.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/enrollment.h"
 #include "services/broker/executor_sessions.h"
 #include "services/credentials.h"

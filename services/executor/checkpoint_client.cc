@@ -14,6 +14,7 @@
 #include "lib/checkpoint/safetensors_header.h"
 #include "lib/checkpoint/tensor_fill.h"
 #include "lib/workload/stored_parameters.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/broker_channel.h"
 
 namespace fusionllm::services {

@@ -12,6 +12,7 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/testing/sample.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/testing/held_tensors.h"
 

@@ -20,6 +20,7 @@
 #include "lib/job/initial_model.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/workload/stored_parameters.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/local_access.h"
 #include "services/machine_identity.h"
 

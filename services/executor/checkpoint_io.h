@@ -14,8 +14,8 @@
 #include "lib/runtime/parameter_store.h"
 #include "lib/runtime/stage_executor.h"
 #include "lib/workload/workload.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

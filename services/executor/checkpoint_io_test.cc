@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "lib/base/testing/temp_folder.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/shared_folder.h"
 #include "services/machine_identity.h"
 

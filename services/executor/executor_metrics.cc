@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/process_memory.h"
 
 namespace fusionllm::services {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lib/metrics/registry.h"
-#include "proto/fusionllm/v1/broker.pb.h"
+#include "services/messages_fwd.h"
 #include "services/stage_metrics.h"
 
 namespace fusionllm::services {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/process_memory.h"
 
 namespace fusionllm::services {

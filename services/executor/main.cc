@@ -24,6 +24,7 @@
 #include "lib/nvml/nvml.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/renewal.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/credentials.h"
 #include "services/executor/broker_channel.h"
 #include "services/executor/broker_contact.h"

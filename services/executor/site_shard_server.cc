@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 

@@ -29,6 +29,7 @@
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/reader.h"
 #include "lib/checkpoint/testing/sample.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/checkpoint_exchange.h"
 #include "services/broker/shard_fetcher.h"
 #include "services/broker/testing/held_tensors.h"

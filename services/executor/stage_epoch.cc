@@ -13,6 +13,7 @@
 #include "lib/runtime/expected_messages.h"
 #include "lib/runtime/not_finite.h"
 #include "lib/schedule/pipeline_schedule.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/assigned_plan.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"
@@ -115,6 +116,14 @@ void AddLinks(const StageEpoch& epoch, const DataPlane& data_plane, google::prot
 }
 
 }  // namespace
+
+StageEpoch::StageEpoch(const v1::Assign& assign)
+    : number(assign.epoch()),
+      stage(assign.stage()),
+      stages(assign.peers_size()),
+      replica(assign.replica()),
+      replicas(std::max(1, assign.replicas_size())),
+      first_step(assign.first_step()) {}
 
 StageEpoch::~StageEpoch() {
   executor.reset();

@@ -19,10 +19,10 @@
 #include "lib/runtime/stage_executor.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/replica_channel.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 
@@ -68,13 +68,7 @@ class FirstLostPeer {
 
 // Members are destroyed in reverse order: the executor before what it refers to.
 struct StageEpoch {
-  explicit StageEpoch(const v1::Assign& assign)
-      : number(assign.epoch()),
-        stage(assign.stage()),
-        stages(assign.peers_size()),
-        replica(assign.replica()),
-        replicas(std::max(1, assign.replicas_size())),
-        first_step(assign.first_step()) {}
+  explicit StageEpoch(const v1::Assign& assign);
   ~StageEpoch();
 
   const uint32_t number;

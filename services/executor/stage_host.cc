@@ -22,6 +22,7 @@
 #include "lib/planning/calibrate.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/checkpoint_directory.h"
 #include "services/executor/machine_lock.h"
 #include "services/executor/process_memory.h"

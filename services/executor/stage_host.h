@@ -21,7 +21,6 @@
 #include "lib/job/topology.h"
 #include "lib/kernels/backend.h"
 #include "lib/workload/workload.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_fetcher.h"
@@ -31,6 +30,7 @@
 #include "services/executor/shared_calibration.h"
 #include "services/executor/site_shard_server.h"
 #include "services/executor/stage_epoch.h"
+#include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/status_macros.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/out_of_memory.h"
 #include "services/executor/stage_host.h"
 
