@@ -131,15 +131,15 @@ e2e-short: e2e-programs e2e-images  ## as root: what an API server makes of crds
 	@e2e/scenarios/two_members_job.sh short
 	@e2e/dashboards/check.sh
 
-# The last one looks at what the others have kept.
-E2E_SCENARIOS := api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job network_policy suspend_resume kueue_job object_store_job volumes_job csi_job accelerators_job replicas_job elastic_job \
-  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost busy_api_servers credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters rest before_first_step rights
+# The first one mostly waits, and runs beside the others; the last one looks at what they have kept.
+E2E_SCENARIOS := rest api_server one_cluster_job two_members_job node_ports_job direct_job load_balancers_job egress_only_job network_policy suspend_resume kueue_job object_store_job volumes_job csi_job accelerators_job replicas_job elastic_job \
+  executor_lost hub_upgraded uninstall_job missing_objects api_server_lost busy_api_servers credentials_rotated member_by_command advised_job tombstones failover silent_member member_lost site_lost two_hubs given_clusters before_first_step rights
 # On clusters that are given (HUB_KUBECONFIG, e2e/README.md) nothing needs root, nothing of this machine is tried, and images are pulled.
 e2e: $(if $(HUB_KUBECONFIG),build,e2e-smoke)  ## as root: the images, the smoke, then what a user does, and what goes wrong (e2e/scenarios)
 	@rm -rf build/e2e/rights
 	@e2e/dashboards/check.sh
 	@cmake --build --preset release -j $(JOBS) --target kube_testing_tests
-	@set -e; for scenario in $(E2E_SCENARIOS); do echo "== $$scenario"; e2e/scenarios/$$scenario.sh; done
+	@e2e/scenarios/all.sh $(E2E_SCENARIOS)
 
 e2e-object-store: build  ## runs with data and checkpoints in a real S3 server on this machine; needs Go, no clusters
 	@e2e/smoke/object_store.sh

@@ -30,6 +30,9 @@ node_credentials() {
 start=$SECONDS
 trap abandon EXIT
 unfinished=$name
+lock_state
+reserve "$name"
+exec 8<&-
 make_machine "$name"
 (flock 8 && join_all "$name") 8<"$state_root"
 node_credentials

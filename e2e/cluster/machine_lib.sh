@@ -35,7 +35,7 @@ wait_for() {
   done
 }
 
-# claim_index NAME: one up.sh at a time looks for a free one.
+# claim_index NAME: a free one. Under the lock of the state folder.
 claim_index() {
   local index
   for index in $(seq 1 254); do
@@ -57,10 +57,8 @@ make_mount_namespace() {
   unshare --mount="$folder/namespaces/mount" --propagation private true
   # To lay something over a folder it must be there.
   for place in /var/lib/cni /var/lib/kubelet; do
-    if [ ! -e $place ]; then
-      mkdir $place
-      echo $place >>"$state_root/made-folders"
-    fi
+    if mkdir $place 2>/dev/null; then echo $place >>"$state_root/made-folders"; fi
+    [ -d $place ] || die "$place is not there, and cannot be made"
   done
   # shellcheck disable=SC2016
   nsenter --mount="$folder/namespaces/mount" bash -ec '
@@ -71,10 +69,16 @@ make_mount_namespace() {
     mount --bind "$1/kubelet-fixed" /var/lib/kubelet' _ "$folder"
 }
 
-make_machine() {
+# reserve NAME: its folder and a free index. Under the lock of the state folder.
+reserve() {
   local name=$1
   mkdir -p "$state_root/$name"/{credentials,daemons,pids,logs/pods,links,namespaces,etcd,run,var-log,cni,cni-results,kubelet-fixed,kubelet,containerd}
-  (flock 8 && claim_index "$name") 8<"$state_root"
+  claim_index "$name"
+}
+
+# make_machine NAME: of a reserved name.
+make_machine() {
+  local name=$1
   make_network "$name"
   make_mount_namespace "$name"
   make_cgroups "$name"

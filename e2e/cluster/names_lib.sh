@@ -19,6 +19,17 @@ check_exists() {
   [ -f "$state_root/$1/index" ] || die "there is no cluster $1 (up.sh $1 makes it)"
 }
 
+# lock_state: the state folder, made if need be, and for this process alone until it ends or closes descriptor 8. The folder that it has waited
+# for may be gone: down.sh removes one without clusters.
+lock_state() {
+  while :; do
+    mkdir -p "$state_root"
+    exec 8<"$state_root" || continue
+    flock 8
+    if [ "$state_root" -ef /dev/fd/8 ]; then return; fi
+  done
+}
+
 # Names outside the state folder, found again without it.
 prefixed() { echo "fe2e-$1"; }
 index_of() { cat "$state_root/$1/index"; }

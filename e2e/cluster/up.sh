@@ -1,5 +1,5 @@
 #!/bin/bash
-# up.sh NAME...: brings up whole Kubernetes clusters on this machine, one after the other, each with its own etcd, API server, controllers,
+# up.sh NAME...: brings up whole Kubernetes clusters on this machine, side by side, each with its own etcd, API server, controllers,
 # scheduler, name server, containerd, kubelet and kube-proxy in its own network namespace, and joins each with every other. Prints the
 # variables that tools and tests take. About 330 MB of memory for the daemons of each cluster. down.sh takes them down.
 # The programs come from controlplane/build.sh, or from the folder FUSIONLLM_E2E_BIN, where a release of Kubernetes lies unpacked, say.
@@ -33,16 +33,30 @@ programs=${FUSIONLLM_E2E_BIN:-$("$here/../controlplane/build.sh")}
 for program in etcd kube-apiserver kube-controller-manager kube-scheduler coredns kubelet kube-proxy kubectl; do
   [ -x "$programs/$program" ] || die "$programs has no $program"
 done
-trap abandon EXIT
-mkdir -p "$state_root"
+lock_state
 ln -sfn "$programs" "$state_root/bin"
-"$here/one-program-image.sh" "$build_folder/e2e/pause" $pause_image "$state_root/pause.tar"
-for name in "$@"; do
-  unfinished=$name
-  make_cluster "$name"
-  (flock 8 && join_all "$name") 8<"$state_root"
+[ -e "$state_root/pause.tar" ] || "$here/one-program-image.sh" "$build_folder/e2e/pause" $pause_image "$state_root/pause.tar"
+# In the order in which they were named, so that the same call gives the same addresses.
+for name in "$@"; do reserve "$name"; done
+exec 8<&-
+# One that does not come up is taken down; the others stay.
+make_and_join() {
+  unfinished=$1
+  trap abandon EXIT
+  make_cluster "$1"
+  (flock 8 && join_all "$1") 8<"$state_root"
   unfinished=
+}
+makers=()
+trap 'kill "${makers[@]}" 2>/dev/null || true; wait' EXIT
+for name in "$@"; do
+  make_and_join "$name" &
+  makers+=($!)
 done
+failed=
+for maker in "${makers[@]}"; do wait "$maker" || failed=true; done
+makers=()
+[ -z "$failed" ] || exit 1
 
 members=$(for name in "${@:2}"; do printf '%s,' "$state_root/$name/admin.kubeconfig"; done)
 echo "export PATH=$programs:\$PATH"

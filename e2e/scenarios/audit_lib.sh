@@ -111,8 +111,10 @@ keep_rights() {
   rights_kept=yes
   mkdir -p "$rights_folder"
   for role in hub member; do
-    rights_granted $role >"$rights_folder/granted.$role"
-    [ -s "$rights_folder/granted.$role" ] || fail "the chart gives no rights to a $role"
+    # Another scenario may read it now.
+    rights_granted $role >"$rights_folder/granted.$role.$scenario"
+    [ -s "$rights_folder/granted.$role.$scenario" ] || fail "the chart gives no rights to a $role"
+    mv "$rights_folder/granted.$role.$scenario" "$rights_folder/granted.$role"
     : >"$rights_folder/used.$role.$scenario"
   done
   for cluster in "${hubs[@]}" "${members[@]}"; do

@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/scenario_lib.sh"
 rest=${1:-600}
 only_on_own "it reads audit logs"
-bring_up qhub faro kyoto
+bring_up idlehub faro kyoto
 members_behind 50mbit 20ms
 took "a hub and two members, behind links of 50 Mbit/s and 20 ms"
 

@@ -190,11 +190,15 @@ CLUSTER
 
 # members_behind RATE DELAY [HELM_OPTION...]: the members' links, the operator on the hub, and all members connected with it as their administrators.
 members_behind() {
-  local member
+  local member preparing=() one
   shape_links "$1" "$2" "$hub" "${members[@]}"
+  for member in "${members[@]}"; do
+    prepare_member "$member" &
+    preparing+=($!)
+  done
   prepare_hub
-  for member in "${members[@]}"; do prepare_member "$member"; done
   install_operator "${@:3}"
+  for one in "${preparing[@]}"; do wait "$one" || fail "a member could not be prepared"; done
   for member in "${members[@]}"; do register "$member" "$(for_hub "$member")"; done
   for member in "${members[@]}"; do until_true "the connection to $member" condition_is "fusioncluster/$member" Connected True; done
 }
