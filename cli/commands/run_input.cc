@@ -155,7 +155,7 @@ std::string ProbabilitiesWarning(const workload::Workload& workload) {
     const opdag::Op& given = graph.op(graph.value(loss.inputs[0]).producer);
     if (given.kind != opdag::OpKind::kSoftmax && given.kind != opdag::OpKind::kSigmoid) continue;
     return absl::StrCat("spec.model.graph: cross_entropy '", loss.name, "' takes the softmax of its logits itself, and '", given.name,
-                        "' is a ", given.type, " in front of it; give it what '", given.name, "' is given");
+                        "' is a ", opdag::Name(given.kind), " in front of it; give it what '", given.name, "' is given");
   }
   return "";
 }
