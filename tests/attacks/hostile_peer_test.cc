@@ -18,6 +18,7 @@
 #include "lib/security/credential_files.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/testing/mailbox.h"
+#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
 #include "tests/attacks/probes.h"
