@@ -32,7 +32,7 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
   if (op.name.empty()) return absl::InvalidArgumentError(absl::StrCat("an op of type '", opdag::Name(op.kind), "' has an empty name"));
   if (ops_.size() >= kMaxOps) return OpError(op, absl::StrCat("a graph holds at most ", kMaxOps, " ops"));
   const OpSchema* schema = FindSchema(op.kind);
-  if (schema == nullptr) return OpError(op, "no op type has this name");
+  if (schema == nullptr) return OpError(op, "it has no op type");
   if (op_by_name_.contains(op.name)) return OpError(op, "another op has the same name");
   for (const AttributeSchema& attribute : schema->attributes) {
     if (attribute.defaults_to_op_name && !op.attributes.Has(attribute.name)) op.attributes.Set(attribute.name, op.name);

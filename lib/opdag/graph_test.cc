@@ -46,7 +46,7 @@ TEST(GraphTest, NamesFurtherOutputsAfterTheSchema) {
 TEST(GraphTest, RefusesWhatTheSchemaForbidsAndNamesTheOp) {
   Graph graph;
   ASSERT_TRUE(graph.AddOp(Input("x", {kBatch, 4})).ok());
-  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "frobnicate", {0}))), HasSubstr("op 'y' (frobnicate)"));
+  EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "frobnicate", {0}))), HasSubstr("op 'y' (): it has no op type"));
   EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("x", "relu", {0}))), HasSubstr("another op has the same name"));
   EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "add", {0}))), HasSubstr("has 1 inputs and takes 2 (a, b)"));
   EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "relu", {7}))), HasSubstr("input 7 is not a value"));
@@ -55,6 +55,14 @@ TEST(GraphTest, RefusesWhatTheSchemaForbidsAndNamesTheOp) {
   EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "dropout", {0}))), HasSubstr("needs the attribute 'rate'"));
   EXPECT_THAT(BuildErrorOf(graph.AddOp(MakeOp("y", "linear", {0}, {{"out", int64_t{3}}}))), HasSubstr("has 0 parameters and needs 2"));
   EXPECT_EQ(graph.ops().size(), 1u);
+}
+
+TEST(GraphBuilderTest, AnUnknownOpTypeIsNamedWithItsOp) {
+  GraphBuilder builder;
+  builder.Add("y", "frobnicate", {});
+  const absl::StatusOr<Graph> graph = builder.Finish(0);
+  ASSERT_FALSE(graph.ok());
+  EXPECT_THAT(graph.status().message(), HasSubstr("op 'y' (frobnicate): no op type has this name"));
 }
 
 TEST(GraphTest, ASharedParameterMustKeepItsType) {

@@ -22,7 +22,7 @@ bool InRange(int32_t id, const std::vector<T>& table) {
 absl::Status VerifyOp(const Graph& graph, OpId id) {
   const Op& op = graph.op(id);
   const OpSchema* schema = FindSchema(op.kind);
-  if (schema == nullptr) return OpError(op, "no op type has this name");
+  if (schema == nullptr) return OpError(op, "it has no op type");
   if (const absl::Status status = CheckSignature(*schema, op.attributes, op.inputs.size()); !status.ok()) {
     return OpError(op, status.message());
   }
