@@ -58,7 +58,7 @@ TEST(GraphTest, RefusesWhatTheSchemaForbidsAndNamesTheOp) {
 }
 
 TEST(GraphBuilderTest, AnUnknownOpTypeIsNamedWithItsOp) {
-  GraphBuilder builder;
+  GraphBuilder builder("g");
   builder.Add("y", "frobnicate", {});
   const absl::StatusOr<Graph> graph = builder.Finish(0);
   ASSERT_FALSE(graph.ok());
