@@ -30,7 +30,6 @@
 #include "lib/workload/forward_graph.h"
 #include "lib/workload/remote_start.h"
 #include "lib/workload/stored_parameters.h"
-#include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/auth_interceptor.h"
 #include "services/broker/checkpoints.h"
 #include "services/broker/enrollment.h"
