@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
 #include "cli/commands/option_checks.h"
@@ -20,6 +21,7 @@
 #include "lib/report/html.h"
 #include "lib/report/number_format.h"
 #include "lib/report/pipeline_drawing.h"
+#include "lib/schedule/pipeline_schedule.h"
 #include "lib/scheduler/simulation.h"
 
 namespace fusionllm::cli {
@@ -88,6 +90,12 @@ void PrintStep(const wire::SimulatedStep& step) {
   absl::PrintF("\n%s\n", step.bottleneck);
 }
 
+// "gpipe and 1f1b": what jobs may name.
+std::string RunnableSchedules() {
+  return absl::StrJoin(schedule::All(), " and ",
+                       [](std::string* out, const schedule::PipelineSchedule& schedule) { absl::StrAppend(out, schedule.name()); });
+}
+
 // "1.92s (+12.0%)": against the step before the change.
 std::string Against(double seconds, double before) {
   return absl::StrFormat("%s (%+.1f%%)", report::StepSeconds(seconds), before > 0 ? 100 * (seconds / before - 1) : 0);
@@ -146,7 +154,7 @@ void PrintText(const wire::SimulationDocument& simulation) {
     absl::PrintF("%d pipelines side by side; the slowest takes %s, then adding up their gradients %s\n", step.replicas,
                  report::StepSeconds(step.step_seconds - step.sync_seconds), report::StepSeconds(step.sync_seconds));
   } else if (!step.runnable) {
-    absl::PrintF("a model only: the runtime runs gpipe and 1f1b; the plan itself, with %s, is predicted to take %s\n",
+    absl::PrintF("a model only: the runtime runs %s; the plan itself, with %s, is predicted to take %s\n", RunnableSchedules(),
                  simulation.plan.schedule, report::StepSeconds(simulation.plan.predicted_step_seconds));
   }
   if (const auto& spread = step.spread) {

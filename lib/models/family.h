@@ -1,5 +1,5 @@
 // A family: a kind of model that is built in, as an object. All that others need to know of GPT-2 or ResNet they ask here; which families
-// there are stands in families.h alone. docs/design/extending.md has the recipe for another one.
+// there are stands in families.h alone. docs/design/extending-jobs.md has the recipe for another one.
 //
 // Families are immutable, live as long as the process, and may be used on several threads at once. Nothing here blocks. They stand below
 // jobs (lib/job), so they see of a job what ModelRequest has; the fields that they report are named as jobs name them.

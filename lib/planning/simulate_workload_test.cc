@@ -9,6 +9,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -360,6 +361,12 @@ TEST(ScheduleNames, AJobMayNameEveryScheduleThatRuns) {
   for (const auto& [name, value] : job::EnumNames<job::PipelineSchedule>::kNames) of_jobs.emplace_back(name);
   for (const schedule::PipelineSchedule& schedule : schedule::All()) of_runs.emplace_back(schedule.name());
   EXPECT_THAT(of_jobs, ::testing::UnorderedElementsAreArray(of_runs));
+}
+
+TEST(PlannerNames, APlannerThatAJobMayNameHasAStrategy) {
+  const std::vector<absl::string_view> strategies = scheduler::StrategyNames();
+  for (const auto& [name, value] : job::EnumNames<job::Planner>::kNames)
+    EXPECT_THAT(strategies, ::testing::Contains(absl::string_view(name)));
 }
 
 TEST(SimulateWorkload, StopsWhenItIsNotWantedAnyMore) {
