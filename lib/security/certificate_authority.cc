@@ -1,5 +1,7 @@
 #include "lib/security/certificate_authority.h"
 
+#include <openssl/core_names.h>
+
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
@@ -56,17 +58,31 @@ absl::Status SetSerialAndDates(X509& certificate, absl::Time from, absl::Time un
   return ok ? absl::OkStatus() : OpenSslFailure("date a certificate");
 }
 
-// Everything of a certificate but its extensions and the signature.
-absl::StatusOr<CertificatePtr> Blank(absl::string_view common_name, absl::Time from, absl::Time until, EVP_PKEY& key) {
+// Everything of a certificate but its key, its extensions and the signature.
+absl::StatusOr<CertificatePtr> Blank(absl::string_view common_name, absl::Time from, absl::Time until) {
   CertificatePtr certificate(X509_new());
   if (certificate == nullptr) return OpenSslFailure("make a certificate");
   FUSIONLLM_RETURN_IF_ERROR(SetSerialAndDates(*certificate, from, until));
-  const bool ok = X509_set_version(certificate.get(), X509_VERSION_3) == 1 && X509_set_pubkey(certificate.get(), &key) == 1 &&
+  const bool ok = X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
                   X509_NAME_add_entry_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, MBSTRING_UTF8,
                                              reinterpret_cast<const unsigned char*>(common_name.data()),
                                              static_cast<int>(common_name.size()), -1, 0) == 1;
   if (!ok) return OpenSslFailure("fill in a certificate");
   return certificate;
+}
+
+// The same as X509_set_pubkey() for one that is only written down: that function encodes the key and decodes it again, which takes
+// OpenSSL 3.0 longer than to make it and to sign with it. X509_get0_pubkey() finds none in such a certificate until it is read again.
+absl::Status SetP256Key(X509& certificate, EVP_PKEY& key) {
+  size_t length = 0;
+  if (EVP_PKEY_get_octet_string_param(&key, OSSL_PKEY_PARAM_PUB_KEY, nullptr, 0, &length) != 1) return OpenSslFailure("size a public key");
+  BytesPtr point(static_cast<unsigned char*>(OPENSSL_malloc(length)));
+  const bool ok = point != nullptr && EVP_PKEY_get_octet_string_param(&key, OSSL_PKEY_PARAM_PUB_KEY, point.get(), length, &length) == 1 &&
+                  X509_PUBKEY_set0_param(X509_get_X509_PUBKEY(&certificate), OBJ_nid2obj(NID_X9_62_id_ecPublicKey), V_ASN1_OBJECT,
+                                         OBJ_nid2obj(NID_X9_62_prime256v1), point.get(), static_cast<int>(length)) == 1;
+  if (!ok) return OpenSslFailure("put a public key into a certificate");
+  point.release();  // owned by the certificate now
+  return absl::OkStatus();
 }
 
 // `value` in the syntax of OpenSSL's configuration files: constants only, never text from outside.
@@ -129,6 +145,11 @@ absl::Status CheckValidity(absl::Duration validity) {
 }  // namespace
 
 struct CertificateAuthority::Parsed {
+  using Dates = std::pair<absl::Time, absl::Time>;
+  // In PEM, for `subject_key`, which is one of P-256.
+  absl::StatusOr<std::string> Certify(absl::string_view name, EVP_PKEY& subject_key, const Dates& dates,
+                                      const std::vector<std::string>& more_hosts) const;
+
   CertificatePtr certificate;
   KeyPtr key;
 };
@@ -174,7 +195,8 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::Create(const Certific
   ERR_clear_error();
   KeyPtr key(EVP_EC_gen("P-256"));
   if (key == nullptr) return OpenSslFailure("generate a key");
-  FUSIONLLM_ASSIGN_OR_RETURN(CertificatePtr certificate, Blank(name, options.now - kClockSkew, options.now + options.validity, *key));
+  FUSIONLLM_ASSIGN_OR_RETURN(CertificatePtr certificate, Blank(name, options.now - kClockSkew, options.now + options.validity));
+  if (X509_set_pubkey(certificate.get(), key.get()) != 1) return OpenSslFailure("put a public key into a certificate");
   if (X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get())) != 1) return OpenSslFailure("name the issuer");
   // pathlen:0: no certificate issued here can issue others.
   FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, *certificate, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
@@ -229,30 +251,40 @@ absl::StatusOr<std::pair<absl::Time, absl::Time>> CertificateAuthority::DatesAt(
 }
 
 absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
-  FUSIONLLM_ASSIGN_OR_RETURN(PemKeyPair key, GenerateKeyPair());
-  FUSIONLLM_ASSIGN_OR_RETURN(std::string certificate_pem, IssueFor(name, key.public_key_pem, options));
-  return IssuedCertificate{.certificate_pem = std::move(certificate_pem), .private_key_pem = std::move(key.private_key_pem)};
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
+  const KeyPtr key(EVP_EC_gen("P-256"));
+  if (key == nullptr) return OpenSslFailure("generate a key");
+  IssuedCertificate issued;
+  FUSIONLLM_ASSIGN_OR_RETURN(issued.certificate_pem, parsed_->Certify(name, *key, dates, options.hosts));
+  FUSIONLLM_ASSIGN_OR_RETURN(issued.private_key_pem, PrivateKeyToPem(*key));
+  return issued;
+}
+
+absl::StatusOr<std::string> CertificateAuthority::IssueFor(absl::string_view name, absl::string_view public_key_pem,
+                                                           const IssueOptions& options) const {
+  FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
+  FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr key, ParseP256(public_key_pem));
+  return parsed_->Certify(name, *key, dates, options.hosts);
 }
 
 // OpenSSL guards what it keeps inside of the authority's certificate and key: many threads may issue at once.
-absl::StatusOr<std::string> CertificateAuthority::IssueFor(absl::string_view name, absl::string_view public_key_pem,
-                                                           const IssueOptions& options) const {
+absl::StatusOr<std::string> CertificateAuthority::Parsed::Certify(absl::string_view name, EVP_PKEY& subject_key, const Dates& dates,
+                                                                  const std::vector<std::string>& more_hosts) const {
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
-  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
-  FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
-  FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr key, ParseP256(public_key_pem));
-  FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr certificate, Blank(name, dates.first, dates.second, *key));
-  X509& issuer = *parsed_->certificate;
-  if (X509_set_issuer_name(certificate.get(), X509_get_subject_name(&issuer)) != 1) return OpenSslFailure("name the issuer");
-  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_basic_constraints, "critical,CA:FALSE"));
-  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_key_usage, "critical,digitalSignature"));
-  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_ext_key_usage, "serverAuth,clientAuth"));
-  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*certificate, issuer, NID_authority_key_identifier, "keyid:always"));
+  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(more_hosts));
+  FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr issued, Blank(name, dates.first, dates.second));
+  FUSIONLLM_RETURN_IF_ERROR(SetP256Key(*issued, subject_key));
+  X509& issuer = *certificate;
+  if (X509_set_issuer_name(issued.get(), X509_get_subject_name(&issuer)) != 1) return OpenSslFailure("name the issuer");
+  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*issued, issuer, NID_basic_constraints, "critical,CA:FALSE"));
+  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*issued, issuer, NID_key_usage, "critical,digitalSignature"));
+  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*issued, issuer, NID_ext_key_usage, "serverAuth,clientAuth"));
+  FUSIONLLM_RETURN_IF_ERROR(AddExtension(*issued, issuer, NID_authority_key_identifier, "keyid:always"));
   std::vector<std::string> hosts = {std::string(name), "localhost", "127.0.0.1"};
-  hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
-  FUSIONLLM_RETURN_IF_ERROR(AddAlternativeNames(*certificate, std::move(hosts)));
-  if (X509_sign(certificate.get(), parsed_->key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
-  return CertificateToPem(*certificate);
+  hosts.insert(hosts.end(), more_hosts.begin(), more_hosts.end());
+  FUSIONLLM_RETURN_IF_ERROR(AddAlternativeNames(*issued, std::move(hosts)));
+  if (X509_sign(issued.get(), key.get(), EVP_sha256()) == 0) return OpenSslFailure("sign a certificate");
+  return CertificateToPem(*issued);
 }
 
 absl::StatusOr<std::string> CertificateAuthority::Renew(absl::string_view certificate_pem, const RenewOptions& options) const {

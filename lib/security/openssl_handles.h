@@ -23,6 +23,10 @@ struct OpenSslFree {
   }
 };
 
+struct OpenSslFreeBytes {
+  void operator()(unsigned char* bytes) const { OPENSSL_free(bytes); }
+};
+
 using BioPtr = std::unique_ptr<BIO, OpenSslFree<BIO_free_all>>;
 using BignumPtr = std::unique_ptr<BIGNUM, OpenSslFree<BN_free>>;
 using ExtensionPtr = std::unique_ptr<X509_EXTENSION, OpenSslFree<X509_EXTENSION_free>>;
@@ -30,6 +34,7 @@ using GeneralNamesPtr = std::unique_ptr<GENERAL_NAMES, OpenSslFree<GENERAL_NAMES
 using GeneralNamePtr = std::unique_ptr<GENERAL_NAME, OpenSslFree<GENERAL_NAME_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, OpenSslFree<EVP_PKEY_free>>;
 using KeyContextPtr = std::unique_ptr<EVP_PKEY_CTX, OpenSslFree<EVP_PKEY_CTX_free>>;
+using BytesPtr = std::unique_ptr<unsigned char, OpenSslFreeBytes>;  // of OPENSSL_malloc()
 using CertificatePtr = std::unique_ptr<X509, OpenSslFree<X509_free>>;
 using StorePtr = std::unique_ptr<X509_STORE, OpenSslFree<X509_STORE_free>>;
 using StoreContextPtr = std::unique_ptr<X509_STORE_CTX, OpenSslFree<X509_STORE_CTX_free>>;

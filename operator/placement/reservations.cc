@@ -1,5 +1,7 @@
 #include "operator/placement/reservations.h"
 
+#include <algorithm>
+
 namespace fusionllm::op::placement {
 
 void Reservations::Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each,
@@ -22,12 +24,13 @@ std::vector<kube::Amounts> Reservations::ReservedByOthers(const std::string& clu
   std::vector<kube::Amounts> amounts;
   for (const auto& [uid, held] : held_) {
     if (uid == job_uid) continue;
-    const auto executors = held.executors.find(cluster);
-    std::vector<kube::Amounts> pods;
-    if (!held.broker.empty() && held.broker_in == cluster) pods.push_back(held.broker);
-    if (executors != held.executors.end()) pods.resize(pods.size() + static_cast<size_t>(executors->second), held.each);
+    // Those of its pods that are there have taken what was held for them: the broker first.
     const auto there = pods_of_job.find(uid);
-    for (size_t i = there == pods_of_job.end() ? 0 : static_cast<size_t>(there->second); i < pods.size(); ++i) amounts.push_back(pods[i]);
+    int64_t pods = there == pods_of_job.end() ? 0 : there->second;
+    if (!held.broker.empty() && held.broker_in == cluster && --pods < 0) amounts.push_back(held.broker);
+    const auto executors = held.executors.find(cluster);
+    const int64_t wanted = executors == held.executors.end() ? 0 : executors->second;
+    if (const int64_t missing = wanted - std::max<int64_t>(pods, 0); missing > 0) amounts.insert(amounts.end(), missing, held.each);
   }
   return amounts;
 }
