@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "lib/kube/api/amounts.h"
 #include "lib/kube/watch/node.h"
 #include "operator/cache/job_pod.h"
@@ -46,8 +47,8 @@ struct ClusterCapacity {
   std::vector<NodeCapacity> nodes;  // by name
   std::vector<PlacedPod> of_jobs;
   std::vector<WaitingPod> waiting;
-  std::map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
-  int64_t executors = 0;                       // that have a node
+  absl::flat_hash_map<std::string, int64_t> pods_of_job;  // by job uid, waiting or not
+  int64_t executors = 0;                                  // that have a node
 };
 
 struct FreeCapacity {

@@ -356,7 +356,7 @@ class JobReconciler::Pass {
     const auto here = [&](const manifests::ExecutorSlot& slot) { return slot.cluster == name; };
     if (std::none_of(decision.create.begin(), decision.create.end(), here)) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const manifests::DeviceKind hardware,
-                               placement::HardwareIn(member.Capacity().get(), seen.job.spec.placement));
+                               placement::HardwareIn(member, seen.job.spec.placement));
     const std::set<std::string> egress_only = clusters_.EgressOnly();
     const bool relay = manifests::ExecutorsNeedRelay(seen.job, seen.slots, egress_only);
     for (const manifests::ExecutorSlot& slot : decision.create) {

@@ -106,6 +106,8 @@ class Surveyor {
   Reservations* const reservations_;
 };
 
+bool AsksForHardware(const job::Placement& placement) { return placement.device != "any" && placement.device != "cpu"; }
+
 }  // namespace
 
 std::vector<ClusterCandidate> Candidates(const CandidatesRequest& request, const cache::Member& hub, const cache::Members& members,
@@ -157,8 +159,12 @@ absl::StatusOr<cache::PodShape> ExecutorShape(const manifests::JobIdentity& iden
   return cache::ShapeOfPod(pod);
 }
 
+absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::Member& member, const job::Placement& placement) {
+  return HardwareIn(AsksForHardware(placement) ? member.Capacity().get() : nullptr, placement);
+}
+
 absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* capacity, const job::Placement& placement) {
-  if (placement.device == "any" || placement.device == "cpu") return manifests::DeviceKind();
+  if (!AsksForHardware(placement)) return manifests::DeviceKind();
   if (capacity == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("does not tell what its nodes have, and spec.placement.device asks for ", placement.device));
@@ -174,7 +180,7 @@ absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* c
 
 manifests::DeviceKind HardwareOf(const job::Placement& placement, const cache::Member& hub, const cache::Members& members) {
   const auto look = [&](const cache::Member& member) {
-    absl::StatusOr<manifests::DeviceKind> kind = HardwareIn(member.Capacity().get(), placement);
+    absl::StatusOr<manifests::DeviceKind> kind = HardwareIn(member, placement);
     return kind.ok() ? *std::move(kind) : manifests::DeviceKind();
   };
   manifests::DeviceKind kind = look(hub);

@@ -50,6 +50,8 @@ absl::StatusOr<cache::PodShape> ExecutorShape(const manifests::JobIdentity& iden
 
 // The hardware that spec.placement.device and minMemory name, in a cluster. FailedPrecondition: it has none, or does not tell.
 absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* capacity, const job::Placement& placement);
+// The same; what the cluster's nodes have is put together only for a job that asks for hardware.
+absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::Member& member, const job::Placement& placement);
 
 // The same in the first cluster that has it, the hub before others; as none is asked for, where none has.
 manifests::DeviceKind HardwareOf(const job::Placement& placement, const cache::Member& hub, const cache::Members& members);

@@ -19,7 +19,7 @@ void Reservations::ReserveBroker(const std::string& job_uid, const std::string& 
 }
 
 std::vector<kube::Amounts> Reservations::ReservedByOthers(const std::string& cluster, const std::string& job_uid,
-                                                          const std::map<std::string, int64_t>& pods_of_job, absl::Time now) {
+                                                          const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now) {
   Forget(now);
   std::vector<kube::Amounts> amounts;
   for (const auto& [uid, held] : held_) {

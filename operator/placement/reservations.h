@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "lib/kube/api/amounts.h"
 #include "operator/manifests/identity.h"
@@ -27,7 +28,7 @@ class Reservations {
   void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<kube::Amounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
-                                              const std::map<std::string, int64_t>& pods_of_job, absl::Time now);
+                                              const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
   void Release(const std::string& job_uid) { held_.erase(job_uid); }
   // What is not waited for any more.

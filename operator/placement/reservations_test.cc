@@ -15,7 +15,8 @@ const kube::Amounts kEach = {{"cpu", 1000}};
 
 class ReservationsTest : public ::testing::Test {
  protected:
-  std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job, std::map<std::string, int64_t> there = {}) {
+  std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job,
+                                  absl::flat_hash_map<std::string, int64_t> there = {}) {
     return held_.ReservedByOthers(cluster, job, there, now_);
   }
   Reservations held_;

@@ -49,7 +49,11 @@ void Die(const std::string& why) {
 OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::string& log) : started_(kube::RealClock().Monotonic()) {
   const char* const folder = std::getenv("FUSIONLLM_BIN_DIR");
   arguments.insert(arguments.begin(), absl::StrCat(folder == nullptr ? "build/bin" : folder, "/fusion-operator"));
-  std::vector<char*> argv;
+  std::vector<std::string> environment = {"GLIBC_TUNABLES=glibc.malloc.tcache_count=0"};  // as the chart has it
+  for (char** variable = environ; *variable != nullptr; ++variable) environment.emplace_back(*variable);
+  std::vector<char*> argv, envp;
+  for (std::string& variable : environment) envp.push_back(variable.data());
+  envp.push_back(nullptr);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const int err = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -60,7 +64,7 @@ OperatorProcess::OperatorProcess(std::vector<std::string> arguments, const std::
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a report that ends in the middle leaves no operator behind
     dup2(ends[1], STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
-    execv(argv[0], argv.data());
+    execve(argv[0], argv.data(), envp.data());
     _exit(127);
   }
   close(err);
