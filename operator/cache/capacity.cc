@@ -132,7 +132,7 @@ bool Names(const std::vector<std::string>& wanted, const std::string& name) {
 }  // namespace
 
 FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
-                             const std::vector<kube::Amounts>& reserved) {
+                             const std::vector<SharedAmounts>& reserved) {
   std::map<std::string, std::vector<std::string>> barriers;  // and the nodes that have them
   std::vector<Free> free = FreeWithout(job_uid, cluster), open;
   std::vector<size_t> open_nodes;
@@ -147,7 +147,7 @@ FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& clust
   for (const WaitingPod& pod : cluster.waiting) {
     if (!IsOf(pod.job, job_uid)) TakeSomewhere(*pod.requests, open);
   }
-  for (const kube::Amounts& requests : reserved) TakeSomewhere(requests, open);
+  for (const auto& requests : reserved) TakeSomewhere(*requests, open);
 
   FreeCapacity room;
   std::map<std::string, std::pair<int64_t, int64_t>> scarcities;  // by resource: on how many nodes, most that is free on one of them

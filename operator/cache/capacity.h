@@ -30,17 +30,20 @@ struct NodeCapacity {
   kube::Amounts taken;  // by all pods there
 };
 
+// What a pod requests; many pods have the same.
+using SharedAmounts = std::shared_ptr<const kube::Amounts>;
+
 // A pod of a job that has a node.
 struct PlacedPod {
   JobRefPtr job;
   size_t node = 0;  // index in ClusterCapacity::nodes
-  std::shared_ptr<const kube::Amounts> requests;
+  SharedAmounts requests;
 };
 
 // Pods that wait for a node: they will take room, it is not known where.
 struct WaitingPod {
   JobRefPtr job;  // null: of none
-  std::shared_ptr<const kube::Amounts> requests;
+  SharedAmounts requests;
 };
 
 struct ClusterCapacity {
@@ -61,7 +64,7 @@ struct FreeCapacity {
 // `job_uid`: its own pods do not count, they end before others come in their place. `reserved`: pods of other jobs that are placed here and
 // not there yet, by what each requests.
 FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
-                             const std::vector<kube::Amounts>& reserved);
+                             const std::vector<SharedAmounts>& reserved);
 
 // Nodes that take no pods whatever these ask for, the first few by name, for a message: " (not ready: c; cordoned: a, b)"; empty: there are
 // none. One that is both counts as not ready.

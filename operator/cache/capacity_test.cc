@@ -30,7 +30,7 @@ class CapacityTest : public ::testing::Test {
 
   ClusterCapacity cluster_;
   PodShape shape_{.requests = {{"cpu", 2000}, {"memory", kGibibyte}, {"pods", 1}}};
-  std::vector<kube::Amounts> reserved_;
+  std::vector<SharedAmounts> reserved_;
 };
 
 TEST_F(CapacityTest, RoomIsCountedNodeByNode) {
@@ -117,7 +117,7 @@ TEST_F(CapacityTest, PodsThatWaitAndRoomThatIsPromisedAreTaken) {
   AddNode(4);
   cluster_.waiting = {{Job("other"), Requests(1500)}, {Job("me"), Requests(1500)}};
   EXPECT_EQ(Find().pods, 2) << "one's own are not counted";
-  reserved_ = {{{"cpu", 2000}, {"pods", 1}}};
+  reserved_ = {std::make_shared<const kube::Amounts>(kube::Amounts{{"cpu", 2000}, {"pods", 1}})};
   EXPECT_EQ(Find().pods, 1);
 }
 

@@ -90,14 +90,14 @@ class Surveyor {
     return "";
   }
 
-  std::vector<kube::Amounts> Reserved(const cache::ClusterFacts& facts, const cache::ClusterCapacity& capacity) const {
-    std::vector<kube::Amounts> reserved;
+  std::vector<cache::SharedAmounts> Reserved(const cache::ClusterFacts& facts, const cache::ClusterCapacity& capacity) const {
+    std::vector<cache::SharedAmounts> reserved;
     if (reservations_ != nullptr) {
       reserved = reservations_->ReservedByOthers(facts.name, request_.identity.uid, capacity.pods_of_job, request_.now);
     }
     if (!facts.local) return reserved;
     // Its own broker comes first.
-    if (const auto shape = BrokerShape(request_); shape.ok()) reserved.push_back(shape->requests);
+    if (const auto shape = BrokerShape(request_); shape.ok()) reserved.push_back(std::make_shared<const kube::Amounts>(shape->requests));
     return reserved;
   }
 
@@ -140,7 +140,7 @@ std::string BrokerShortage(const CandidatesRequest& request, const cache::Member
   // What is wrong with its template is reported when the API server is asked about it.
   const absl::StatusOr<cache::PodShape> shape = BrokerShape(request);
   if (on_demand || !shape.ok()) return "";
-  std::vector<kube::Amounts> reserved;
+  std::vector<cache::SharedAmounts> reserved;
   if (reservations != nullptr) reserved = reservations->ReservedByOthers(name, request.identity.uid, capacity->pods_of_job, request.now);
   const cache::FreeCapacity room = cache::FreeCapacityFor(*shape, *capacity, request.identity.uid, reserved);
   if (room.pods > 0) return "";

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "lib/kube/api/amounts.h"
+#include "operator/cache/capacity.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op::placement {
@@ -27,8 +29,8 @@ class Reservations {
   // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come.
   void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
-  std::vector<kube::Amounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
-                                              const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
+  std::vector<cache::SharedAmounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
+                                                     const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
   void Release(const std::string& job_uid) { held_.erase(job_uid); }
   // What is not waited for any more.
@@ -38,9 +40,9 @@ class Reservations {
  private:
   struct Held {
     std::map<std::string, int64_t> executors;  // by cluster
-    kube::Amounts each;
-    std::string broker_in;  // a cluster, if `broker` has anything
-    kube::Amounts broker;
+    cache::SharedAmounts each;
+    std::string broker_in;        // a cluster, if there is a `broker`
+    cache::SharedAmounts broker;  // null: none
     absl::Time until;
   };
   std::map<std::string, Held> held_;  // by job uid

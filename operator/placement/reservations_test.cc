@@ -17,7 +17,9 @@ class ReservationsTest : public ::testing::Test {
  protected:
   std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job,
                                   absl::flat_hash_map<std::string, int64_t> there = {}) {
-    return held_.ReservedByOthers(cluster, job, there, now_);
+    std::vector<kube::Amounts> amounts;
+    for (const auto& of_pod : held_.ReservedByOthers(cluster, job, there, now_)) amounts.push_back(*of_pod);
+    return amounts;
   }
   Reservations held_;
   absl::Time now_ = kReservedAt;
