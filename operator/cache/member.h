@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "lib/kube/client/api_client.h"
 #include "operator/cache/capacity.h"
@@ -92,8 +93,14 @@ class Members {
   virtual std::map<std::string, absl::Duration> Connecting() const = 0;
   // Whether a cluster that is none of Remote() counts as lost: registered, but for too long without a connection, or registered no more.
   virtual bool Lost(const std::string& cluster) const { return false; }
-  // All that are registered, the hub's own included if it lends devices.
-  virtual std::vector<ClusterFacts> Clusters() const = 0;
+  // `look` gets each that is registered, the hub's own included if it lends devices; what it gets lasts as long as the call.
+  virtual void ForEachCluster(absl::FunctionRef<void(const ClusterFacts&)> look) const = 0;
+  // The same, to keep.
+  std::vector<ClusterFacts> Clusters() const {
+    std::vector<ClusterFacts> all;
+    ForEachCluster([&](const ClusterFacts& facts) { all.push_back(facts); });
+    return all;
+  }
 };
 
 }  // namespace fusionllm::op::cache

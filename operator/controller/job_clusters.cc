@@ -45,7 +45,11 @@ lifecycle::ClusterView JobClusters::LookInto(const cache::Member& member) const 
 // Their FusionCluster is gone, or cannot be connected. The executors there may well be at work.
 void JobClusters::AddUnknown(std::vector<lifecycle::ClusterView>& clusters) const {
   const size_t known = clusters.size();
-  const std::vector<cache::ClusterFacts> all = members_.Clusters();
+  const auto registered = [&](const std::string& cluster) {
+    bool found = false;
+    members_.ForEachCluster([&](const cache::ClusterFacts& facts) { found = found || facts.name == cluster; });
+    return found;
+  };
   for (const kubeapi::ClusterStatus& named : view_.status.cluster_statuses) {
     const bool is_known = std::any_of(clusters.begin(), clusters.begin() + static_cast<ptrdiff_t>(known),
                                       [&](const lifecycle::ClusterView& cluster) { return cluster.name == named.name; });
@@ -54,7 +58,7 @@ void JobClusters::AddUnknown(std::vector<lifecycle::ClusterView>& clusters) cons
                         .reachable = false,
                         .lost = members_.Lost(named.name),
                         .listed = false,
-                        .registered = std::any_of(all.begin(), all.end(), [&](const auto& facts) { return facts.name == named.name; }),
+                        .registered = registered(named.name),
                         .used = true});
   }
 }
@@ -80,9 +84,9 @@ void JobClusters::FindEndpoints(lifecycle::Observation& seen) const {
 
 std::set<std::string> JobClusters::EgressOnly() const {
   std::set<std::string> names;
-  for (const cache::ClusterFacts& facts : members_.Clusters()) {
+  members_.ForEachCluster([&](const cache::ClusterFacts& facts) {
     if (facts.egress_only) names.insert(facts.local ? local_ : facts.name);
-  }
+  });
   return names;
 }
 

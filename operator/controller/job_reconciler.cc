@@ -242,10 +242,11 @@ class JobReconciler::Pass {
 
   // Where nodes of this cluster are reached from others, as far as anybody has said; empty: as they say.
   std::string NodeAddressOf(const std::string& cluster, bool hub) const {
-    for (const cache::ClusterFacts& facts : owner_.members_.Clusters()) {
-      if ((hub ? facts.local : facts.name == cluster) && !facts.address.empty()) return facts.address;
-    }
-    return hub ? owner_.options_.hub_address : "";
+    std::string address;
+    owner_.members_.ForEachCluster([&](const cache::ClusterFacts& facts) {
+      if (address.empty() && (hub ? facts.local : facts.name == cluster)) address = facts.address;
+    });
+    return hub && address.empty() ? owner_.options_.hub_address : address;
   }
 
   PrepareRequest Request(const lifecycle::Observation& seen, int64_t attempt, const std::string& cluster, std::string node_address) const {
@@ -355,8 +356,7 @@ class JobReconciler::Pass {
                                const lifecycle::Decision& decision, const Prepared& prepared) {
     const auto here = [&](const manifests::ExecutorSlot& slot) { return slot.cluster == name; };
     if (std::none_of(decision.create.begin(), decision.create.end(), here)) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const manifests::DeviceKind hardware,
-                               placement::HardwareIn(member, seen.job.spec.placement));
+    FUSIONLLM_ASSIGN_OR_RETURN(const manifests::DeviceKind hardware, placement::HardwareIn(member, seen.job.spec.placement));
     const std::set<std::string> egress_only = clusters_.EgressOnly();
     const bool relay = manifests::ExecutorsNeedRelay(seen.job, seen.slots, egress_only);
     for (const manifests::ExecutorSlot& slot : decision.create) {

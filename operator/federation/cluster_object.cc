@@ -6,6 +6,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kubeapi/objects.h"
+#include "operator/federation/cluster_facts.h"
 
 namespace fusionllm::op::federation {
 
@@ -21,6 +22,7 @@ absl::StatusOr<kube::ObjectPtr> DecodeCluster(absl::string_view text) {
   object->meta = decoded->meta;
   object->created_at = kube::TextAt(whole, "metadata", "creationTimestamp");
   object->generation = kube::IntegerOf(kube::At(whole, "metadata", "generation"), 0);
+  object->facts = FactsOf(object->meta, object->cluster);
   return object;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/kube/watch/object.h"
 #include "lib/kubeapi/fusion_cluster.h"
+#include "operator/cache/member.h"
 
 namespace fusionllm::op::federation {
 
@@ -15,6 +16,7 @@ struct ClusterObject : kube::Object {
   kubeapi::FusionCluster cluster;
   std::string created_at;  // as the server wrote it, which sorts by age
   int64_t generation = 0;
+  cache::ClusterFacts facts;  // of `cluster`: who looks at a job asks for them many times
 
   // Of two that are the same cluster the older one counts.
   bool IsOlderThan(const ClusterObject& other) const;

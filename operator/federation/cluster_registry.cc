@@ -458,11 +458,10 @@ std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
   return connecting;
 }
 
-std::vector<cache::ClusterFacts> ClusterRegistry::Clusters() const {
-  std::vector<cache::ClusterFacts> all;
-  for (const kube::ObjectPtr& object : clusters_.All()) all.push_back(FactsOf(object->meta, AsCluster(object).cluster));
-  if (all.empty()) all.push_back({.name = options_.local_name, .labels = {{manifests::kClusterLabel, options_.local_name}}, .local = true});
-  return all;
+void ClusterRegistry::ForEachCluster(absl::FunctionRef<void(const cache::ClusterFacts&)> look) const {
+  const std::vector<kube::ObjectPtr> all = clusters_.All();
+  for (const kube::ObjectPtr& object : all) look(AsCluster(object).facts);
+  if (all.empty()) look({.name = options_.local_name, .labels = {{manifests::kClusterLabel, options_.local_name}}, .local = true});
 }
 
 std::map<std::string, cache::Presence> ClusterRegistry::Connections() const {

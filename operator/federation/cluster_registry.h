@@ -88,7 +88,7 @@ class ClusterRegistry : public cache::Members {
   std::optional<std::string> LocalName() const override;
   std::map<std::string, absl::Duration> Connecting() const override;
   bool Lost(const std::string& cluster) const override;
-  std::vector<cache::ClusterFacts> Clusters() const override;
+  void ForEachCluster(absl::FunctionRef<void(const cache::ClusterFacts&)> look) const override;
   // Of every FusionCluster, by name.
   std::map<std::string, cache::Presence> Connections() const;
 

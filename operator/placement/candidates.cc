@@ -132,11 +132,11 @@ std::string BrokerShortage(const CandidatesRequest& request, const cache::Member
   if (capacity == nullptr) return "";
   std::string name;
   bool on_demand = request.hub_on_demand;
-  for (const cache::ClusterFacts& facts : members.Clusters()) {
-    if (!facts.local) continue;
+  members.ForEachCluster([&](const cache::ClusterFacts& facts) {
+    if (!facts.local) return;
     name = facts.name;
     on_demand = facts.on_demand;
-  }
+  });
   // What is wrong with its template is reported when the API server is asked about it.
   const absl::StatusOr<cache::PodShape> shape = BrokerShape(request);
   if (on_demand || !shape.ok()) return "";

@@ -62,10 +62,9 @@ class CandidatesTest : public ::testing::Test, public cache::Members {
   std::vector<std::shared_ptr<cache::Member>> Remote() const override { return {paris_}; }
   std::optional<std::string> LocalName() const override { return lends_ ? std::optional<std::string>("home") : std::nullopt; }
   std::map<std::string, absl::Duration> Connecting() const override { return {}; }
-  std::vector<cache::ClusterFacts> Clusters() const override {
-    std::vector<cache::ClusterFacts> all = {paris_facts_};
-    if (lends_) all.push_back({.name = "home", .local = true, .on_demand = home_on_demand_});
-    return all;
+  void ForEachCluster(absl::FunctionRef<void(const cache::ClusterFacts&)> look) const override {
+    look(paris_facts_);
+    if (lends_) look({.name = "home", .local = true, .on_demand = home_on_demand_});
   }
 
   CandidatesRequest Request(const std::string& uid = "u1") const {

@@ -1,21 +1,26 @@
 #include "operator/placement/reservations.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace fusionllm::op::placement {
 
 void Reservations::Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each,
                         absl::Time now) {
-  Held held{.each = std::make_shared<const kube::Amounts>(each), .until = now + kReservationTtl};
-  for (const manifests::ExecutorSlot& slot : slots) ++held.executors[slot.cluster];
-  held_[job_uid] = std::move(held);
+  Release(job_uid);
+  const auto shared = std::make_shared<const kube::Amounts>(each);
+  for (const manifests::ExecutorSlot& slot : slots) {
+    Share& share = shares_[slot.cluster][job_uid];
+    share.each = shared;
+    ++share.executors;
+  }
+  const absl::Time until = now + kReservationTtl;
+  until_[job_uid] = until;
+  first_ = std::min(first_, until);
 }
 
 void Reservations::ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
-  const auto held = held_.find(job_uid);
-  if (held == held_.end()) return;
-  held->second.broker_in = cluster;
-  held->second.broker = std::make_shared<const kube::Amounts>(requests);
+  if (until_.contains(job_uid)) shares_[cluster][job_uid].broker = std::make_shared<const kube::Amounts>(requests);
 }
 
 std::vector<cache::SharedAmounts> Reservations::ReservedByOthers(const std::string& cluster, const std::string& job_uid,
@@ -23,21 +28,38 @@ std::vector<cache::SharedAmounts> Reservations::ReservedByOthers(const std::stri
                                                                  absl::Time now) {
   Forget(now);
   std::vector<cache::SharedAmounts> amounts;
-  for (const auto& [uid, held] : held_) {
+  const auto here = shares_.find(cluster);
+  if (here == shares_.end()) return amounts;
+  for (const auto& [uid, share] : here->second) {
     if (uid == job_uid) continue;
     // Those of its pods that are there have taken what was held for them: the broker first.
     const auto there = pods_of_job.find(uid);
     int64_t pods = there == pods_of_job.end() ? 0 : there->second;
-    if (held.broker != nullptr && held.broker_in == cluster && --pods < 0) amounts.push_back(held.broker);
-    const auto executors = held.executors.find(cluster);
-    const int64_t wanted = executors == held.executors.end() ? 0 : executors->second;
-    if (const int64_t missing = wanted - std::max<int64_t>(pods, 0); missing > 0) amounts.insert(amounts.end(), missing, held.each);
+    if (share.broker != nullptr && --pods < 0) amounts.push_back(share.broker);
+    const int64_t missing = share.executors - std::max<int64_t>(pods, 0);
+    if (missing > 0) amounts.insert(amounts.end(), static_cast<size_t>(missing), share.each);
   }
   return amounts;
 }
 
+void Reservations::Release(const std::string& job_uid) {
+  if (until_.erase(job_uid) == 0) return;
+  for (auto& [cluster, jobs] : shares_) jobs.erase(job_uid);
+  std::erase_if(shares_, [](const auto& entry) { return entry.second.empty(); });
+}
+
 void Reservations::Forget(absl::Time now) {
-  std::erase_if(held_, [&](const auto& entry) { return entry.second.until <= now; });
+  if (now < first_) return;
+  std::vector<std::string> over;
+  first_ = absl::InfiniteFuture();
+  for (const auto& [uid, until] : until_) {
+    if (until <= now) {
+      over.push_back(uid);
+    } else {
+      first_ = std::min(first_, until);
+    }
+  }
+  for (const std::string& uid : over) Release(uid);
 }
 
 }  // namespace fusionllm::op::placement

@@ -7,10 +7,10 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "lib/kube/api/amounts.h"
@@ -32,20 +32,22 @@ class Reservations {
   std::vector<cache::SharedAmounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
                                                      const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
-  void Release(const std::string& job_uid) { held_.erase(job_uid); }
+  void Release(const std::string& job_uid);
   // What is not waited for any more.
   void Forget(absl::Time now);
-  size_t size() const { return held_.size(); }
+  size_t size() const { return until_.size(); }  // jobs
 
  private:
-  struct Held {
-    std::map<std::string, int64_t> executors;  // by cluster
-    cache::SharedAmounts each;
-    std::string broker_in;        // a cluster, if there is a `broker`
-    cache::SharedAmounts broker;  // null: none
-    absl::Time until;
+  // Of one job in one cluster.
+  struct Share {
+    cache::SharedAmounts broker;  // null: it is not there
+    cache::SharedAmounts each;    // of `executors`
+    int64_t executors = 0;
   };
-  std::map<std::string, Held> held_;  // by job uid
+
+  std::map<std::string, absl::btree_map<std::string, Share>> shares_;  // by cluster, then by job uid
+  std::map<std::string, absl::Time> until_;                            // by job uid
+  absl::Time first_ = absl::InfiniteFuture();                          // no job's end is before
 };
 
 }  // namespace fusionllm::op::placement

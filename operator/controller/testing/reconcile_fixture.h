@@ -215,7 +215,7 @@ class FakeMembers : public cache::Members {
  public:
   std::vector<std::shared_ptr<cache::Member>> Remote() const override { return remote_; }
   std::optional<std::string> LocalName() const override { return local_; }
-  std::vector<cache::ClusterFacts> Clusters() const override {
+  void ForEachCluster(absl::FunctionRef<void(const cache::ClusterFacts&)> look) const override {
     std::vector<cache::ClusterFacts> all;
     if (local_.has_value()) all.push_back({.name = *local_, .local = true});
     for (const std::shared_ptr<cache::Member>& member : remote_) all.push_back({.name = member->name()});
@@ -223,8 +223,8 @@ class FakeMembers : public cache::Members {
       facts.labels = labels_.contains(facts.name) ? labels_.at(facts.name) : facts.labels;
       facts.egress_only = egress_only_.contains(facts.name);
       facts.address = addresses_.contains(facts.name) ? addresses_.at(facts.name) : "";
+      look(facts);
     }
-    return all;
   }
   std::map<std::string, absl::Duration> Connecting() const override { return connecting_; }
   bool Lost(const std::string& cluster) const override { return lost_.contains(cluster); }
