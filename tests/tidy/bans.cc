@@ -143,9 +143,9 @@ absl::string_view DeclaredMutex(absl::string_view line) {
   line = absl::StripLeadingAsciiWhitespace(line);
   absl::ConsumePrefix(&line, "static ");
   absl::ConsumePrefix(&line, "mutable ");
+  if (!absl::ConsumePrefix(&line, "base::Mutex ")) return "";
   const size_t end = line.find(';');
-  return absl::ConsumePrefix(&line, "base::Mutex ") && end != absl::string_view::npos ? line.substr(0, line.find(';'))
-                                                                                      : absl::string_view();
+  return end == absl::string_view::npos ? "" : line.substr(0, end);
 }
 
 // A mutex guards something in its file that says so, or has a comment on its line, or on the one before, for what it is held.
